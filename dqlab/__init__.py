@@ -1,0 +1,41 @@
+"""dqlab: an interactive, distributed task queue on Dask, at home in Jupyter.
+
+    import dqlab as dq
+
+    lab = dq.connect()
+    run = lab.map(count_words, dq.Documents.stdlib())
+    run.results()
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from dqlab.documents import Document, Documents
+from dqlab.errors import DqlabError, Reject, RunFailed
+from dqlab.lab import Lab, connect
+from dqlab.queue.retry import Retry
+from dqlab.runs.pool import QueuePool
+from dqlab.runs.run import Run
+from dqlab.runs.session import Durability
+
+try:
+    __version__ = version("dqlab")
+except PackageNotFoundError:  # a checkout that is not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    # where everything begins
+    "Lab",
+    "connect",
+    # documents
+    "Document",
+    "Documents",
+    # queues and runs
+    "Durability",
+    "QueuePool",
+    "Retry",
+    "Run",
+    # errors that users catch or raise
+    "DqlabError",
+    "Reject",
+    "RunFailed",
+]

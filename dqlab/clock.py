@@ -1,0 +1,32 @@
+"""The only place that reads a clock, so that tests can move time by hand."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What the rules need to know of time."""
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary instant; never goes back. For deadlines and durations."""
+        ...
+
+    def wall(self) -> float:
+        """Return seconds since 1970-01-01 UTC. For people; never subtracted from another reading."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic(self) -> float:
+        """Return `time.monotonic()`, seconds."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Return `time.time()`, seconds."""
+        return time.time()

@@ -1,0 +1,81 @@
+"""What a queue actor keeps about each run beside the rules: record, results, failure classes.
+
+The run record itself (name, code, total) lives in shard 0; other shards keep only what is theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqlab.cluster.results import ResultLog
+from dqlab.queue.failures import FailureClasses
+from dqlab.queue.lane import Lane
+
+__all__ = ["Book", "RunRecord"]
+
+
+@dataclass
+class RunRecord:
+    """What makes a lane a run. Times are seconds since 1970 UTC."""
+
+    name: str
+    codes: list[dict[str, Any]]
+    """Code versions, first to newest: {name, hash, short, source, cell}."""
+    keyed: bool = False
+    started: float = 0.0
+    ended: float | None = None
+    submitted: int = 0
+    total: int | None = None
+    incomplete: str | None = None
+    digest: str = ""
+    """Rolling blake2b over (key, version) of what was submitted."""
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """The newest code version."""
+        return self.codes[-1]
+
+
+@dataclass
+class Book:
+    """One lane's bookkeeping in one shard."""
+
+    lane: Lane
+    results: ResultLog
+    record: RunRecord | None = None
+    classes: FailureClasses = field(default_factory=FailureClasses)
+    started: float = 0.0
+    ended: float | None = None
+    why: str = ""
+    stopped: bool = False
+    """Paused because no room was left for results."""
+
+    def counts(self) -> list[int]:
+        """Return messages by state, in the order of `queue.states.State`."""
+        return list(self.lane.counts)
+
+    def report(self, run: bytes) -> dict[str, Any]:
+        """Return this lane's absolute totals for the collector."""
+        lane, record = self.lane, self.record
+        top = self.classes.top(8)
+        return {
+            "run": run.hex(),
+            "name": record.name if record else None,
+            "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
+            "versions": len(record.codes) if record else 0,
+            "counts": self.counts(),
+            "units": list(lane.units) if any(lane.units) else None,
+            "retrying": lane.retrying,
+            "nbytes": lane.nbytes,
+            "paused": lane.paused,
+            "stopped": self.stopped,
+            "sealed": lane.sealed,
+            "total": record.total if record else None,
+            "incomplete": record.incomplete if record else None,
+            "why": self.why,
+            "started": record.started if record else self.started,
+            "ended": self.ended,
+            "classes": [entry.to_dict() for entry in top],
+            "classes_total": len(self.classes),
+        }

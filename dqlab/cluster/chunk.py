@@ -1,0 +1,157 @@
+"""A lease in a consumer's hands: what is left to run, and what is done but not yet settled.
+
+The executor's thread takes from the left and appends outcomes; the event loop gives back from the
+right and collects outcomes. Both ends are single deque and list operations, atomic in CPython, so
+neither waits for the other.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from dqlab.frame import Frame, Outcome, Piece, Settlement
+
+__all__ = ["Chunk", "Done"]
+
+
+class Done(NamedTuple):
+    """One message's outcome, by its position in the chunk."""
+
+    index: int
+    outcome: Outcome
+    payload: bytes
+    key: str | None
+
+
+class Chunk:
+    """The messages of one lease, all of one run.
+
+    Parameters
+    ----------
+    lease, epoch : int
+        Receipt, with each message's id.
+    firsts : sequence of int
+        Id of the first message of each frame.
+    frames : sequence of Frame
+        Cuts of the stored frames; ordinals as the queue wants them back.
+    """
+
+    def __init__(self, shard: int, lease: int, epoch: int, timeout: float, firsts: Sequence[int], frames: Sequence[Frame]):
+        self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
+        self.run = frames[0].run
+        self.frames = frames
+        self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
+        self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
+        self.count = self._starts[-1]
+        self.todo: deque[int] = deque(range(self.count))
+        self.done: list[Done] = []
+        self.cancelled: set[int] = set()
+        self.running: int | None = None
+        self.running_since = 0.0
+        self.busy_s = 0.0
+        self.started = False
+        self.stopped = False
+        self.acked = self.failed = self.units = 0
+        self.last_error: str | None = None
+        self._collected = 0
+        self.busy_collected = 0.0
+        self._given_back = 0
+        self.leased_at = time.monotonic()
+
+    @property
+    def settled(self) -> int:
+        """Messages already taken by `collect` or `give_back`."""
+        return self._collected + self._given_back
+
+    @property
+    def finished(self) -> bool:
+        """Every message was settled or given back."""
+        return self.settled >= self.count
+
+    def messages(self) -> list[bytes]:
+        """Return every message's bytes, by position."""
+        return [message for frame in self.frames for message in frame.messages()]
+
+    def id_at(self, index: int) -> int:
+        """Return the id of the message at a position."""
+        at = bisect_right(self._starts, index) - 1
+        return self.pieces[at].first + index - self._starts[at]
+
+    def frame_at(self, index: int) -> Frame:
+        """Return the frame that holds a position."""
+        return self.frames[bisect_right(self._starts, index) - 1]
+
+    def _weight_at(self, index: int) -> int:
+        at = bisect_right(self._starts, index) - 1
+        weights = self.frames[at].weights
+        return weights[index - self._starts[at]] if weights is not None else 1
+
+    def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Skip these ids where they have not started."""
+        ids = {id for lo, hi in ranges for id in range(lo, hi)}
+        self.cancelled |= {index for index in list(self.todo) if self.id_at(index) in ids}
+
+    def give_back(self, n: int) -> bytes | None:
+        """Take up to `n` untouched messages from the right; return their settlement, or None."""
+        indexes: list[int] = []
+        while len(indexes) < n:
+            try:
+                indexes.append(self.todo.pop())
+            except IndexError:
+                break
+        if not indexes:
+            return None
+        self._given_back += len(indexes)
+        return self._encode([Done(index, Outcome.RETURN, b"", None) for index in sorted(indexes)], 0.0)
+
+    def collect(self, most: int) -> bytes | None:
+        """Return a settlement of up to `most` finished messages, or None when there are none."""
+        done = self.done[self._collected : self._collected + most]
+        if not done:
+            return None
+        self._collected += len(done)
+        busy = self.busy_s
+        share, self.busy_collected = max(0.0, busy - self.busy_collected), busy
+        acked = sum(entry.outcome is Outcome.ACK for entry in done)
+        self.acked += acked
+        self.failed += len(done) - acked
+        self.units += sum(self._weight_at(entry.index) for entry in done) if self.frames[0].weights else len(done)
+        return self._encode(done, share)
+
+    def _encode(self, done: list[Done], busy_s: float) -> bytes:
+        if done[-1].index - done[0].index + 1 != len(done):
+            done = sorted(done)
+        pieces = list(self._group([entry.index for entry in done]))
+        keys = [entry.key or "" for entry in done] if any(entry.key is not None for entry in done) else None
+        outcomes = bytes([entry.outcome for entry in done])
+        return Settlement.encode(
+            pieces,
+            outcomes,
+            [entry.payload for entry in done],
+            run=self.run,
+            epoch=self.epoch,
+            lease=self.lease,
+            busy_s=busy_s,
+            keys=keys,
+        )
+
+    def _group(self, indexes: Sequence[int]) -> list[Piece]:
+        """Join neighbouring positions of one frame into pieces; `indexes` ascend."""
+        pieces: list[Piece] = []
+        at = 0
+        while at < len(indexes):
+            lo = indexes[at]
+            frame = bisect_right(self._starts, lo) - 1
+            offset = lo - self._starts[frame]
+            end = at + min(len(indexes) - at, self._starts[frame + 1] - lo)
+            if indexes[end - 1] - lo != end - 1 - at:
+                end = next(i for i in range(at, end) if i + 1 == end or indexes[i + 1] != indexes[i] + 1) + 1
+            piece = self.pieces[frame]
+            pieces.append(Piece(piece.first + offset, piece.ordinal + offset, end - at))
+            at = end
+        return pieces

@@ -1,0 +1,103 @@
+"""From users' threads to the client's event loop and back.
+
+Handles are synchronous; everything below them is asynchronous and runs on the Dask client's loop
+thread. Waiting is done in short slices, so that Ctrl-C works at once and a scheduler that died is
+noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from distributed import Client
+
+from dqlab.cluster.internals import scheduler_rpc
+from dqlab.errors import CallTimeout, SchedulerGone, UsageError
+
+__all__ = ["Link"]
+
+T = TypeVar("T")
+
+SLICE = 0.2
+GONE_AFTER = 8.0
+"""Seconds without a connection to the scheduler after which it counts as gone."""
+
+
+class Link:
+    """One process's connection to one lab's cluster.
+
+    Parameters
+    ----------
+    client : Client
+        A synchronous Dask client.
+    """
+
+    def __init__(self, client: Client) -> None:
+        if client.asynchronous:
+            raise UsageError(
+                reason="dqlab needs a synchronous Dask client; this one is asynchronous. "
+                "Make it with Client(address), without asynchronous=True."
+            )
+        self.client = client
+        self.address = client.scheduler.address
+        self._lost_since: float | None = None
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine on the client's loop; returns at once."""
+        return asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
+
+    def sync(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
+        """Run a coroutine on the client's loop and wait for its result.
+
+        Raises
+        ------
+        SchedulerGone
+            The scheduler has not been reachable for some seconds.
+        CallTimeout
+            `timeout` seconds are over.
+        """
+        if threading.current_thread() is self.client._loop_runner._loop_thread:  # noqa: SLF001
+            work.close()
+            raise UsageError(reason="dqlab was called from the Dask client's own event loop, which would wait for itself.")
+        future = self.start(work)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                try:
+                    return future.result(SLICE if deadline is None else max(0.0, min(SLICE, deadline - time.monotonic())))
+                except TimeoutError:
+                    if future.done():
+                        raise
+                    self.check_scheduler()
+                    if deadline is not None and time.monotonic() >= deadline:
+                        raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None
+        finally:
+            future.cancel()
+
+    def check_scheduler(self) -> None:
+        """Raise `SchedulerGone` when the scheduler has been out of reach for some seconds."""
+        client = self.client
+        if client.status in ("closed", "closing"):
+            raise SchedulerGone(address=self.address, reason="this client is closed")
+        comm = client.scheduler_comm
+        if client.status == "running" and comm is not None and not comm.comm.closed():
+            self._lost_since = None
+            return
+        now = time.monotonic()
+        self._lost_since = self._lost_since or now
+        if now - self._lost_since > GONE_AFTER:
+            raise SchedulerGone(address=self.address, reason=f"no connection for {GONE_AFTER:g} s")
+
+    async def scheduler(self, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:
+        """Call one of the registry's handlers on the scheduler."""
+        try:
+            return await asyncio.wait_for(getattr(scheduler_rpc(self.client), op)(**arguments), timeout)
+        except TimeoutError:
+            raise CallTimeout(name=self.address, call=op, seconds=timeout) from None
+        except OSError as error:
+            raise SchedulerGone(address=self.address, reason=str(error)) from error

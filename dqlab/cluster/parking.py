@@ -1,0 +1,120 @@
+"""Calls that wait at a queue until there is something to answer; nobody polls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Bell", "ParkedLease", "ParkingLot"]
+
+
+class Bell:
+    """Wakes every coroutine that waits for a change."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def ring(self) -> None:
+        """Wake all who wait now."""
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def until(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait until the condition holds after a ring; return whether it does after `timeout` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while not condition():
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiting.add(future)
+            try:
+                await asyncio.wait((future,), timeout=left)
+            finally:
+                self._waiting.discard(future)
+        return True
+
+
+@dataclass(eq=False)
+class ParkedLease:
+    """One consumer slot's parked lease call."""
+
+    consumer: str
+    session: str
+    want: int
+    answer: asyncio.Future[Any]
+    since: float = 0.0
+
+
+@dataclass
+class ParkingLot:
+    """The parked lease calls of one shard, one a consumer slot, and the orders that wait for them.
+
+    A newer call of the same consumer replaces the older one, which returns empty: a call whose
+    caller has died must not swallow messages.
+    """
+
+    parked: dict[str, ParkedLease] = field(default_factory=dict)
+    orders: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)
+    """Consumer slot to session: everyone who ever parked and was not released."""
+
+    def park(self, call: ParkedLease) -> None:
+        """Register a call; an older one of the same consumer is answered with nothing."""
+        older = self.parked.pop(call.consumer, None)
+        if older is not None and not older.answer.done():
+            older.answer.set_result(None)
+        self.known[call.consumer] = call.session
+        self.parked[call.consumer] = call
+        if self.orders.get(call.consumer):
+            self._answer(call, None)
+
+    def leave(self, call: ParkedLease) -> None:
+        """Forget a call that has timed out or was cancelled by its caller."""
+        if self.parked.get(call.consumer) is call:
+            del self.parked[call.consumer]
+
+    def hungry(self) -> Iterator[ParkedLease]:
+        """Yield calls that want messages, longest parked first; answering them while iterating is fine."""
+        for call in list(self.parked.values()):
+            if call.want > 0 and not call.answer.done():
+                yield call
+
+    def credit(self, consumer: str, want: int) -> None:
+        """Change how many messages a parked consumer wants."""
+        call = self.parked.get(consumer)
+        if call is not None:
+            call.want = want
+
+    def serve(self, call: ParkedLease, lease: Any) -> None:
+        """Answer a call with a lease."""
+        self._answer(call, lease)
+
+    def order(self, consumer: str, **order: Any) -> None:
+        """Tell a consumer something: at once when it is parked, else with its next answer."""
+        self.orders.setdefault(consumer, []).append(order)
+        call = self.parked.get(consumer)
+        if call is not None:
+            self._answer(call, None)
+
+    def take_orders(self, consumer: str) -> list[dict[str, Any]]:
+        """Return and forget a consumer's orders."""
+        return self.orders.pop(consumer, [])
+
+    def release(self, consumer: str) -> None:
+        """Forget a dead consumer."""
+        self.known.pop(consumer, None)
+        self.orders.pop(consumer, None)
+        call = self.parked.pop(consumer, None)
+        if call is not None and not call.answer.done():
+            call.answer.set_result(None)
+
+    def _answer(self, call: ParkedLease, lease: Any) -> None:
+        self.leave(call)
+        if not call.answer.done():
+            call.answer.set_result(lease)

@@ -1,0 +1,62 @@
+"""Which workers host queues and which host consumers. Pure.
+
+A worker that runs users' functions cannot promise to answer: C code that holds the GIL stalls its
+event loop for seconds. So queues get workers of their own where there are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["QUEUE_RESOURCE", "Host", "Plan", "plan"]
+
+QUEUE_RESOURCE = "dq-queue"
+"""Workers started with this Dask resource host queues first."""
+WORKERS_PER_HOST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A worker as the scheduler sees it."""
+
+    address: str
+    name: str
+    slots: int
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Addresses for queues and for consumers; `shared` when one worker has to do both."""
+
+    queues: tuple[str, ...]
+    consumers: tuple[str, ...]
+    shared: bool
+
+
+def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
+    """Split workers between queues and consumers.
+
+    Parameters
+    ----------
+    hosts : sequence of Host
+        All workers that run now.
+    reserved : collection of str
+        Names of workers kept for queues (an embedded cluster's); a nanny's replacement keeps the name.
+
+    Returns
+    -------
+    Plan
+        1 worker: shared. 2: queues share the one with the fewest slots. 3 and more: one of every 16
+        is kept for queues, those with the resource "dq-queue" first, then those with the fewest slots.
+    """
+    ranked = sorted(hosts, key=lambda host: (QUEUE_RESOURCE not in host.resources, host.slots, host.name, host.address))
+    named = [host.address for host in ranked if host.name in reserved]
+    if named and len(named) < len(ranked):
+        return Plan(tuple(named), tuple(host.address for host in ranked if host.address not in named), False)
+    everyone = tuple(host.address for host in ranked)
+    if len(ranked) <= 2:
+        return Plan(everyone[:1], everyone, bool(ranked))
+    kept = -(-len(ranked) // WORKERS_PER_HOST)
+    return Plan(everyone[:kept], everyone[kept:], False)

@@ -1,0 +1,105 @@
+"""A stable handle on an actor: its name, and where it was last seen.
+
+Calls go over raw RPC with a time limit, never through Dask's Actor proxy, which waits for ever
+when the key is gone. A handle is told where its actor lives by the scheduler's registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Worker
+from distributed.comm import CommClosedError
+
+from dqlab.cluster.internals import call_actor, scheduler_rpc
+from dqlab.errors import ActorGone, CallTimeout, SchedulerGone
+
+__all__ = ["Place", "Ref"]
+
+RPC_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an actor lives."""
+
+    address: str
+    key: str
+    epoch: int
+
+
+class Ref:
+    """Call an actor by name.
+
+    Parameters
+    ----------
+    name : str
+        As registered: "queue/NAME/SHARD" or "consumer/QUEUE/NUMBER".
+    owner : Client or Worker
+        Whose connections are used.
+    """
+
+    def __init__(self, name: str, owner: Client | Worker) -> None:
+        self.name = name
+        self._owner = owner
+        self._place: Place | None = None
+
+    def __repr__(self) -> str:
+        return f"Ref({self.name!r})"
+
+    async def place(self) -> Place:
+        """Return where the actor lives, asking the registry when that is not known.
+
+        Raises
+        ------
+        ActorGone
+            Nobody of that name is registered, or its worker died.
+        SchedulerGone
+            The registry does not answer.
+        """
+        if self._place is None:
+            try:
+                found: dict[str, Any] = await asyncio.wait_for(
+                    scheduler_rpc(self._owner).dq_resolve(name=self.name), RPC_TIMEOUT
+                )
+            except (OSError, TimeoutError, CommClosedError) as error:
+                raise SchedulerGone(address=_scheduler_address(self._owner), reason=str(error) or "no answer") from error
+            if found["gone"] is not None:
+                raise ActorGone(name=self.name, reason=found["gone"])
+            self._place = Place(found["address"], found["key"], found["epoch"])
+        return self._place
+
+    async def call(self, function: str, body: bytes, *, timeout: float = RPC_TIMEOUT) -> bytes:
+        """Call one async method with packed arguments; return its packed answer.
+
+        Raises
+        ------
+        CallTimeout
+            No answer within `timeout` seconds; the call may still take effect.
+        ActorGone, SchedulerGone
+            There is nobody to answer.
+        DqlabError
+            Whatever the method itself raised.
+        """
+        place = await self.place()
+        try:
+            return await asyncio.wait_for(
+                call_actor(self._owner.rpc, place.address, place.key, function, body), timeout
+            )
+        except TimeoutError:
+            self._place = None
+            raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
+        except KeyError:
+            self._place = None
+            raise ActorGone(name=self.name, reason="its worker no longer holds it") from None
+        except OSError as error:
+            self._place = None
+            await self.place()
+            raise ActorGone(name=self.name, reason=f"its worker at {place.address} does not answer ({error})") from error
+
+
+def _scheduler_address(owner: Client | Worker) -> str:
+    scheduler = owner.scheduler
+    return scheduler.address if scheduler is not None else "?"

@@ -1,0 +1,300 @@
+"""The scheduler plugin: who lives where, and what everyone reported last.
+
+Names map to {address, key, epoch}; queues and consumers are made through here, so that they
+belong to the cluster and not to the notebook that asked. Data never passes through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+
+from dqlab.cluster.collector import Collector
+from dqlab.cluster.consumer_actor import ConsumerActor
+from dqlab.cluster.internals import call_actor, pin, unpin
+from dqlab.cluster.placement import Host, Plan, plan
+from dqlab.cluster.protocol import greeting
+from dqlab.cluster.sealed import seal_value
+from dqlab.cluster.wire import pack
+from dqlab.errors import DqlabError
+
+__all__ = ["Registry"]
+
+logger = logging.getLogger("dqlab.registry")
+
+SPAWN_TIMEOUT = 30.0
+
+
+@dataclass
+class _Entry:
+    """One registered actor. `gone` says why it no longer answers."""
+
+    name: str
+    queue: str
+    address: str
+    key: str
+    epoch: int
+    gone: str | None = None
+
+
+@dataclass
+class _Service:
+    """How a queue is to be served: by which consumers, also on workers that join later."""
+
+    cls: bytes
+    options: dict[str, Any]
+    shards: int
+    where: str = "auto"
+    numbers: int = 0
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Registry(SchedulerPlugin):
+    """Registry, placement, and collector of counters of one cluster.
+
+    Parameters
+    ----------
+    reserved : collection of str
+        Names of workers that only host queues.
+    """
+
+    name = "dqlab"
+    idempotent = True
+
+    def __init__(self, reserved: Collection[str] = (), where: str = "") -> None:
+        self.reserved = tuple(reserved)
+        self.where = where
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Add our handlers to the scheduler."""
+        self.scheduler = scheduler
+        self.token = secrets.token_hex(32)
+        self.entries: dict[str, _Entry] = {}
+        self.queues: dict[str, dict[str, Any]] = {}
+        self.services: dict[str, _Service] = {}
+        self.collector = Collector(where=self.where)
+        self.collector.workers = len(scheduler.workers)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        scheduler.handlers.update(
+            dq_hello=self.hello,
+            dq_resolve=self.resolve,
+            dq_pin=self.pin,
+            dq_open=self.open_queue,
+            dq_serve=self.serve,
+            dq_retire=self.retire,
+            dq_close=self.close_queue,
+            dq_queues=self.list_queues,
+            dq_snapshot=self.snapshot,
+        )
+        scheduler.stream_handlers["dq-report"] = self.collect
+
+    # --- what clients and workers ask -------------------------------------------------------
+
+    async def hello(self) -> dict[str, Any]:
+        """Greet a client; say which protocols the workers speak."""
+        workers = await self.scheduler.broadcast(msg={"op": "dq_greet"}, on_error="ignore")
+        return {**greeting(), "token": self.token, "workers": workers, "shared": self._plan().shared}
+
+    async def resolve(self, name: str) -> dict[str, Any]:
+        """Return where an actor lives, or why it is gone."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return {"gone": "nobody of that name is registered"}
+        return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
+
+    async def pin(self, key: str) -> None:
+        """Keep an actor alive without a client."""
+        pin(self.scheduler, [key])
+
+    async def list_queues(self) -> dict[str, dict[str, Any]]:
+        """Return every open queue's options."""
+        return self.queues
+
+    async def open_queue(self, name: str, shards: int, options: dict[str, Any], sealed: bytes) -> dict[str, Any]:
+        """Make a queue's shards, or return the options of the queue that is already open."""
+        if name in self.queues:
+            return {"created": False, **self.queues[name]}
+        self.queues[name] = {"shards": shards, "options": options}
+        try:
+            places = self._plan().queues
+            if not places:
+                raise NoWorkers(queue=name)
+            made = (
+                self._spawn(f"queue/{name}/{index}", name, places[index % len(places)], sealed, (name, index, 1, options))
+                for index in range(shards)
+            )
+            await asyncio.gather(*made)
+        except BaseException:
+            await self.close_queue(name)
+            raise
+        return {"created": True, **self.queues[name]}
+
+    async def serve(self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None) -> list[str]:
+        """Make consumers for a queue.
+
+        Parameters
+        ----------
+        n : int, optional
+            How many, spread over the consumer workers. None: one on each, also on workers that join
+            later; asked again, nothing more is made.
+        """
+        shards = self.queues[queue]["shards"]
+        auto = n is None
+        service = self.services.get(queue)
+        if service is None or not auto:
+            service = _Service(cls, options, shards, numbers=service.numbers if service else 0)
+        if auto:
+            self.services.setdefault(queue, service)
+            return await self._serve_everywhere(queue)
+        addresses = self._plan().consumers
+        if not addresses:
+            raise NoWorkers(queue=queue)
+        first = self._next_number(queue)
+        chosen = [(first + i, addresses[i % len(addresses)]) for i in range(n or 0)]
+        return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at, number) for number, at in chosen)))
+
+    async def retire(self, names: Collection[str]) -> int:
+        """Let consumers settle, give back, and go."""
+        entries = [self.entries.pop(name) for name in names if name in self.entries]
+        await asyncio.gather(*(self._close_actor(entry) for entry in entries))
+        by_queue: dict[str, list[str]] = {}
+        for entry in entries:
+            by_queue.setdefault(entry.queue, []).append(entry.name)
+        for queue, consumers in by_queue.items():
+            await self._release(queue, consumers)
+        unpin(self.scheduler, [entry.key for entry in entries])
+        self.collector.forget([entry.name for entry in entries])
+        return len(entries)
+
+    async def close_queue(self, name: str) -> bool:
+        """Retire a queue's consumers, then close its shards and let them go."""
+        known = self.queues.pop(name, None) is not None
+        self.services.pop(name, None)
+        await self.retire([entry.name for entry in self._of(name) if entry.name.startswith("consumer/")])
+        shards = self._of(name)
+        await asyncio.gather(*(self._close_actor(entry) for entry in shards))
+        for entry in shards:
+            self.entries.pop(entry.name, None)
+        unpin(self.scheduler, [entry.key for entry in shards])
+        self.collector.forget_queue(name)
+        return known
+
+    async def snapshot(self, since: int = -1, timeout: float = 0.0) -> dict[str, Any]:
+        """Return the newest snapshot; wait up to `timeout` seconds for one newer than `since`."""
+        return await self.collector.snapshot(since, timeout)
+
+    def collect(self, worker: str, **report: Any) -> None:
+        """Take in a report of an actor; a stream handler, so it must not wait."""
+        self.collector.take(report)
+
+    # --- what the scheduler tells -----------------------------------------------------------
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Give a worker that joined its consumers."""
+        self.collector.workers = len(scheduler.workers)
+        for queue in list(self.services):
+            self._in_background(self._serve_everywhere(queue))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """Mark what died, and return the leases of its consumers at once."""
+        self.collector.workers = len(scheduler.workers)
+        dead: dict[str, list[str]] = {}
+        for entry in list(self.entries.values()):
+            if entry.address == worker and entry.gone is None:
+                entry.gone = f"its worker {worker} is gone"
+                if entry.name.startswith("consumer/"):
+                    del self.entries[entry.name]
+                    dead.setdefault(entry.queue, []).append(entry.name)
+        for queue, consumers in dead.items():
+            self.collector.forget(consumers)
+            self._in_background(self._release(queue, consumers))
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _of(self, queue: str) -> list[_Entry]:
+        return [entry for entry in self.entries.values() if entry.queue == queue]
+
+    def _plan(self) -> Plan:
+        workers = self.scheduler.workers.values()
+        hosts = [Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources)) for ws in workers]
+        return plan(hosts, self.reserved)
+
+    def _next_number(self, queue: str) -> int:
+        numbers = [int(e.name.rsplit("/", 1)[1]) for e in self._of(queue) if e.name.startswith("consumer/")]
+        return max(numbers, default=-1) + 1
+
+    async def _serve_everywhere(self, queue: str) -> list[str]:
+        service = self.services[queue]
+        async with service.busy:
+            served = {entry.address for entry in self._of(queue) if entry.name.startswith("consumer/")}
+            missing = [address for address in self._plan().consumers if address not in served]
+            first = self._next_number(queue)
+            made = (self._spawn_consumer(queue, service, at, first + i) for i, at in enumerate(missing))
+            return list(await asyncio.gather(*made))
+
+    async def _spawn_consumer(self, queue: str, service: _Service, address: str, number: int) -> str:
+        name = f"consumer/{queue}/{number}"
+        await self._spawn(name, queue, address, service.cls, (name, queue, service.shards, service.options))
+        return name
+
+    async def _spawn(self, name: str, queue: str, address: str, sealed_class: bytes, args: tuple[Any, ...]) -> None:
+        epoch = 1
+        key = f"dq-{name}-{secrets.token_hex(4)}"
+        self.entries[name] = entry = _Entry(name, queue, address, key, epoch)
+        sealed = seal_value((_open_class(sealed_class), args))
+        try:
+            await asyncio.wait_for(self._ask_to_spawn(address, key, sealed), SPAWN_TIMEOUT)
+        except BaseException as error:
+            if self.entries.get(name) is entry:
+                del self.entries[name]
+            logger.warning("event=spawn_failed name=%s worker=%s %r", name, address, error)
+            raise
+
+    async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
+        await self.scheduler.rpc(address).dq_spawn(key=key, sealed=sealed)
+
+    async def _close_actor(self, entry: _Entry) -> None:
+        if entry.gone is not None:
+            return
+        try:
+            await asyncio.wait_for(call_actor(self.scheduler.rpc, entry.address, entry.key, "close", pack({})), 10)
+        except (OSError, KeyError, TimeoutError) as error:
+            logger.warning("event=close_failed name=%s %r", entry.name, error)
+
+    async def _release(self, queue: str, consumers: list[str]) -> None:
+        for entry in self._of(queue):
+            if not entry.name.startswith("queue/") or entry.gone is not None:
+                continue
+            body = pack({"consumers": consumers})
+            try:
+                await asyncio.wait_for(call_actor(self.scheduler.rpc, entry.address, entry.key, "release", body), 10)
+            except (OSError, KeyError, TimeoutError) as error:
+                logger.warning("event=release_failed name=%s %r", entry.name, error)
+
+    def _in_background(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work, name="dqlab-registry")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.warning("event=background_failed %r", task.exception())
+
+
+class NoWorkers(DqlabError):
+    """The cluster has no worker to put a queue or a consumer on."""
+
+    text = "the cluster has no worker for queue {queue!r}. Nothing was made. Scale the cluster up, then call again."
+
+
+def _open_class(sealed: bytes) -> Any:
+    from dqlab.cluster.sealed import open_value
+
+    return open_value(sealed) if sealed else ConsumerActor

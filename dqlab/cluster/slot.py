@@ -1,0 +1,282 @@
+"""One executor slot of a consumer: leases ahead, runs, settles, gives back.
+
+A slot parks one lease call at each shard it serves and runs chunks one after another in a thread
+of its own, with at most two chunks in hand, so that it never waits for the network between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+from dqlab.cluster.chunk import Chunk
+from dqlab.cluster.execution import Origin, Work, fail_all, refuse_value, run_chunk
+from dqlab.cluster.functions import FunctionCache, FunctionLost
+from dqlab.cluster.internals import daemon_thread
+from dqlab.cluster.protocol import PARK
+from dqlab.cluster.ref import Ref
+from dqlab.cluster.wire import pack, unpack
+from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
+from dqlab.frame import NO_ID, Frame, Kind
+
+__all__ = ["Slot", "SlotOptions"]
+
+logger = logging.getLogger("dqlab.consumer")
+
+SETTLE_EVERY = 0.1
+"""Seconds after which finished messages of a running chunk are settled."""
+SETTLE_MOST = 2000
+"""Messages in one settlement."""
+IN_HAND = 2
+
+
+class SlotOptions:
+    """What a consumer tells its slots.
+
+    Attributes
+    ----------
+    batch : int
+        Most messages in one lease.
+    early : bool
+        Early ack: at most once.
+    concurrency : int
+        Coroutines at a time.
+    values : callable or None
+        Makes the function that takes plain values (a consumer's own process_item).
+    """
+
+    def __init__(
+        self,
+        *,
+        batch: int,
+        early: bool,
+        concurrency: int,
+        origin: Origin,
+        values: Callable[[], Work] | None,
+        calls: Callable[[Work], Work] | None = None,
+    ) -> None:
+        self.batch, self.early, self.concurrency, self.origin = batch, early, concurrency, origin
+        self.values, self.calls = values, calls
+
+
+class Slot:
+    """See the module. `name` is unique among all slots of the queue; `touched` is called on every change."""
+
+    def __init__(
+        self, name: str, shards: dict[int, Ref], options: SlotOptions, functions: FunctionCache, touched: Callable[[], None]
+    ) -> None:
+        self.name, self.options = name, options
+        self.done = self.units = 0
+        self.busy_s = 0.0
+        self.last_error: str | None = None
+        self._shards, self._functions, self._touched = shards, functions, touched
+        self._session = uuid.uuid4().hex
+        self._inbox: deque[Chunk] = deque()
+        self._running: Chunk | None = None
+        self._arrived = asyncio.Event()
+        self._thread = daemon_thread(f"dq-{name}")
+        self._context = contextvars.copy_context()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._settling: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self.gone: str | None = None
+
+    def start(self) -> None:
+        """Park at every shard and begin to work."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._park(index, ref), name=f"dqlab-park-{self.name}-{index}")
+            for index, ref in self._shards.items()
+        ]
+        self._tasks.append(loop.create_task(self._work(), name=f"dqlab-work-{self.name}"))
+
+    async def stop(self) -> None:
+        """Lease no more, give back what has not begun, let the running message end unless it takes over 5 s."""
+        self._stopping = True
+        for chunk in reversed(self._chunks):
+            await self._give_back(chunk, chunk.count)
+        self._arrived.set()
+        for task in self._tasks[:-1]:
+            task.cancel()
+        await asyncio.wait([*self._tasks, *self._settling], timeout=5)
+        for task in self._tasks:
+            task.cancel()
+        self._thread.shutdown(wait=False)
+
+    @property
+    def in_hand(self) -> int:
+        """Messages leased and not yet settled."""
+        return sum(chunk.count - chunk.settled for chunk in self._chunks)
+
+    @property
+    def _chunks(self) -> list[Chunk]:
+        """Chunks in hand, oldest first."""
+        return [*([self._running] if self._running else []), *self._inbox]
+
+    # --- leasing ----------------------------------------------------------------------------
+
+    def _want(self, shard: int) -> int:
+        """How many messages to ask a shard for: none while enough chunks are in hand."""
+        chunks = self._chunks
+        here = sum(chunk.shard == shard for chunk in chunks)
+        limit = IN_HAND if len(chunks) < IN_HAND else 1
+        return self.options.batch if here < limit and not self._stopping else 0
+
+    async def _park(self, shard: int, ref: Ref) -> None:
+        while not self._stopping:
+            body = pack({"consumer": self.name, "session": self._session, "want": self._want(shard)})
+            try:
+                meta, parts = unpack(await ref.call("lease", body, timeout=PARK + 10))
+            except (ActorGone, SchedulerGone) as error:
+                self.gone = str(error)
+                self._arrived.set()
+                return
+            except CallTimeout:
+                continue
+            if "lease" in meta:
+                self._receive(shard, meta, parts)
+            for order in meta["orders"]:
+                await self._obey(order)
+
+    def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
+        """Put a lease into the inbox, as one chunk for each function in it."""
+        lease = meta["lease"]
+        frames = zip(lease["firsts"], (Frame.decode(bytes(part)) for part in parts), strict=True)
+        for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
+            firsts, cuts = zip(*group, strict=True)
+            self._inbox.append(Chunk(shard, lease["id"], meta["epoch"], lease["timeout"], firsts, cuts))
+        self._arrived.set()
+        self._touched()
+
+    async def _obey(self, order: dict[str, Any]) -> None:
+        if order["op"] == "stop":
+            self._stopping = True
+            return
+        left = order.get("n", 0)
+        for chunk in [chunk for chunk in reversed(self._chunks) if chunk.lease == order["lease"]]:
+            if order["op"] == "cancel":
+                chunk.cancel(order["ids"])
+            else:
+                left -= await self._give_back(chunk, left)
+
+    async def _give_back(self, chunk: Chunk, n: int) -> int:
+        """Return up to `n` untouched messages to their queue; answer how many."""
+        before = chunk.settled
+        settlement = chunk.give_back(n)
+        if settlement is None:
+            return 0
+        if chunk in self._inbox and chunk.finished:
+            self._inbox.remove(chunk)
+        await self._settle(chunk, settlement)
+        return chunk.settled - before
+
+    # --- working ----------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            while not self._inbox:
+                self._arrived.clear()
+                if self._stopping or self.gone:
+                    return
+                await self._arrived.wait()
+            self._running = chunk = self._inbox.popleft()
+            try:
+                await self._run(chunk)
+            except DqlabError as error:
+                logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
+            finally:
+                self._running = None
+                self._touched()
+
+    async def _run(self, chunk: Chunk) -> None:
+        ref = self._shards[chunk.shard]
+        if self.options.early:
+            meta, _ = unpack(await ref.call("begin", pack({"lease": chunk.lease})))
+            if not meta["begun"]:
+                return
+        loop = asyncio.get_running_loop()
+        blobs = {}
+        for frame in chunk.frames:
+            if frame.function != NO_ID and frame.function not in blobs:
+                blobs[frame.function] = await self._functions.fetch(ref, frame.function)
+        running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
+        renewed = loop.time()
+        while True:
+            finished, _ = await asyncio.wait((running,), timeout=SETTLE_EVERY)
+            if finished:
+                break
+            await self._settle_done(chunk)
+            if loop.time() - renewed >= chunk.timeout / 3:
+                renewed = loop.time()
+                await self._renew()
+        running.result()
+        self._running = None
+        # Not awaited: the next chunk starts while this one's outcomes travel.
+        settling = loop.create_task(self._settle_last(chunk), name=f"dqlab-settle-{self.name}")
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
+
+    def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> None:
+        """Run the chunk; in the slot's thread."""
+        chunk.started = True
+        frame = chunk.frames[0]
+        try:
+            if frame.kind is Kind.VALUE:
+                work = self.options.values() if self.options.values is not None else Work(refuse_value)
+            else:
+                blob = blobs[frame.function]
+                if blob is None:
+                    raise FunctionLost()
+                work = self._functions.open(frame.function, blob)
+                if self.options.calls is not None:
+                    work = self.options.calls(work)
+        except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
+            fail_all(chunk, error, self.options.origin)
+            return
+        run_chunk(chunk, work, self.options.origin, self.options.concurrency)
+
+    # --- settling ---------------------------------------------------------------------------
+
+    async def _settle_last(self, chunk: Chunk) -> None:
+        try:
+            await self._settle_done(chunk)
+        except DqlabError as error:
+            logger.warning("event=settle_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
+
+    async def _settle_done(self, chunk: Chunk) -> None:
+        while True:
+            done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
+            settlement = chunk.collect(SETTLE_MOST)
+            if settlement is None:
+                return
+            self.done += chunk.acked + chunk.failed - done
+            self.units += chunk.units - units
+            self.busy_s += chunk.busy_collected - busy
+            self.last_error = chunk.last_error or self.last_error
+            await self._settle(chunk, settlement)
+
+    async def _settle(self, chunk: Chunk, settlement: bytes) -> None:
+        body = pack({"consumer": self.name, "want": self._want(chunk.shard)}, settlement)
+        while True:
+            try:
+                await self._shards[chunk.shard].call("settle", body)
+                break
+            except CallTimeout:
+                logger.warning("event=settle_again slot=%s lease=%s", self.name, chunk.lease)
+        self._touched()
+
+    async def _renew(self) -> None:
+        by_shard: dict[int, list[int]] = {}
+        for chunk in self._chunks:
+            by_shard.setdefault(chunk.shard, []).append(chunk.lease)
+        for shard, leases in by_shard.items():
+            try:
+                await self._shards[shard].call("renew", pack({"leases": leases}))
+            except CallTimeout:
+                logger.warning("event=renew_late slot=%s", self.name)

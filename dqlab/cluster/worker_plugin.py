@@ -1,0 +1,67 @@
+"""What every worker runs for us: it makes actors of its own when the registry asks.
+
+Installed by the registry's client; Dask installs it on workers that join later too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed import Client, Worker, WorkerPlugin
+
+from dqlab.cluster.internals import call_actor, pin_remotely
+from dqlab.cluster.protocol import greeting
+from dqlab.cluster.sealed import open_value
+from dqlab.cluster.wire import pack
+
+__all__ = ["DqlabWorkerPlugin"]
+
+
+class DqlabWorkerPlugin(WorkerPlugin):
+    """Adds the handlers ``dq_spawn`` and ``dq_greet`` to a worker."""
+
+    name = "dqlab"
+    idempotent = True
+
+    def setup(self, worker: Worker) -> None:
+        """Add our handlers."""
+        self._worker = worker
+        worker.handlers["dq_spawn"] = self.spawn
+        worker.handlers["dq_greet"] = self.greet
+
+    def teardown(self, worker: Worker) -> None:
+        """Take our handlers away."""
+        worker.handlers.pop("dq_spawn", None)
+        worker.handlers.pop("dq_greet", None)
+
+    async def greet(self) -> dict[str, object]:
+        """Say which protocol this worker speaks."""
+        return greeting()
+
+    async def spawn(self, key: str, sealed: bytes) -> dict[str, Any]:
+        """Make an actor here, pin it, and start it.
+
+        Parameters
+        ----------
+        key : str
+            Dask key of the actor.
+        sealed : bytes
+            Pickled (class, args).
+
+        Notes
+        -----
+        A client of our own, closed at once: the worker's own client would become asynchronous,
+        and users' calls to get_client() in functions would get that one.
+        """
+        worker = self._worker
+        kind, args = open_value(sealed)
+        async with Client(
+            worker.scheduler.address, asynchronous=True, set_as_default=False, security=worker.security, name="dqlab-spawn"
+        ) as client:
+            future = client.submit(
+                kind, *args, key=key, actor=True, workers=[worker.address], allow_other_workers=False, pure=False
+            )
+            await future
+            await pin_remotely(worker, key)
+        await call_actor(worker.rpc, worker.address, key, "start", pack({}))
+        return {"address": worker.address, **greeting()}

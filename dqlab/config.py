@@ -1,0 +1,127 @@
+"""Options, durations, sizes and names, turned into plain values once, at the edge.
+
+The only module below `cluster` that reads Dask's configuration, and only when asked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any, overload
+
+from dqlab.errors import BadName, BadOption
+
+__all__ = ["check_name", "nbytes", "option", "seconds"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_defaults_loaded = False
+
+
+def option(key: str) -> Any:
+    """Return one configured value, raw.
+
+    Parameters
+    ----------
+    key : str
+        Dotted, below ``dqlab``: ``"queue.visibility-timeout"``. Defaults and units: `dqlab.yaml`.
+    """
+    global _defaults_loaded
+    import dask.config
+
+    if not _defaults_loaded:
+        import yaml
+
+        with Path(__file__).with_name("dqlab.yaml").open() as file:
+            dask.config.update_defaults(yaml.safe_load(file))
+        _defaults_loaded = True
+    return dask.config.get(f"dqlab.{key}")
+
+
+@overload
+def seconds(value: None, *, name: str = ...) -> None: ...
+@overload
+def seconds(value: float | str, *, name: str = ...) -> float: ...
+def seconds(value: float | str | None, *, name: str = "duration") -> float | None:
+    """Return a duration in seconds.
+
+    Parameters
+    ----------
+    value : float, str or None
+        Seconds, or "90s", "2m", "500ms", "1h30m". None stays None.
+    name : str
+        The option's name, for the error.
+
+    Raises
+    ------
+    BadOption
+        Not a duration, negative, or not finite.
+    """
+    if value is None:
+        return None
+    from dask.utils import parse_timedelta
+
+    try:
+        if isinstance(value, str) and len(re.findall(r"\d+(?:\.\d*)?\s*[a-zA-Z]+", value)) > 1:
+            parts = re.findall(r"(\d+(?:\.\d*)?)\s*([a-zA-Z]+)", value)
+            result = float(sum(parse_timedelta(number + unit) for number, unit in parts))
+        else:
+            result = float(parse_timedelta(value))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadOption(
+            option=name, value=value, problem="not a duration. Write seconds, or '90s', '2m', '1h30m'."
+        ) from None
+    if not math.isfinite(result) or result < 0:
+        raise BadOption(option=name, value=value, problem="a duration is finite and not negative.")
+    return result
+
+
+@overload
+def nbytes(value: None, *, name: str = ...) -> None: ...
+@overload
+def nbytes(value: int | str, *, name: str = ...) -> int: ...
+def nbytes(value: int | str | None, *, name: str = "size") -> int | None:
+    """Return a size in bytes from an int or "64 KiB"; None stays None.
+
+    Raises
+    ------
+    BadOption
+        Not a size, or not positive.
+    """
+    if value is None:
+        return None
+    from dask.utils import parse_bytes
+
+    try:
+        result = int(parse_bytes(value))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadOption(option=name, value=value, problem="not a size. Write bytes, or '64 KiB', '1 GB'.") from None
+    if result <= 0:
+        raise BadOption(option=name, value=value, problem="a size is above zero.")
+    return result
+
+
+def check_name(name: object, *, kind: str) -> str:
+    """Return a queue's or run's name if it can be one.
+
+    Names become directory names and parts of URLs, hence the narrow alphabet.
+
+    Raises
+    ------
+    BadName
+        Empty, too long, or with characters such as slashes and spaces; suggests one that works.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    text = name if isinstance(name, str) else repr(name)
+    suggestion = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "my-" + kind
+    if not isinstance(name, str):
+        problem = f"is a {type(name).__name__}, not a string"
+    elif not name:
+        problem = "is empty"
+    elif len(name) > 100:
+        problem = f"has {len(name)} characters"
+    else:
+        bad = sorted({c for c in name if not re.match(r"[A-Za-z0-9._-]", c, re.ASCII)})
+        problem = f"contains {', '.join(map(repr, bad))}" if bad else f"starts with {name[0]!r}"
+    raise BadName(kind=kind, name=name, problem=problem, suggestion=suggestion)

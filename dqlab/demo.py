@@ -1,0 +1,200 @@
+"""The quickstart notebook, run from a shell: what `dqlab demo` does.
+
+Owns a kernel for as long as the notebook takes, and prints what the cells say while they say it.
+Knows the notebook only by three names that it leaves behind: `docs`, `run` and `retried`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from dqlab.narration import Narrator, plain
+from dqlab.stats import RunStats
+
+__all__ = ["Figures", "play", "tell"]
+
+CELL_TIMEOUT = 900
+"""Seconds after which a cell is given up."""
+SILENCE = 10.0
+"""Seconds without a line after which one says that the cell still works."""
+INTERRUPTED = 130
+
+_LAST_CELL = "from dqlab.demo import tell as _tell\n_tell(docs, run, retried)"
+
+
+class _Document(Protocol):
+    @property
+    def page_count(self) -> int | None: ...
+
+
+class _Run(Protocol):
+    def stats(self) -> RunStats: ...
+
+    def results(self, *, errors: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a played notebook achieved.
+
+    Attributes
+    ----------
+    documents, pages : int
+        Size of its input.
+    answered : int
+        Documents that ended with a result.
+    retried : int
+        Documents that failed first.
+    seconds : float
+        From the start of the run to its end.
+    """
+
+    documents: int
+    pages: int
+    answered: int
+    retried: int
+    seconds: float
+
+    @classmethod
+    def of(cls, docs: Iterable[_Document], run: _Run, retried: int) -> Figures:
+        """Count in the names that the notebook leaves behind."""
+        pages = [document.page_count or 0 for document in docs]
+        answered = len(run.results(errors="skip"))
+        return cls(len(pages), sum(pages), answered, retried, run.stats().elapsed)
+
+    @property
+    def missing(self) -> int:
+        """Documents without a result."""
+        return self.documents - self.answered
+
+    def __str__(self) -> str:
+        rate = self.pages / self.seconds if self.seconds > 0 else 0.0
+        return (
+            f"demo: {self.documents} documents, {self.pages} pages, {self.retried} failed then retried, "
+            f"{rate:.0f} pages/s"
+        )
+
+
+def tell(docs: Iterable[_Document], run: _Run, retried: int) -> None:
+    """Print the figures as JSON; called in the notebook's kernel, after its last cell."""
+    print(json.dumps(asdict(Figures.of(docs, run, retried))))
+
+
+def play(notebook: Path) -> int:
+    """Execute a notebook without a browser and print its progress.
+
+    The last line printed is ``demo: <n> documents, <p> pages, <f> failed then retried, <r> pages/s``.
+
+    Parameters
+    ----------
+    notebook : Path
+        Leaves behind `docs` (documents with `page_count`), `run` (a Run) and `retried` (how many
+        documents failed first).
+
+    Returns
+    -------
+    int
+        0 when every document ended with a result, 1 when not or when a cell failed, 130 when interrupted.
+    """
+    nb = nbformat.read(notebook, as_version=4)
+    nb.cells.append(nbformat.v4.new_code_cell(_LAST_CELL))
+    here = Path.cwd()
+    directory = notebook.resolve().parent
+    player = _Player(nb, directory if directory.is_relative_to(here) else here)
+    try:
+        figures = asyncio.run(player.play())
+    except CellExecutionError as error:
+        return _failed(player, f"{error.ename}: {plain(error.evalue)}", plain(error.traceback))
+    except (CellTimeoutError, DeadKernelError) as error:
+        return _failed(player, plain(str(error)), "")
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    if figures.missing:
+        print(f"demo: {figures.missing} of {figures.documents} documents have no result", file=sys.stderr)
+    print(figures, flush=True)
+    return 1 if figures.missing else 0
+
+
+class _Player(NotebookClient):
+    """Executes the cells in order and passes on each message of the kernel as it comes."""
+
+    def __init__(self, nb: nbformat.NotebookNode, directory: Path) -> None:
+        super().__init__(
+            nb,
+            timeout=CELL_TIMEOUT,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(directory)}},
+        )
+        self.last = len(nb.cells) - 1
+        self.titles = _titles(nb.cells[: self.last])
+        self.narrator = Narrator(sys.stdout)
+        self._at = -1
+        self.on_cell_execute = self._begin
+        self.on_cell_executed = self._end
+
+    async def play(self) -> Figures:
+        """Execute every cell, then the one that counts."""
+        env = {"DQLAB_DISPLAY": "static", **os.environ}  # displays that are replaced as text, not widgets
+        beat = asyncio.create_task(self.narrator.beat(SILENCE))
+        try:
+            await self.async_execute(env=env)
+        finally:
+            beat.cancel()
+        said = "".join(output.get("text", "") for output in self.nb.cells[self.last].outputs)
+        return Figures(**json.loads(said.splitlines()[-1]))
+
+    def process_message(self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int) -> Any:
+        """Print what a message says, then let nbclient keep it."""
+        if cell_index != self.last:
+            self.narrator.hear(msg["msg_type"], msg["content"])
+        return super().process_message(msg, cell, cell_index)
+
+    def where(self) -> str:
+        """Return which cell the notebook stands at, for a sentence."""
+        for position, (index, title) in enumerate(self.titles.items(), start=1):
+            if index == self._at:
+                return f"cell {position} of {len(self.titles)} ({title})"
+        return "the cell that counts documents; the notebook leaves behind docs, run and retried"
+
+    def _begin(self, *, cell_index: int, **_: Any) -> None:
+        self._at = cell_index
+        if cell_index in self.titles:
+            number = list(self.titles).index(cell_index) + 1
+            self.narrator.begin(f"[{number}/{len(self.titles)}] {self.titles[cell_index]}")
+
+    def _end(self, **_: Any) -> None:
+        self.narrator.end()
+
+
+def _titles(cells: list[nbformat.NotebookNode]) -> dict[int, str]:
+    """Name each code cell by the heading above it, else by its first line."""
+    titles: dict[int, str] = {}
+    heading = ""
+    for index, cell in enumerate(cells):
+        lines = [line.strip() for line in cell.source.splitlines() if line.strip()]
+        if cell.cell_type == "markdown":
+            heading = next((line.lstrip("# ") for line in lines if line.startswith("#")), heading)
+        elif cell.cell_type == "code" and lines:
+            titles[index] = heading or lines[0]
+            heading = ""
+    return titles
+
+
+def _failed(player: _Player, reason: str, traceback: str) -> int:
+    player.narrator.end()
+    if traceback:
+        print(traceback, file=sys.stderr)
+    print(f"demo: {player.where()} failed: {reason}", file=sys.stderr)
+    return 1

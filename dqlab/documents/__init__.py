@@ -1,0 +1,10 @@
+"""Inputs as references: what to process and where it is, never its contents.
+
+Owns listings of files, local or behind fsspec, and reading one of them. Knows nothing of queues,
+runs or Dask; fsspec is imported only for URLs.
+"""
+
+from dqlab.documents.document import Document
+from dqlab.documents.listing import Documents
+
+__all__ = ["Document", "Documents"]

@@ -1,0 +1,182 @@
+"""One document: what identifies it, where it is, and how to read it there.
+
+Owns the reference that travels in a message. Knows nothing of listings: whoever lists decides
+key and version, and may leave size and pages unknown.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from tokenize import detect_encoding
+from typing import Any, BinaryIO, Literal, TextIO, overload
+
+from dqlab.documents.places import open_binary
+from dqlab.errors import BadOption
+
+__all__ = ["LINES_PER_PAGE", "Document"]
+
+LINES_PER_PAGE = 60
+"""What counts as a page of plain text, lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A reference to one input; a few hundred bytes, whatever the input's size.
+
+    It can be opened in any process that reaches `where`. Reading raises what Python raises:
+    `FileNotFoundError` when the file is gone, `UnicodeDecodeError` when it is in another encoding.
+
+    Attributes
+    ----------
+    key : str
+        The name of the document in results and failures; usually a relative path with "/".
+    version : str
+        Changes when the contents do: the store's etag, or size and modification time. Empty when unknown.
+    where : str
+        An absolute path, or an fsspec URL.
+    size : int or None
+        Bytes; None when unknown.
+    n_pages : int or None
+        Pages, as far as whoever listed the document knows; read it as `page_count`.
+    """
+
+    key: str
+    version: str
+    where: str
+    size: int | None = None
+    n_pages: int | None = None
+
+    @property
+    def page_count(self) -> int | None:
+        """Number of pages; None when nobody has counted."""
+        return self.n_pages
+
+    @overload
+    def open(self, mode: Literal["rb"] = ..., encoding: None = ...) -> BinaryIO: ...
+    @overload
+    def open(self, mode: Literal["r", "rt"], encoding: str | None = ..., *, errors: str = ...) -> TextIO: ...
+    def open(
+        self, mode: Literal["rb", "r", "rt"] = "rb", encoding: str | None = None, *, errors: str = "strict"
+    ) -> BinaryIO | TextIO:
+        """Open the document for reading; close it, or use it in a `with`.
+
+        Parameters
+        ----------
+        mode : {"rb", "r", "rt"}
+            Bytes, or text with any line end turned into a newline.
+        encoding : str or None
+            Of text. None: utf-8; for Python sources (.py, .pyi) what their coding line says.
+        errors : str
+            What to do with undecodable bytes, as for the built-in `open`.
+
+        Raises
+        ------
+        OSError
+            Gone, or not readable here.
+        SyntaxError
+            The coding line of a Python source names no known encoding.
+        BadOption
+            A mode that writes, or an encoding for bytes.
+        """
+        if mode not in ("rb", "r", "rt"):
+            raise BadOption(option="mode", value=mode, problem="a document is only read. Use 'rb' or 'r'.")
+        if mode == "rb" and encoding is not None:
+            raise BadOption(option="encoding", value=encoding, problem="bytes have none. Use mode='r'.")
+        stream = open_binary(self.where)
+        if mode == "rb":
+            return stream
+        try:
+            return io.TextIOWrapper(stream, encoding or self._encoding(stream), errors)
+        except BaseException:
+            stream.close()
+            raise
+
+    def text(self, encoding: str | None = None, errors: str = "strict") -> str:
+        """Return the contents as text; parameters and errors as for `open`.
+
+        Raises
+        ------
+        UnicodeDecodeError
+            The bytes are in another encoding, and `errors` is "strict".
+        """
+        with self.open("r", encoding, errors=errors) as stream:
+            return stream.read()
+
+    def pages(
+        self, lines: int = LINES_PER_PAGE, *, encoding: str | None = None, errors: str = "strict"
+    ) -> Iterator[str]:
+        """Read the text page by page, holding one page at a time.
+
+        Parameters
+        ----------
+        lines : int
+            Lines on each page but the last, which has the rest. Joined, the pages are `text()`.
+        encoding, errors
+            As for `open`.
+
+        Returns
+        -------
+        iterator of str
+            At least one page: an empty document is one empty page.
+
+        Raises
+        ------
+        BadOption
+            `lines` is below 1.
+        """
+        if lines < 1:
+            raise BadOption(option="lines", value=lines, problem="a page has at least one line.")
+        return self._cut(lines, encoding, errors)
+
+    def bytes(self) -> builtins.bytes:
+        """Return the contents, unchanged.
+
+        Raises
+        ------
+        OSError
+            Gone, or not readable here.
+        """
+        with self.open("rb") as stream:
+            return stream.read()
+
+    def _cut(self, lines: int, encoding: str | None, errors: str) -> Iterator[str]:
+        with self.open("r", encoding, errors=errors) as stream:
+            page = "".join(islice(stream, lines))
+            yield page
+            while page := "".join(islice(stream, lines)):
+                yield page
+
+    def _encoding(self, stream: BinaryIO) -> str:
+        # One URL may name a member of an archive: zip://package/module.py::https://host/package.zip
+        if any(part.endswith((".py", ".pyi")) for part in self.where.split("::")):
+            return _source_encoding(stream)
+        return "utf-8"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keys are mostly the end of `where`: sending their length saves a third of the reference.
+        cut = len(self.key) if self.where.endswith(self.key) else self.key
+        return _revive, (self.where, cut, self.version, self.size, self.n_pages)
+
+
+def _revive(where: str, cut: int | str, version: str, size: int | None, n_pages: int | None) -> Document:
+    key = where[len(where) - cut :] if isinstance(cut, int) else cut
+    return Document(key, version, where, size, n_pages)
+
+
+def _source_encoding(stream: BinaryIO) -> str:
+    """Return the encoding a Python source declares (PEP 263), leaving the stream at its start."""
+    lines = [stream.readline(), stream.readline()]
+    stream.seek(0)
+    mark = BOM_UTF8 if lines[0].startswith(BOM_UTF8) else b""
+    lines[0] = lines[0].removeprefix(BOM_UTF8)
+    # Detection alone would turn other bytes in these lines into a SyntaxError without a position;
+    # hidden from it, they raise UnicodeDecodeError when read, or are handled as `errors` says.
+    plain = [re.sub(rb"[\x80-\xff]", b"?", line) for line in lines]
+    heads = iter([mark + plain[0], plain[1]])
+    return detect_encoding(lambda: next(heads, b""))[0]

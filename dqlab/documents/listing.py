@@ -1,0 +1,161 @@
+"""Listings of documents: what `map` iterates over.
+
+Owns the public face: making a listing, iterating, counting and slicing it. Holds no documents and
+no contents; where they come from is the business of the sources.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from operator import index as as_index
+from typing import Any, overload
+
+from dqlab.documents.document import Document
+from dqlab.documents.given import Given
+from dqlab.documents.pattern import parse
+from dqlab.documents.sources import Glob, Source, Window
+from dqlab.documents.stdlib import stdlib
+from dqlab.errors import BadOption, LengthUnknown
+
+__all__ = ["Documents"]
+
+
+class Documents:
+    """A lazy listing of documents, made anew each time it is iterated.
+
+    Parameters
+    ----------
+    iterable : iterable or callable
+        Paths, fsspec URLs or `Document`; or a function without arguments that returns an iterable
+        of them. An iterator is taken too, but gives its documents only once.
+    key : callable or None
+        From an element to the key of its document, a string. None: the path or URL as given, with
+        "/" between its parts. Keys may repeat; results are told apart by their position.
+
+    Notes
+    -----
+    An element that cannot be looked at from here is listed with version "" and size None, and fails
+    when it is opened. Each URL costs one request to its store; a `Document` costs nothing.
+
+    Raises
+    ------
+    BadOption
+        Neither iterable nor callable, or a single path.
+    NotADocument
+        While iterating: an element is something else.
+    DocumentsUsedUp
+        When iterating again over an iterator.
+    """
+
+    __slots__ = ("_source",)
+    _source: Source
+
+    def __init__(
+        self, iterable: Iterable[Any] | Callable[[], Iterable[Any]], key: Callable[[Any], str] | None = None
+    ) -> None:
+        self._source = Given(iterable, key)
+
+    @classmethod
+    def stdlib(cls) -> Documents:
+        """List the Python sources of the standard library: some 700 documents of 60-line pages.
+
+        Tests and installed packages are left out. Keys are paths relative to the library's folder,
+        such as "json/decoder.py"; `page_count` is known.
+
+        Raises
+        ------
+        FolderNotFound
+            This Python came without its sources.
+        """
+        return cls._of(stdlib())
+
+    @classmethod
+    def from_glob(cls, pattern: str | os.PathLike[str]) -> Documents:
+        """List the files that match a pattern, in the order of their keys.
+
+        Parameters
+        ----------
+        pattern : str or path
+            A local path or an fsspec URL ("s3://bucket/**/*.pdf"). ``*``, ``?`` and ``[...]`` match
+            within one name, ``**`` any number of folders; names that begin with a dot only match
+            when the pattern has the dot. Links are followed.
+
+        Returns
+        -------
+        Documents
+            Possibly none. Keys are paths relative to the folder before the first wildcard; versions
+            are the store's etag, or size and modification time.
+
+        Raises
+        ------
+        FolderNotFound
+            That folder does not exist.
+        BadOption
+            The pattern names a folder, or has ".." after a wildcard.
+        ImportError
+            The file system behind a URL is not installed.
+        """
+        text = os.fspath(pattern)
+        folder, below = parse(text)
+        return cls._of(Glob(folder, below, f"Documents.from_glob({text!r})"))
+
+    @classmethod
+    def _of(cls, source: Source) -> Documents:
+        listing = cls.__new__(cls)
+        listing._source = source
+        return listing
+
+    def __iter__(self) -> Iterator[Document]:
+        """List the documents; those gone by the time they are looked at are left out."""
+        return (document for look in self._source.looks() if (document := look()) is not None)
+
+    def __len__(self) -> int:
+        """Count the documents by listing them, without looking at any.
+
+        Raises
+        ------
+        LengthUnknown
+            They come from an iterator, which counting would use up.
+        """
+        if not self._source.repeats:
+            raise LengthUnknown()
+        return sum(1 for _ in self._source.looks())
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> Documents: ...
+    def __getitem__(self, index: int | slice) -> Document | Documents:
+        """Return a part, listed when it is iterated; or one document, listed now.
+
+        Raises
+        ------
+        BadOption
+            Counted from the end, which a lazy listing does not know.
+        IndexError
+            There are not so many documents.
+        """
+        if isinstance(index, slice):
+            start, step = _position(index.start, 0), _position(index.step, 1)
+            stop = None if index.stop is None else _position(index.stop, 0)
+            if step == 0:
+                raise BadOption(option="step", value=0, problem="a slice steps forward.")
+            return self._of(Window(self._source, start, stop, step))
+        position = _position(index, 0)
+        for document in islice(self[position:], 1):
+            return document
+        raise IndexError(f"{self!r} has no document {position}")
+
+    def __repr__(self) -> str:
+        """Say where the documents come from, without listing them."""
+        return self._source.label
+
+
+def _position(value: Any, default: int) -> int:
+    position = default if value is None else as_index(value)
+    if position < 0:
+        problem = "a lazy listing has no end to count from. Use list(documents) first."
+        raise BadOption(option="index", value=position, problem=problem)
+    return position

@@ -1,0 +1,146 @@
+"""Patterns such as ``data/**/*.txt``, and walking the folders they can match.
+
+Owns what a pattern means, the same for local and remote folders. Knows nothing of documents.
+
+In one part of a path, ``*``, ``?`` and ``[...]`` match as in a shell; ``**`` matches any number of
+folders, none included, and as the last part every file below. Names that begin with a dot are only
+matched by a part that does too. Files come in the order of their relative paths, compared as
+strings, and only one folder per level is held at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import translate
+from pathlib import Path
+
+from dqlab.documents.places import Entry, Folder, LocalFolder, RemoteFolder, local_path
+from dqlab.errors import BadOption
+
+__all__ = ["Found", "Pattern", "parse"]
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that matches: its path relative to the folder (with "/"), and how to look at it."""
+
+    path: str
+    entry: Entry
+
+
+class Pattern:
+    """The part of a pattern below the folder where listing starts.
+
+    Parameters
+    ----------
+    text : str
+        Parts separated by "/".
+    """
+
+    def __init__(self, text: str) -> None:
+        self._parts = [part for part in text.split("/") if part not in ("", ".")]
+        if ".." in self._parts:
+            raise BadOption(option="pattern", value=text, problem="'..' can only stand before the first wildcard.")
+        if self._parts[-1:] == ["**"]:
+            self._parts.append("*")
+        self._matches = [re.compile(translate(part)).match for part in self._parts]
+
+    def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[Found]:
+        """Yield the matching files below a folder.
+
+        Parameters
+        ----------
+        folder : Folder
+            Where the pattern starts.
+        enter : callable
+            Whether to look into folders of this name.
+        """
+        return self._walk(folder, folder.entries(), "", self._reach({0}), enter)
+
+    def _walk(
+        self, folder: Folder, entries: list[Entry], path: str, here: set[int], enter: Callable[[str], bool]
+    ) -> Iterator[Found]:
+        for entry in sorted(entries, key=_order):
+            below = self._step(here, entry.name)
+            if not entry.is_folder:
+                if len(self._parts) in below:
+                    yield Found(path + entry.name, entry)
+            elif below - {len(self._parts)} and enter(entry.name):
+                try:
+                    inner = folder.below(entry.name)
+                    inside = inner.entries() if inner is not None else []
+                except (FileNotFoundError, NotADirectoryError):
+                    continue  # removed since its parent was listed
+                if inner is not None:
+                    yield from self._walk(inner, inside, f"{path}{entry.name}/", below, enter)
+
+    def _step(self, here: set[int], name: str) -> set[int]:
+        """Return the positions in the pattern after one more name, from those before it."""
+        after = set()
+        for position in here - {len(self._parts)}:
+            part = self._parts[position]
+            if name.startswith(".") and not part.startswith("."):
+                continue
+            if part == "**":
+                after.add(position)
+            elif self._matches[position](name):
+                after.add(position + 1)
+        return self._reach(after)
+
+    def _reach(self, positions: set[int]) -> set[int]:
+        """Add the positions that `**` reaches by matching nothing."""
+        reached = set(positions)
+        for position, part in enumerate(self._parts):
+            if part == "**" and position in reached:
+                reached.add(position + 1)
+        return reached
+
+
+def parse(text: str) -> tuple[Folder, Pattern]:
+    """Split a path or URL with wildcards into the folder before the first of them and the rest.
+
+    Raises
+    ------
+    BadOption
+        The rest contains "..", or there is no wildcard and all of it is a folder.
+    """
+    local = _local(text)
+    if local is not None:
+        head, tail = _split(local)
+        folder: Folder = LocalFolder(head)
+        whole: Folder = LocalFolder(local)
+    else:
+        path_at = text.index("://") + 3
+        # In zip://**/*.txt::s3://bucket/texts.zip the pattern is what stands in the first URL.
+        chain_at = text.find("::", path_at)
+        url, rest = (text, "") if chain_at < 0 else (text[:chain_at], text[chain_at:])
+        head, tail = _split(url[path_at:])
+        folder = RemoteFolder(url[:path_at] + head, rest)
+        whole = RemoteFolder(url, rest)
+    if _MAGIC.search(tail) is None and whole.exists():
+        problem = f"that is a folder. Use {text.rstrip('/') + '/**'!r} for all files in it."
+        raise BadOption(option="pattern", value=text, problem=problem)
+    return folder, Pattern(tail)
+
+
+def _local(text: str) -> str | None:
+    if local_path(text) is None:
+        return None
+    path = re.sub(r"^(?:file|local)://", "", text, flags=re.IGNORECASE).replace(os.sep, "/")
+    return f"{Path.home().as_posix()}{path[1:]}" if path.startswith("~/") else path
+
+
+def _split(path: str) -> tuple[str, str]:
+    magic = _MAGIC.search(path)
+    cut = path.rfind("/", 0, magic.start() if magic else None) + 1
+    return path[:cut], path[cut:]
+
+
+def _order(entry: Entry) -> str:
+    # With its slash a folder sorts as the paths below it do, so that whole paths come out sorted.
+    return entry.name + "/" if entry.is_folder else entry.name

@@ -1,0 +1,254 @@
+"""Where documents lie: the local file system, or one behind fsspec.
+
+Owns the difference between the two: how a file is opened, what tells its versions apart, and
+what a folder holds. Knows nothing of patterns or keys. Only a URL makes it import fsspec.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import weakref
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+
+__all__ = [
+    "UNKNOWN",
+    "Entry",
+    "Folder",
+    "LocalFolder",
+    "RemoteFolder",
+    "Stamp",
+    "local_path",
+    "open_binary",
+    "stamp_of",
+]
+
+_URL = re.compile(r"(?:[a-z][a-z0-9+._-]*::)*[a-z][a-z0-9+._-]*://", re.ASCII | re.IGNORECASE)
+_LOCAL_URL = re.compile(r"(?:file|local)://", re.IGNORECASE)
+_ETAGS = ("ETag", "etag", "md5Hash", "CRC")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+
+
+class Stamp(NamedTuple):
+    """What tells one version of a file from another; `size` in bytes, None when unknown."""
+
+    version: str
+    size: int | None
+
+
+UNKNOWN = Stamp("", None)
+"""For a file that cannot be looked at from this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder. `stamp` looks at the file and raises OSError when it is gone."""
+
+    name: str
+    is_folder: bool
+    stamp: Callable[[], Stamp]
+
+
+class Folder(Protocol):
+    """A folder to list, and the folders below it."""
+
+    @property
+    def where(self) -> str:
+        """Absolute path or URL."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether it is there, and a folder."""
+        ...
+
+    def entries(self) -> list[Entry]:
+        """Return the files and folders in it, in no order; links count as what they lead to."""
+        ...
+
+    def below(self, name: str) -> Folder | None:
+        """Return the folder of that name; None when entering it would go round in a circle."""
+        ...
+
+    def at(self, path: str) -> str:
+        """Return where the file with this relative path (with "/") is."""
+        ...
+
+
+def local_path(place: str) -> str | None:
+    """Return the absolute path of a path or file:// URL; None for any other URL."""
+    if (local := _LOCAL_URL.match(place)) and "::" not in place:
+        return str(Path(place[local.end() :]).absolute())
+    return None if _URL.match(place) else str(Path(place).absolute())
+
+
+def open_binary(where: str) -> BinaryIO:
+    """Open a path or URL for reading.
+
+    Raises
+    ------
+    OSError
+        Gone, or not readable here.
+    ImportError
+        The file system behind the URL is not installed; the message says what to install.
+    """
+    path = local_path(where)
+    if path is not None:
+        return Path(path).open("rb")
+    system, path = _remote(where)
+    stream = cast(BinaryIO, system.open(path, "rb"))
+    if not system.cachable:
+        # An archive closes itself, and its members, when nobody holds it: the stream shall.
+        weakref.finalize(stream, _let_go, system)
+    return stream
+
+
+def stamp_of(where: str) -> Stamp:
+    """Look at a file without opening it; one request when it is remote. Raises as `open_binary` does."""
+    path = local_path(where)
+    if path is not None:
+        return _local_stamp(Path(path).stat())
+    system, path = _remote(where)
+    return _remote_stamp(system.info(path))
+
+
+class LocalFolder:
+    """A folder of this machine. Links to folders are followed, but never into one that is being listed."""
+
+    def __init__(self, path: str, above: frozenset[tuple[int, int]] = frozenset()) -> None:
+        self.where = str(Path(path).absolute())
+        self._above = above
+
+    def exists(self) -> bool:
+        """Whether it is there, and a folder."""
+        return Path(self.where).is_dir()
+
+    def entries(self) -> list[Entry]:
+        """Return files and folders; sockets, pipes, devices and dangling links are neither."""
+        with os.scandir(self.where) as scan:
+            return [
+                Entry(entry.name, is_folder, partial(_entry_stamp, entry))
+                for entry in scan
+                if (is_folder := _is_folder(entry)) is not None
+            ]
+
+    def below(self, name: str) -> LocalFolder | None:
+        """Return the folder of that name; None when a link leads back to a folder that contains it."""
+        above = self._above | {_identity(self.where)}
+        folder = str(Path(self.where, name))
+        return None if _identity(folder) in above else LocalFolder(folder, above)
+
+    def at(self, path: str) -> str:
+        """Return the absolute path of a file below."""
+        return self.where.rstrip(os.sep) + os.sep + path.replace("/", os.sep)
+
+
+class RemoteFolder:
+    """A folder behind fsspec.
+
+    Parameters
+    ----------
+    url : str
+        Its URL, up to the first "::" that follows the path.
+    rest : str
+        What follows the path in a chained URL, from its "::" on.
+    """
+
+    def __init__(self, url: str, rest: str = "") -> None:
+        self._url, self._rest = url, rest
+        self._system, self._path = _remote(url + rest)
+
+    @property
+    def where(self) -> str:
+        """The whole URL."""
+        return self._url + self._rest
+
+    def exists(self) -> bool:
+        """Whether it is there, and a folder; asks the store, not a cache."""
+        self._system.invalidate_cache()
+        return bool(self._system.isdir(self._path))
+
+    def entries(self) -> list[Entry]:
+        """Return files and folders, with one listing of the store."""
+        found = []
+        for info in self._system.ls(self._path, detail=True):
+            path = info["name"].rstrip("/")
+            # Object stores list the empty object that marks a folder inside the folder itself.
+            if path != self._path.rstrip("/"):
+                is_folder = info["type"] == "directory"
+                found.append(Entry(path.rpartition("/")[2], is_folder, partial(_remote_stamp, info)))
+        return found
+
+    def below(self, name: str) -> RemoteFolder:
+        """Return the folder of that name; stores have no links to go round in."""
+        # Not made anew from its URL: that would open an archive once more for each folder in it.
+        inner = copy(self)
+        inner._url = _join(self._url, name)
+        inner._path = _join(self._path, name) if self._path else name
+        return inner
+
+    def at(self, path: str) -> str:
+        """Return the URL of a file below."""
+        return _join(self._url, path) + self._rest
+
+
+def _join(url: str, path: str) -> str:
+    return url + path if url.endswith("/") else f"{url}/{path}"
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = Path(path).stat()
+    return status.st_dev, status.st_ino
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool | None:
+    """Whether it leads to a folder rather than to a file; None when to neither."""
+    try:
+        return entry.is_dir() or (False if entry.is_file() else None)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return None
+        raise
+
+
+def _entry_stamp(entry: os.DirEntry[str]) -> Stamp:
+    return _local_stamp(entry.stat())
+
+
+def _local_stamp(status: os.stat_result) -> Stamp:
+    return Stamp(f"{status.st_size}-{status.st_mtime_ns}", status.st_size)
+
+
+def _remote_stamp(info: Mapping[str, Any]) -> Stamp:
+    size = info.get("size")
+    for name in _ETAGS:
+        if info.get(name):
+            return Stamp(str(info[name]).strip('"'), size)
+    for name in _TIMES:
+        if info.get(name):
+            return Stamp(f"{size}-{_instant(info[name])}", size)
+    return Stamp("" if size is None else str(size), size)
+
+
+def _instant(when: Any) -> str:
+    # The same store may give seconds in a listing and a datetime for one file: both must read the same.
+    if isinstance(when, int | float):
+        when = datetime.fromtimestamp(when, UTC)
+    return when.isoformat() if isinstance(when, datetime) else str(when)
+
+
+def _let_go(system: object) -> None:
+    """Nothing to do: that the finalizer holds the file system until now is the point."""
+
+
+def _remote(url: str) -> tuple[Any, str]:
+    import fsspec.core  # only here: local documents do without it
+
+    system, path = fsspec.core.url_to_fs(url)
+    return system, path

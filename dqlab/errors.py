@@ -1,0 +1,386 @@
+"""Every error dqlab raises on purpose.
+
+An error is a sentence with named gaps and the values that fill them: the values are attributes
+(for code), the sentence is `str(error)` (for people) and says what failed, what happened to the
+data and what to do next. All of them cross process borders unchanged.
+
+::
+
+    DqlabError
+    ├── ConnectFailed · VersionMismatch · SchedulerGone · ActorGone · CallTimeout
+    ├── PutError ── QueueFull · QueueDraining · PutTimeout · MessageTooLarge · NotPicklable
+    ├── FrameCorrupt
+    ├── RunError ── RunNotFound · RunExists · RunFailed · RunCancelled · RunStalled
+    │               SubmissionIncomplete · ResultsFull · WaitTimeout · JoinStalled
+    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
+    └── UsageError ── BadName · BadOption · QueueNotFound · QueueClosed
+                    FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class DqlabError(Exception):
+    """Root of all errors of dqlab.
+
+    Parameters
+    ----------
+    **fields
+        Values for the gaps in `text`; each becomes an attribute.
+    """
+
+    text: ClassVar[str] = "dqlab failed"
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(fields)
+        self.fields = fields
+        self.sentence = self.text.format(**fields)
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("fields", {})
+        if name in fields:
+            return fields[name]
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.fields)
+
+
+def _rebuild(kind: type[DqlabError], fields: dict[str, Any]) -> DqlabError:
+    return kind(**fields)
+
+
+# --- the cluster ----------------------------------------------------------------------------
+
+
+class ConnectFailed(DqlabError):
+    """No scheduler answered at the address that was given."""
+
+    text = (
+        "no scheduler answered at {address!r} within {seconds:g} s ({reason}). Nothing was started. "
+        "Check the address, start one with `dask scheduler`, or call dq.connect() without an address "
+        "for a cluster on this machine."
+    )
+
+
+class VersionMismatch(DqlabError):
+    """Client, scheduler or a worker run different protocol versions of dqlab."""
+
+    text = (
+        "this process speaks dqlab protocol {ours} (dqlab {our_version}), {who} speaks {theirs} "
+        "(dqlab {their_version}). Nothing was sent. Install the same version in both places: "
+        "pip install 'dqlab=={their_version}'"
+    )
+
+
+class SchedulerGone(DqlabError):
+    """The scheduler stopped answering; with it went every transient queue."""
+
+    text = (
+        "the scheduler at {address} is gone ({reason}). Transient queues and their results went with it. "
+        "Start again with dq.connect() and map the documents again."
+    )
+
+
+class ActorGone(DqlabError):
+    """A queue or consumer is not registered with the scheduler, or its process died."""
+
+    text = (
+        "{name!r} is gone: {reason}. What a transient queue held is lost. "
+        "Open a new one with lab.queue(...) and map the documents again."
+    )
+
+
+class CallTimeout(DqlabError):
+    """A queue or consumer did not answer in time; the call may or may not have taken effect."""
+
+    text = (
+        "{name!r} did not answer {call}() within {seconds:g} s; it may still act on the call. "
+        "Look at lab.stats(), then call again: puts and settles that arrive twice count once."
+    )
+
+
+# --- putting --------------------------------------------------------------------------------
+
+
+class PutError(DqlabError):
+    """A put was refused; nothing of it is in the queue."""
+
+    text = "the put was refused: {reason}"
+
+
+class QueueFull(PutError):
+    """No room within the time a put waits, and nobody who makes room."""
+
+    text = (
+        "queue {queue!r} is full: {messages:,} of {maxsize:,} messages, {bytes:,} of {max_bytes:,} bytes, "
+        "and no room came within {seconds:g} s because {reason}. These messages were not queued. "
+        "Start consumers, resume the queue, or open it with a larger maxsize=."
+    )
+
+
+class QueueDraining(PutError):
+    """The queue takes no more messages because it was told to drain."""
+
+    text = (
+        "queue {queue!r} is draining and takes no new messages; these were not queued. "
+        "Call pool.resume() to open it again."
+    )
+
+
+class PutTimeout(PutError):
+    """A put was not confirmed in time; it may or may not be in the queue."""
+
+    text = (
+        "queue {queue!r} did not confirm a put of {count:,} messages within {seconds:g} s. They may be "
+        "queued. Call flush() again: a frame that arrives twice is counted once."
+    )
+
+
+class MessageTooLarge(PutError):
+    """One message is above the limit; a document's contents do not belong in a message."""
+
+    text = (
+        "message {position} is {size:,} bytes, the limit is {limit:,}. It was not queued. Send a reference "
+        "(a path or URL) and open it in the function, or raise dqlab.message.max-bytes."
+    )
+
+
+class NotPicklable(PutError):
+    """A function or an argument cannot be sent to another process."""
+
+    text = (
+        "{what} cannot be pickled: {reason}. It was not queued. Build such objects (connections, locks, "
+        "open files) inside the function, or pass what is needed to make them."
+    )
+
+
+class FrameCorrupt(DqlabError):
+    """Bytes that should be a frame are not."""
+
+    text = "not a valid {kind}: {reason} ({size:,} bytes). Nothing of it was used."
+
+
+# --- runs -----------------------------------------------------------------------------------
+
+
+class RunError(DqlabError):
+    """Something about a run as a whole."""
+
+    text = "run {run!r}: {reason}"
+
+
+class RunNotFound(RunError):
+    """No run of that name is known here."""
+
+    text = (
+        "no run named {run!r} here.{hint} Runs that exist: {known}. "
+        "A run of an embedded cluster ends with the process that made it."
+    )
+
+
+class RunExists(RunError):
+    """The name belongs to a run of other code or other documents."""
+
+    text = (
+        "run {run!r} exists with {difference}. It was left as it is. Use on_existing='new' to cancel and "
+        "drop it and start over, on_existing='retry-failed' to retry its dead documents with this code, "
+        "or another name=."
+    )
+
+
+class RunFailed(RunError):
+    """Some documents of the run are dead; the others have their results."""
+
+    text = (
+        "{dead:,} of {total:,} documents of run {run!r} failed, the first with {first}. The others have "
+        "results: run.results(errors='skip'). See run.failures(); fix the function, then run.retry(fn=...)."
+    )
+
+
+class RunCancelled(RunError):
+    """The run was cancelled, so there will be no complete results."""
+
+    text = (
+        "run {run!r} was cancelled: {cancelled:,} of {total:,} documents were not processed. The results of the "
+        "{acked:,} finished ones: run.results(errors='skip')."
+    )
+
+
+class RunStalled(RunError):
+    """Work is waiting and no consumer has existed for a while."""
+
+    text = (
+        "run {run!r} stands still: {waiting:,} messages wait in queue {queue!r} and no consumer has existed for "
+        "{seconds:g} s. Nothing is lost. Start consumers (a ConsumerPool, or map with consumers='auto')."
+    )
+
+
+class SubmissionIncomplete(RunError):
+    """The input ended early; what was submitted before goes on."""
+
+    text = (
+        "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:,} elements "
+        "before it were submitted and go on; their results: run.results(errors='skip')."
+    )
+
+
+class ResultsFull(RunError):
+    """No room is left for results; the run paused itself."""
+
+    text = (
+        "run {run!r} paused itself: its queue keeps {used:,} bytes of results, the limit is {limit:,}. Nothing is "
+        "lost. Read and run.drop() runs that are finished, or return less per document (write it to a file)."
+    )
+
+
+class WaitTimeout(RunError):
+    """The time given to wait() or results() is over; the run goes on."""
+
+    text = (
+        "run {run!r} is not done after {seconds:g} s: {left:,} messages left. It goes on. "
+        "Call run.wait(timeout=...) again, or look at run.counts."
+    )
+
+
+class JoinStalled(RunError):
+    """join() would wait for ever."""
+
+    text = (
+        "join() would never end: {waiting:,} messages wait in queue {queue!r} and {reason} for {seconds:g} s. "
+        "Nothing is lost. Call start() on a ConsumerPool, or resume the queue."
+    )
+
+
+# --- one message ----------------------------------------------------------------------------
+
+
+class MessageError(DqlabError):
+    """Why one message failed; seen in `failures()`."""
+
+    text = "the message failed: {reason}"
+
+
+class Reject(MessageError):
+    """Raise it in a function to send the message to the dead letters at once, without retries.
+
+    Parameters
+    ----------
+    reason : str
+        Shown in `failures()`.
+    """
+
+    text = "rejected: {reason}"
+
+    def __init__(self, reason: str = "no reason given") -> None:
+        super().__init__(reason=str(reason))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.fields["reason"],)
+
+
+class NotACall(MessageError):
+    """A plain value reached a consumer that only runs functions."""
+
+    text = (
+        "a value of type {type} reached a consumer without its own process_item. It is kept as a dead letter. "
+        "Subclass ConsumerBaseClass and define process_item, or use pool.submit(function, value)."
+    )
+
+
+class ResultTooLarge(MessageError):
+    """One result is above the limit."""
+
+    text = (
+        "the result is {size:,} bytes, the limit is {limit:,}. It was not kept. "
+        "Write it to a file in the function and return its path."
+    )
+
+
+class ResultNotPicklable(MessageError):
+    """The function returned something that cannot leave its process."""
+
+    text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
+
+
+class MessageNotFound(MessageError):
+    """No message with that id is known."""
+
+    text = "queue {queue!r} knows no message {id}: it never existed, or was dropped with its run."
+
+
+# --- how it was called ----------------------------------------------------------------------
+
+
+class UsageError(DqlabError):
+    """The call itself is wrong; nothing was done."""
+
+    text = "{reason}"
+
+
+class BadName(UsageError):
+    """A queue or run name that cannot be a name."""
+
+    text = (
+        "{kind} name {name!r} {problem}. Names are 1-100 characters: letters, digits, '.', '_' and '-', "
+        "starting with a letter or digit. Try {suggestion!r}."
+    )
+
+
+class BadOption(UsageError):
+    """An option has a value it cannot have."""
+
+    text = "{option}={value!r}: {problem}"
+
+
+class QueueNotFound(UsageError):
+    """No queue of that name is open."""
+
+    text = "no queue named {queue!r} here.{hint} Queues that exist: {known}. Open one with lab.queue({queue!r})."
+
+
+class QueueClosed(UsageError):
+    """The queue was closed; its handle is of no more use."""
+
+    text = "queue {queue!r} was closed. Open it again with lab.queue({queue!r})."
+
+
+class FolderNotFound(UsageError):
+    """The folder in which a listing of documents starts does not exist."""
+
+    text = (
+        "there is no folder {folder!r}, so no documents to list. Check the path or URL before the first "
+        "wildcard; a relative path starts at the current directory."
+    )
+
+
+class NotADocument(UsageError):
+    """An element of a listing of documents is neither path, URL nor document."""
+
+    text = (
+        "element {position} is a {type}, not a path, URL or Document. Documents lists files; to process "
+        "other values pass the iterable itself: pool.map(function, values)."
+    )
+
+
+class DocumentsUsedUp(UsageError):
+    """Documents that came from an iterator were iterated a second time."""
+
+    text = (
+        "the {kind} behind these documents gives them once, and that is over. Pass a list, or a callable that "
+        "returns a new iterator each time: Documents(make_paths), not Documents(make_paths())."
+    )
+
+
+class LengthUnknown(UsageError, TypeError):
+    """Documents that come from an iterator cannot be counted; a TypeError so that list() works."""
+
+    text = (
+        "documents from an iterator have no length: counting would use them up. Pass a list, or a callable that "
+        "returns a new iterator each time."
+    )

@@ -1,0 +1,100 @@
+"""Where a run is drawn in a notebook: a live widget, or HTML refreshed in the cell's output.
+
+Either way the last view replaces the live one as static HTML and text, because a saved notebook
+cannot bring a widget back: reopened, it would say "model not found".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dqlab.clock import Clock, SystemClock
+from dqlab.live.html import run_html
+from dqlab.live.style import PLAIN, TextStyle
+from dqlab.live.text import run_screen
+from dqlab.live.view import Command, RunView
+
+__all__ = ["HtmlCanvas", "WidgetCanvas", "bundle"]
+
+HTML_PERIOD = 1.0
+"""Seconds between two refreshes of HTML."""
+
+
+def bundle(view: RunView, style: TextStyle = PLAIN) -> dict[str, str]:
+    """Return a run as text/html and text/plain."""
+    return {"text/plain": run_screen(view, style), "text/html": run_html(view)}
+
+
+class WidgetCanvas:
+    """A live widget in a cell's output.
+
+    Parameters
+    ----------
+    show : callable
+        Displays a MIME bundle and returns its handle, with ``update(bundle, raw=True)``.
+    press : callable
+        Takes the commands of the buttons.
+    """
+
+    def __init__(self, show: Callable[[dict[str, Any]], Any], press: Callable[[Command], None]) -> None:
+        self._show, self._press = show, press
+        self._widget: Any = None
+        self._handle: Any = None
+
+    @property
+    def gone(self) -> bool:
+        """The widget was closed."""
+        return self._widget is not None and self._widget.closed
+
+    def draw(self, view: RunView) -> None:
+        """Make the widget on the first call, change it on the others."""
+        if self._widget is None:
+            from dqlab.live.widget import RunWidget
+
+            self._widget = RunWidget(view, on_press=self._press)
+            shown = self._widget._repr_mimebundle_()
+            data = shown[0] if isinstance(shown, tuple) else shown
+            self._handle = self._show({**data, **bundle(view)})
+        else:
+            self._widget.show(view)
+
+    def finish(self, view: RunView) -> None:
+        """Replace the widget by static HTML and text, and close it."""
+        if self._handle is None:
+            self._show({**bundle(view)})
+            return
+        self._handle.update(bundle(view), raw=True)
+        self._widget.close()
+
+
+class HtmlCanvas:
+    """HTML in a cell's output, refreshed at most once a second; for front ends without anywidget."""
+
+    def __init__(self, show: Callable[[dict[str, Any]], Any], *, clock: Clock | None = None) -> None:
+        self._show, self._clock = show, clock or SystemClock()
+        self._handle: Any = None
+        self._due = 0.0
+
+    @property
+    def gone(self) -> bool:
+        """Never known: an output does not say that it was cleared."""
+        return False
+
+    def draw(self, view: RunView) -> None:
+        """Show or refresh the fragment, unless it was refreshed within the last second."""
+        now = self._clock.monotonic()
+        if self._handle is None:
+            self._handle = self._show({**bundle(view)})
+        elif now >= self._due:
+            self._handle.update(bundle(view), raw=True)
+        else:
+            return
+        self._due = now + HTML_PERIOD
+
+    def finish(self, view: RunView) -> None:
+        """Show the last view, whenever the one before was."""
+        if self._handle is None:
+            self._show({**bundle(view)})
+        else:
+            self._handle.update(bundle(view), raw=True)

@@ -1,0 +1,149 @@
+"""A run and its tables as HTML that needs nothing else.
+
+Inline styles only: no script, class, image or font, so the fragment looks the same in a saved
+notebook, on a code host that strips styles, and in print, on light and dark pages. Every text
+that came from users is escaped here.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from dqlab.live.numbers import UNKNOWN
+from dqlab.live.palette import Ink, State
+from dqlab.live.plain import one_line
+from dqlab.live.tables import Table
+from dqlab.live.view import RunView, Tone
+
+__all__ = ["run_html", "table_html"]
+
+_OUTER = (
+    "font-family:system-ui,-apple-system,'Helvetica Neue',Helvetica,Arial,sans-serif;font-size:13px;line-height:1.5"
+)
+_HEAD = "font-weight:normal;opacity:.7;border-bottom:1px solid rgba(128,128,128,.5)"
+_LINE = "border-bottom:1px solid rgba(128,128,128,.35)"
+_LEFT, _RIGHT = "padding:3px 14px 3px 0;text-align:left", "padding:3px 14px 3px 0;text-align:right"
+_FIGURES = "font-variant-numeric:tabular-nums"
+_INKS = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.GOOD: "#0A9F88"}
+_STATES = {state.field: state for state in State}
+_CLASSES = 5
+
+
+def run_html(view: RunView) -> str:
+    """Return a run as a fragment of about 6 kB: what it did, its counts, why documents failed."""
+    state = view.chip.lower()
+    if view.percent not in ("", "100 %", UNKNOWN) and view.bars:
+        state += f", {view.percent} of {view.unit}"
+    parts = [
+        f'<div style="font-size:15px"><b>{escape(view.name)}</b> &nbsp;{escape(state)} &nbsp;'
+        f'<span style="opacity:.7">{escape(view.period or view.live)}</span></div>',
+    ]
+    if view.sentence:
+        parts.append(f'<div style="margin:2px 0 8px">{escape(view.sentence)}</div>')
+    if view.notice.text:
+        mark = "#E0533F" if view.notice.tone is Tone.BAD else "#9A6200"
+        parts.append(f'<div style="border-left:3px solid {mark};padding-left:8px">{escape(view.notice.text)}</div>')
+    parts += [f'<div style="opacity:.7">{escape(line)}</div>' for line in view.compact]
+    if view.bars:
+        parts.append(_bar(view))
+    if view.counters:
+        parts.append(_counters(view))
+    if view.failures:
+        parts.append(_failures(view))
+    about = [text for text in (view.code, view.queue and f"queue {view.queue}", view.consumers) if text]
+    if about:
+        parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
+        back = f"run = lab.attach({view.name!r}); run.failures()"
+        parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
+    return _wrap(parts)
+
+
+def table_html(table: Table) -> str:
+    """Return a table as a fragment; its notes stand below."""
+    parts = []
+    if table.rows:
+        heads = [_th(column.title, right=column.right) for column in table.columns]
+        body = []
+        for row in (*table.rows, *([table.total] if table.total else [])):
+            cells = [
+                _td(_inked(cell.text, cell.ink), right=column.right, mono=column.mono)
+                for cell, column in zip(row, table.columns, strict=True)
+            ]
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        parts.append(_table(heads, body))
+    parts += [f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes]
+    return _wrap(parts)
+
+
+def _wrap(parts: list[str]) -> str:
+    return f'<div style="{_OUTER};max-width:760px">\n' + "\n".join(parts) + "\n</div>"
+
+
+def _bar(view: RunView) -> str:
+    pieces = []
+    for place, bar in enumerate(view.bars):
+        gap = ";margin-left:1px" if place else ""
+        colour = "#888" if view.stale else _STATES[bar.state].static
+        pieces.append(f'<span style="flex:{bar.fraction:.5f};min-width:3px{gap};background:{colour}"></span>')
+    label = escape(view.bar_label)
+    return (
+        f'<div role="img" aria-label="{label}" style="display:flex;height:10px;margin:0 0 10px">{"".join(pieces)}</div>'
+    )
+
+
+def _counters(view: RunView) -> str:
+    paged = any(counter.pages for counter in view.counters)
+    heads = [_th("state"), _th("documents", right=True), _th("share", right=True)]
+    heads += [_th("pages", right=True)] if paged else []
+    body = []
+    for counter in view.counters:
+        state = _STATES[counter.state]
+        cells = [
+            _td(f'<span style="color:{state.static}">{state.glyph}</span> {counter.word}'),
+            _td(counter.documents, right=True),
+            _td(escape(counter.share), right=True),
+        ]
+        cells += [_td(counter.pages, right=True)] if paged else []
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return _table(heads, body)
+
+
+def _failures(view: RunView) -> str:
+    heads = [_th("failure"), _th("raised at"), _th("dead documents", right=True), _th("one of them")]
+    body = []
+    for row in view.failures[:_CLASSES]:
+        message = f'<span style="font-family:monospace">{escape(one_line(row.message, 60))}</span>'
+        cells = [
+            _td(f"{escape(row.error)} {message}"),
+            _td(escape(row.at), mono=True),
+            _td(row.dead, right=True),
+            _td(escape(one_line(row.document, 60)), mono=True),
+        ]
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    hidden = len(view.failures) - _CLASSES
+    note = f"and {hidden} more listed by run.failures()" if hidden > 0 else ""
+    notes = [f'<div style="opacity:.7">{escape(text)}</div>' for text in (note, view.more) if text]
+    return _table(heads, body) + "".join(notes)
+
+
+def _inked(text: str, ink: Ink) -> str:
+    safe = escape(text)
+    if ink is Ink.STRONG:
+        return f"<b>{safe}</b>"
+    return f'<span style="color:{_INKS[ink]}">{safe}</span>' if ink in _INKS else safe
+
+
+def _th(title: str, *, right: bool = False) -> str:
+    return f'<th style="{_RIGHT if right else _LEFT};{_HEAD}">{escape(title)}</th>'
+
+
+def _td(inner: str, *, right: bool = False, mono: bool = False) -> str:
+    style = f"{_RIGHT};{_FIGURES}" if right else _LEFT
+    return f'<td style="{style};{_LINE}{";font-family:monospace" if mono else ""}">{inner}</td>'
+
+
+def _table(heads: list[str], body: list[str]) -> str:
+    return (
+        '<table style="border-collapse:collapse;margin:0 0 12px;font:inherit;color:inherit"><thead><tr>'
+        f"{''.join(heads)}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    )

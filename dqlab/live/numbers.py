@@ -1,0 +1,146 @@
+"""Numbers as people read them.
+
+Owns the spelling of counts, shares, rates, sizes, durations and times of day; every view uses it,
+so a number looks the same everywhere. Pure text: no colours, no widths, no clock. What is not
+known is `UNKNOWN`, in the same place where the number would stand. Times are shown in the zone of
+the process, as the cell that prints them would.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+__all__ = ["UNKNOWN", "age", "clock", "count", "date", "duration", "minute", "rate", "share", "size", "span"]
+
+UNKNOWN = "\N{EN DASH}"
+"""Stands where a number is not known."""
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def count(value: int | None) -> str:
+    """Return a count with grouped thousands: ``16,121``."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def share(value: float | None, *, places: int = 1) -> str:
+    """Return a share as a percentage: ``65.5 %``.
+
+    Parameters
+    ----------
+    value : float or None
+        0 to 1.
+    places : int, default 1
+        Digits after the point.
+
+    Returns
+    -------
+    str
+        ``100 %`` for exactly 1 only, ``0 %`` for exactly 0 only, ``<0.1 %`` for anything in between
+        that would read as zero.
+    """
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    if value <= 0:
+        return "0 %"
+    if value >= 1:
+        return "100 %"
+    if value < 0.001:
+        return "<0.1 %"
+    step = 10.0**-places
+    return f"{min(value * 100, 100 - step):.{places}f} %"
+
+
+def rate(value: float | None) -> str:
+    """Return a rate in three digits: ``451``, ``23.9``, ``0.70``; the unit is the caller's."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if value <= 0:
+        return "0"
+    if value < 0.005:
+        return "<0.01"
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def size(value: int | None) -> str:
+    """Return bytes in decimal units, two or three digits: ``1.8 GB``, ``310 MB``."""
+    if value is None:
+        return UNKNOWN
+    if value < 1000:
+        return f"{value} B"
+    amount, units = value / 1000, iter(("kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while amount >= 999.5 and unit != "TB":
+        amount, unit = amount / 1000, next(units)
+    return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:,.0f} {unit}"
+
+
+def duration(seconds: float | None, *, units: int = 2) -> str:
+    """Return a duration in at most `units` units: ``4 min 12 s``, ``3 h 39 min``, ``0.7 s``.
+
+    Parts are cut, not rounded, so a duration never claims time that has not passed.
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds <= 0:
+        return "0 s"
+    if seconds < 9.95:
+        return f"{max(seconds, 0.1):.1f} s"
+    rest = int(seconds)
+    parts: list[str] = []
+    for length, name in _UNITS:
+        amount, rest = divmod(rest, length)
+        if amount or parts:
+            parts.append(f"{amount} {name}")
+        if len(parts) == units:
+            break
+    while len(parts) > 1 and parts[-1].startswith("0 "):
+        parts.pop()
+    return " ".join(parts)
+
+
+def span(seconds: float | None) -> str:
+    """Return a duration that stays still while it is watched: ``42 s``, ``23 min``, ``3 h 39 min``."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 60:
+        return f"{int(max(seconds, 0))} s"
+    return duration(seconds, units=1 if seconds < 3_600 else 2)
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, tz=UTC).astimezone()
+
+
+def clock(at: float) -> str:
+    """Return the time of day, ``14:22:07``, of seconds since 1970 UTC."""
+    return f"{_moment(at):%H:%M:%S}"
+
+
+def minute(at: float) -> str:
+    """Return the time of day without seconds, ``14:22``, of seconds since 1970 UTC."""
+    return f"{_moment(at):%H:%M}"
+
+
+def date(at: float) -> str:
+    """Return the date, ``21 Nov 2026``, of seconds since 1970 UTC."""
+    moment = _moment(at)
+    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
+
+
+def age(at: float, *, now: float) -> str:
+    """Return when something was: ``5 s ago`` within a minute, then ``14:03``, then the date.
+
+    Parameters
+    ----------
+    at, now : float
+        Seconds since 1970 UTC.
+    """
+    past = now - at
+    if past < 60:
+        return f"{int(max(past, 0))} s ago"
+    return minute(at) if date(at) == date(now) else date(at)

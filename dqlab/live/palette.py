@@ -1,0 +1,55 @@
+"""The states a message can be in, as they look: word, glyph, colour.
+
+A colour never stands alone: every view puts the glyph or the word beside it. The live widget has
+its own colours for light and dark in `widget.css`; here are those of text and of static HTML,
+which must be readable on any background.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+
+__all__ = ["Ink", "State"]
+
+
+class Ink(StrEnum):
+    """What a piece of text means, for a terminal's colours; the value is the ANSI parameter."""
+
+    PLAIN = ""
+    STRONG = "1"
+    QUIET = "2"
+    GOOD = "32"
+    BAD = "31"
+    WARN = "33"
+    READY = "34"
+    DELAYED = "35"
+    GONE = "90"
+
+
+class State(Enum):
+    """A message's state. Members stand in the order in which bars stack them.
+
+    Attributes
+    ----------
+    field : str
+        Name in `Counts`.
+    word : str
+        For people.
+    glyph, mark : str
+        One character; `mark` is its ASCII twin in bars.
+    ink : Ink
+        In a terminal.
+    static : str
+        CSS colour in static HTML, at least 3:1 on white and on black.
+    """
+
+    def __init__(self, field: str, word: str, glyph: str, mark: str, ink: Ink, static: str) -> None:
+        self.field, self.word, self.glyph, self.mark, self.ink, self.static = field, word, glyph, mark, ink, static
+
+    ACKED = ("acked", "acked", "●", "#", Ink.GOOD, "#0A9F88")
+    DEAD = ("dead", "dead", "✕", "x", Ink.BAD, "#E0533F")
+    LOST = ("lost", "lost", "✕", "x", Ink.BAD, "#E0533F")
+    LEASED = ("leased", "unacked", "◐", "*", Ink.WARN, "#9A6200")
+    READY = ("ready", "ready", "○", ".", Ink.READY, "#2B66CC")
+    DELAYED = ("delayed", "delayed", "◔", ".", Ink.DELAYED, "#A485C4")
+    CANCELLED = ("cancelled", "cancelled", "⊘", "-", Ink.GONE, "#686B72")

@@ -1,0 +1,302 @@
+"""From statistics to a `RunView`: which words, which figures, which buttons.
+
+Owns the sentences of the run view and when each is shown. Computes nothing: every number is a
+field or property of `RunStats`, spelled by `numbers`. Text that came from users leaves here fit
+for one line, but not escaped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dqlab.live import numbers
+from dqlab.live.palette import State
+from dqlab.live.plain import one_line
+from dqlab.live.view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
+from dqlab.stats import ClassStats, Counts, RunState, RunStats
+
+__all__ = ["Silence", "absent_view", "connecting_view", "failure_row", "log_line", "many", "run_view"]
+
+
+class Silence(NamedTuple):
+    """How long nobody has answered, and when the next try is; both in seconds."""
+
+    seconds: float
+    retry_in: float
+
+
+_FACES = {
+    RunState.SUBMITTING: Face.SUBMITTING,
+    RunState.RUNNING: Face.RUNNING,
+    RunState.PAUSED: Face.PAUSED,
+    RunState.WAITING: Face.WAITING,
+    RunState.STOPPED: Face.STOPPED,
+    RunState.DONE: Face.DONE,
+    RunState.CANCELLED: Face.CANCELLED,
+    RunState.INCOMPLETE: Face.INCOMPLETE,
+}
+_NO_ESTIMATE = {
+    Face.SUBMITTING: "when the listing has ended",
+    Face.PAUSED: "after Resume",
+    Face.STOPPED: "after Resume",
+    Face.WAITING: "no consumers",
+    Face.NO_ANSWER: "no live numbers",
+}
+_HALTED = (Face.PAUSED, Face.STOPPED)
+
+
+def many(amount: int, noun: str) -> str:
+    """Return a count with its noun: ``1 document``, ``16,121 documents``."""
+    return f"{numbers.count(amount)} {noun if amount == 1 else noun + ('es' if noun.endswith('s') else 's')}"
+
+
+def connecting_view(name: str, silence: Silence | None = None) -> RunView:
+    """Return the view of a run that has not answered yet."""
+    line = one_line(name)
+    return RunView(
+        name=line,
+        face=Face.CONNECTING if silence is None else Face.NO_ANSWER,
+        chip="Connecting" if silence is None else "No answer",
+        percent=numbers.UNKNOWN,
+        notice=Notice() if silence is None else _silence_notice(silence),
+        compact=("asking for the first numbers", "nothing to show yet; the run is not touched by this"),
+        buttons=() if silence is None else (Button(Command.RETRY, "Retry now"),),
+        log=f"- {line.replace(' ', '_')} {'connecting' if silence is None else 'no-answer'}",
+    )
+
+
+def absent_view(name: str, reason: str) -> RunView:
+    """Return the view of a run that cannot be asked now, for one picture that stays."""
+    return RunView(
+        name=one_line(name), face=Face.NO_ANSWER, chip="No answer", notice=Notice(one_line(reason, 300), Tone.WARN)
+    )
+
+
+def run_view(stats: RunStats, *, silence: Silence | None = None, trouble: str = "") -> RunView:
+    """Return the picture of a run.
+
+    Parameters
+    ----------
+    stats : RunStats
+        The newest numbers.
+    silence : Silence, optional
+        Given when `stats` are old because nobody answers: they are shown dated, without speed.
+    trouble : str, optional
+        Why the last command was refused.
+    """
+    face = _face(stats, silence)
+    share = stats.worked_share if face is Face.CANCELLED else stats.share
+    name, chip = one_line(stats.name), _chip(face, stats)
+    if face is Face.EMPTY:
+        return RunView(
+            name=name,
+            face=face,
+            chip=chip,
+            percent="0",
+            moment=numbers.clock(stats.at),
+            log=log_line(stats),
+            compact=("the input had no documents; nothing was queued", "check the path or the pattern, then map again"),
+        )
+    code = "" if stats.code.name == "?" else f"{one_line(stats.code.name, 40)} v{stats.code.version}"
+    return RunView(
+        name=name,
+        face=face,
+        chip=chip,
+        unit=stats.unit,
+        code=code,
+        queue=one_line(stats.queue, 60),
+        consumers=many(stats.consumers, "consumer"),
+        elapsed=f"{numbers.span(stats.elapsed)}{'' if stats.resting else ' so far'}",
+        moment=numbers.clock(stats.at),
+        period=_period(stats),
+        sentence=_sentence(stats),
+        percent=numbers.share(share),
+        milestone="" if share is None or share < 0.25 else f"{int(share * 4) * 25} percent of {stats.unit} settled",
+        stale=silence is not None,
+        notice=_notice(face, stats, silence, trouble),
+        bars=_bars(stats),
+        bar_label=_bar_label(stats, share),
+        counters=_counters(stats),
+        figures=_figures(face, stats),
+        buttons=_buttons(face, stats),
+        ask=_ask(face, stats),
+        failures=tuple(failure_row(entry, now=stats.at) for entry in stats.classes),
+        failures_title=many(stats.classes_total, "class") if stats.classes_total else "",
+        more=_more(stats),
+        log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
+    )
+
+
+def log_line(stats: RunStats) -> str:
+    """Return a run in one line for logs: no commas, no glyphs, always the same places.
+
+    ``14:22:07 parse-invoices running 65.4% 598412/914306 pages 451/s dead 212``, and at the end
+    ``14:33:54 parse-invoices done 48210 documents 914306 pages in 35min14s dead 212``.
+    """
+    name = one_line(stats.name).replace(" ", "_")
+    head, dead = f"{numbers.clock(stats.at)} {name} {stats.state.value}", f"dead {stats.counts.dead}"
+    if stats.resting:
+        pages = "" if stats.units is None else f" {stats.units.all} pages"
+        took = numbers.duration(stats.elapsed).replace(" ", "")
+        return f"{head} {stats.counts.all} documents{pages} in {took} {dead}"
+    share = "-" if stats.share is None else numbers.share(stats.share).replace(" ", "")
+    speed = stats.rate if stats.units is None else stats.units_rate
+    rate = "-" if speed is None else numbers.rate(speed).replace(",", "")
+    total = "?" if stats.total is None else str(stats.progress.all)
+    return f"{head} {share} {stats.progress.settled}/{total} {stats.unit} {rate}/s {dead}"
+
+
+def failure_row(entry: ClassStats, *, now: float) -> FailureRow:
+    """Return one failure class as strings; `now` is seconds since 1970 UTC."""
+    return FailureRow(
+        fingerprint=one_line(entry.fingerprint, 24),
+        error=one_line(entry.error, 60),
+        message=one_line(entry.message, 120),
+        at=one_line(entry.at, 60),
+        dead=numbers.count(entry.dead),
+        retrying=numbers.count(entry.retrying),
+        document=numbers.UNKNOWN if entry.key is None else one_line(entry.key, 120),
+        seen=numbers.age(entry.last, now=now),
+    )
+
+
+def _face(stats: RunStats, silence: Silence | None) -> Face:
+    if silence is not None:
+        return Face.NO_ANSWER
+    if stats.empty:
+        return Face.EMPTY
+    if stats.state is RunState.DONE and (stats.counts.dead or stats.counts.lost):
+        return Face.DONE_DEAD
+    return _FACES[stats.state]
+
+
+def _chip(face: Face, stats: RunStats) -> str:
+    if face is not Face.DONE_DEAD:
+        return face.value.capitalize()
+    if not stats.counts.lost:
+        return f"Done, {numbers.count(stats.counts.dead)} dead"
+    return f"Done, {numbers.count(stats.counts.dead)} dead, {numbers.count(stats.counts.lost)} lost"
+
+
+def _period(stats: RunStats) -> str:
+    if not stats.started:
+        return ""
+    start = f"{numbers.date(stats.started)}, {numbers.clock(stats.started)}"
+    if stats.ended is None:
+        return f"since {start}"
+    same_day = numbers.date(stats.started) == numbers.date(stats.ended)
+    end = numbers.clock(stats.ended) if same_day else f"{numbers.date(stats.ended)}, {numbers.clock(stats.ended)}"
+    return f"{start} to {end}"
+
+
+def _sentence(stats: RunStats) -> str:
+    documents, pages = many(stats.counts.all, "document"), ""
+    if stats.units is not None:
+        pages = f", {many(stats.units.all, 'page')}"
+    speeds = []
+    if stats.mean_units_rate is not None:
+        speeds.append(f"{numbers.rate(stats.mean_units_rate)} pages/s")
+    if stats.mean_rate is not None:
+        speeds.append(f"{numbers.rate(stats.mean_rate)} documents/s")
+    speed = f": {', '.join(speeds)}" if speeds else ""
+    return f"{documents}{pages} in {numbers.duration(stats.elapsed)}{'' if stats.resting else ' so far'}{speed}"
+
+
+def _silence_notice(silence: Silence) -> Notice:
+    again = f"Trying again in {int(silence.retry_in)} s." if silence.retry_in >= 1 else "Trying again now."
+    return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} The run itself goes on.", Tone.WARN)
+
+
+def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str) -> Notice:
+    if trouble:
+        return Notice(one_line(trouble, 300), Tone.BAD)
+    if silence is not None:
+        return _silence_notice(silence)
+    why = one_line(stats.why, 300)
+    if face is Face.STOPPED:
+        return Notice(f"{why or 'It stopped itself'}. Nothing confirmed was lost.", Tone.BAD)
+    if face is Face.WAITING:
+        waiting = many(stats.counts.left, "document")
+        return Notice(why or f"No consumer: {waiting} left and nobody takes them", Tone.WARN)
+    if face is Face.INCOMPLETE:
+        return Notice(f"{why or 'The input ended early'}. What was submitted before is settled.", Tone.WARN)
+    return Notice(why)
+
+
+def _bars(stats: RunStats) -> tuple[Bar, ...]:
+    shares = stats.progress.shares
+    return tuple(Bar(state.field, round(shares[state.field], 5)) for state in State if _amount(stats.counts, state))
+
+
+def _amount(counts: Counts, state: State) -> int:
+    amount: int = getattr(counts, state.field)
+    return amount
+
+
+def _bar_label(stats: RunStats, share: float | None) -> str:
+    if share is None:
+        return f"{many(stats.counts.settled, 'document')} settled so far; the total is not known yet"
+    return f"{numbers.share(share).replace(' %', ' percent')} of {stats.unit} settled"
+
+
+def _counters(stats: RunStats) -> tuple[Counter, ...]:
+    always = (State.ACKED, State.DEAD) if stats.resting else (*_FLOW, State.DEAD)
+    rows = []
+    for state in State:
+        amount = _amount(stats.counts, state)
+        if amount or state in always:
+            pages = "" if stats.units is None else numbers.count(_amount(stats.units, state))
+            part = numbers.share(stats.counts.shares[state.field], places=2)
+            rows.append(Counter(state.field, state.word, numbers.count(amount), part, pages, amount == 0))
+    return tuple(rows)
+
+
+_FLOW = (State.ACKED, State.LEASED, State.READY, State.DELAYED)
+
+
+def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
+    documents = many(stats.counts.left, "document") if stats.units is not None else many(stats.consumers, "consumer")
+    left = Figure("Left", numbers.count(stats.progress.left), stats.unit, documents)
+    if stats.resting:
+        ended = numbers.UNKNOWN if stats.ended is None else numbers.clock(stats.ended)
+        done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
+        speed = _speed("Speed, whole run", stats, stats.mean_rate, stats.mean_units_rate)
+    else:
+        done = Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, "no estimate"))
+        rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)
+        speed = _speed("Speed, last 60 s", stats, *rates)
+    dead = stats.counts.dead
+    retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
+    share, tone = numbers.share(stats.dead_share, places=2), Tone.BAD if dead else Tone.QUIET
+    return (left, done, speed, Figure("Dead", numbers.count(dead), "documents", share, retry, tone))
+
+
+def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | None) -> Figure:
+    if stats.units is None:
+        return Figure(label, numbers.rate(rate), "documents/s", "")
+    return Figure(label, numbers.rate(units_rate), "pages/s", f"{numbers.rate(rate)} documents/s")
+
+
+def _buttons(face: Face, stats: RunStats) -> tuple[Button, ...]:
+    if face is Face.NO_ANSWER:
+        return (Button(Command.RETRY, "Retry now", primary=False),)
+    if stats.resting:
+        return ()
+    first = Button(Command.RESUME, "Resume", primary=True) if face in _HALTED else Button(Command.PAUSE, "Pause")
+    return (first, Button(Command.CANCEL, "Cancel run…"))
+
+
+def _ask(face: Face, stats: RunStats) -> Ask | None:
+    if stats.resting or face is Face.NO_ANSWER:
+        return None
+    left = stats.counts.left
+    keep = "Keep it" if face in _HALTED else "Keep running"
+    stay = f"{many(stats.counts.acked, 'result')} {'stays' if stats.counts.acked == 1 else 'stay'}."
+    return Ask(f"Cancel {many(left, 'document')}?", stay, keep, f"Cancel {numbers.count(left)}")
+
+
+def _more(stats: RunStats) -> str:
+    if not stats.classes_more:
+        return ""
+    noun = "class" if stats.classes_more == 1 else "classes"
+    return f"and {numbers.count(stats.classes_more)} more {noun}, {numbers.count(stats.dead_more)} dead"

@@ -1,0 +1,83 @@
+"""What a terminal can show, and text painted for it.
+
+A line is a list of `Span`; `paint` cuts it to the terminal's width, colours it if there are
+colours, and spells it in ASCII where there is nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TextIO
+
+from dqlab.live.palette import Ink
+from dqlab.live.plain import columns, cut
+
+__all__ = ["PLAIN", "Span", "TextStyle", "paint"]
+
+WIDTH = 80
+_ASCII = str.maketrans(
+    {"\N{EN DASH}": "-", "·": "-", "…": "~", "●": "o", "✕": "x", "◐": "*", "○": ".", "◔": ".", "⊘": "-"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextStyle:
+    """What may be printed.
+
+    Attributes
+    ----------
+    unicode, colour : bool
+        Blocks and glyphs rather than ASCII; ANSI colours.
+    moves : bool
+        The cursor can go back up, so a screen can be redrawn in place.
+    width : int
+        Columns, at most 80.
+    """
+
+    unicode: bool = True
+    colour: bool = False
+    moves: bool = False
+    width: int = WIDTH
+
+    @classmethod
+    def detect(cls, stream: TextIO, environ: Mapping[str, str]) -> TextStyle:
+        """Return what a stream can show, by its nature and LANG, TERM and NO_COLOR."""
+        terminal = stream.isatty()
+        smart = terminal and environ.get("TERM", "") not in ("", "dumb")
+        locale = environ.get("LC_ALL") or environ.get("LANG") or ""  # not LC_CTYPE: Python sets it itself
+        encoding = (getattr(stream, "encoding", None) or "utf-8").lower()
+        return cls(
+            unicode=encoding.replace("-", "").startswith("utf") and locale not in ("C", "POSIX"),
+            colour=smart and not environ.get("NO_COLOR"),
+            moves=smart,
+            width=max(20, min(WIDTH, shutil.get_terminal_size().columns)) if terminal else WIDTH,
+        )
+
+
+PLAIN = TextStyle()
+"""Unicode without colours, 80 columns: for text/plain in a notebook."""
+
+
+class Span(NamedTuple):
+    """A piece of a line."""
+
+    text: str
+    ink: Ink = Ink.PLAIN
+
+
+def paint(line: Iterable[Span], style: TextStyle) -> str:
+    """Return one line as it is printed, without spaces at the end."""
+    room, pieces = style.width, []
+    spans = [span for span in line if span.text]
+    while spans and not spans[-1].text.rstrip():
+        spans.pop()
+    for place, (text, ink) in enumerate(spans):
+        plain = text if style.unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
+        if place == len(spans) - 1:
+            plain = plain.rstrip()
+        plain = cut(plain, room, ellipsis="…" if style.unicode else "~")
+        room -= columns(plain)
+        pieces.append(f"\x1b[{ink}m{plain}\x1b[0m" if style.colour and ink is not Ink.PLAIN and plain else plain)
+    return "".join(pieces)

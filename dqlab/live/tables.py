@@ -1,0 +1,178 @@
+"""Tables of queues, failures and results, before they become text or HTML.
+
+A `Table` is columns, cells and sentences; `text` and `html` draw it. Owns which columns there are
+and what a table says about what it leaves out.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from dqlab.live import numbers
+from dqlab.live.palette import Ink
+from dqlab.live.plain import one_line
+from dqlab.live.rows import failure_row, many
+from dqlab.stats import QueueStats, RunStats, Snapshot
+
+__all__ = ["Cell", "Column", "Table", "classes_table", "failures_table", "results_table", "status_table"]
+
+ROWS = 10
+"""Documents a table shows before it says how many more there are."""
+
+
+class Column(NamedTuple):
+    """One column; figures stand right, code and documents in a fixed-width face."""
+
+    title: str
+    right: bool = False
+    mono: bool = False
+
+
+class Cell(NamedTuple):
+    """One cell's text and what it means."""
+
+    text: str
+    ink: Ink = Ink.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows of ready strings; `total` is a last row, `notes` are sentences below."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    total: tuple[Cell, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+_STATUS = (
+    Column("queue"),
+    Column("state"),
+    Column("ready", right=True),
+    Column("delayed", right=True),
+    Column("unacked", right=True),
+    Column("dead", right=True),
+    Column("in/s", right=True),
+    Column("out/s", right=True),
+    Column("lag", right=True),
+    Column("size", right=True),
+)
+
+
+def status_table(snapshot: Snapshot) -> Table:
+    """Return all queues, one row each; empty ones share a line below."""
+    busy = [queue for queue in snapshot.queues if not queue.empty]
+    idle = [one_line(queue.name, 40) for queue in snapshot.queues if queue.empty]
+    notes = []
+    if idle:
+        names = ", ".join(idle[:5])
+        notes.append(f"{len(idle)} empty: {names}" + (f" and {len(idle) - 5} more" if len(idle) > 5 else ""))
+    if snapshot.queues_total > len(snapshot.queues):
+        hidden = snapshot.queues_total - len(snapshot.queues)
+        notes.append(f"and {many(hidden, 'queue')} not listed; the total is over the {len(snapshot.queues)} listed")
+    if not snapshot.queues:
+        notes.append("no queues yet")
+    total = _queue_cells(snapshot.totals, total=True) if len(busy) > 1 else ()
+    return Table(_STATUS, tuple(_queue_cells(queue) for queue in busy), total, tuple(notes))
+
+
+def _queue_cells(queue: QueueStats, *, total: bool = False) -> tuple[Cell, ...]:
+    def number(amount: int, ink: Ink = Ink.PLAIN) -> Cell:
+        return Cell(numbers.count(amount), ink if amount else Ink.QUIET)
+
+    counts, state = queue.counts, one_line(queue.state, 24)
+    return (
+        Cell(one_line(queue.name, 60), Ink.STRONG if total else Ink.PLAIN),
+        Cell(state, Ink.WARN if queue.why else Ink.PLAIN),
+        number(counts.ready),
+        number(counts.delayed),
+        number(counts.leased),
+        number(counts.dead, Ink.BAD),
+        Cell(numbers.rate(queue.in_rate)),
+        Cell(numbers.rate(queue.out_rate)),
+        Cell("" if total else numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag)),
+        Cell(numbers.size(queue.nbytes)),
+    )
+
+
+def classes_table(stats: RunStats) -> Table:
+    """Return a run's failures by class, the most dead first, with what to do next."""
+    columns = (
+        Column("fingerprint", mono=True),
+        Column("class"),
+        Column("message", mono=True),
+        Column("at", mono=True),
+        Column("dead", right=True),
+        Column("retry", right=True),
+    )
+    rows = []
+    for entry in stats.classes:
+        row = failure_row(entry, now=stats.at)
+        ink = Ink.BAD if entry.dead else Ink.QUIET
+        cells = (row.fingerprint, row.error, row.message, row.at)
+        rows.append((*map(Cell, cells), Cell(row.dead, ink), Cell(row.retrying)))
+    if not stats.classes_total:
+        return Table(columns, (), notes=(f"no document of {one_line(stats.name)} has failed",))
+    notes = [f"{numbers.count(stats.counts.dead)} dead in {many(stats.classes_total, 'class')}."]
+    if stats.classes_more:
+        more = many(stats.classes_more, "class")
+        notes.insert(0, f"and {more} more, {numbers.count(stats.dead_more)} dead")
+    return Table(columns, tuple(rows), notes=tuple(notes))
+
+
+def failures_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
+    """Return the first dead documents, one row each.
+
+    Parameters
+    ----------
+    failures : sequence
+        Objects with ``key``, ``error``, ``message``, ``at``, ``deliveries`` and ``version``.
+    limit : int, default 10
+        Rows shown; the rest is counted.
+    """
+    columns = (
+        Column("document", mono=True),
+        Column("class"),
+        Column("message", mono=True),
+        Column("at", mono=True),
+        Column("deliveries", right=True),
+        Column("code", right=True),
+    )
+    rows = tuple(
+        (
+            Cell(one_line(each.key, 60)),
+            Cell(one_line(each.error, 40), Ink.BAD),
+            Cell(one_line(each.message, 80)),
+            Cell(one_line(each.at, 40)),
+            Cell(numbers.count(each.deliveries)),
+            Cell(f"v{each.version}"),
+        )
+        for each in islice(failures, limit)
+    )
+    return Table(columns, rows, notes=_rest(len(failures), len(rows), "dead document"))
+
+
+def results_table(results: Any, limit: int = ROWS) -> Table:
+    """Return the first results with their keys.
+
+    Parameters
+    ----------
+    results : sequence with ``keys()``
+        `Results` of a run; only its first page is read.
+    limit : int, default 10
+        Rows shown; the rest is counted.
+    """
+    shown = zip(islice(results.keys(), limit), islice(results, limit), strict=False)
+    rows = tuple((Cell(one_line(key, 60)), Cell(one_line(reprlib.repr(value), 80))) for key, value in shown)
+    columns = (Column("document", mono=True), Column("result", mono=True))
+    return Table(columns, rows, notes=_rest(len(results), len(rows), "result"))
+
+
+def _rest(total: int, shown: int, noun: str) -> tuple[str, ...]:
+    if total > shown:
+        return (f"the first {numbers.count(shown)} of {many(total, noun)}",)
+    return (many(total, noun) if total else f"no {noun}s",)

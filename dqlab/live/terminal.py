@@ -1,0 +1,105 @@
+"""Following a run in the foreground: a screen redrawn in place, or lines into a pipe.
+
+Returns when the run rests or the watcher interrupts; interrupting only stops looking.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TextIO
+
+from dqlab.clock import Clock, SystemClock
+from dqlab.live.follow import LiveRun
+from dqlab.live.plain import columns, one_line
+from dqlab.live.source import RunSource
+from dqlab.live.style import TextStyle
+from dqlab.live.text import run_screen
+from dqlab.live.view import RunView
+
+__all__ = ["LineCanvas", "ScreenCanvas", "follow_here"]
+
+SCREEN_PERIOD, LINE_PERIOD = 0.5, 30.0
+"""Seconds between two screens, and between two lines."""
+
+
+class ScreenCanvas:
+    """A screen redrawn in place: the cursor goes up, new lines are padded over the old ones."""
+
+    gone = False
+
+    def __init__(self, stream: TextIO, style: TextStyle) -> None:
+        self._stream, self._style = stream, style
+        self._plain = TextStyle(unicode=style.unicode, width=style.width)
+        self._widths: list[int] = []
+
+    def draw(self, view: RunView) -> None:
+        """Draw over the screen before."""
+        lines = run_screen(view, self._style).split("\n")
+        widths = [columns(line) for line in run_screen(view, self._plain).split("\n")]
+        missing = len(self._widths) - len(lines)
+        lines, widths = lines + [""] * missing, widths + [0] * missing
+        old = self._widths + [0] * len(lines)
+        padded = [line + " " * (was - now) for line, was, now in zip(lines, old, widths, strict=False)]
+        up = f"\x1b[{len(self._widths)}A\r" if self._widths else ""
+        self._stream.write(up + "\n".join(padded) + "\n")
+        self._stream.flush()
+        self._widths = widths
+
+    def finish(self, view: RunView) -> None:
+        """Draw the last screen; the cursor stays below it."""
+        self.draw(view)
+
+
+class LineCanvas:
+    """A line every 30 s and one at the end, for logs."""
+
+    gone = False
+
+    def __init__(self, stream: TextIO, clock: Clock) -> None:
+        self._stream, self._clock = stream, clock
+        self._due = clock.monotonic()
+
+    def draw(self, view: RunView) -> None:
+        """Write a line, unless one was written within the last 30 s."""
+        if self._clock.monotonic() >= self._due:
+            self._due = self._clock.monotonic() + LINE_PERIOD
+            self.finish(view)
+
+    def finish(self, view: RunView) -> None:
+        """Write the line now."""
+        self._stream.write(view.log + "\n")
+        self._stream.flush()
+
+
+def follow_here(
+    source: RunSource,
+    stream: TextIO,
+    style: TextStyle,
+    *,
+    clock: Clock | None = None,
+    pause: Callable[[float], object] | None = None,
+) -> None:
+    """Follow a run until it rests; Ctrl-C stops looking and leaves the run alone.
+
+    Parameters
+    ----------
+    source : RunSource
+        The run.
+    stream : file
+        Where it is drawn.
+    style : TextStyle
+        What the stream can show; without a moving cursor it gets plain lines.
+    clock, pause : optional
+        Time, and how to let it pass; given by tests.
+    """
+    clock = clock or SystemClock()
+    pause = pause or threading.Event().wait
+    canvas = ScreenCanvas(stream, style) if style.moves else LineCanvas(stream, clock)
+    live = LiveRun(source, canvas, clock=clock)
+    try:
+        while live.tick():
+            pause(SCREEN_PERIOD)
+    except KeyboardInterrupt:
+        stream.write(f"\nno longer watching {one_line(source.name)}; it goes on\n")
+        stream.flush()

@@ -1,0 +1,184 @@
+"""A run, its queues and its failures as text.
+
+A run is a screen of at most 80 columns, for `repr` and terminals, or one line. Draws a `RunView`
+or a `Table`; the line for pipes and logs stands in the view itself (`RunView.log`).
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from dqlab.live import numbers
+from dqlab.live.palette import Ink, State
+from dqlab.live.plain import columns, cut
+from dqlab.live.style import PLAIN, Span, TextStyle, paint
+from dqlab.live.tables import Table
+from dqlab.live.view import Face, RunView, Tone
+
+__all__ = ["run_line", "run_screen", "table_text"]
+
+_STATES = {state.field: state for state in State}
+_TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
+_FACE_INKS = {
+    Face.STOPPED: Ink.BAD,
+    Face.DONE_DEAD: Ink.BAD,
+    Face.DONE: Ink.GOOD,
+    Face.WAITING: Ink.WARN,
+    Face.NO_ANSWER: Ink.WARN,
+    Face.INCOMPLETE: Ink.WARN,
+}
+_BLOCKS = {"acked": "█", "dead": "▚", "lost": "▚", "leased": "▌", "ready": "░", "delayed": "░", "cancelled": "╌"}
+_FAILURES = 3
+
+
+def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
+    """Return a run as a screen of at most 80 columns and about 9 lines."""
+    about = [f"{view.code} on queue {view.queue}" if view.code else view.queue and f"queue {view.queue}"]
+    about += [view.live if view.stale else view.consumers]
+    lines = [
+        [
+            Span(f"{view.name}  ", Ink.STRONG),
+            Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG)),
+            Span(f"   {', '.join(part for part in about if part)}"),
+        ]
+    ]
+    if view.notice.text:
+        lines.append([Span(f"! {view.notice.text}", _TONES[view.notice.tone])])
+    lines.append(_bar_line(view, style))
+    lines += [[Span(sentence, Ink.QUIET)] for sentence in view.compact]
+    lines += _figure_lines(view)
+    if view.counters:
+        lines.append(_counter_line(view, style))
+    lines += [_failure_line(view, place) for place in range(min(len(view.failures), _FAILURES))]
+    return "\n".join(paint(line, style) for line in lines)
+
+
+def run_line(view: RunView, style: TextStyle = PLAIN) -> str:
+    """Return a run in one line for people."""
+    parts = [f"{view.percent} of {view.unit}" if view.unit else view.percent]
+    for figure in view.figures:
+        if figure.label == "Dead":
+            parts.append(f"{figure.value} dead")
+        elif figure.unit:
+            parts.append(f"{figure.value} {'left' if figure.label == 'Left' else figure.unit}")
+    state = Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG))
+    return paint([Span(f"{view.name}  ", Ink.STRONG), state, Span(f"  {', '.join(parts)}")], style)
+
+
+def table_text(table: Table, style: TextStyle = PLAIN) -> str:
+    """Return a table; columns are as wide as needed, the widest one gives way first."""
+    if not table.rows:
+        return "\n".join(paint([Span(note)], style) for note in table.notes)
+    body = [*table.rows, *([table.total] if table.total else [])]
+    widths = [
+        max(columns(column.title), *(columns(row[place].text) for row in body))
+        for place, column in enumerate(table.columns)
+    ]
+    _fit(widths, style.width - 2 * (len(widths) - 1))
+    lines = [
+        [
+            _place(column.title, width, Ink.QUIET, right=column.right)
+            for column, width in zip(table.columns, widths, strict=True)
+        ]
+    ]
+    for row in body:
+        ink = Ink.STRONG if row is table.total else Ink.PLAIN
+        cells = zip_longest(row, table.columns, widths)
+        lines.append([_place(cell.text, width, cell.ink or ink, right=column.right) for cell, column, width in cells])
+    notes = [paint([Span(note, Ink.QUIET)], style) for note in table.notes]
+    place = len(lines) - 1 if table.total else len(lines)
+    painted = [paint(_join(line), style) for line in lines]
+    return "\n".join(
+        [*painted[:place], *(notes if table.total else []), *painted[place:], *([] if table.total else notes)]
+    )
+
+
+def _fit(widths: list[int], room: int) -> None:
+    while sum(widths) > room and max(widths) > 8:
+        widths[widths.index(max(widths))] -= 1
+
+
+def _place(text: str, width: int, ink: Ink, *, right: bool) -> Span:
+    shown = cut(text, width)
+    pad = " " * (width - columns(shown))
+    return Span(pad + shown if right else shown + pad, ink)
+
+
+def _join(spans: list[Span]) -> list[Span]:
+    joined = [spans[0]]
+    for span in spans[1:]:
+        joined += [Span("  "), span]
+    return joined
+
+
+def _bar_line(view: RunView, style: TextStyle) -> list[Span]:
+    unit = f" of {view.unit}" if view.unit else ""
+    room = style.width - 8 - columns(unit) - 1 - (0 if style.unicode else 2)
+    pieces = []
+    for bar, cells in zip(view.bars, _cells([bar.fraction for bar in view.bars], room), strict=True):
+        state = _STATES[bar.state]
+        character = _BLOCKS[bar.state] if style.unicode else state.mark
+        pieces.append(Span(character * cells, Ink.GONE if view.stale else state.ink))
+    if not pieces:
+        pieces = [Span(("╌" if style.unicode else " ") * room, Ink.GONE)]
+    edges = (Span(""), Span("")) if style.unicode else (Span("["), Span("]"))
+    return [Span(f"{view.percent:>7} ", Ink.STRONG), edges[0], *pieces, edges[1], Span(unit)]
+
+
+def _cells(fractions: list[float], room: int) -> list[int]:
+    """Share out cells: every piece that exists gets one, the largest pays for the rounding."""
+    cells = [max(1, round(fraction * room)) for fraction in fractions]
+    if cells:
+        largest = cells.index(max(cells))
+        cells[largest] = max(1, cells[largest] + room - sum(cells))
+    return cells
+
+
+def _figure_lines(view: RunView) -> list[list[Span]]:
+    if len(view.figures) != 4:
+        return []
+    left, done, speed, dead = view.figures
+    ended = f" {done.second}" if done.second.startswith("after ") and done.value != numbers.UNKNOWN else ""
+    return [
+        [
+            Span(_field(f"left   {left.value} {left.unit}", 25)),
+            Span(_field(left.second, 22)),
+            Span("done  "),
+            Span(done.value, Ink.STRONG),
+            Span(ended),
+        ],
+        [
+            Span(_field(f"speed  {speed.value} {speed.unit}", 25)),
+            Span(_field(speed.second, 22)),
+            Span("dead  "),
+            Span(dead.value, _TONES[dead.tone]),
+            Span(f" ({dead.second})"),
+        ],
+    ]
+
+
+def _field(text: str, width: int) -> str:
+    return f"{text:<{width - 2}}  "
+
+
+def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
+    line: list[Span] = []
+    for counter in view.counters:
+        state = _STATES[counter.state]
+        glyph = f"{state.glyph} " if style.unicode else ""
+        ink = Ink.QUIET if counter.zero else state.ink
+        line += [Span("  " if line else ""), Span(f"{glyph}{counter.word}", ink), Span(f" {counter.documents}")]
+    return line
+
+
+def _failure_line(view: RunView, place: int) -> list[Span]:
+    row = view.failures[place]
+    what = cut(f"{row.error} {row.message}", 34)
+    where = cut(row.at, 16)
+    return [
+        Span("✕", Ink.BAD),
+        Span(f" {row.dead:>5} dead  "),
+        Span(what + " " * (36 - columns(what))),
+        Span(where + " " * (18 - columns(where))),
+        Span(row.fingerprint, Ink.QUIET),
+    ]

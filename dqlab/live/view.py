@@ -1,0 +1,214 @@
+"""What one picture of a run says, ready to be drawn.
+
+A `RunView` holds finished strings and fractions: whoever draws it (terminal, HTML, widget)
+formats nothing and decides nothing. Two equal views draw the same picture, which is how a view
+that did not change is skipped. `rows` makes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Ask",
+    "Bar",
+    "Button",
+    "Command",
+    "Counter",
+    "Face",
+    "FailureRow",
+    "Figure",
+    "Notice",
+    "RunView",
+    "Tone",
+]
+
+
+class Face(StrEnum):
+    """How a run looks to its watcher: its state, or why none is known."""
+
+    CONNECTING = "connecting"
+    SUBMITTING = "submitting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    WAITING = "waiting"
+    NO_ANSWER = "no answer"
+    STOPPED = "stopped"
+    DONE = "done"
+    DONE_DEAD = "done with dead"
+    CANCELLED = "cancelled"
+    INCOMPLETE = "incomplete"
+    EMPTY = "nothing to do"
+
+
+class Tone(StrEnum):
+    """How much a text matters."""
+
+    PLAIN = "plain"
+    QUIET = "quiet"
+    WARN = "warn"
+    BAD = "bad"
+
+
+class Command(StrEnum):
+    """What a button of the live view asks for."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    RETRY = "retry"
+    """Ask for statistics again, now."""
+
+
+class Bar(NamedTuple):
+    """One piece of the bar: the state's field name and its share, 0 to 1; 0 still shows."""
+
+    state: str
+    fraction: float
+
+
+class Counter(NamedTuple):
+    """How many documents are in a state. `pages` and `share` are for the table of static HTML."""
+
+    state: str
+    word: str
+    documents: str
+    share: str
+    pages: str
+    zero: bool
+
+
+class Figure(NamedTuple):
+    """A headline number, what it counts, and a second line in two parts; terminals leave out `extra`."""
+
+    label: str
+    value: str
+    unit: str
+    second: str
+    extra: str = ""
+    tone: Tone = Tone.PLAIN
+
+
+class Notice(NamedTuple):
+    """A sentence that needs attention; empty text means there is none."""
+
+    text: str = ""
+    tone: Tone = Tone.PLAIN
+
+
+NO_NOTICE = Notice()
+
+
+class Button(NamedTuple):
+    """What can be done now."""
+
+    command: Command
+    label: str
+    primary: bool = False
+
+
+class Ask(NamedTuple):
+    """The question before a command that cannot be undone."""
+
+    question: str
+    detail: str
+    keep: str
+    go: str
+
+
+class FailureRow(NamedTuple):
+    """One failure class."""
+
+    fingerprint: str
+    error: str
+    message: str
+    at: str
+    dead: str
+    retrying: str
+    document: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One picture of a run.
+
+    Attributes
+    ----------
+    chip : str
+        The state in words.
+    code, queue, consumers, elapsed : str
+        The quiet line beside the name, in parts.
+    moment : str
+        Clock time of the numbers; `period` is the start and, once there, the end with its date.
+    sentence : str
+        Size, time and speed in one sentence, for static HTML.
+    percent, unit : str
+        Settled share and what it counts ("pages").
+    milestone : str
+        What a screen reader says of progress; changes at 25, 50, 75 and 100 %.
+    stale : bool
+        The numbers are old; bars are drawn grey.
+    compact : tuple of str
+        Lines that stand in place of counters and figures while there are none.
+    more : str
+        What the failure rows leave out.
+    log : str
+        The run in one line for pipes and logs: no commas, no glyphs.
+    """
+
+    name: str
+    face: Face
+    chip: str
+    code: str = ""
+    queue: str = ""
+    consumers: str = ""
+    elapsed: str = ""
+    moment: str = ""
+    period: str = ""
+    sentence: str = ""
+    percent: str = ""
+    unit: str = ""
+    milestone: str = ""
+    stale: bool = False
+    notice: Notice = NO_NOTICE
+    bars: tuple[Bar, ...] = ()
+    bar_label: str = ""
+    counters: tuple[Counter, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    compact: tuple[str, ...] = ()
+    buttons: tuple[Button, ...] = ()
+    ask: Ask | None = None
+    failures: tuple[FailureRow, ...] = ()
+    failures_title: str = ""
+    more: str = ""
+    log: str = ""
+
+    @property
+    def live(self) -> str:
+        """When the numbers are from: ``live 14:22:07``, or ``as of`` when they are old."""
+        return f"{'as of' if self.stale else 'live'} {self.moment}" if self.moment else ""
+
+    @property
+    def subtitle(self) -> str:
+        """Code, queue, time so far and clock in one quiet line."""
+        parts = (self.code, self.queue and f"queue {self.queue}", self.elapsed, self.live)
+        return " · ".join(part for part in parts if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON-ready data, as the widget receives it."""
+        plain = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in _ELSEWHERE}
+        return {**plain, "live": self.live, "subtitle": self.subtitle}
+
+
+_ELSEWHERE = frozenset({"code", "queue", "consumers", "elapsed", "moment", "period", "sentence", "log"})
+"""Fields that only text and static HTML show."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        as_dict = getattr(value, "_asdict", None)
+        return [_plain(item) for item in value] if as_dict is None else {k: _plain(v) for k, v in as_dict().items()}
+    return str(value) if isinstance(value, StrEnum) else value

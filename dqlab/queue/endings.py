@@ -1,0 +1,123 @@
+"""How one delivery ends without an ack, and what that makes of its message.
+
+A delivery counts when it ends in an exception or is given back by the function, or when the message was
+leased alone and that lease ended by death or expiry. Everything else returns the message uncounted.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from dqlab.frame import Outcome
+from dqlab.queue.batches import Batch
+from dqlab.queue.lane import Lane, microseconds
+from dqlab.queue.leases import Lease
+from dqlab.queue.states import State
+from dqlab.queue.trouble import Receipt, Trouble
+
+__all__ = ["end_lease", "fail"]
+
+_LONGEST_S = 1e9  # 31 years; keeps microseconds finite whatever a consumer sends
+
+
+def fail(
+    lane: Lane,
+    batch: Batch,
+    index: int,
+    outcome: Outcome,
+    entry: bytes,
+    *,
+    early: bool,
+    receipt: Receipt,
+    now: float,
+    random: Random,
+) -> bool:
+    """Count a delivery that ended in FAIL, REJECT or NACK.
+
+    Parameters
+    ----------
+    entry : bytes
+        What the consumer sent along: a failure record, or a delay.
+    early : bool
+        The lease was acked early, so the message is not tried again.
+
+    Returns
+    -------
+    bool
+        True when the message is dead now, False when it will be delivered again.
+    """
+    record = lane.count_delivery(batch.first + index)
+    record.receipt = receipt
+    if outcome is not Outcome.NACK:
+        record.exceptions += 1
+        record.failure = entry
+    record.reason = _death(lane, record, outcome, early=early)
+    if record.reason:
+        lane.move(batch, index, index + 1, State.DEAD)
+        return True
+    delay = _seconds(entry) if outcome is Outcome.NACK else lane.retry.delay(record.exceptions, random)
+    record.due = microseconds(now + min(delay, _LONGEST_S))
+    new = State.DELAYED if record.due > microseconds(now) else State.READY
+    lane.move(batch, index, index + 1, new)
+    return False
+
+
+def end_lease(lane: Lane, lease: Lease, epoch: int) -> int:
+    """Return what a lease still holds to the lane, because it expired or its consumer died.
+
+    Returns
+    -------
+    int
+        Messages that were not settled.
+    """
+    for lo, hi in lease.remaining:
+        for batch, a, b in lane.batches.covering(lo, hi):
+            if lease.early or lease.alone:
+                for index in range(a, b):
+                    _lose(lane, batch, index, lease, epoch)
+            else:
+                lane.move(batch, a, b, State.READY, suspect=True)
+    return len(lease.remaining)
+
+
+def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, epoch: int) -> None:
+    """Count a delivery of which nothing was heard again."""
+    record = lane.count_delivery(batch.first + index)
+    record.receipt = (epoch, lease.id)
+    if lease.early:
+        record.reason = "lost after early ack"
+    elif record.deliveries >= lane.max_deliveries:
+        record.reason = f"its consumer died or its lease ended {_times(record.deliveries)}"
+    lane.move(batch, index, index + 1, State.DEAD if record.reason else State.READY, suspect=not record.reason)
+
+
+def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
+    """Return why a message is not delivered again, empty when it is."""
+    if early:
+        return "not retried after early ack"
+    if outcome is Outcome.REJECT:
+        return "not retried"
+    if outcome is Outcome.FAIL and record.exceptions > lane.retry.retries:
+        retries = lane.retry.retries
+        return f"{retries} {'retry' if retries == 1 else 'retries'} used up"
+    if record.deliveries >= lane.max_deliveries:
+        return f"given back {_times(record.deliveries)}" if outcome is Outcome.NACK else _used_up(record.deliveries)
+    return ""
+
+
+def _used_up(deliveries: int) -> str:
+    return f"{deliveries} {'delivery' if deliveries == 1 else 'deliveries'} used up"
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
+
+
+def _seconds(entry: bytes) -> float:
+    """Return a delay sent as ASCII; 0 when it is none."""
+    try:
+        delay = float(entry)
+    except ValueError:
+        return 0.0
+    return delay if math.isfinite(delay) and delay > 0.0 else 0.0

@@ -1,0 +1,159 @@
+"""What a shard holds, and what time does to it.
+
+The ground on which `Orders` and `Shard` stand: the lanes, the leases and the rules' own memory. Nothing
+here is called by clients or consumers except the questions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from random import Random
+
+from dqlab.clock import Clock
+from dqlab.errors import MessageNotFound, RunNotFound
+from dqlab.frame import NO_ID
+from dqlab.queue.effects import Effect
+from dqlab.queue.endings import end_lease
+from dqlab.queue.fairness import Fairness
+from dqlab.queue.ids import first_id
+from dqlab.queue.lane import Lane
+from dqlab.queue.leases import Lease, Leases
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.producers import Producers
+from dqlab.queue.trouble import DeadLetter
+
+__all__ = ["Holdings"]
+
+
+class Holdings:
+    """All lanes of one shard.
+
+    Parameters
+    ----------
+    name : str
+        The queue's name, for errors.
+    index : int
+        Number of the shard in its queue, 0-255.
+    epoch : int
+        Goes up by one each time the shard is opened again.
+    options : QueueOptions
+        What lanes get that are opened without options of their own.
+    clock, random : Clock, random.Random
+        Where time and the jitter of retries come from.
+    first_sequence : int, default 0
+        Where ids start; see `dqlab.queue.ids.next_sequence`.
+
+    Attributes
+    ----------
+    lanes : dict of bytes to Lane
+        By run; lane 0, `NO_ID`, is always there.
+    leases : mapping of int to Lease
+        The live ones.
+    paused, draining : bool
+        Of the whole queue. A lane has a `paused` of its own.
+    effects : deque of Freed or Revoked
+        For the shell to empty after each call.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        *,
+        epoch: int,
+        options: QueueOptions,
+        clock: Clock,
+        random: Random,
+        first_sequence: int = 0,
+    ) -> None:
+        self.name = name
+        self.index = index
+        self.epoch = epoch
+        self.options = options
+        self.clock = clock
+        self.random = random
+        self.paused = False
+        self.draining = False
+        self.effects: deque[Effect] = deque()
+        self.leases = Leases()
+        self.lanes = {NO_ID: Lane(NO_ID, options, self.effects)}
+        self.producers = Producers()
+        self.fairness = Fairness()
+        self.next_id = first_id(index, first_sequence)
+
+    def __repr__(self) -> str:
+        alive = sum(lane.alive for lane in self.lanes.values())
+        return f"<Shard {self.name}/{self.index} epoch {self.epoch}: {len(self.lanes)} lanes, {alive:,} messages alive>"
+
+    def tick(self) -> None:
+        """Apply what is due: delayed messages become ready, expired leases end."""
+        now = self.clock.monotonic()
+        for lane in self.lanes.values():
+            if lane.delayed:
+                lane.wake(now)
+        for lease in self.leases.expired(now):
+            self.end(lease)
+        self.end_drain()
+
+    def next_deadline(self) -> float | None:
+        """Return when `tick` has something to do, monotonic seconds; None when nothing waits for time."""
+        dues = [due for lane in self.lanes.values() if (due := lane.next_due()) is not None]
+        lease = self.leases.next_deadline()
+        return min(dues if lease is None else [*dues, lease], default=None)
+
+    def locate(self, id: int) -> tuple[int, int]:
+        """Return the first id of the frame that holds a message, and the message's index in it.
+
+        Raises
+        ------
+        MessageNotFound
+            No such message, or its frame is freed.
+        """
+        for lane in self.lanes.values():
+            found = lane.batches.at(id)
+            if found is not None:
+                return found[0].first, found[1]
+        raise MessageNotFound(queue=self.name, id=id)
+
+    def dead_letters(self, run: bytes, *, after: int = -1, limit: int = 1000) -> list[DeadLetter]:
+        """Return up to `limit` dead letters of a run with ids above `after`, by id."""
+        return list(islice(self.lane(run).letters(after), limit))
+
+    def unsettled(self, run: bytes, lo: int, hi: int) -> int:
+        """Return how many messages with ids in ``[lo, hi)`` are ready, delayed or leased."""
+        return sum(b - a for _, a, b, state in self.lane(run).stretches(lo, hi) if state.alive)
+
+    def mean_cost(self, run: bytes) -> float | None:
+        """Return the mean seconds a message of this run takes; None before the first settle."""
+        return self.fairness.cost(run)
+
+    def lag(self, run: bytes | None = None) -> float:
+        """Return the age of the oldest ready message of a run, or of all, seconds; 0.0 when none is ready."""
+        lanes = self.lanes.values() if run is None else [self.lane(run)]
+        oldest = min((put_at for lane in lanes if (put_at := lane.oldest()) is not None), default=None)
+        return 0.0 if oldest is None else self.clock.monotonic() - oldest
+
+    def lane(self, run: bytes) -> Lane:
+        """Return the lane of a run.
+
+        Raises
+        ------
+        RunNotFound
+            It has none here.
+        """
+        lane = self.lanes.get(run)
+        if lane is None:
+            known = ", ".join(other.hex() for other in self.lanes if other != NO_ID) or "none"
+            raise RunNotFound(run=run.hex(), hint="", known=known)
+        return lane
+
+    def end(self, lease: Lease) -> int:
+        """Close a lease and return its unsettled messages to their lane; return how many they were."""
+        self.leases.close(lease)
+        return end_lease(self.lanes[lease.run], lease, self.epoch)
+
+    def end_drain(self) -> None:
+        """Pause a draining queue that holds nothing any more."""
+        if self.draining and not any(lane.alive for lane in self.lanes.values()):
+            self.paused = True

@@ -1,0 +1,48 @@
+"""Numbers of messages: shard << 45 | sequence, below 2**53 so that every language reads them exactly."""
+
+from __future__ import annotations
+
+from dqlab.errors import BadOption
+
+__all__ = ["END", "first_id", "next_sequence"]
+
+_SEQUENCE_BITS = 45
+_EPOCH_STRIDE = 1 << 24
+_MAX_SHARDS = 256
+
+END = 1 << 53
+"""Above every id."""
+
+
+def first_id(index: int, sequence: int) -> int:
+    """Return the id of a shard's message number `sequence`.
+
+    Raises
+    ------
+    BadOption
+        A shard index outside 0-255, or a sequence outside its 45 bits.
+    """
+    if not 0 <= index < _MAX_SHARDS:
+        raise BadOption(option="index", value=index, problem=f"a queue has shards 0 to {_MAX_SHARDS - 1}.")
+    if not 0 <= sequence < 1 << _SEQUENCE_BITS:
+        raise BadOption(option="first_sequence", value=sequence, problem=f"fits {_SEQUENCE_BITS} bits, from 0.")
+    return index << _SEQUENCE_BITS | sequence
+
+
+def next_sequence(highest: int | None) -> int:
+    """Return where a new epoch's sequences start, so that no id is given twice.
+
+    Parameters
+    ----------
+    highest : int or None
+        The highest id or sequence that is known of this shard; None when there is none (epoch 1 starts at 0).
+
+    Returns
+    -------
+    int
+        The next multiple of 2**24 above it: a put that was confirmed but did not reach the log took fewer.
+    """
+    if highest is None:
+        return 0
+    sequence = highest & ((1 << _SEQUENCE_BITS) - 1)
+    return (sequence // _EPOCH_STRIDE + 1) * _EPOCH_STRIDE

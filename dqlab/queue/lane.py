@@ -1,0 +1,245 @@
+"""One run's line of messages inside a shard: where each stands, counts, and what is ready.
+
+Owns the truth about its messages. Every change of state goes through `Lane.move`, which keeps the state
+bytes, the counters and the indexes in step; which changes are right is for the callers to judge.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from sortedcontainers import SortedDict, SortedList
+
+from dqlab.frame import NO_ID, Frame
+from dqlab.queue.batches import Batch, Batches
+from dqlab.queue.effects import Effect, Freed
+from dqlab.queue.ids import END
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.overrides import Overrides
+from dqlab.queue.ranges import Ranges
+from dqlab.queue.states import State, stretches
+from dqlab.queue.trouble import DeadLetter, Trouble
+
+__all__ = ["Lane", "microseconds"]
+
+_ID_BITS = 53
+_ID_MASK = (1 << _ID_BITS) - 1
+_FILL = tuple(bytes((state,)) for state in State)
+
+
+def microseconds(seconds: float) -> int:
+    """Return a monotonic instant as the whole microseconds in which lanes keep it."""
+    return round(seconds * 1e6)
+
+
+class Lane:
+    """A run's messages in one shard.
+
+    Parameters
+    ----------
+    run : bytes, 16
+        `NO_ID` is lane 0, for plain puts.
+    options : QueueOptions
+        Limits of this lane.
+    effects : deque
+        Takes a `Freed` for each frame that is needed no more.
+
+    Attributes
+    ----------
+    counts, units : list of int
+        Messages, and the sum of their weights, by `State`.
+    nbytes : int
+        Payload bytes of the messages that are ready, delayed or leased.
+    retrying : int
+        Those of them with at least one counted delivery.
+    ready, suspects, dead : Ranges
+        Ids to be leased in batches, to be leased alone, in the dead letters.
+    delayed : SortedList or None
+        ``due << 53 | id`` with due in monotonic microseconds; made on first use.
+    settled : Ranges
+        Acked ids whose frames are freed, so that a late settle still counts as a duplicate.
+    paused, sealed : bool
+    total : int or None
+        Messages that were ever put here, known when the lane is sealed.
+    """
+
+    def __init__(self, run: bytes, options: QueueOptions, effects: deque[Effect]) -> None:
+        self.run = run
+        self.retry = options.retry
+        self.max_deliveries = options.max_deliveries
+        self.visibility_timeout = options.visibility_timeout
+        self.maxsize = options.maxsize
+        self.max_bytes = options.max_bytes
+        self.counts = [0] * len(State)
+        self.units = [0] * len(State)
+        self.nbytes = 0
+        self.retrying = 0
+        self.batches = Batches()
+        self.ready = Ranges()
+        self.suspects = Ranges()
+        self.dead = Ranges()
+        self.settled = Ranges()
+        self.delayed: SortedList | None = None
+        self.trouble: SortedDict = SortedDict()  # id -> Trouble
+        self.overrides = Overrides()
+        self.paused = False
+        self.total: int | None = None
+        self._effects = effects
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{self.counts[state]:,} {state.name.lower()}" for state in State if self.counts[state])
+        return f"<Lane {self.run.hex()[:8]}: {counts or 'empty'}>"
+
+    @property
+    def sealed(self) -> bool:
+        """True when no more puts will come."""
+        return self.total is not None
+
+    @property
+    def alive(self) -> int:
+        """Messages that are ready, delayed or leased."""
+        return self.counts[State.READY] + self.counts[State.DELAYED] + self.counts[State.LEASED]
+
+    @property
+    def done(self) -> bool:
+        """True when the lane is sealed and each of its messages is acked, dead, cancelled or lost."""
+        return self.total is not None and sum(self.counts) - self.alive == self.total
+
+    def has_room(self, frame: Frame) -> bool:
+        """Return whether a frame fits the lane's limits."""
+        if self.maxsize is not None and self.alive + frame.count > self.maxsize:
+            return False
+        return self.max_bytes is None or self.nbytes + len(frame.payload) <= self.max_bytes
+
+    def leasable(self, *, suspects: bool) -> bool:
+        """Return whether there is something to lease now, with or without suspects."""
+        return not self.paused and bool(self.ready or (suspects and self.suspects))
+
+    def put(self, frame: Frame, first: int, now: float) -> None:
+        """Store a frame; its messages, from id `first`, are ready behind all others."""
+        # In lane 0 nobody iterates an input, so a message's position is its id.
+        batch = Batch(frame, first, first if self.run == NO_ID else frame.ordinal, now)
+        self.batches.add(batch)
+        self.ready.add(first, first + frame.count)
+        self.counts[State.READY] += frame.count
+        self.units[State.READY] += batch.units(0, frame.count)
+        self.nbytes += len(frame.payload)
+
+    def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False) -> None:
+        """Bring messages `a` to `b` of a batch, which are all in one state, into another.
+
+        Parameters
+        ----------
+        suspect : bool, default False
+            With READY: the messages are to be leased alone. A message that becomes DELAYED has its `due`
+            in `trouble`.
+        """
+        old, n = State(batch.states[a]), b - a
+        lo, hi = batch.first + a, batch.first + b
+        self._leave(old, lo, hi)
+        batch.states[a:b] = _FILL[new] * n
+        self.counts[old] -= n
+        self.counts[new] += n
+        if batch.frame.weights is not None:
+            units = batch.units(a, b)
+            self.units[old] -= units
+            self.units[new] += units
+        if old.alive and not new.alive:
+            self.nbytes -= batch.nbytes(a, b)
+            self.retrying -= sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
+        elif new.alive and not old.alive:
+            self.nbytes += batch.nbytes(a, b)
+            self.retrying += sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
+        if new.final:
+            self._finish(batch, lo, hi)
+        else:
+            self._enter(new, lo, hi, suspect=suspect)
+
+    def stretches(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int, State]]:
+        """Yield (batch, a, b, state) for each stretch of equal state in ids ``[lo, hi)``; unknown ids are left out.
+
+        The messages of a stretch may be moved before the next is asked for.
+        """
+        for batch, a, b in self.batches.covering(lo, hi):
+            for start, stop, value in stretches(batch.states, a, b):
+                yield batch, start, stop, State(value)
+
+    def troubled(self, lo: int, hi: int) -> list[int]:
+        """Return the ids in ``[lo, hi)`` that have a record in `trouble`."""
+        return list(self.trouble.irange(lo, hi, inclusive=(True, False))) if self.trouble else []
+
+    def count_delivery(self, id: int) -> Trouble:
+        """Count one delivery of a living message and return its record."""
+        record: Trouble | None = self.trouble.get(id)
+        if record is None:
+            record = self.trouble[id] = Trouble()
+        if record.deliveries == 0:
+            self.retrying += 1
+        record.deliveries += 1
+        return record
+
+    def wake(self, now: float) -> None:
+        """Make the delayed messages ready whose time has come."""
+        limit = (microseconds(now) + 1) << _ID_BITS
+        while self.delayed and self.delayed[0] < limit:
+            found = self.batches.at(self.delayed[0] & _ID_MASK)
+            assert found is not None, "a delayed message is always stored"
+            batch, index = found
+            self.move(batch, index, index + 1, State.READY)
+
+    def next_due(self) -> float | None:
+        """Return when the next delayed message is ready, monotonic seconds."""
+        return (self.delayed[0] >> _ID_BITS) / 1e6 if self.delayed else None
+
+    def oldest(self) -> float | None:
+        """Return when the front-most ready message was put, monotonic seconds."""
+        fronts = [first for first in (self.ready.first, self.suspects.first) if first is not None]
+        found = self.batches.at(min(fronts)) if fronts else None
+        return None if found is None else found[0].put_at
+
+    def letters(self, after: int) -> Iterator[DeadLetter]:
+        """Yield the dead letters with ids above `after`, by id; the lane must not change meanwhile."""
+        for lo, hi in self.dead.within(after + 1, END):
+            for batch, a, b in self.batches.covering(lo, hi):
+                for index in range(a, b):
+                    yield self.trouble[batch.first + index].letter(batch.first + index, batch.ordinal + index)
+
+    def _leave(self, old: State, lo: int, hi: int) -> None:
+        if old is State.READY:
+            self.ready.discard(lo, hi)
+            if self.suspects:
+                self.suspects.discard(lo, hi)
+        elif old is State.DEAD:
+            self.dead.discard(lo, hi)
+        elif old is State.DELAYED:
+            for id in range(lo, hi):
+                self._delayed().remove(self.trouble[id].due << _ID_BITS | id)
+
+    def _enter(self, new: State, lo: int, hi: int, *, suspect: bool) -> None:
+        if new is State.READY:
+            (self.suspects if suspect else self.ready).add(lo, hi)
+        elif new is State.DEAD:
+            self.dead.add(lo, hi)
+        elif new is State.DELAYED:
+            self._delayed().update(self.trouble[id].due << _ID_BITS | id for id in range(lo, hi))
+
+    def _delayed(self) -> SortedList:
+        if self.delayed is None:
+            self.delayed = SortedList()
+        return self.delayed
+
+    def _finish(self, batch: Batch, lo: int, hi: int) -> None:
+        for id in self.troubled(lo, hi):
+            del self.trouble[id]
+        batch.left -= hi - lo
+        if batch.left:
+            return
+        stop = batch.first + len(batch.states)
+        for a, b, state in stretches(batch.states, 0, len(batch.states)):
+            if state == State.ACKED:
+                self.settled.add(batch.first + a, batch.first + b)
+        if self.overrides:
+            self.overrides.discard(batch.first, stop)
+        self.batches.remove(batch)
+        self._effects.append(Freed(batch.first))

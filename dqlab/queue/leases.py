@@ -1,0 +1,156 @@
+"""Leases: which consumer holds which messages until when.
+
+Owns the live leases and their deadlines; knows nothing of what a message's end means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sortedcontainers import SortedList
+
+from dqlab.queue.ranges import Ranges
+
+__all__ = ["Lease", "LeasedPiece", "Leases"]
+
+
+class LeasedPiece(NamedTuple):
+    """Neighbours in one stored frame.
+
+    Attributes
+    ----------
+    frame : int
+        First id of the frame.
+    lo, n : int
+        Position in the frame of the first message of the piece, and how many there are.
+    ordinal : int
+        Position of the first message in the run's input.
+    function : bytes, 16, or None
+        What runs in place of the frame's function.
+    """
+
+    frame: int
+    lo: int
+    n: int
+    ordinal: int
+    function: bytes | None
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """Messages of one lane, delivered together to one consumer.
+
+    Attributes
+    ----------
+    id : int
+        Never given twice in an epoch.
+    pieces : tuple of LeasedPiece
+        What was delivered; does not change.
+    deadline : float
+        When it ends unless it is renewed, monotonic seconds; `timeout` after each renewal.
+    alone : bool
+        One message only, so its loss says something about that message.
+    suspect : bool
+        That message was a suspect.
+    price : float
+        Estimated seconds per message, charged to the lane in advance.
+    remaining : Ranges
+        Ids that are not settled yet.
+    early : bool
+        Acked early: none of these messages is ever delivered again.
+    """
+
+    id: int
+    consumer: str
+    run: bytes
+    pieces: tuple[LeasedPiece, ...]
+    deadline: float
+    timeout: float
+    alone: bool
+    suspect: bool
+    price: float
+    remaining: Ranges
+    early: bool = False
+
+
+class Leases(Mapping[int, Lease]):
+    """The live leases of a shard, by id."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Lease] = {}
+        self._by_consumer: dict[str, dict[int, Lease]] = {}
+        self._deadlines: SortedList = SortedList()  # (deadline, id)
+        self._next_id = 1
+
+    def __getitem__(self, id: int) -> Lease:
+        return self._by_id[id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def grant(
+        self,
+        consumer: str,
+        run: bytes,
+        pieces: Sequence[LeasedPiece],
+        *,
+        now: float,
+        timeout: float,
+        suspect: bool,
+        price: float,
+    ) -> Lease:
+        """Open a lease over the pieces."""
+        remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
+        alone = len(remaining) == 1
+        deadline = now + timeout
+        lease = Lease(self._next_id, consumer, run, tuple(pieces), deadline, timeout, alone, suspect, price, remaining)
+        self._next_id += 1
+        self._by_id[lease.id] = lease
+        self._by_consumer.setdefault(consumer, {})[lease.id] = lease
+        self._deadlines.add((deadline, lease.id))
+        return lease
+
+    def renew(self, lease: Lease, now: float) -> None:
+        """Let a lease last its full timeout from now."""
+        self._deadlines.remove((lease.deadline, lease.id))
+        lease.deadline = now + lease.timeout
+        self._deadlines.add((lease.deadline, lease.id))
+
+    def close(self, lease: Lease) -> None:
+        """Forget a lease."""
+        del self._by_id[lease.id]
+        held = self._by_consumer[lease.consumer]
+        del held[lease.id]
+        if not held:
+            del self._by_consumer[lease.consumer]
+        self._deadlines.remove((lease.deadline, lease.id))
+
+    def expired(self, now: float) -> list[Lease]:
+        """Return the leases whose deadline has come, the earliest first."""
+        expired = []
+        for deadline, id in self._deadlines:
+            if deadline > now:
+                break
+            expired.append(self._by_id[id])
+        return expired
+
+    def of_consumer(self, consumer: str) -> list[Lease]:
+        """Return a consumer's leases, the oldest first."""
+        return list(self._by_consumer.get(consumer, {}).values())
+
+    def of_run(self, run: bytes) -> list[Lease]:
+        """Return the leases of a lane, the oldest first."""
+        return [lease for lease in self._by_id.values() if lease.run == run]
+
+    def suspects_held(self, consumer: str) -> int:
+        """Return how many suspects a consumer holds, each in a lease of its own."""
+        return sum(lease.suspect for lease in self._by_consumer.get(consumer, {}).values())
+
+    def next_deadline(self) -> float | None:
+        """Return when the next lease ends, monotonic seconds."""
+        return self._deadlines[0][0] if self._deadlines else None

@@ -1,0 +1,54 @@
+"""Which messages of a lane go into a lease, from the front."""
+
+from __future__ import annotations
+
+from dqlab.queue.batches import Batch
+from dqlab.queue.lane import Lane
+from dqlab.queue.leases import LeasedPiece
+from dqlab.queue.states import State
+
+__all__ = ["pick", "pick_suspect", "suspect_is_first"]
+
+
+def suspect_is_first(lane: Lane) -> bool:
+    """Return whether the front-most ready message of a lane is a suspect."""
+    suspect, ready = lane.suspects.first, lane.ready.first
+    return suspect is not None and (ready is None or suspect < ready)
+
+
+def pick_suspect(lane: Lane) -> list[LeasedPiece]:
+    """Take the first suspect out of the lane, alone."""
+    first = lane.suspects.first
+    assert first is not None, "asked only when there is a suspect"
+    return _take(lane, lane.batches.covering(first, first + 1))
+
+
+def pick(lane: Lane, n: int, max_bytes: int) -> list[LeasedPiece]:
+    """Take up to `n` ready messages, suspects left aside, of up to `max_bytes` out of the lane; at least one."""
+    taken: list[tuple[Batch, int, int]] = []
+    for lo, hi in lane.ready:
+        for batch, a, b in lane.batches.covering(lo, min(hi, lo + n)):
+            fit = batch.fit(a, b, max_bytes)
+            if fit == 0 and not taken:
+                fit = 1
+            if fit:
+                taken.append((batch, a, a + fit))
+                n -= fit
+                max_bytes -= batch.nbytes(a, a + fit)
+            if a + fit < b:
+                return _take(lane, taken)
+        if n <= 0:
+            break
+    return _take(lane, taken)
+
+
+def _take(lane: Lane, taken: list[tuple[Batch, int, int]]) -> list[LeasedPiece]:
+    pieces: list[LeasedPiece] = []
+    for batch, a, b in taken:
+        lane.move(batch, a, b, State.LEASED)
+        first = batch.first
+        pieces.extend(
+            LeasedPiece(first, lo - first, hi - lo, batch.ordinal + lo - first, function)
+            for lo, hi, function in lane.overrides.split(first + a, first + b)
+        )
+    return pieces

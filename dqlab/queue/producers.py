@@ -1,0 +1,67 @@
+"""Which frames of whom are already in: a frame that is sent twice counts once, and frames stay in order."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from dqlab.frame import NO_ID
+from dqlab.queue.states import Verdict
+
+__all__ = ["Producers"]
+
+_WINDOW = 16
+
+
+class _Line:
+    """One producer: the sequence that comes next and the first ids of its last frames."""
+
+    __slots__ = ("expected", "firsts", "run")
+
+    def __init__(self, run: bytes) -> None:
+        self.run = run
+        self.expected = 0
+        self.firsts: deque[int] = deque(maxlen=_WINDOW)
+
+
+class Producers:
+    """Sequence numbers of all producers of a shard. `NO_ID` numbers nothing: all its frames are new."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: dict[bytes, _Line] = {}
+
+    def expected(self, producer: bytes) -> int:
+        """Return the sequence of the producer's next frame."""
+        line = self._lines.get(producer)
+        return 0 if line is None else line.expected
+
+    def judge(self, producer: bytes, sequence: int) -> Verdict:
+        """Return ACCEPTED for the next frame, DUPLICATE for an earlier one, EARLY for a later one."""
+        if producer == NO_ID:
+            return Verdict.ACCEPTED
+        expected = self.expected(producer)
+        if sequence == expected:
+            return Verdict.ACCEPTED
+        return Verdict.DUPLICATE if sequence < expected else Verdict.EARLY
+
+    def first_of(self, producer: bytes, sequence: int) -> int | None:
+        """Return the first id a duplicate got, None when it is older than the last 16 frames."""
+        line = self._lines[producer]
+        position = sequence - line.expected
+        return line.firsts[position] if -position <= len(line.firsts) else None
+
+    def record(self, producer: bytes, run: bytes, first: int) -> None:
+        """Note that the producer's next frame is in, from id `first`."""
+        if producer == NO_ID:
+            return
+        line = self._lines.get(producer)
+        if line is None:
+            line = self._lines[producer] = _Line(run)
+        line.firsts.append(first)
+        line.expected += 1
+
+    def forget(self, run: bytes) -> None:
+        """Forget the producers that began with this run."""
+        for producer in [producer for producer, line in self._lines.items() if line.run == run]:
+            del self._lines[producer]

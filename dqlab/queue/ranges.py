@@ -1,0 +1,132 @@
+"""Sets of integers as sorted, disjoint, half-open intervals.
+
+A thousand neighbours cost as much as one; every operation is O(log k) on k intervals, plus the
+intervals it removes or returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sortedcontainers import SortedDict
+
+__all__ = ["Ranges"]
+
+
+class Ranges:
+    """A set of integers. Touching intervals are merged, so equal sets have equal intervals.
+
+    Parameters
+    ----------
+    intervals : iterable of (int, int), optional
+        Half-open intervals to begin with.
+    """
+
+    __slots__ = ("_ends", "_size")
+
+    def __init__(self, intervals: Iterable[tuple[int, int]] = ()) -> None:
+        self._ends: SortedDict = SortedDict()  # start of an interval -> its end
+        self._size = 0
+        for lo, hi in intervals:
+            self.add(lo, hi)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, number: object) -> bool:
+        start = self._floor(number) if isinstance(number, int) else None
+        return start is not None and bool(number < self._ends[start])
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._ends.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ranges) and bool(self._ends == other._ends)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"Ranges({list(self)})"
+
+    @property
+    def first(self) -> int | None:
+        """The smallest integer, None when empty."""
+        return self._ends.keys()[0] if self._ends else None
+
+    def add(self, lo: int, hi: int) -> None:
+        """Add the integers ``lo <= i < hi``; those already there change nothing."""
+        if hi <= lo:
+            return
+        start = self._floor(lo)
+        if start is None or self._ends[start] < lo:
+            start = lo
+        else:
+            lo = start
+        swallowed = list(self._ends.irange(lo, hi))
+        if swallowed:
+            hi = max(hi, self._ends[swallowed[-1]])
+            for key in swallowed:
+                self._size -= self._ends[key] - key
+                if key != start:
+                    del self._ends[key]
+        self._ends[start] = hi
+        self._size += hi - start
+
+    def discard(self, lo: int, hi: int) -> None:
+        """Remove the integers ``lo <= i < hi``; those not there change nothing."""
+        if hi <= lo:
+            return
+        start = self._floor(lo)
+        touched = [] if start is None or start == lo or self._ends[start] <= lo else [start]
+        touched.extend(self._ends.irange(lo, hi, inclusive=(True, False)))
+        for key in touched:
+            end = self._ends[key]
+            self._size -= min(hi, end) - max(lo, key)
+            if key < lo:
+                self._ends[key] = lo
+            else:
+                del self._ends[key]
+            if end > hi:
+                self._ends[hi] = end
+
+    def pop_front(self, n: int) -> list[tuple[int, int]]:
+        """Remove and return the `n` smallest integers, fewer when there are fewer, as intervals."""
+        popped = []
+        while n > 0 and self._ends:
+            lo, hi = self._ends.popitem(0)
+            if hi - lo > n:
+                self._ends[lo + n] = hi
+                hi = lo + n
+            popped.append((lo, hi))
+            self._size -= hi - lo
+            n -= hi - lo
+        return popped
+
+    def within(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Yield the intervals inside ``[lo, hi)``, clipped to it; the set must not change meanwhile."""
+        if hi <= lo:
+            return
+        start = self._floor(lo)
+        if start is not None and start < lo < self._ends[start]:
+            yield lo, min(hi, self._ends[start])
+        for key in self._ends.irange(lo, hi, inclusive=(True, False)):
+            yield key, min(hi, self._ends[key])
+
+    def overlap(self, lo: int, hi: int) -> list[tuple[int, int]]:
+        """Return the intervals inside ``[lo, hi)``, clipped to it."""
+        return list(self.within(lo, hi))
+
+    def gaps(self, lo: int, hi: int) -> list[tuple[int, int]]:
+        """Return the intervals inside ``[lo, hi)`` that are not in the set."""
+        gaps = []
+        for start, stop in self.within(lo, hi):
+            if lo < start:
+                gaps.append((lo, start))
+            lo = stop
+        if lo < hi:
+            gaps.append((lo, hi))
+        return gaps
+
+    def _floor(self, number: int) -> int | None:
+        """Return the greatest start <= number."""
+        return next(self._ends.irange(None, number, reverse=True), None)

@@ -1,0 +1,166 @@
+"""A queue shard: the rules of putting, leasing and settling, over all its lanes.
+
+Pure: no I/O, threads, Dask or real time. Time comes from the clock that is passed in, and what is due is
+applied before each change, so results do not depend on when a timer fires. What the shell around it has
+to do in turn (free a frame, tell a consumer) is left in `effects`. Not thread-safe.
+
+::
+
+    Holdings    lanes, leases, what is due, questions
+    └── Orders      open, seal, drop, pause, drain, cancel, purge, retry
+        └── Shard       put, lease, begin, extend, settle, release
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dqlab.frame import Frame, Settlement
+from dqlab.queue.invariants import check
+from dqlab.queue.leases import Lease
+from dqlab.queue.orders import Orders
+from dqlab.queue.picking import pick, pick_suspect, suspect_is_first
+from dqlab.queue.settling import Settled, Settling
+from dqlab.queue.states import Verdict
+
+__all__ = ["Put", "Shard"]
+
+
+class Put(NamedTuple):
+    """The answer to a put.
+
+    Attributes
+    ----------
+    first : int or None
+        Id of the frame's first message when ACCEPTED, or DUPLICATE of one of the producer's last 16 frames.
+    expected : int or None
+        When EARLY: the sequence that must come first.
+    """
+
+    verdict: Verdict
+    first: int | None = None
+    expected: int | None = None
+
+
+class Shard(Orders):
+    """What clients and consumers do with a shard. Parameters and attributes: see `Holdings`."""
+
+    def put(self, frame: Frame) -> Put:
+        """Take a frame in at the end of its run's lane, or say why not.
+
+        Raises
+        ------
+        RunNotFound
+            The frame names a run that has no lane here.
+        """
+        self.tick()
+        lane = self.lane(frame.run)
+        verdict = self.producers.judge(frame.producer, frame.sequence)
+        if verdict is Verdict.DUPLICATE:
+            return Put(verdict, first=self.producers.first_of(frame.producer, frame.sequence))
+        if self.draining:
+            return Put(Verdict.DRAINING)
+        if lane.sealed:
+            return Put(Verdict.SEALED)
+        if verdict is Verdict.EARLY:
+            return Put(verdict, expected=self.producers.expected(frame.producer))
+        if not lane.has_room(frame):
+            return Put(Verdict.FULL)
+        first = self.next_id
+        lane.put(frame, first, self.clock.monotonic())
+        self.next_id += frame.count
+        self.producers.record(frame.producer, frame.run, first)
+        return Put(verdict, first=first)
+
+    def lease(self, consumer: str, n: int, *, slots: int = 1, max_bytes: int = 1 << 20) -> Lease | None:
+        """Lease up to `n` messages of one lane, or one suspect alone; None when there is nothing to lease.
+
+        Parameters
+        ----------
+        slots : int, default 1
+            Suspects this consumer may hold at a time; further ones are left to others.
+        max_bytes : int, default 1 MiB
+            Most payload bytes of a lease of several messages.
+        """
+        self.tick()
+        suspects = self.leases.suspects_held(consumer) < slots
+        ready = [run for run, lane in self.lanes.items() if lane.leasable(suspects=suspects)]
+        if self.paused or n < 1 or not ready:
+            return None
+        run = self.fairness.choose(ready)
+        lane = self.lanes[run]
+        suspect = suspects and suspect_is_first(lane)
+        pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes)
+        count = sum(piece.n for piece in pieces)
+        price = self.fairness.price(run, count)
+        self.fairness.charge(run, price * count)
+        return self.leases.grant(
+            consumer,
+            run,
+            pieces,
+            now=self.clock.monotonic(),
+            timeout=lane.visibility_timeout,
+            suspect=suspect,
+            price=price,
+        )
+
+    def begin(self, lease_id: int) -> bool:
+        """Ack a lease early: nothing of it is delivered again, unless its consumer returns it untouched.
+
+        Returns
+        -------
+        bool
+            False when the lease is no more; its messages must not be run then.
+        """
+        self.tick()
+        lease = self.leases.get(lease_id)
+        if lease is not None:
+            lease.early = True
+        return lease is not None
+
+    def extend(self, lease_ids: Iterable[int]) -> list[int]:
+        """Renew leases for their full time; return the ids of those that are no more."""
+        self.tick()
+        now, gone = self.clock.monotonic(), []
+        for lease_id in lease_ids:
+            lease = self.leases.get(lease_id)
+            if lease is None:
+                gone.append(lease_id)
+            else:
+                self.leases.renew(lease, now)
+        return gone
+
+    def settle(self, settlement: Settlement) -> Settled:
+        """Apply a consumer's outcomes; see `dqlab.queue.settling` for which of them count."""
+        self.tick()
+        run = settlement.run
+        lane = self.lanes.get(run)
+        if lane is None:
+            return Settled(stale=settlement.count)
+        lease = self.leases.get(settlement.lease) if settlement.epoch == self.epoch else None
+        if lease is not None and lease.run != run:
+            lease = None
+        held = 0 if lease is None else len(lease.remaining)
+        settling = Settling(lane, lease, settlement, now=self.clock.monotonic(), random=self.random)
+        settled = settling.apply()
+        if settling.processed:
+            self.fairness.charge(run, settlement.busy_s)
+            self.fairness.learn(run, settlement.busy_s, settling.processed)
+        if lease is not None:
+            self.fairness.charge(run, -lease.price * (held - len(lease.remaining)))
+            if not lease.remaining:
+                self.leases.close(lease)
+        self.end_drain()
+        return settled
+
+    def release(self, consumer: str) -> int:
+        """Take back all that a dead consumer held; return how many messages that were."""
+        self.tick()
+        released = sum(self.end(lease) for lease in self.leases.of_consumer(consumer))
+        self.end_drain()
+        return released
+
+    def invariants(self) -> None:
+        """Assert that everything that can be checked agrees; costs time, for tests."""
+        check(self)

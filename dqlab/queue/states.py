@@ -1,0 +1,62 @@
+"""The states of a message and the verdicts on a put."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum, IntEnum, auto
+
+__all__ = ["State", "Verdict", "stretches"]
+
+_EQUAL_BYTES = re.compile(rb"(.)\1*", re.DOTALL)
+
+
+class State(IntEnum):
+    """Where a message stands; one byte each.
+
+    A suspect is READY and kept beside, in `Lane.suspects`. The first three are alive: they count
+    against the bounds of their lane.
+    """
+
+    READY = 0
+    DELAYED = 1
+    LEASED = 2
+    ACKED = 3
+    DEAD = 4
+    CANCELLED = 5
+    LOST = 6
+
+    @property
+    def alive(self) -> bool:
+        """True while the message may still be delivered or settled: ready, delayed or leased."""
+        return self <= State.LEASED
+
+    @property
+    def final(self) -> bool:
+        """True when the message's bytes are needed no more. DEAD is not final: it can be retried."""
+        return self > State.LEASED and self is not State.DEAD
+
+
+class Verdict(Enum):
+    """What became of a put; only ACCEPTED changes anything."""
+
+    ACCEPTED = auto()
+    DUPLICATE = auto()
+    EARLY = auto()
+    FULL = auto()
+    DRAINING = auto()
+    SEALED = auto()
+
+
+def stretches(column: bytes | bytearray, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, stop, value) for each stretch of equal bytes in ``column[lo:hi]``, as it is when first asked.
+
+    Positions count from the start of `column`; ``hi`` may not be beyond its end.
+    """
+    part = bytes(column[lo:hi])
+    if part.count(part[:1]) == len(part) > 0:  # nearly always, and counting is ten times as fast as matching
+        yield lo, hi, part[0]
+        return
+    for match in _EQUAL_BYTES.finditer(part):
+        start, stop = match.span()
+        yield lo + start, lo + stop, part[start]

@@ -1,0 +1,74 @@
+"""Changes to many messages at once, by a person's order: cancel, purge, retry."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from dqlab.queue.effects import Effect, Revoked
+from dqlab.queue.lane import Lane
+from dqlab.queue.leases import Lease, Leases
+from dqlab.queue.ranges import Ranges
+from dqlab.queue.states import State
+
+__all__ = ["cancel", "purge", "retry", "revoke"]
+
+
+def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Effect]) -> None:
+    """Take ids out of a lease, if it holds any of them, and leave word for its consumer."""
+    taken = tuple(hit for lo, hi in wanted for hit in lease.remaining.overlap(lo, hi))
+    if not taken:
+        return
+    for lo, hi in taken:
+        lease.remaining.discard(lo, hi)
+    effects.append(Revoked(lease.consumer, lease.id, taken))
+    if not lease.remaining:
+        leases.close(lease)
+
+
+def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Effect]) -> int:
+    """Cancel what is ready, delayed or leased among `ids`; return how many messages that were."""
+    wanted = Ranges(ids)
+    for lease in leases.of_run(lane.run):
+        revoke(lease, wanted, leases, effects)
+    cancelled = 0
+    for lo, hi in wanted:
+        for batch, a, b, state in lane.stretches(lo, hi):
+            if state.alive:
+                lane.move(batch, a, b, State.CANCELLED)
+                cancelled += b - a
+    return cancelled
+
+
+def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:
+    """Cancel the messages among `ids` that are in one state; return how many they were."""
+    purged = 0
+    for lo, hi in Ranges(ids):
+        for batch, a, b, found in lane.stretches(lo, hi):
+            if found is state:
+                lane.move(batch, a, b, State.CANCELLED)
+                purged += b - a
+    return purged
+
+
+def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None) -> int:
+    """Make the dead messages among `ids` ready in their old places; return how many they were.
+
+    Parameters
+    ----------
+    function : bytes, 16, or None
+        What they run from now on; None leaves it as it is.
+    """
+    revived = 0
+    for lo, hi in Ranges(ids):
+        for batch, a, b, state in lane.stretches(lo, hi):
+            if state is not State.DEAD:
+                continue
+            first, stop = batch.first + a, batch.first + b
+            for id in range(first, stop):
+                lane.trouble[id].start_anew()
+            if function is not None:
+                lane.overrides.assign(first, stop, function)
+            lane.move(batch, a, b, State.READY)
+            revived += b - a
+    return revived

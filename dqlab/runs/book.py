@@ -1,0 +1,186 @@
+"""The runs of one lab: names, attaching, starting over."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.link import Link
+from dqlab.cluster.sender import Entry, Sender
+from dqlab.config import check_name
+from dqlab.errors import BadOption, RunExists, RunNotFound
+from dqlab.frame import Kind
+from dqlab.queue.retry import Retry
+from dqlab.runs.mapping import Submitter
+from dqlab.runs.run import Run, code_record, sealed_function
+
+if TYPE_CHECKING:
+    from dqlab.runs.pool import QueuePool
+
+__all__ = ["RunBook"]
+
+
+class RunBook:
+    """Every run this lab knows of, by name.
+
+    Parameters
+    ----------
+    serve : callable
+        Makes consumers for a queue, once.
+    pools : callable
+        Returns the open queues of this lab.
+    """
+
+    def __init__(self, link: Link, serve: Callable[[QueuePool], None], pools: Callable[[], Iterable[QueuePool]]) -> None:
+        self._link, self._serve, self._pools = link, serve, pools
+        self._runs: dict[str, Run] = {}
+        self._lock = threading.RLock()
+
+    def __iter__(self) -> Any:
+        return iter(list(self._runs.values()))
+
+    def serve_if_ours(self, pool: QueuePool) -> None:
+        """Make consumers for a queue of `lab.queue`; a bare `QueuePool` is served by its ConsumerPools alone."""
+        self._serve(pool)
+
+    def map(
+        self,
+        pool: QueuePool,
+        fn: Callable[[Any], Any],
+        documents: Iterable[Any],
+        *,
+        name: str | None,
+        on_existing: str,
+        retry: Retry | None,
+        serve: bool,
+        cell: int | None,
+    ) -> Run:
+        """See `QueuePool.map`."""
+        if not callable(fn):
+            raise BadOption(option="fn", value=fn, problem="is not a function.")
+        elements = _iterable(documents)
+        hash, blob, version = sealed_function(fn)
+        code = code_record(version, hash) | {"cell": cell if cell is not None else version.cell}
+        with self._lock:
+            found = self.find(check_name(name, kind="run")) if name is not None else None
+            if found is not None and on_existing != "new":
+                return self._again(found, fn, elements, code, Entry(Kind.ELEMENT, hash, blob), on_existing)
+            if found is not None:
+                found.drop()
+            name = name if name is not None else self._fresh_name(version.name)
+            if serve:
+                self._serve(pool)
+            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry)
+            self._runs[name] = run
+            return run
+
+    def attach(self, name: str) -> Run:
+        """Return the run of that name.
+
+        Raises
+        ------
+        RunNotFound
+            There is none; says which there are.
+        """
+        run = self.find(name)
+        if run is None:
+            known = sorted(self._known())
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise RunNotFound(run=name, hint=hint, known=", ".join(known) or "none")
+        return run
+
+    def find(self, name: str) -> Run | None:
+        """Return the run of that name if this lab or one of its queues knows it."""
+        run = self._runs.get(name)
+        if run is None:
+            run = self._known().get(name)
+            if run is not None:
+                self._runs[name] = run
+        return run
+
+    def closed(self, pool: QueuePool) -> None:
+        """A queue was closed: its runs are gone."""
+        for name, run in list(self._runs.items()):
+            if run.queue == pool.name:
+                if run.submitter is not None:
+                    run.submitter.stop(RunNotFound(run=name, hint=" Its queue was closed.", known="-"))
+                self._runs.pop(name, None)
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _known(self) -> dict[str, Run]:
+        runs = dict(self._runs)
+        for pool in self._pools():
+            answer, _ = self._link.sync(pool.handle.ask(0, "runs", {}))
+            for id, name in answer["runs"]:
+                if name not in runs:
+                    runs[name] = Run(name, id, pool.handle, on_drop=self._dropped)
+        return runs
+
+    def _dropped(self, run: Run) -> None:
+        if self._runs.get(run.name) is run:
+            del self._runs[run.name]
+
+    def _fresh_name(self, function: str) -> str:
+        stem = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in function).strip("-._")[:90] or "run"
+        taken = self._known()
+        number = 1
+        while f"{stem}-{number}" in taken:
+            number += 1
+        return f"{stem}-{number}"
+
+    def _start(
+        self, pool: QueuePool, name: str, elements: Iterable[Any], entry: Entry, code: dict[str, Any], retry: Retry | None
+    ) -> Run:
+        id = uuid.uuid4().bytes
+        record = {"name": name, "codes": [code]}
+        opening: dict[str, Any] = {"run": id, "record": record}
+        if retry is not None:
+            opening["retry"] = asdict(retry)
+        maxsize = pool.options["maxsize"]
+        sender = Sender(
+            pool.handle,
+            run=id,
+            producer=id,
+            opening=opening,
+            patient=True,
+            frame_messages=maxsize if maxsize is not None else 1 << 20,
+        )
+        self._link.sync(pool.handle.control("open", open=opening))
+        submitter = Submitter(name, elements, sender, entry)
+        run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
+        submitter.start()
+        return run
+
+    def _again(
+        self, run: Run, fn: Callable[..., Any], elements: Iterable[Any], code: dict[str, Any], entry: Entry, on_existing: str
+    ) -> Run:
+        """Attach to a run that exists, after checking that it is the same one."""
+        record = run.record()
+        if on_existing == "retry-failed":
+            run.retry(fn)
+            return run
+        if record["codes"][0]["hash"] != code["hash"]:
+            raise RunExists(run=run.name, difference=f"other code ({record['codes'][0]['name']})")
+        if run.submitter is None or run.submitter.finished.is_set():
+            sender = Sender(run.handle, run=run.id, producer=run.id, opening={"run": run.id}, patient=True)
+            run.submitter = Submitter(
+                run.name, elements, sender, entry, skip=record["submitted"], expected=record["digest"], verify=True
+            )
+            run.submitter.start()
+        return run
+
+
+def _iterable(documents: Any) -> Iterable[Any]:
+    try:
+        iter(documents)
+    except TypeError:
+        raise BadOption(
+            option="documents", value=documents, problem="cannot be iterated. Pass a list, a generator or dq.Documents."
+        ) from None
+    return documents  # type: ignore[no-any-return]

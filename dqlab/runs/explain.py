@@ -1,0 +1,158 @@
+"""Where the code of a function stands: its syntax tree, its source text, its notebook cell.
+
+Reads sources the way tracebacks do, through `linecache`, where IPython puts its cells. Knows nothing
+of versions. Everything here may find nothing: code made by ``exec`` or in C has no source.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType, ModuleType
+from typing import Any
+
+__all__ = ["Definition", "Sources", "cell_number"]
+
+_CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function as it was written.
+
+    Attributes
+    ----------
+    tree : str
+        Its syntax, without file names, lines, columns and comments.
+    text : str
+        Its source, from the first decorator on, unindented.
+    """
+
+    tree: str
+    text: str
+
+
+@dataclass(slots=True)
+class Sources:
+    """Definitions by code object; parses each file or cell once."""
+
+    _trees: dict[str, tuple[ast.Module, str] | None] = field(default_factory=dict)
+
+    def definition(self, code: CodeType, namespace: dict[str, Any] | None = None) -> Definition | None:
+        """Return how a function was written, or None when its source is not at hand.
+
+        Parameters
+        ----------
+        code : code
+            The function's ``__code__``.
+        namespace : dict, optional
+            Its globals; where a module came from an archive, they say how to read it.
+        """
+        parsed = self._read(code.co_filename, namespace)
+        if parsed is None:
+            return None
+        node = _node(parsed[0], code)
+        if node is None:
+            return None
+        try:
+            return Definition(ast.dump(node), _text(node, parsed[1]))
+        except RecursionError:  # an expression of a thousand terms; its bytecode serves
+            return None
+
+    def module(self, module: ModuleType | None) -> str | None:
+        """Return the syntax of a whole module, or None when its source is not at hand."""
+        filename = getattr(module, "__file__", None)
+        parsed = self._read(filename, vars(module)) if module is not None and isinstance(filename, str) else None
+        try:
+            return ast.dump(parsed[0]) if parsed else None
+        except RecursionError:  # as above
+            return None
+
+    def _read(self, filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module, str] | None:
+        if filename not in self._trees:
+            self._trees[filename] = _parse(filename, namespace)
+        return self._trees[filename]
+
+
+def cell_number(code: CodeType) -> int | None:
+    """Return the number of the notebook cell that defined a function, or None outside notebooks."""
+    numbered = _CELL.fullmatch(code.co_filename)
+    if numbered:
+        return int(numbered[1])
+    # A shell exists only where IPython is loaded already; in a kernel it maps temporary file names to cells.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    number = cells.get(code.co_filename)
+    return number if isinstance(number, int) else None
+
+
+def _parse(filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module, str] | None:
+    linecache.checkcache(filename)
+    source = "".join(linecache.getlines(filename, namespace))
+    if not source:
+        return None
+    try:
+        return ast.parse(source), source
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python after all
+        return None
+
+
+def _node(tree: ast.Module, code: CodeType) -> _Function | None:
+    found = [node for node in ast.walk(tree) if isinstance(node, _Function) and _fits(node, code)]
+    if len(found) > 1:
+        found = sorted(_around(found, code), key=_size)
+    return found[0] if found else None
+
+
+def _fits(node: _Function, code: CodeType) -> bool:
+    """Compare name, place and parameters: the file may have changed since it was imported."""
+    name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+    arguments = node.args
+    return (
+        name == code.co_name
+        and _first_line(node) == code.co_firstlineno
+        and len(arguments.posonlyargs) == code.co_posonlyargcount
+        and len(arguments.posonlyargs) + len(arguments.args) == code.co_argcount
+        and len(arguments.kwonlyargs) == code.co_kwonlyargcount
+    )
+
+
+def _first_line(node: _Function) -> int:
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    return min(part.lineno for part in (node, *decorators))
+
+
+def _around(nodes: list[_Function], code: CodeType) -> Iterator[_Function]:
+    """Yield those lambdas of one line whose body holds every instruction of the code."""
+    instructions = [i.positions for i in dis.get_instructions(code) if i.opname != "RESUME"]
+    spans = [
+        ((place.lineno, place.col_offset), (place.end_lineno, place.end_col_offset))
+        for place in instructions
+        if place is not None and None not in place
+    ]
+    for node in nodes:
+        if isinstance(node, ast.Lambda) and spans:
+            body = node.body
+            start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+            if all(start <= first and last <= end for first, last in spans):
+                yield node
+
+
+def _size(node: _Function) -> tuple[int, int]:
+    lines = (node.end_lineno or node.lineno) - node.lineno
+    return lines, (node.end_col_offset or 0) - node.col_offset
+
+
+def _text(node: _Function, source: str) -> str:
+    if isinstance(node, ast.Lambda):
+        return ast.get_source_segment(source, node) or ""
+    lines = source.splitlines(keepends=True)
+    return textwrap.dedent("".join(lines[_first_line(node) - 1 : node.end_lineno])).rstrip("\n")

@@ -1,0 +1,146 @@
+"""The dead letters of a run, as people look at them: a sequence, a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from dqlab.cluster.handle import Handle
+from dqlab.cluster.sealed import open_value
+from dqlab.frame import Kind
+from dqlab.queue.failures import Failure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["DeadLetter", "Failures"]
+
+PAGE = 500
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """One message that will not be tried again by itself.
+
+    Attributes
+    ----------
+    id, ordinal : int
+        The message's id, and its position in the run's input.
+    reason : str
+        Why it is dead: retries used up, rejected, lost after early ack …
+    error, message, at, traceback, fingerprint : str
+        The last exception: class, text, "function:line", text, and a hash shared by failures alike.
+    key : str or int
+        The document's key, else the ordinal.
+    deliveries, exceptions : int
+        Counted deliveries and exceptions.
+    version : str
+        Short code version that failed.
+    """
+
+    id: int
+    ordinal: int
+    reason: str
+    error: str
+    message: str
+    at: str
+    traceback: str
+    fingerprint: str
+    key: Any
+    deliveries: int
+    exceptions: int
+    version: str
+    consumer: str
+    when: float
+    kind: Kind
+    payload: bytes
+
+    @property
+    def argument(self) -> Any:
+        """The element or value itself, unpickled here; (args, kwargs) for calls."""
+        return open_value(self.payload)
+
+    @property
+    def document(self) -> Any:
+        """The same as `argument`: the document that failed."""
+        return self.argument
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.error}: {self.message} ({self.reason})"
+
+
+class Failures(Sequence[DeadLetter]):
+    """Dead letters of one run, by id, fetched a page at a time.
+
+    Shows itself as a table; `to_frame()` gives a pandas DataFrame.
+    """
+
+    def __init__(self, name: str, handle: Handle, run: bytes, counts: Sequence[int]) -> None:
+        self.name = name
+        self._handle, self._run, self._counts = handle, run, list(counts)
+        self._pages: dict[tuple[int, int], list[DeadLetter]] = {}
+
+    def __repr__(self) -> str:
+        lines = [f"{len(self):,} dead documents of {self.name!r}"]
+        lines += [f"  {letter}"[:110] for letter, _ in zip(self, range(10), strict=False)]
+        if len(self) > 10:
+            lines.append(f"  and {len(self) - 10:,} more")
+        return "\n".join(lines)
+
+    def __len__(self) -> int:
+        return sum(self._counts)
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        for shard in range(len(self._counts)):
+            after = -1
+            while page := self._handle.link.sync(self._page(shard, after)):
+                yield from page
+                after = page[-1].id
+
+    @overload
+    def __getitem__(self, index: int) -> DeadLetter: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[DeadLetter]: ...
+    def __getitem__(self, index: int | slice) -> DeadLetter | list[DeadLetter]:
+        if isinstance(index, slice):
+            wanted = range(*index.indices(len(self)))
+            stop = max(wanted, default=-1) + 1
+            head = [letter for letter, _ in zip(self, range(stop), strict=False)]
+            return [head[i] for i in wanted if i < len(head)]
+        at = range(len(self))[index]
+        return next(letter for i, letter in enumerate(self) if i == at)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a dead letter: key, error, message, at, deliveries, version, reason, traceback."""
+        import pandas as pd
+
+        columns = ["key", "error", "message", "at", "deliveries", "version", "reason", "fingerprint", "traceback"]
+        return pd.DataFrame([[getattr(letter, c) for c in columns] for letter in self], columns=columns).set_index("key")
+
+    async def _page(self, shard: int, after: int) -> list[DeadLetter]:
+        meta, parts = await self._handle.ask(shard, "dead", {"run": self._run, "after": after, "limit": PAGE})
+        return [_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
+
+
+def _letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:
+    id, ordinal, reason, deliveries, exceptions, kind = row
+    failure = Failure.from_bytes(bytes(record)) if record else None
+    return DeadLetter(
+        id=id,
+        ordinal=ordinal,
+        reason=reason,
+        error=failure.error if failure else "Lost",
+        message=failure.message if failure else reason,
+        at=failure.at if failure else "",
+        traceback=failure.traceback if failure else "",
+        fingerprint=failure.fingerprint if failure else "",
+        key=failure.key if failure and failure.key is not None else ordinal,
+        deliveries=deliveries,
+        exceptions=exceptions,
+        version=failure.code if failure else "",
+        consumer=failure.consumer if failure else "",
+        when=failure.when if failure else 0.0,
+        kind=Kind(kind),
+        payload=bytes(payload),
+    )

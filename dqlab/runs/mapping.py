@@ -1,0 +1,143 @@
+"""How a run's input becomes messages: one thread that iterates it, and holds none of it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dqlab.cluster.handle import Handle
+from dqlab.cluster.sealed import seal_or_explain
+from dqlab.cluster.sender import Entry, Sender
+from dqlab.config import nbytes, option
+from dqlab.documents import Document
+from dqlab.errors import DqlabError, MessageTooLarge, NotPicklable, RunExists
+
+__all__ = ["Digest", "Submitter"]
+
+
+class Digest:
+    """Rolling hash of a run's input: documents by (key, version), other elements by their pickle."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def update(self, element: Any, payload: bytes) -> None:
+        """Take in the next element."""
+        if type(element) is Document:
+            payload = f"{element.key}\0{element.version}\n".encode("utf-8", "surrogatepass")
+        self._hash.update(payload)
+
+    def hex(self) -> str:
+        """Return the digest of what was taken in so far."""
+        return self._hash.hexdigest()
+
+
+class Submitter:
+    """The only thread that iterates a run's input.
+
+    Parameters
+    ----------
+    skip : int
+        Elements that an earlier submission already put; they are only hashed.
+    expected : str
+        What their digest must be.
+    verify : bool
+        Put nothing: the run is complete, and the input only has to be the same.
+
+    Attributes
+    ----------
+    count : int
+        Elements taken from the input so far.
+    error : BaseException or None
+        Why the input ended early: what it raised, or what could not be sent.
+    """
+
+    def __init__(
+        self, name: str, elements: Iterable[Any], sender: Sender, entry: Entry, *, skip: int = 0, expected: str = "",
+        verify: bool = False,
+    ) -> None:
+        self.name, self.count = name, 0
+        self.digest = Digest()
+        self._elements, self._sender, self._entry = elements, sender, entry
+        self._skip, self._expected, self._verify = skip, expected, verify
+        self._limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
+        self.error: BaseException | None = None
+        self.finished = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=f"dqlab-submit-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to iterate."""
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end; return whether it did."""
+        return self.finished.wait(timeout)
+
+    def stop(self, error: BaseException) -> None:
+        """Iterate no further: the run was cancelled."""
+        if not self.finished.is_set():
+            self._stopped = True
+            self._sender.close(error)
+            self.join(5)
+
+    def _run(self) -> None:
+        try:
+            try:
+                for payload, weight in self._messages():
+                    self._sender.append(self._entry, payload, weight=weight)
+            except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
+                self.error = error
+            if not self._verify:
+                self._finish()
+        except DqlabError as error:
+            self.error = self.error or error
+        finally:
+            if self._stopped:
+                self.error = None
+            self.finished.set()
+
+    def _finish(self) -> None:
+        """Confirm what was sent, then tell each shard that no more will come."""
+        sender = self._sender
+        if sender.failure is None:
+            sender.flush(None)
+        incomplete = None if self.error is None else f"{type(self.error).__name__}: {self.error}"[:500]
+        handle = sender.handle
+        handle.link.sync(self._seal(handle, incomplete))
+
+    async def _seal(self, handle: Handle, incomplete: str | None) -> None:
+        sender = self._sender
+        submitted = {"op": "submitted", "run": sender.run, "submitted": self.count, "digest": self.digest.hex()}
+        for shard, here in enumerate(sender.here):
+            seal = {"run": sender.run, "here": here, "total": sum(sender.here), "incomplete": incomplete}
+            await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
+            if shard == 0:
+                await handle.ask(0, "control", submitted)
+            await handle.ask(shard, "control", {"op": "seal", "seal": seal})
+
+    def _messages(self) -> Iterator[tuple[bytes, int]]:
+        """Yield each new element's pickle and its pages; errors of the input pass through."""
+        limit, update = self._limit, self.digest.update
+        for element in self._elements:
+            payload = seal_or_explain(element, f"element {self.count}")
+            update(element, payload)
+            if len(payload) > limit:
+                raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
+            self.count += 1
+            if self.count <= self._skip:
+                if self.count == self._skip and self.digest.hex() != self._expected:
+                    raise RunExists(run=self.name, difference="other documents")
+                continue
+            if self._verify:
+                raise RunExists(run=self.name, difference=f"{self._skip:,} documents, these are more")
+            yield payload, (element.page_count or 0) if type(element) is Document else 0
+        if self.count < self._skip:
+            raise RunExists(run=self.name, difference=f"{self._skip:,} documents, these are {self.count:,}")
+
+
+def unsent(error: BaseException) -> bool:
+    """Whether the error is about one element of the input rather than about the queue."""
+    return isinstance(error, (NotPicklable, MessageTooLarge)) or not isinstance(error, DqlabError)

@@ -1,0 +1,286 @@
+"""`QueuePool`: a named queue as users hold it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from dqlab.cluster.sender import CONFIRM_WAIT
+from dqlab.config import check_name, seconds
+from dqlab.errors import BadOption, QueueClosed
+from dqlab.frame import NO_ID
+from dqlab.queue.retry import Retry
+from dqlab.queue.states import State
+from dqlab.runs.failures import Failures
+from dqlab.runs.put import PutResult
+from dqlab.runs.puts import PlainPuts
+from dqlab.runs.run import Run
+from dqlab.runs.session import Durability, Session, queue_options
+from dqlab.stats import QueueStats, Snapshot
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["QueuePool"]
+
+OnExisting = Literal["attach", "new", "retry-failed"]
+
+
+class QueuePool:
+    """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
+
+    Parameters
+    ----------
+    client : Client
+        A synchronous Dask client; dqlab installs itself on its cluster.
+    n_queues : int, default 1
+        Shards, each an actor; the number never changes.
+    durability : Durability, default TRANSIENT
+        DURABLE arrives with durable queues.
+    ack_timeout : float or str, optional
+        The ancestor's name for `visibility_timeout`.
+    retry : bool or Retry, optional
+        False: no retries. True or None: 3, from 1 s on. A `Retry` says more.
+    name : str, optional
+        Default: made up. A queue of that name that is open already is opened again.
+    visibility_timeout : float or str, default "60s"
+        How long a delivered message is held; renewed while its executor lives.
+    max_deliveries : int, default 5
+        Counted deliveries before a message is dead.
+    maxsize : int or None
+        Most messages in one lane. Default None here (put everything, then start), and 100,000 for
+        `lab.queue`.
+    max_bytes : int, str or None, default "1 GiB"
+        The same in bytes.
+    served : bool, default False
+        Make consumers by itself, one on each consumer worker (what `lab.queue` does). Otherwise
+        only a `ConsumerPool`, or `map`, brings consumers.
+
+    Raises
+    ------
+    BadName, BadOption
+        The name or an option cannot be.
+    VersionMismatch
+        The cluster runs another dqlab.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        n_queues: int = 1,
+        durability: Durability = Durability.TRANSIENT,
+        ack_timeout: float | str | None = None,
+        retry: bool | Retry | None = None,  # noqa: FBT001 - the ancestor's signature
+        *,
+        name: str | None = None,
+        visibility_timeout: float | str | None = None,
+        max_deliveries: int | None = None,
+        maxsize: int | None = None,
+        max_bytes: int | str | None = None,
+        served: bool = False,
+    ) -> None:
+        self.session = Session.of(client)
+        self.durability = Durability(durability)
+        if self.durability is Durability.DURABLE:
+            raise BadOption(option="durability", value="DURABLE", problem="durable queues are not in this version.")
+        asked = queue_options(
+            visibility_timeout=visibility_timeout if visibility_timeout is not None else ack_timeout,
+            max_deliveries=max_deliveries,
+            retry=retry,
+            maxsize=maxsize,
+            max_bytes=max_bytes,
+        )
+        self.name = check_name(name, kind="queue") if name is not None else f"queue-{uuid.uuid4().hex[:8]}"
+        self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
+        self.served = served
+        self._puts = PlainPuts(self.handle, self.options["maxsize"])
+        self._closed = False
+        self.session.pools[self.name] = self
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self.handle.refs)} shard(s)"
+        return f"<QueuePool {self.name!r}: {state}, maxsize {self.options['maxsize']}>"
+
+    # --- putting ----------------------------------------------------------------------------
+
+    def map(
+        self,
+        fn: Callable[[Any], Any],
+        documents: Iterable[Any],
+        *,
+        name: str | None = None,
+        on_existing: OnExisting = "attach",
+        retry: Retry | None = None,
+        consumers: Literal["auto"] | None = "auto",
+        cell: int | None = None,
+    ) -> Run:
+        """Map a function over documents; returns at once, the work goes on in the background.
+
+        Parameters
+        ----------
+        fn : callable
+            Takes one argument: the document, or the element itself. May be a coroutine function.
+        documents : iterable
+            Anything to iterate; taken lazily by one thread of this process, and never held whole.
+        name : str, optional
+            Default: the function's name and a number, always a new run.
+        on_existing : {"attach", "new", "retry-failed"}
+            What to do when a run of that name exists: the same run when code and documents are the
+            same; cancel and drop it and start over; or retry its dead documents with this code.
+        retry : Retry, optional
+            Default: the queue's.
+        consumers : {"auto"} or None
+            "auto": one consumer on every consumer worker, also on those that join later.
+        cell : int, optional
+            Number of the notebook cell that defined `fn`; shown with its code version.
+
+        Returns
+        -------
+        Run
+
+        Raises
+        ------
+        NotPicklable
+            `fn` cannot be sent to another process.
+        RunExists
+            `name` belongs to a run of other code.
+        BadName
+            `name` cannot be one.
+        """
+        self._check_open()
+        if on_existing not in ("attach", "new", "retry-failed"):
+            raise BadOption(option="on_existing", value=on_existing, problem="is 'attach', 'new' or 'retry-failed'.")
+        if consumers not in ("auto", None):
+            raise BadOption(option="consumers", value=consumers, problem="is 'auto' or None.")
+        return self.session.runs.map(
+            self, fn, documents, name=name, on_existing=on_existing, retry=retry, serve=consumers == "auto", cell=cell
+        )
+
+    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> PutResult:
+        """Put one call; returns at once.
+
+        Raises
+        ------
+        NotPicklable
+            The function or an argument cannot be sent.
+        MessageTooLarge
+            The arguments are above the limit.
+        QueueFull, QueueDraining
+            An earlier put was refused; raised by `flush` and the result of that put as well.
+        """
+        return self._calls([(fn, args, kwargs)])
+
+    def batch_submit(self, calls: Iterable[tuple[Any, ...]]) -> PutResult:
+        """Put many calls, each ``(fn, *args)``, or ``(fn, args, kwargs)`` with a tuple and a dict."""
+        return self._calls(_call(call, position) for position, call in enumerate(calls))
+
+    def put(self, value: Any) -> PutResult:
+        """Put one plain value, for a consumer with its own `process_item`."""
+        self._check_open()
+        return self._puts.values([value])
+
+    def put_many(self, values: Iterable[Any]) -> PutResult:
+        """Put many plain values."""
+        self._check_open()
+        return self._puts.values(values)
+
+    def flush(self, timeout: float | str = CONFIRM_WAIT) -> None:
+        """Wait until every put of this client is confirmed.
+
+        Raises
+        ------
+        PutTimeout
+            Not confirmed in time.
+        """
+        self._puts.flush(seconds(timeout, name="timeout"))
+
+    def _calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
+        self._check_open()
+        if self.served:
+            self.session.serve(self)
+        return self._puts.calls(calls)
+
+    # --- looking ----------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return messages that wait or run: ready, delayed and leased."""
+        counts = self.counts()
+        return counts["ready"] + counts["delayed"] + counts["leased"]
+
+    def counts(self) -> dict[str, int]:
+        """Return messages by state over all lanes, asked from the queue now."""
+        totals = dict.fromkeys((state.name.lower() for state in State), 0)
+        for report in self.handle.link.sync(self.handle.ask_all("stats", {})):
+            for lane in report["lanes"]:
+                for state in State:
+                    totals[state.name.lower()] += lane["counts"][state]
+        return totals
+
+    def stats(self) -> QueueStats:
+        """Return the queue's statistics at this instant."""
+        link = self.handle.link
+        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot")))
+        known = snapshot.queue(self.name)
+        if known is None:
+            raise QueueClosed(queue=self.name)
+        return known
+
+    def dead(self) -> Failures:
+        """Return dead letters of plain puts; those of runs are in `run.failures()`."""
+        progress = self.handle.link.sync(self.handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
+        return Failures(self.name, self.handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])
+
+    # --- acting -----------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Lease nothing more from this queue; puts are still accepted."""
+        self.handle.link.sync(self.handle.control("pause", run=None))
+
+    def resume(self) -> None:
+        """Go on after `pause` or `drain`."""
+        self.handle.link.sync(self.handle.control("resume", run=None))
+
+    def drain(self) -> None:
+        """Refuse puts, process all that is here, then pause."""
+        self.handle.link.sync(self.handle.control("drain"))
+
+    def purge(self, state: str = "dead") -> int:
+        """Throw away messages that are ready, delayed or dead, in every lane; they count as cancelled.
+
+        Parameters
+        ----------
+        state : {"ready", "delayed", "dead"}
+
+        Returns
+        -------
+        int
+            How many.
+        """
+        if state not in ("ready", "delayed", "dead"):
+            raise BadOption(option="state", value=state, problem="is 'ready', 'delayed' or 'dead'.")
+        return self.handle.link.sync(self.handle.control("purge", run=None, state=state.upper()))
+
+    def close(self) -> None:
+        """Confirm puts, retire this queue's consumers, close it and free what it holds."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._puts.close()
+        finally:
+            self.session.forget(self)
+            self.handle.link.sync(self.handle.link.scheduler("dq_close", name=self.name))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise QueueClosed(queue=self.name)
+
+
+def _call(call: Any, position: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    if not isinstance(call, tuple | list) or not call:
+        raise BadOption(option=f"call {position}", value=call, problem="a call is (function, argument, ...).")
+    fn, *args = call
+    if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], dict):
+        return fn, args[0], args[1]
+    return fn, tuple(args), {}

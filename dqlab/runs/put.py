@@ -1,0 +1,141 @@
+"""What a put answers: ids and durability once confirmed, results once settled."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from dqlab.cluster.handle import Handle, shard_of
+from dqlab.cluster.protocol import PARK
+from dqlab.cluster.sender import CONFIRM_WAIT, Ticket
+from dqlab.config import seconds
+from dqlab.errors import PutTimeout, RunFailed, RunStalled, WaitTimeout
+from dqlab.frame import NO_ID
+from dqlab.queue.states import State
+from dqlab.runs.failures import Failures
+from dqlab.runs.results import open_settlements
+
+__all__ = ["PutResult"]
+
+PAGE = 1000
+
+
+class PutResult:
+    """The messages of one put. Made without waiting; `ids` and `durability` wait for the confirm.
+
+    Parameters
+    ----------
+    ticket : Ticket
+        Where the sender notes what became of the messages.
+    """
+
+    def __init__(self, handle: Handle, ticket: Ticket) -> None:
+        self._handle, self._ticket = handle, ticket
+
+    def __repr__(self) -> str:
+        done = self._ticket.done
+        state = "sending" if not done.done() else "refused" if done.exception() else "confirmed"
+        return f"<PutResult of {self._ticket.count:,} messages on {self._handle.name!r}: {state}>"
+
+    def __len__(self) -> int:
+        return self._ticket.count
+
+    @property
+    def ids(self) -> list[int]:
+        """The messages' ids, in the order they were put; waits at most 30 s.
+
+        Raises
+        ------
+        PutTimeout
+            Not confirmed within 30 s.
+        QueueFull, QueueDraining
+            The put was refused.
+        """
+        return [id for lo, hi in self._confirmed() for id in range(lo, hi)]
+
+    @property
+    def durability(self) -> str:
+        """What the queue promises for these messages: "transient" (in memory)."""
+        self._confirmed()
+        return "transient"
+
+    def results(self, timeout: float | str | None = None) -> list[Any]:
+        """Wait until all messages are settled; return their values in the order they were put.
+
+        Parameters
+        ----------
+        timeout : float or str, optional
+            Seconds, or "5m"; without one there is no limit.
+
+        Raises
+        ------
+        RunFailed
+            Some are dead; the first failure is named.
+        WaitTimeout
+            The time is over; the messages stay queued.
+        RunStalled
+            No consumer has existed for 5 s.
+        """
+        limit = seconds(timeout, name="timeout")
+        deadline = None if limit is None else time.monotonic() + limit
+        values: list[Any] = []
+        for lo, hi in self._confirmed(limit):
+            for start in range(lo, hi, PAGE):
+                values += self._page(start, min(hi, start + PAGE), deadline, limit)
+        return values
+
+    def _confirmed(self, limit: float | None = None) -> list[tuple[int, int]]:
+        done = self._ticket.done
+        limit = CONFIRM_WAIT if limit is None else min(limit, CONFIRM_WAIT)
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                return done.result(max(0.0, min(0.2, deadline - time.monotonic())))
+            except FutureTimeout:
+                if done.done():
+                    raise
+                self._handle.link.check_scheduler()
+                if time.monotonic() >= deadline:
+                    raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None
+
+    def _page(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> list[Any]:
+        self._settled(lo, hi, deadline, limit)
+        found: dict[int, Any] = {}
+        cursor = lo
+        while cursor < hi:
+            meta = {"run": NO_ID, "lo": cursor, "hi": hi}
+            _, parts = self._handle.link.sync(self._handle.ask(shard_of(lo), "page", meta))
+            rows = open_settlements(parts)
+            if not rows:
+                break
+            found |= {ordinal: value for ordinal, _, value in rows}
+            cursor = rows[-1][0] + 1
+        if len(found) < hi - lo:
+            raise self._dead(lo, hi, len(found))
+        return [found[ordinal] for ordinal in range(lo, hi)]
+
+    def _settled(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> None:
+        """Wait until none of these ids is ready, delayed or leased."""
+        alone_since: float | None = None
+        while True:
+            left = PARK if deadline is None else max(0.0, min(PARK, deadline - time.monotonic()))
+            meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": left if alone_since is None else min(left, 0.5)}
+            answer, _ = self._handle.link.sync(self._handle.ask(shard_of(lo), "settled", meta, wait=left))
+            if not answer["left"]:
+                return
+            name, now = f"put on {self._handle.name}", time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise WaitTimeout(run=name, seconds=limit, left=answer["left"])
+            alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
+            if alone_since is not None and now - alone_since > PARK:
+                raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
+
+    def _dead(self, lo: int, hi: int, acked: int) -> RunFailed:
+        counts = [0] * len(self._handle.refs)
+        progress = self._handle.link.sync(self._handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
+        counts = [shard["counts"][State.DEAD] for shard in progress]
+        letters = Failures("puts", self._handle, NO_ID, counts)
+        first = next((letter for letter in letters if lo <= letter.id < hi), None)
+        what = f"{first.error}: {first.message} ({first.reason})" if first else "a cancelled message"
+        return RunFailed(run=f"put on {self._handle.name}", dead=hi - lo - acked, total=hi - lo, first=what)

@@ -1,0 +1,91 @@
+"""Single calls and values on their way into a queue."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dqlab.cluster.functions import pack_function
+from dqlab.cluster.handle import Handle
+from dqlab.cluster.sealed import blob_hash, seal_function, seal_or_explain
+from dqlab.cluster.sender import CONFIRM_WAIT, Entry, Sender, Ticket
+from dqlab.config import nbytes, option
+from dqlab.errors import BadOption, MessageTooLarge
+from dqlab.frame import NO_ID, Kind
+from dqlab.runs.put import PutResult
+
+__all__ = ["PlainPuts"]
+
+
+class PlainPuts:
+    """Puts of single calls and values into lane 0 of a queue.
+
+    One sender per client; messages of one client stay in order.
+    """
+
+    def __init__(self, handle: Handle, maxsize: int | None) -> None:
+        self.handle = handle
+        self._sender = Sender(
+            handle, run=NO_ID, producer=uuid.uuid4().bytes, frame_messages=maxsize if maxsize is not None else 1 << 20
+        )
+        self._warn = nbytes(option("message.warn-bytes"), name="dqlab.message.warn-bytes")
+        self._limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
+        self._values = Entry(Kind.VALUE)
+        self._warned = False
+
+    def values(self, values: Iterable[Any]) -> PutResult:
+        """Put plain values."""
+        payloads = [self._sealed(value, f"value {position}", position) for position, value in enumerate(values)]
+        return self._send([(self._values, payload) for payload in payloads])
+
+    def calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
+        """Put (function, args, kwargs)."""
+        entries: dict[int, tuple[Any, Entry]] = {}
+        sealed: list[tuple[Entry, bytes]] = []
+        for position, (fn, args, kwargs) in enumerate(calls):
+            if not callable(fn):
+                raise BadOption(option=f"call {position}", value=fn, problem="its first element is not a function.")
+            known = entries.get(id(fn))
+            if known is None:
+                entries[id(fn)] = known = (fn, _entry(fn))
+            sealed.append((known[1], self._sealed((args, kwargs), f"the arguments of call {position}", position)))
+        return self._send(sealed)
+
+    def flush(self, timeout: float = CONFIRM_WAIT) -> None:
+        """Wait until all puts are confirmed."""
+        self._sender.flush(timeout)
+
+    def close(self) -> None:
+        """Confirm what is under way (at most 5 s), then take no more."""
+        if self._sender.busy and self._sender.failure is None:
+            self._sender.flush(5.0)
+        self._sender.close()
+
+    def _send(self, sealed: Sequence[tuple[Entry, bytes]]) -> PutResult:
+        ticket = Ticket(len(sealed))
+        if not sealed:
+            ticket.done.set_result([])
+        for entry, payload in sealed:
+            self._sender.append(entry, payload, ticket=ticket)
+        return PutResult(self.handle, ticket)
+
+    def _sealed(self, value: Any, what: str, position: int) -> bytes:
+        payload = seal_or_explain(value, what)
+        if len(payload) > self._warn:
+            if len(payload) > self._limit:
+                raise MessageTooLarge(position=position, size=len(payload), limit=self._limit)
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"a message of {len(payload):,} bytes: send references (paths, URLs) and open them in the function",
+                    stacklevel=5,
+                )
+        return payload
+
+
+def _entry(fn: Callable[..., Any]) -> Entry:
+    pickled = seal_function(fn)
+    hash = blob_hash(pickled)
+    return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))

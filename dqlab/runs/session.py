@@ -1,0 +1,161 @@
+"""One client's session with a cluster: dqlab installed there, queues open, runs known."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections.abc import Collection
+from dataclasses import asdict
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client
+
+from dqlab.cluster.handle import Handle
+from dqlab.cluster.link import Link
+from dqlab.cluster.protocol import check_protocol
+from dqlab.cluster.queue_actor import QueueActor
+from dqlab.cluster.registry import Registry
+from dqlab.cluster.sealed import seal_value
+from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
+from dqlab.config import nbytes, option, seconds
+from dqlab.errors import BadOption
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.retry import Retry
+from dqlab.runs.book import RunBook
+
+if TYPE_CHECKING:
+    from dqlab.runs.pool import QueuePool
+
+__all__ = ["Durability", "Session", "queue_options"]
+
+_sessions: weakref.WeakKeyDictionary[Client, Session] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class Durability(Enum):
+    """What a queue promises for a confirmed message."""
+
+    TRANSIENT = "transient"
+    """It lives in the memory of one worker."""
+    DURABLE = "durable"
+    """It is on disk."""
+
+
+class Session:
+    """A client's queues and runs. One for each client, made on first use.
+
+    Parameters
+    ----------
+    reserved : collection of str
+        Names of workers that only host queues.
+    where : str
+        What to call the cluster in views.
+    """
+
+    def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "") -> None:
+        self.link = Link(client)
+        client.direct_to_workers = True
+        self.pools: dict[str, QueuePool] = {}
+        self._served: set[str] = set()
+        self._install(reserved, where or client.scheduler.address)
+        self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
+
+    @classmethod
+    def of(cls, client: Client, reserved: Collection[str] = (), where: str = "") -> Session:
+        """Return the client's session; the first call installs dqlab on the cluster."""
+        if not isinstance(client, Client):
+            raise BadOption(option="client", value=client, problem="is not a dask.distributed.Client.")
+        with _lock:
+            session = _sessions.get(client)
+            if session is None:
+                session = _sessions[client] = cls(client, reserved, where)
+            return session
+
+    def _install(self, reserved: Collection[str], where: str) -> None:
+        client = self.link.client
+        client.register_plugin(Registry(reserved, where))
+        client.register_plugin(DqlabWorkerPlugin())
+        hello = self.link.sync(self.link.scheduler("dq_hello"))
+        check_protocol("the scheduler", hello)
+        for worker, greeting in hello["workers"].items():
+            if isinstance(greeting, dict):
+                check_protocol(f"worker {worker}", greeting)
+        self.token = hello["token"]
+        if hello["shared"] and not reserved:
+            warnings.warn(
+                "this cluster has too few workers to keep one for queues: functions that hold the GIL will "
+                "stall them. Three workers or more are better.",
+                stacklevel=2,
+            )
+
+    def open_queue(self, name: str, shards: int, options: dict[str, Any]) -> tuple[Handle, dict[str, Any]]:
+        """Open a queue, or the one of that name that is open already; return its handle and options."""
+        if not isinstance(shards, int) or not 1 <= shards <= 64:
+            raise BadOption(option="n_queues", value=shards, problem="is 1 to 64.")
+        sealed = seal_value(QueueActor)
+        answer = self.link.sync(
+            self.link.scheduler("dq_open", name=name, shards=shards, options=options, sealed=sealed)
+        )
+        return Handle(self.link, name, answer["shards"]), answer["options"]
+
+    def serve(self, pool: QueuePool) -> None:
+        """Make one consumer on every consumer worker, once for each queue."""
+        if pool.name in self._served:
+            return
+        self._served.add(pool.name)
+        self.link.sync(self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=consumer_options()))
+
+    def forget(self, pool: QueuePool) -> None:
+        """A queue was closed."""
+        self.pools.pop(pool.name, None)
+        self._served.discard(pool.name)
+        self.runs.closed(pool)
+
+
+def queue_options(
+    *,
+    visibility_timeout: float | str | None,
+    max_deliveries: int | None,
+    retry: bool | Retry | None,
+    maxsize: int | None,
+    max_bytes: int | str | None,
+) -> dict[str, Any]:
+    """Join what a user gave with the configured defaults; checked, as plain data."""
+    if retry is None or retry is True:
+        retry = Retry(
+            retries=option("retry.retries"),
+            backoff=seconds(option("retry.backoff"), name="dqlab.retry.backoff"),
+            max_backoff=seconds(option("retry.max-backoff"), name="dqlab.retry.max-backoff"),
+        )
+    elif retry is False:
+        retry = Retry(retries=0)
+    chosen = QueueOptions(
+        visibility_timeout=seconds(
+            visibility_timeout if visibility_timeout is not None else option("queue.visibility-timeout"),
+            name="visibility_timeout",
+        ),
+        max_deliveries=max_deliveries if max_deliveries is not None else option("queue.max-deliveries"),
+        retry=retry,
+        maxsize=maxsize,
+        max_bytes=nbytes(max_bytes if max_bytes is not None else option("queue.max-bytes"), name="max_bytes"),
+    )
+    return {
+        **asdict(chosen),
+        "results_memory": nbytes(option("results.memory-bytes"), name="dqlab.results.memory-bytes"),
+        "results_maxsize": nbytes(option("results.maxsize"), name="dqlab.results.maxsize"),
+    }
+
+
+def consumer_options(
+    *, slots: int | None = None, batch: int | None = None, early: bool = False, concurrency: int = 100
+) -> dict[str, Any]:
+    """Return a consumer's options as plain data."""
+    return {
+        "slots": slots,
+        "batch": batch or 4096,
+        "early": early,
+        "concurrency": concurrency,
+        "result_max": nbytes(option("results.max-bytes"), name="dqlab.results.max-bytes"),
+    }

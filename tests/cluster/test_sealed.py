@@ -1,0 +1,248 @@
+"""Values and functions reach other processes, and what cannot says why."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.cluster.sealed import (
+    SealError,
+    blob_hash,
+    global_names,
+    make_sealer,
+    open_value,
+    seal_function,
+    seal_or_explain,
+    seal_value,
+)
+from dqlab.errors import NotPicklable
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda part: st.lists(part) | st.tuples(part, part) | st.dictionaries(st.text(), part),
+    max_leaves=20,
+)
+
+
+class Config:
+    """Holds whatever a test gives it."""
+
+    def __init__(self, conn: object) -> None:
+        self.name = "main"
+        self.conn = conn
+
+
+class Slotted:
+    """No __dict__, so its state is found another way."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: object) -> None:
+        self.handle = handle
+
+
+class Stateful:
+    """Leaves its lock at home; only the other attribute can be to blame."""
+
+    def __init__(self, other: object) -> None:
+        self.lock = threading.Lock()
+        self.other = other
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"other": self.other}
+
+
+class Refuses:
+    """Its own pickling code fails, in its own words."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise ValueError("call close() first")
+
+
+def blame(value: object) -> str:
+    with pytest.raises(NotPicklable) as caught:
+        seal_or_explain(value, what="argument 3")
+    assert isinstance(caught.value.reason, str)
+    return caught.value.reason
+
+
+@given(PLAIN)
+def test_plain_values_come_back_equal(value: object) -> None:
+    """Sealing changes nothing."""
+    assert open_value(seal_value(value)) == value
+    assert open_value(memoryview(make_sealer()(value))) == value
+
+
+def test_plain_values_are_plain_pickles() -> None:
+    """Cloudpickle costs fifty times as much and is kept for what needs it."""
+    value = ("a path", 7, {"pages": [1, 2]})
+
+    assert seal_value(value) == pickle.dumps(value, 5)
+
+
+def test_values_from_main_open_in_another_process(tmp_path: Path) -> None:
+    """Pickle would refer to a notebook's class by name, and every message would fail on the worker."""
+    script, sealed = tmp_path / "notebook.py", tmp_path / "sealed"
+    script.write_text(
+        "import sys\n"
+        "from dqlab.cluster.sealed import seal_function, seal_value\n"
+        "class Page:\n"
+        "    number = 7\n"
+        "def double(x):\n"
+        "    return 2 * x\n"
+        "def f(x):\n"
+        "    return double(x) + Page.number\n"
+        "open(sys.argv[1], 'wb').write(seal_value((Page(), f)))\n"
+        "open(sys.argv[1] + '-f', 'wb').write(seal_function(f))\n"
+    )
+    subprocess.run([sys.executable, str(script), str(sealed)], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+
+    page, f = open_value(sealed.read_bytes())
+
+    assert page.number == 7
+    assert f(1) == open_value(Path(f"{sealed}-f").read_bytes())(1) == 9
+
+
+def test_shortest_name_in_main_is_not_taken_for_plain_data() -> None:
+    """Short pickles skip the search for __main__; a name of one letter must not slip through."""
+    main = sys.modules["__main__"]
+
+    def f() -> int:
+        return 3
+
+    f.__module__, f.__qualname__, f.__name__ = "__main__", "f", "f"
+    main.f = f  # type: ignore[attr-defined]
+    try:
+        sealed = seal_value(f)
+    finally:
+        del main.f  # type: ignore[attr-defined]
+
+    assert open_value(sealed)() == 3
+
+
+def test_lambdas_and_nested_functions_travel_by_value() -> None:
+    """What a user writes in place is as good as what has a name."""
+    step = 3
+
+    def add(x: int) -> int:
+        return x + step
+
+    assert open_value(seal_function(add))(1) == 4
+    assert open_value(seal_function(lambda x: x * step))(2) == 6
+    assert open_value(seal_value([lambda: step]))[0]() == 3
+
+
+def test_whatever_pickling_raises_becomes_one_error() -> None:
+    """The value's own code runs while it is pickled, and may raise anything."""
+    with pytest.raises(SealError) as caught:
+        seal_value(Refuses())
+
+    assert caught.value.reason == "ValueError: call close() first"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == caught.value.reason
+
+
+def test_deep_nesting_is_an_error_with_a_reason() -> None:
+    """A RecursionError from inside pickle says nothing to the person who nested the lists."""
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+
+    with pytest.raises(SealError, match="nested too deeply"):
+        seal_value(nested)
+    assert blame(nested) == "it is nested too deeply"
+
+
+def test_blob_hash_is_sixteen_bytes_of_content() -> None:
+    """A frame has room for sixteen."""
+    assert len(blob_hash(b"blob")) == 16
+    assert blob_hash(b"blob") == blob_hash(memoryview(b"blob")) != blob_hash(b"bloc")
+
+
+LOCK = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (LOCK, "it is a _thread.lock"),
+        ((n for n in "ab"), "it is a generator"),
+        ([1, 2, LOCK], "item 2 of a list is a _thread.lock"),
+        ({"db": LOCK}, "entry 'db' of a dict is a _thread.lock"),
+        ({("a", 1): LOCK}, "entry of a tuple key of a dict is a _thread.lock"),
+        (partial(print, 1, LOCK), "argument 1 of a partial is a _thread.lock"),
+        (partial(print, end=LOCK), "argument end= of a partial is a _thread.lock"),
+        ([1, Refuses()], "item 1 of a list is a {here}.Refuses (ValueError: call close() first)"),
+        (Config(LOCK), "attribute .conn of {here}.Config is a _thread.lock"),
+        (Slotted(LOCK), "attribute .handle of {here}.Slotted is a _thread.lock"),
+        (Stateful(LOCK), "attribute .other of {here}.Stateful is a _thread.lock"),
+        (
+            [Config((LOCK,))],
+            "item 0 of a tuple in attribute .conn of {here}.Config in item 0 of a list is a _thread.lock",
+        ),
+        (ValueError("bad", LOCK), "part 1 of ValueError is a _thread.lock"),
+        (Config(LOCK).__init__, "attribute .conn of {here}.Config in the object of method __init__ is a _thread.lock"),
+    ],
+)
+def test_reason_names_the_path_to_the_culprit(value: object, reason: str) -> None:
+    """`cannot pickle '_thread.lock' object` is useless when nobody knows whose lock it is."""
+    assert blame(value) == reason.format(here=__name__)
+
+
+def test_reason_names_what_a_function_holds() -> None:
+    """Functions carry more than their text: what they captured, their defaults, their globals."""
+    lock = threading.Lock()
+
+    def captures() -> object:
+        return lock
+
+    def with_default(lock: object = lock) -> object:
+        return lock
+
+    def reads_global() -> object:
+        return LOCK
+
+    assert blame(captures) == "variable lock captured by captures is a _thread.lock"
+    assert blame(with_default) == "a default of with_default is a _thread.lock"
+    assert blame(reads_global) == "global LOCK used by reads_global is a _thread.lock"
+    with pytest.raises(NotPicklable, match=r"^function .*captures cannot be pickled: variable lock captured"):
+        seal_function(captures)
+
+
+def test_error_tells_which_argument_and_what_to_do() -> None:
+    """The sentence is all a user sees."""
+    with pytest.raises(NotPicklable) as caught:
+        seal_or_explain(Config(LOCK), what="argument 3")
+
+    assert str(caught.value).startswith("argument 3 cannot be pickled: attribute .conn of ")
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_cycles_and_depth_end_the_search() -> None:
+    """A value may contain itself; the search for a culprit must still end."""
+    ring: list[object] = []
+    ring.append([[[[[ring, LOCK]]]]])
+
+    assert blame(ring) == " in ".join(["item 0 of a list"] * 4) + " is a list"
+
+
+def test_good_values_pass_the_explaining_door() -> None:
+    """It is the same seal."""
+    assert open_value(seal_or_explain([1], what="argument 0")) == [1]
+
+
+def test_global_names_hold_no_attributes() -> None:
+    """`x.LOCK` reads an attribute; only `LOCK` reads the global."""
+
+    def reads(x: Any) -> object:
+        return x.LOCK, [Path(part) for part in x]
+
+    assert global_names(reads.__code__) == ("Path",)

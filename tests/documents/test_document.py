@@ -1,0 +1,203 @@
+"""One document: reading it, and carrying it to another process."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dqlab.documents import Document
+from dqlab.errors import BadOption
+
+TEXT = st.lists(st.sampled_from(["a", "é", "\n", "\r", "\r\n", "\x0c", "\u2028", "\ufeff"]), max_size=40).map("".join)
+
+
+def written(path: Path, contents: bytes) -> Document:
+    """Write a file and return a reference to it."""
+    path.write_bytes(contents)
+    return Document(path.name, "1", str(path))
+
+
+def in_memory(contents: bytes) -> Document:
+    """Put a file into fsspec's memory and return a reference to it."""
+    fsspec.filesystem("memory").pipe("/documents/page.txt", contents)
+    return Document("page.txt", "1", "memory://documents/page.txt")
+
+
+@given(
+    key=st.text(), version=st.text(), where=st.text(), size=st.none() | st.integers(), pages=st.none() | st.integers()
+)
+def test_document_survives_pickling(key: str, version: str, where: str, size: int | None, pages: int | None) -> None:
+    """The key is sent as part of `where` when it can be; what arrives is the same all the same."""
+    for place in (where, where + key):
+        document = Document(key, version, place, size, pages)
+
+        assert pickle.loads(pickle.dumps(document)) == document
+
+
+def test_pickled_document_is_small() -> None:
+    """A million documents are a million of these, in the queue and in the log."""
+    key = "corpus/2024/letters/volume-17/letter-000123-from-paris-to-london.txt"
+    document = Document(key, "1048576-1778312133000000000", f"/home/someone/projects/archive/{key}", 1 << 20, 400)
+
+    assert len(pickle.dumps(document)) <= 260
+
+
+def test_undecodable_file_name_survives_pickling_and_opens(tmp_path: Path) -> None:
+    """Linux file names are bytes; one that is not utf-8 must not end a run."""
+    name = "caf\udce9.txt"
+    document = pickle.loads(pickle.dumps(written(tmp_path / name, b"old")))
+
+    assert document.key == name
+    assert document.bytes() == b"old"
+
+
+def test_reading_local_documents_does_not_import_fsspec(tmp_path: Path) -> None:
+    """Consumers start faster, and local documents need nothing but the standard library."""
+    (tmp_path / "a.txt").write_text("a")
+    program = (
+        "import sys; from dqlab.documents import Documents\n"
+        f"assert [d.text() for d in Documents.from_glob({str(tmp_path / '*.txt')!r})] == ['a']\n"
+        "assert 'fsspec' not in sys.modules and 'dask' not in sys.modules"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@settings(max_examples=50)
+@given(text=TEXT, lines=st.integers(1, 5))
+def test_pages_joined_are_the_text(text: str, lines: int) -> None:
+    """No character is lost or doubled between pages, whatever ends the lines."""
+    document = in_memory(text.encode())
+    pages = list(document.pages(lines))
+
+    assert "".join(pages) == document.text()
+    assert document.text() == io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8").read()
+    assert all(page.count("\n") == lines for page in pages[:-1])
+    assert pages[-1].count("\n") <= lines
+
+
+def test_page_holds_sixty_lines_by_default() -> None:
+    """The number in the documentation."""
+    document = in_memory(b"line\n" * 121)
+
+    assert [page.count("\n") for page in document.pages()] == [60, 60, 1]
+
+
+def test_empty_document_is_one_empty_page() -> None:
+    """Every document has at least one page, so a weight of 1 is never wrong."""
+    assert list(in_memory(b"").pages()) == [""]
+
+
+def test_page_without_lines_is_refused_when_asked_for() -> None:
+    """Not at the first page, which may be read much later."""
+    with pytest.raises(BadOption, match="at least one line"):
+        in_memory(b"x").pages(lines=0)
+
+
+def test_bytes_and_text_are_the_same_from_a_url() -> None:
+    """A function works on a bucket as it did on a folder."""
+    document = in_memory("naïve\r\n".encode())
+
+    assert document.bytes() == "naïve\r\n".encode()
+    assert document.text() == "naïve\n"
+    with document.open("r") as stream:
+        assert stream.readline() == "naïve\n"
+
+
+def test_file_url_is_read_as_a_path(tmp_path: Path) -> None:
+    """A reference made by hand may well have one."""
+    document = written(tmp_path / "a b.txt", b"a")
+
+    assert Document("a", "1", f"file://{document.where}").bytes() == b"a"
+
+
+def test_python_source_honours_its_coding_line(tmp_path: Path) -> None:
+    """Old sources are in latin-1 and say so; reading them as utf-8 fails or lies."""
+    contents = "#!/usr/bin/python\n# -*- coding: latin-1 -*-\nname = 'é'\n".encode("latin-1")
+
+    assert "name = 'é'" in written(tmp_path / "old.py", contents).text()
+    assert "name = 'é'" in next(written(tmp_path / "old.pyi", contents).pages())
+
+
+def test_coding_line_counts_below_a_line_in_that_encoding(tmp_path: Path) -> None:
+    """The first line may already hold an author's name."""
+    contents = "# René\n# coding: latin-1\n".encode("latin-1")
+
+    assert written(tmp_path / "old.py", contents).text() == "# René\n# coding: latin-1\n"
+
+
+def test_coding_line_counts_in_python_sources_only(tmp_path: Path) -> None:
+    """Elsewhere such a line is text about something else."""
+    contents = "# coding: latin-1\né\n".encode()
+
+    assert written(tmp_path / "notes.txt", contents).text() == "# coding: latin-1\né\n"
+
+
+def test_byte_order_mark_of_a_python_source_is_not_text(tmp_path: Path) -> None:
+    """Python ignores it, so its readers should."""
+    assert written(tmp_path / "a.py", b"\xef\xbb\xbfx = 1\n").text() == "x = 1\n"
+
+
+def test_unknown_coding_is_the_syntax_error_python_gives(tmp_path: Path) -> None:
+    """The same words as from the interpreter."""
+    with pytest.raises(SyntaxError, match="unknown encoding"):
+        written(tmp_path / "a.py", b"# coding: klingon\n").text()
+
+
+@pytest.mark.parametrize("name", ["first-line.py", "first-line.txt"])
+def test_undecodable_text_raises_unicode_error_with_its_position(tmp_path: Path, name: str) -> None:
+    """Also in a Python source, where detection alone would say SyntaxError without a position."""
+    with pytest.raises(UnicodeDecodeError) as caught:
+        written(tmp_path / name, b"caf\xe9\n").text()
+
+    assert caught.value.start == 3
+
+
+def test_errors_and_encoding_given_by_the_reader_win(tmp_path: Path) -> None:
+    """Whoever knows better than the file may say so."""
+    document = written(tmp_path / "a.py", b"# coding: utf-8\ncaf\xe9\n")
+
+    assert document.text("latin-1").endswith("café\n")
+    assert document.text(errors="replace").endswith("caf\ufffd\n")
+    assert "".join(document.pages(encoding="latin-1")).endswith("café\n")
+
+
+def test_document_gone_since_it_was_listed_is_file_not_found(tmp_path: Path) -> None:
+    """The operating system's own error, with the path, is what failures should show."""
+    document = written(tmp_path / "a.txt", b"a")
+    Path(document.where).unlink()
+
+    with pytest.raises(FileNotFoundError) as caught:
+        document.text()
+    assert caught.value.filename == document.where
+
+
+def test_remote_document_that_is_gone_is_file_not_found() -> None:
+    """The same error from a store as from a disk."""
+    with pytest.raises(FileNotFoundError):
+        Document("x", "1", "memory://documents/never-there.txt").bytes()
+
+
+def test_documents_are_not_opened_for_writing(tmp_path: Path) -> None:
+    """A slip of the mode must not destroy an input."""
+    document = written(tmp_path / "a.txt", b"a")
+
+    with pytest.raises(BadOption, match="only read"):
+        document.open("wb")  # type: ignore[call-overload]
+    with pytest.raises(BadOption, match="encoding"):
+        document.open("rb", "utf-8")  # type: ignore[call-overload]
+    assert document.bytes() == b"a"
+
+
+def test_page_count_is_what_the_listing_knew() -> None:
+    """None says that nobody has counted, which is not zero."""
+    assert Document("a", "1", "/a", n_pages=7).page_count == 7
+    assert Document("a", "1", "/a").page_count is None

@@ -1,0 +1,257 @@
+"""What a pattern matches, on disk and behind fsspec."""
+
+from __future__ import annotations
+
+import glob
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+import fsspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dqlab.documents import Documents
+from dqlab.errors import BadOption, FolderNotFound
+
+NAMES = st.sampled_from(["a", "b", "a.txt", "b.txt", "a-b", "é.txt", ".hidden", "[x]"])
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+PARTS = st.sampled_from(["**", "*", "a", "*.txt", "?.txt", "[ab]", "[!a]*", ".*", "[[]x]"])
+PATTERNS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
+
+
+def keys(documents: Documents) -> list[str]:
+    """Return the keys in the order of the listing."""
+    return [document.key for document in documents]
+
+
+def tree(root: Path, *paths: str) -> None:
+    """Make small files, each with its own path as text."""
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(os.fsencode(path))
+
+
+@pytest.fixture
+def memory() -> str:
+    """Return the URL of a folder in fsspec's memory, empty but for one file beside it."""
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+    system.makedirs("/corpus")
+    system.pipe("/beside.txt", b"")
+    return "memory://corpus"
+
+
+@settings(max_examples=150, deadline=None)
+@given(paths=st.lists(PATHS, max_size=8), pattern=PATTERNS)
+def test_pattern_matches_what_the_standard_glob_does(paths: list[str], pattern: str) -> None:
+    """One meaning of a wildcard, the one people know; on disk and in a store, each file once and in order."""
+    system = fsspec.filesystem("memory")
+    with tempfile.TemporaryDirectory() as folder:
+        root, url = Path(folder, "start"), f"memory://{Path(folder).name}/start"
+        for path in ["file", *paths]:
+            parents = list((root / path).parents)[: path.count("/")]
+            if not (root / path).exists() and not any(parent.is_file() for parent in parents):
+                tree(root, path)
+                system.pipe(f"{url}/{path}", path.encode())
+        found = glob.glob(f"*/{pattern}", root_dir=folder, recursive=True)  # noqa: PTH207 - means other things by **
+        expected = sorted({path for path in found if Path(folder, path).is_file()})
+
+        assert keys(Documents.from_glob(f"{folder}/*/{pattern}")) == expected
+        assert keys(Documents.from_glob(f"memory://{Path(folder).name}/*/{pattern}")) == expected
+
+
+def test_keys_are_relative_to_the_folder_before_the_wildcard(tmp_path: Path) -> None:
+    """Moving the corpus to another machine leaves its keys, and so its results, as they were."""
+    tree(tmp_path, "corpus/a/1.txt", "corpus/b/2.txt", "other/3.txt")
+    first = next(iter(Documents.from_glob(tmp_path / "corpus/**/*.txt")))
+
+    assert keys(Documents.from_glob(tmp_path / "corpus/**/*.txt")) == ["a/1.txt", "b/2.txt"]
+    assert keys(Documents.from_glob(tmp_path / "corpus/a/1.txt")) == ["1.txt"]
+    assert first.where == str(tmp_path / "corpus/a/1.txt")
+    assert first.text() == "corpus/a/1.txt"
+
+
+def test_relative_pattern_gives_absolute_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers run in other folders, and the notebook may change its own."""
+    tree(tmp_path, "a.txt")
+    monkeypatch.chdir(tmp_path)
+    documents = Documents.from_glob("*.txt")
+    monkeypatch.chdir("/")
+
+    assert [document.where for document in documents] == [str(tmp_path / "a.txt")]
+
+
+def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the shell where the path was tried first."""
+    tree(tmp_path, "a.txt")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert keys(Documents.from_glob("~/*.txt")) == ["a.txt"]
+
+
+def test_order_is_that_of_the_whole_paths(tmp_path: Path) -> None:
+    """Ordinals depend on it: a file system's own order changes between machines and days."""
+    tree(tmp_path, "a/z", "a-b/y", "a.txt", "a/b/x", "ab")
+
+    assert keys(Documents.from_glob(tmp_path / "**")) == ["a-b/y", "a.txt", "a/b/x", "a/z", "ab"]
+
+
+def test_version_changes_with_size_or_time(tmp_path: Path) -> None:
+    """Resume must notice a document that was edited in place."""
+    tree(tmp_path, "a.txt")
+    documents = Documents.from_glob(tmp_path / "*")
+    before = documents[0].version
+
+    os.utime(tmp_path / "a.txt", ns=(0, 1))
+    touched = documents[0].version
+    (tmp_path / "a.txt").write_text("longer than before")
+    os.utime(tmp_path / "a.txt", ns=(0, 1))
+
+    assert len({before, touched, documents[0].version}) == 3
+    assert documents[0].size == 18
+
+
+def test_iterating_again_lists_again(tmp_path: Path, memory: str) -> None:
+    """A listing is a question, not an answer kept since the morning."""
+    on_disk, in_store = Documents.from_glob(tmp_path / "*"), Documents.from_glob(f"{memory}/*")
+    assert keys(on_disk) == keys(in_store) == []
+
+    tree(tmp_path, "new.txt")
+    fsspec.filesystem("memory").pipe("/corpus/new.txt", b"")
+
+    assert keys(on_disk) == keys(in_store) == ["new.txt"]
+
+
+def test_empty_folder_is_no_error(tmp_path: Path) -> None:
+    """Nothing has arrived yet is a normal state of an inbox."""
+    assert len(Documents.from_glob(tmp_path / "**/*.pdf")) == 0
+
+
+@pytest.mark.parametrize("start", ["{tmp}/missing", "memory://missing", "file://{tmp}/missing"])
+def test_missing_folder_is_reported_at_once_with_its_path(tmp_path: Path, start: str) -> None:
+    """A typo gives an error in its own cell, not a run of nothing."""
+    place = start.format(tmp=tmp_path)
+
+    with pytest.raises(FolderNotFound, match="missing"):
+        Documents.from_glob(f"{place}/*.txt")
+
+
+def test_folder_removed_after_the_call_is_reported_when_listed(tmp_path: Path) -> None:
+    """Not as an empty listing, which would look like success."""
+    (tmp_path / "inbox").mkdir()
+    documents = Documents.from_glob(tmp_path / "inbox/*")
+    (tmp_path / "inbox").rmdir()
+
+    with pytest.raises(FolderNotFound, match="inbox"):
+        iter(documents)
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_folder_instead_of_a_pattern_is_refused_with_the_pattern_to_use(tmp_path: Path, ending: str) -> None:
+    """It would match nothing, which nobody means."""
+    with pytest.raises(BadOption, match=r"/\*\*'"):
+        Documents.from_glob(f"{tmp_path}{ending}")
+
+
+def test_dots_after_a_wildcard_are_refused(tmp_path: Path) -> None:
+    """They would make keys that are not relative paths."""
+    with pytest.raises(BadOption, match="before the first wildcard"):
+        Documents.from_glob(tmp_path / "*/../a.txt")
+
+
+def test_file_removed_while_listing_is_left_out(tmp_path: Path) -> None:
+    """Between the folder and the file lies time; the file is gone, so it is not listed."""
+    tree(tmp_path, "a.txt", "b.txt", "c.txt", "d/e.txt")
+    listing = iter(Documents.from_glob(tmp_path / "**"))
+    seen = [next(listing).key]
+
+    (tmp_path / "b.txt").unlink()
+    (tmp_path / "d/e.txt").unlink()
+    (tmp_path / "d").rmdir()
+
+    assert seen + [document.key for document in listing] == ["a.txt", "c.txt"]
+
+
+def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
+    """Corpora are often farms of links; size and version are those of what the link leads to."""
+    tree(tmp_path, "store/one.txt", "store/more/two.txt")
+    (tmp_path / "farm").mkdir()
+    (tmp_path / "farm/1.txt").symlink_to(tmp_path / "store/one.txt")
+    (tmp_path / "farm/more").symlink_to(tmp_path / "store/more")
+    documents = Documents.from_glob(tmp_path / "farm/**/*.txt")
+
+    assert [(document.key, document.size) for document in documents] == [("1.txt", 13), ("more/two.txt", 18)]
+
+
+def test_circle_of_links_ends(tmp_path: Path) -> None:
+    """One careless link must not make a listing endless."""
+    tree(tmp_path, "a/1.txt")
+    (tmp_path / "a/again").symlink_to(tmp_path)
+    (tmp_path / "self").symlink_to(tmp_path / "self")
+
+    assert keys(Documents.from_glob(tmp_path / "**/*.txt")) == ["a/1.txt"]
+
+
+def test_dangling_links_and_pipes_are_not_documents(tmp_path: Path) -> None:
+    """The one cannot be read and the other would be read for ever."""
+    (tmp_path / "dangling.txt").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe.txt")
+
+    assert keys(Documents.from_glob(tmp_path / "*.txt")) == []
+
+
+def test_unreadable_names_are_listed_and_open(tmp_path: Path) -> None:
+    """Names in any script, with spaces, or in no encoding at all."""
+    tree(tmp_path, "日本語.txt", "a b%20c.txt", "caf\udce9.txt")
+    documents = Documents.from_glob(tmp_path / "*.txt")
+
+    assert [document.text() for document in documents if document.key != "caf\udce9.txt"] == [
+        "a b%20c.txt",
+        "日本語.txt",
+    ]
+    assert len(documents) == 3
+
+
+def test_store_is_listed_with_urls_that_open(memory: str) -> None:
+    """The reference must work on a consumer that knows nothing of the pattern."""
+    fsspec.filesystem("memory").pipe({"/corpus/a/1.txt": b"one", "/corpus/é 2.txt": b"two", "/corpus/3.pdf": b"3"})
+    documents = Documents.from_glob(f"{memory}/**/*.txt")
+
+    assert [(document.key, document.bytes()) for document in documents] == [("a/1.txt", b"one"), ("é 2.txt", b"two")]
+    assert documents[0].where == "memory://corpus/a/1.txt"
+    assert documents[0].size == 3
+
+
+def test_root_of_a_store_can_be_listed(memory: str) -> None:
+    """A pattern right behind the scheme has no folder in front of it."""
+    assert [document.where for document in Documents.from_glob("memory://*.txt")] == ["memory://beside.txt"]
+    assert [document.bytes() for document in Documents.from_glob("memory:///*.txt")] == [b""]
+
+
+def test_listing_and_looking_at_one_url_give_the_same_version(memory: str) -> None:
+    """A run over a pattern can be attached to with the same files named one by one."""
+    fsspec.filesystem("memory").pipe("/corpus/a.txt", b"one")
+    listed = Documents.from_glob(f"{memory}/*.txt")[0]
+
+    assert Documents([listed.where])[0].version == listed.version != ""
+
+
+def test_file_url_gives_plain_paths(tmp_path: Path) -> None:
+    """The same files with and without the scheme are the same documents."""
+    tree(tmp_path, "x/a.txt")
+
+    assert list(Documents.from_glob(f"file://{tmp_path}/**/*.txt")) == list(Documents.from_glob(tmp_path / "**/*.txt"))
+
+
+def test_chained_url_lists_inside_an_archive(tmp_path: Path) -> None:
+    """The pattern is in the first URL of the chain, the archive in the rest."""
+    with zipfile.ZipFile(tmp_path / "texts.zip", "w") as archive:
+        archive.writestr("d/x.txt", "inside")
+        archive.writestr("y.pdf", "beside")
+    documents = Documents.from_glob(f"zip://**/*.txt::{tmp_path}/texts.zip")
+
+    assert [(document.key, document.text()) for document in documents] == [("d/x.txt", "inside")]

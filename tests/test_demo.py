@@ -1,0 +1,119 @@
+"""Notebooks played from a shell."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from dqlab import demo
+from dqlab.narration import Narrator
+from dqlab.testing import FakeClock
+
+FINISHED_RUN = """
+from types import SimpleNamespace
+docs = [SimpleNamespace(page_count=n) for n in (1, 2, 7)]
+retried = 1
+class Run:
+    def stats(self):
+        return SimpleNamespace(elapsed=2.0)
+    def results(self, *, errors):
+        return range({answered})
+run = Run()
+print("three of three")
+"""
+
+
+def write(directory: Path, cells: Sequence[str]) -> Path:
+    """A notebook with a heading above each code cell."""
+    nb = nbformat.v4.new_notebook()
+    for number, source in enumerate(cells, start=1):
+        nb.cells += [nbformat.v4.new_markdown_cell(f"## Step {number}"), nbformat.v4.new_code_cell(source)]
+    path = directory / "played.ipynb"
+    nbformat.write(nb, path)
+    return path
+
+
+def test_played_notebook_ends_with_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts read the last line; people read the titles and prints above it."""
+    notebook = write(tmp_path, ["x = 1", FINISHED_RUN.format(answered=3)])
+
+    status = demo.play(notebook)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 0
+    assert lines[-1] == "demo: 3 documents, 10 pages, 1 failed then retried, 5 pages/s"
+    assert "[1/2] Step 1" in lines
+    assert "      three of three" in lines
+
+
+def test_document_without_result_fails_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit status is the promise that nothing was lost."""
+    notebook = write(tmp_path, [FINISHED_RUN.format(answered=2)])
+
+    status = demo.play(notebook)
+
+    said = capsys.readouterr()
+    assert status == 1
+    assert said.err == "demo: 1 of 3 documents have no result\n"
+    assert said.out.splitlines()[-1].startswith("demo: 3 documents")
+
+
+def test_failing_cell_is_named_with_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who reads the log of a failed build has no notebook open."""
+    notebook = write(tmp_path, ["x = 1", "{}['missing']"])
+
+    status = demo.play(notebook)
+
+    assert status == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "demo: cell 2 of 2 (Step 2) failed: KeyError: 'missing'"
+
+
+def test_notebook_that_leaves_nothing_behind_is_told_what_to_leave(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The three names are the only contract between the notebook and the demo."""
+    status = demo.play(write(tmp_path, ["x = 1"]))
+
+    assert status == 1
+    assert "leaves behind docs, run and retried failed: NameError" in capsys.readouterr().err
+
+
+def test_line_drawn_over_itself_is_printed_once() -> None:
+    """A progress bar of a hundred redraws is one line in a log: the last."""
+    out = io.StringIO()
+    narrator = Narrator(out, FakeClock())
+
+    for text in ("10 %\r", "20 %\r", "30 %\n"):
+        narrator.hear("stream", {"name": "stdout", "text": text})
+
+    assert out.getvalue() == "      30 %\n"
+
+
+def test_replaced_display_prints_only_what_changed() -> None:
+    """A live view of ten lines four times a second would bury every other line."""
+    out, clock = io.StringIO(), FakeClock()
+    narrator = Narrator(out, clock)
+    transient = {"display_id": "view"}
+
+    narrator.hear("display_data", {"data": {"text/plain": "word-count\n10 of 30"}, "transient": transient})
+    clock.advance(2.0)
+    narrator.hear("update_display_data", {"data": {"text/plain": "word-count\n20 of 30"}, "transient": transient})
+
+    assert out.getvalue().split("\n") == ["      word-count", "      10 of 30", "      20 of 30", ""]
+
+
+def test_last_state_of_a_display_is_printed_at_the_end_of_its_cell() -> None:
+    """Replacements that come too fast are skipped, but never the one that says how it ended."""
+    out = io.StringIO()
+    narrator = Narrator(out, FakeClock())
+    narrator.begin("[1/1] Watch")
+
+    for text in ("1 of 3", "2 of 3", "3 of 3"):
+        narrator.hear("display_data", {"data": {"text/plain": text}, "transient": {"display_id": "view"}})
+    narrator.end()
+
+    assert [line.strip() for line in out.getvalue().splitlines()] == ["[1/1] Watch", "1 of 3", "3 of 3", "0.0 s"]

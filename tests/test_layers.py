@@ -1,0 +1,83 @@
+"""The order of the rooms, and what an import may bring along."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "dqlab"
+DISPLAY = {"IPython", "anywidget", "bokeh", "ipywidgets", "jupyterlab", "matplotlib", "pandas"}
+
+
+def imports(module: Path) -> set[str]:
+    """Every name a module imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def test_every_import_keeps_the_order_of_the_rooms() -> None:
+    """A room that imports upwards can no longer be understood, tested or replaced by itself."""
+    pytest.importorskip("importlinter", reason="import-linter is in the extra dev")
+
+    linted = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_rooms_ask_the_package_for_its_version_alone() -> None:
+    """`from dqlab import X` inside the package reaches every room at once, past the order they stand in."""
+    asked = {
+        f"{module.relative_to(ROOT)}: {alias.name}"
+        for module in PACKAGE.rglob("*.py")
+        if module != PACKAGE / "__init__.py"
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "dqlab"
+        for alias in node.names
+        if alias.name != "__version__" and not (PACKAGE / alias.name).with_suffix(".py").exists()
+    }
+
+    assert not asked
+
+
+@pytest.mark.parametrize("room", ["errors.py", "clock.py", "frame.py", "stats.py", "log"])
+def test_lowest_rooms_need_only_the_standard_library(room: str) -> None:
+    """Bytes on disk and on the wire must be readable by a tool that has nothing else installed."""
+    place = PACKAGE / room
+    modules = [place] if place.suffix else sorted(place.rglob("*.py"))
+
+    foreign = {
+        f"{module.relative_to(ROOT)}: {name}"
+        for module in modules
+        for name in imports(module)
+        if name.split(".")[0] not in sys.stdlib_module_names | {"dqlab"}
+    }
+
+    assert not foreign
+
+
+@pytest.mark.parametrize("name", ["dqlab", "dqlab.cluster", "dqlab.runs", "dqlab.documents", "dqlab.queue"])
+def test_import_on_a_worker_loads_no_display_library(name: str) -> None:
+    """A worker starts in a moment and needs no notebook: what draws is loaded where something is drawn."""
+    script = f"import sys, {name}; print(*sorted({DISPLAY!r} & set(sys.modules)))"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    assert loaded == []

@@ -1,0 +1,106 @@
+"""What may lie in this repository."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LONGEST_MODULE = 400
+"""Lines; above that a module has two ideas."""
+
+# Written in pieces, or this file would be the first to offend.
+REGISTRIES = [
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pypi", "python", "org"),
+        ("files", "pythonhosted", "org"),
+        ("registry", "npmjs", "org"),
+        ("registry", "yarnpkg", "com"),
+        ("conda", "anaconda", "org"),
+        ("deb", "debian", "org"),
+        ("proxy", "golang", "org"),
+        ("index", "crates", "io"),
+    )
+]
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """Every file of the repository, tracked or about to be."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return tuple(path for name in listed.split("\0") if name and (path := ROOT / name).is_file())
+
+
+def text(path: Path) -> str | None:
+    """A file's text, or None where it has none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def test_no_file_names_a_package_registry() -> None:
+    """Where packages come from is the installer's setting; an address written here overrides it or goes stale."""
+    offenders = {
+        f"{path.relative_to(ROOT)}: {address}"
+        for path in files()
+        for address in REGISTRIES
+        if address in (text(path) or "")
+    }
+
+    assert not offenders
+
+
+def test_no_npm_lock_file() -> None:
+    """npm writes the address of its registry into every entry of a lock file."""
+    assert not [path for path in files() if path.name in ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock")]
+
+
+def test_constraints_are_exact_versions_and_nothing_else() -> None:
+    """An address, a local path or a range in constraints.txt makes two installations differ."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+
+    assert lines
+    assert not [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line)]
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    """A page that points to nothing sends its reader away."""
+    dead = {
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in files()
+        if page.suffix == ".md"
+        for target in re.findall(r"\]\(([^)#\s]+)", text(page) or "")
+        if "://" not in target and not target.startswith("mailto:") and not (page.parent / target).exists()
+    }
+
+    assert not dead
+
+
+def test_version_is_written_once() -> None:
+    """Two places that state a version end up stating two versions."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    repeated = [path.relative_to(ROOT) for path in (ROOT / "dqlab").rglob("*.py") if f'"{version}"' in path.read_text()]
+
+    assert not repeated
+
+
+def test_no_module_is_too_long_to_read() -> None:
+    """A module of more than 400 lines owns more than one idea; cut it where the ideas meet."""
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "dqlab").rglob("*.py")
+    }
+
+    assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE}
