@@ -12,20 +12,16 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TypeAlias
 
 from dqlab.frame import Frame, Outcome, Piece, Settlement
 
 __all__ = ["Chunk", "Done"]
 
 
-class Done(NamedTuple):
-    """One message's outcome, by its position in the chunk."""
-
-    index: int
-    outcome: Outcome
-    payload: bytes
-    key: str | None
+Done: TypeAlias = tuple[int, Outcome, bytes, str | None]
+"""One message's outcome: position in the chunk, outcome, payload, the document's key. A plain tuple: a
+named one costs as much to make as calling a small function."""
 
 
 class Chunk:
@@ -53,8 +49,7 @@ class Chunk:
         self.cancelled: set[int] = set()
         self.running: int | None = None
         self.running_since = 0.0
-        self.busy_s = 0.0
-        self.started = False
+        self._began = self._ended = 0.0
         self.stopped = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
@@ -62,6 +57,19 @@ class Chunk:
         self.busy_collected = 0.0
         self._given_back = 0
         self.leased_at = time.monotonic()
+
+    def begin(self) -> None:
+        """Note that the executor starts on this chunk."""
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        """Note that the executor is through with it."""
+        self._ended = time.perf_counter()
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds the executor has spent on it."""
+        return ((self._ended or time.perf_counter()) - self._began) if self._began else 0.0
 
     @property
     def settled(self) -> int:
@@ -107,7 +115,7 @@ class Chunk:
         if not indexes:
             return None
         self._given_back += len(indexes)
-        return self._encode([Done(index, Outcome.RETURN, b"", None) for index in sorted(indexes)], 0.0)
+        return self._encode([(index, Outcome.RETURN, b"", None) for index in sorted(indexes)], 0.0)
 
     def collect(self, most: int) -> bytes | None:
         """Return a settlement of up to `most` finished messages, or None when there are none."""
@@ -117,41 +125,76 @@ class Chunk:
         self._collected += len(done)
         busy = self.busy_s
         share, self.busy_collected = max(0.0, busy - self.busy_collected), busy
-        acked = sum(entry.outcome is Outcome.ACK for entry in done)
+        acked = sum(not outcome for _, outcome, _, _ in done)
         self.acked += acked
         self.failed += len(done) - acked
-        self.units += sum(self._weight_at(entry.index) for entry in done) if self.frames[0].weights else len(done)
+        self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
+        return self._encode(done, share)
+
+    def _weight_at(self, index: int) -> int:
+        at = bisect_right(self._starts, index) - 1
+        weights = self.frames[at].weights
+        return weights[index - self._starts[at]] if weights is not None else 1
+
+    def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Skip these ids where they have not started."""
+        ids = {id for lo, hi in ranges for id in range(lo, hi)}
+        self.cancelled |= {index for index in list(self.todo) if self.id_at(index) in ids}
+
+    def give_back(self, n: int) -> bytes | None:
+        """Take up to `n` untouched messages from the right; return their settlement, or None."""
+        indexes: list[int] = []
+        while len(indexes) < n:
+            try:
+                indexes.append(self.todo.pop())
+            except IndexError:
+                break
+        if not indexes:
+            return None
+        self._given_back += len(indexes)
+        return self._encode([(index, Outcome.RETURN, b"", None) for index in sorted(indexes)], 0.0)
+
+    def collect(self, most: int) -> bytes | None:
+        """Return a settlement of up to `most` finished messages, or None when there are none."""
+        done = self.done[self._collected : self._collected + most]
+        if not done:
+            return None
+        self._collected += len(done)
+        busy = self.busy_s
+        share, self.busy_collected = max(0.0, busy - self.busy_collected), busy
+        acked = sum(not outcome for _, outcome, _, _ in done)
+        self.acked += acked
+        self.failed += len(done) - acked
+        self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
         return self._encode(done, share)
 
     def _encode(self, done: list[Done], busy_s: float) -> bytes:
-        if done[-1].index - done[0].index + 1 != len(done):
+        n = len(done)
+        if done[-1][0] - done[0][0] + 1 != n:
             done = sorted(done)
-        pieces = list(self._group([entry.index for entry in done]))
-        keys = [entry.key or "" for entry in done] if any(entry.key is not None for entry in done) else None
-        outcomes = bytes([entry.outcome for entry in done])
+        indexes, outcomes, payloads, keys = zip(*done, strict=True)
         return Settlement.encode(
-            pieces,
-            outcomes,
-            [entry.payload for entry in done],
+            self._pieces(indexes),
+            bytes(outcomes),
+            payloads,
             run=self.run,
             epoch=self.epoch,
             lease=self.lease,
             busy_s=busy_s,
-            keys=keys,
+            keys=None if keys.count(None) == n else [key or "" for key in keys],
         )
 
-    def _group(self, indexes: Sequence[int]) -> list[Piece]:
+    def _pieces(self, indexes: Sequence[int]) -> list[Piece]:
         """Join neighbouring positions of one frame into pieces; `indexes` ascend."""
-        pieces: list[Piece] = []
-        at = 0
+        starts, pieces, at = self._starts, [], 0
         while at < len(indexes):
             lo = indexes[at]
-            frame = bisect_right(self._starts, lo) - 1
-            offset = lo - self._starts[frame]
-            end = at + min(len(indexes) - at, self._starts[frame + 1] - lo)
-            if indexes[end - 1] - lo != end - 1 - at:
-                end = next(i for i in range(at, end) if i + 1 == end or indexes[i + 1] != indexes[i] + 1) + 1
+            frame = bisect_right(starts, lo) - 1
+            offset = lo - starts[frame]
+            n = min(len(indexes) - at, starts[frame + 1] - lo)
+            if indexes[at + n - 1] != lo + n - 1:
+                n = next(i for i in range(1, n) if indexes[at + i] != lo + i)
             piece = self.pieces[frame]
-            pieces.append(Piece(piece.first + offset, piece.ordinal + offset, end - at))
-            at = end
+            pieces.append(Piece(piece.first + offset, piece.ordinal + offset, n))
+            at += n
         return pieces

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pickle
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from dqlab.cluster.chunk import Chunk, Done
-from dqlab.cluster.sealed import SealError, open_value, seal_value
+from dqlab.cluster.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.documents import Document
 from dqlab.errors import NotACall, ResultNotPicklable, ResultTooLarge
 from dqlab.frame import Kind, Outcome
 from dqlab.queue.failures import Failure, retryable
+
+ACK = Outcome.ACK
 
 __all__ = ["Origin", "Work", "fail_all", "run_chunk"]
 
@@ -63,10 +66,14 @@ def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> Non
     concurrency : int
         How many coroutines run at a time, for coroutine functions.
     """
-    if work.is_coroutine:
-        asyncio.run(_run_coroutines(chunk, work, origin, concurrency))
-    else:
-        _run_calls(chunk, work, origin)
+    chunk.begin()
+    try:
+        if work.is_coroutine:
+            asyncio.run(_run_coroutines(chunk, work, origin, concurrency))
+        else:
+            _run_calls(chunk, work, origin)
+    finally:
+        chunk.end()
 
 
 def fail_all(chunk: Chunk, error: BaseException, origin: Origin) -> None:
@@ -84,23 +91,22 @@ def _take(chunk: Chunk) -> int | None:
 
 def _run_calls(chunk: Chunk, work: Work, origin: Origin) -> None:
     # The loop a million messages go through: everything it needs is a local name.
-    todo, done, call, messages = chunk.todo, chunk.done, work.call, chunk.messages()
-    kind, limit, clock = chunk.frames[0].kind, origin.result_max, time.perf_counter
-    spread = kind is Kind.CALL
-    started = clock()
+    take, finish, call, messages = chunk.todo.popleft, chunk.done.append, work.call, chunk.messages()
+    cancelled, clock, load, seal, limit = chunk.cancelled, time.perf_counter, pickle.loads, make_sealer(), origin.result_max
+    spread = chunk.frames[0].kind is Kind.CALL
     while not chunk.stopped:
         try:
-            index = todo.popleft()
+            index = take()
         except IndexError:
             break
-        if index in chunk.cancelled:
-            done.append(Done(index, Outcome.RETURN, b"", None))
+        if index in cancelled:
+            finish((index, Outcome.RETURN, b"", None))
             continue
         key = None
-        chunk.running_since = started
+        chunk.running_since = clock()
         chunk.running = index
         try:
-            value = open_value(messages[index])
+            value = load(messages[index])
             if spread:
                 args, kwargs = value
                 result = call(*args, **kwargs)
@@ -108,14 +114,16 @@ def _run_calls(chunk: Chunk, work: Work, origin: Origin) -> None:
                 if type(value) is Document:
                     key = value.key
                 result = call(value)
-            payload = _seal(result, limit)
+            try:
+                payload = seal(result)
+            except SealError as error:
+                raise ResultNotPicklable(type=type(result).__name__, reason=error.reason) from error
+            if len(payload) > limit:
+                raise ResultTooLarge(size=len(payload), limit=limit)
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
-            done.append(_failed(index, error, origin, work.code, key, clock() - started))
+            finish(_failed(index, error, origin, work.code, key, clock() - chunk.running_since))
         else:
-            done.append(Done(index, Outcome.ACK, payload, key))
-        now = clock()
-        chunk.busy_s += now - started
-        started = now
+            finish((index, ACK, payload, key))
     chunk.running = None
 
 
@@ -129,7 +137,7 @@ async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency:
             value = open_value(messages[index])
             key = value.key if type(value) is Document else None
             awaited: Coroutine[Any, Any, Any] = work.call(*value[0], **value[1]) if spread else work.call(value)
-            return Done(index, Outcome.ACK, _seal(await awaited, origin.result_max), key)
+            return index, Outcome.ACK, _seal(await awaited, origin.result_max), key
         except BaseException as error:  # noqa: BLE001 - as above
             return _failed(index, error, origin, work.code, key, time.perf_counter() - started)
 
@@ -137,13 +145,11 @@ async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency:
         while (index := _take(chunk)) is not None:
             chunk.running, chunk.running_since = index, time.perf_counter()
             chunk.done.append(
-                Done(index, Outcome.RETURN, b"", None) if index in chunk.cancelled else await one(index)
+                (index, Outcome.RETURN, b"", None) if index in chunk.cancelled else await one(index)
             )
 
-    started = time.perf_counter()
     await asyncio.gather(*(slot() for _ in range(min(concurrency, chunk.count))))
     chunk.running = None
-    chunk.busy_s += time.perf_counter() - started
 
 
 def _seal(result: Any, limit: int) -> bytes:
@@ -161,7 +167,7 @@ def _failed(index: int, error: BaseException, origin: Origin, code: str, key: st
         error, key=key, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=held
     )
     outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
-    return Done(index, outcome, failure.to_bytes(), key)
+    return index, outcome, failure.to_bytes(), key
 
 
 def refuse_value(value: object) -> None:

@@ -64,12 +64,16 @@ class Link:
         if threading.current_thread() is self.client._loop_runner._loop_thread:  # noqa: SLF001
             work.close()
             raise UsageError(reason="dqlab was called from the Dask client's own event loop, which would wait for itself.")
-        future = self.start(work)
+        return self.result(self.start(work), timeout=timeout)
+
+    def result(self, future: concurrent.futures.Future[T], *, timeout: float | None = None) -> T:
+        """Wait for what `start` began; errors as `sync`. Gives it up when the wait is interrupted."""
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
+                left = SLICE if deadline is None else max(0.0, min(SLICE, deadline - time.monotonic()))
                 try:
-                    return future.result(SLICE if deadline is None else max(0.0, min(SLICE, deadline - time.monotonic())))
+                    return future.result(left)
                 except TimeoutError:
                     if future.done():
                         raise

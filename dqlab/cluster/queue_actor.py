@@ -34,6 +34,9 @@ from dqlab.queue.states import State, Verdict
 
 __all__ = ["QueueActor"]
 
+CHUNK_S = 0.075
+"""Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
+
 
 class QueueActor:
     """One shard of one queue.
@@ -410,7 +413,7 @@ class QueueActor:
         self._apply_effects()
         hungry = None
         for call in self._lot.hungry():
-            lease = self.shard.lease(call.consumer, call.want)
+            lease = self.shard.lease(call.consumer, call.want, budget=CHUNK_S)
             if lease is None:
                 hungry = call
                 break

@@ -233,6 +233,7 @@ class Sender:
                 self._room.notify_all()
 
     def _take(self) -> _Batch:
+        """Take the next frame's messages out of the buffer: of one function, within the limits."""
         buffer = self._buffer
         entry = buffer[0][0]
         payloads: list[bytes] = []
@@ -240,9 +241,10 @@ class Sender:
         tickets: list[Ticket | None] = []
         size = 0
         while buffer and len(payloads) < self._frame_messages and size < FRAME_BYTES:
-            if buffer[0][0] is not entry and (buffer[0][0].function != entry.function or buffer[0][0].kind != entry.kind):
+            head, payload, weight, ticket = buffer[0]
+            if head is not entry and (head.function != entry.function or head.kind != entry.kind):
                 break
-            _, payload, weight, ticket = buffer.popleft()
+            buffer.popleft()
             payloads.append(payload)
             weights.append(weight)
             tickets.append(ticket)
@@ -254,8 +256,9 @@ class Sender:
         batch.sequence = self._next_sequence[shard]
         self._next_sequence[shard] += 1
         self.sent += len(payloads)
-        with self._room:
-            self._room.notify_all()
+        if len(buffer) <= BUFFER_MESSAGES // 2:
+            with self._room:
+                self._room.notify_all()
         return batch
 
     def _send(self, batch: _Batch) -> None:
@@ -278,9 +281,10 @@ class Sender:
         self.here[batch.shard] += len(batch.payloads)
         if answer["first"] is not None:
             first = answer["first"]
-            for offset, ticket in enumerate(batch.tickets):
-                if ticket is not None:
-                    ticket.confirm(first + offset, 1)
+            if not self.patient:
+                for offset, ticket in enumerate(batch.tickets):
+                    if ticket is not None:
+                        ticket.confirm(first + offset, 1)
 
     async def _put(self, batch: _Batch) -> dict[str, Any]:
         started = time.monotonic()

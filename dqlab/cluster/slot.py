@@ -224,7 +224,6 @@ class Slot:
 
     def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> None:
         """Run the chunk; in the slot's thread."""
-        chunk.started = True
         frame = chunk.frames[0]
         try:
             if frame.kind is Kind.VALUE:
@@ -246,8 +245,8 @@ class Slot:
     async def _settle_last(self, chunk: Chunk) -> None:
         try:
             await self._settle_done(chunk)
-        except DqlabError as error:
-            logger.warning("event=settle_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
+        except Exception:  # the lease ends by itself, and the messages are delivered again
+            logger.exception("event=settle_lost slot=%s lease=%s", self.name, chunk.lease)
 
     async def _settle_done(self, chunk: Chunk) -> None:
         while True:

@@ -112,14 +112,10 @@ def _watch_in_notebook(source: RunSource) -> None:
         commands.put(command)
         ticker.wake()
 
-    canvas: Canvas
-    if importlib.util.find_spec("anywidget") is None:
-        canvas = HtmlCanvas(_publish)
-    else:
-        canvas = WidgetCanvas(_publish, press)
+    canvas: Canvas = WidgetCanvas(_publish, press) if _has_anywidget() else HtmlCanvas(_publish)
     live = LiveRun(source, canvas, commands=commands)
     older = [view for view in ticker.views if isinstance(view, LiveRun) and view.source is source]
-    for view in older[: len(older) + 1 - _VIEWS_OF_ONE_RUN]:
+    for view in older[: max(0, len(older) + 1 - _VIEWS_OF_ONE_RUN)]:
         view.leave()
     if live.tick():  # the first picture belongs to the running cell, hence not to the ticker's thread
         ticker.add(live)
@@ -130,6 +126,10 @@ def in_jupyter() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
+
+
+def _has_anywidget() -> bool:
+    return importlib.util.find_spec("anywidget") is not None
 
 
 def _publish(data: dict[str, Any]) -> Any:

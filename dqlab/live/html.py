@@ -53,7 +53,7 @@ def run_html(view: RunView) -> str:
     about = [text for text in (view.code, view.queue and f"queue {view.queue}", view.consumers) if text]
     if about:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
-        back = f"run = lab.attach({view.name!r}); run.failures()"
+        back = f"run = lab.attach({view.name!r}); run.{'failures' if view.failures else 'results'}()"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
     return _wrap(parts)
 

@@ -120,7 +120,7 @@ def run_view(stats: RunStats, *, silence: Silence | None = None, trouble: str = 
         figures=_figures(face, stats),
         buttons=_buttons(face, stats),
         ask=_ask(face, stats),
-        failures=tuple(failure_row(entry, now=stats.at) for entry in stats.classes),
+        failures=tuple(failure_row(entry) for entry in stats.classes),
         failures_title=many(stats.classes_total, "class") if stats.classes_total else "",
         more=_more(stats),
         log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
@@ -146,8 +146,8 @@ def log_line(stats: RunStats) -> str:
     return f"{head} {share} {stats.progress.settled}/{total} {stats.unit} {rate}/s {dead}"
 
 
-def failure_row(entry: ClassStats, *, now: float) -> FailureRow:
-    """Return one failure class as strings; `now` is seconds since 1970 UTC."""
+def failure_row(entry: ClassStats) -> FailureRow:
+    """Return one failure class as strings."""
     return FailureRow(
         fingerprint=one_line(entry.fingerprint, 24),
         error=one_line(entry.error, 60),
@@ -156,7 +156,6 @@ def failure_row(entry: ClassStats, *, now: float) -> FailureRow:
         dead=numbers.count(entry.dead),
         retrying=numbers.count(entry.retrying),
         document=numbers.UNKNOWN if entry.key is None else one_line(entry.key, 120),
-        seen=numbers.age(entry.last, now=now),
     )
 
 
@@ -190,16 +189,17 @@ def _period(stats: RunStats) -> str:
 
 
 def _sentence(stats: RunStats) -> str:
-    documents, pages = many(stats.counts.all, "document"), ""
-    if stats.units is not None:
-        pages = f", {many(stats.units.all, 'page')}"
-    speeds = []
-    if stats.mean_units_rate is not None:
-        speeds.append(f"{numbers.rate(stats.mean_units_rate)} pages/s")
-    if stats.mean_rate is not None:
-        speeds.append(f"{numbers.rate(stats.mean_rate)} documents/s")
-    speed = f": {', '.join(speeds)}" if speeds else ""
-    return f"{documents}{pages} in {numbers.duration(stats.elapsed)}{'' if stats.resting else ' so far'}{speed}"
+    pages = stats.units
+    if stats.resting:
+        sizes = [many(stats.counts.all, "document")] + ([] if pages is None else [many(pages.all, "page")])
+        size = f"{', '.join(sizes)} in {numbers.duration(stats.elapsed)}"
+    else:
+        sizes = [f"{numbers.count(stats.counts.left)} of {many(stats.counts.all, 'document')}"]
+        sizes += [] if pages is None else [f"{numbers.count(pages.left)} of {many(pages.all, 'page')}"]
+        size = f"{' and '.join(sizes)} left after {numbers.duration(stats.elapsed)}"
+    speeds = ((stats.mean_units_rate, "pages/s"), (stats.mean_rate, "documents/s"))
+    known = [f"{numbers.rate(speed)} {unit}" for speed, unit in speeds if speed is not None]
+    return f"{size}{': ' if known else ''}{', '.join(known)}"
 
 
 def _silence_notice(silence: Silence) -> Notice:
@@ -213,13 +213,15 @@ def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str) 
     if silence is not None:
         return _silence_notice(silence)
     why = one_line(stats.why, 300)
+    sentence = why.rstrip(".")
     if face is Face.STOPPED:
-        return Notice(f"{why or 'It stopped itself'}. Nothing confirmed was lost.", Tone.BAD)
+        return Notice(f"{sentence or 'It stopped itself'}. Nothing confirmed was lost.", Tone.BAD)
     if face is Face.WAITING:
         waiting = many(stats.counts.left, "document")
         return Notice(why or f"No consumer: {waiting} left and nobody takes them", Tone.WARN)
     if face is Face.INCOMPLETE:
-        return Notice(f"{why or 'The input ended early'}. What was submitted before is settled.", Tone.WARN)
+        rest = "is settled" if stats.resting else "goes on"
+        return Notice(f"{sentence or 'The input ended early'}. What was submitted before {rest}.", Tone.WARN)
     return Notice(why)
 
 
@@ -255,8 +257,8 @@ _FLOW = (State.ACKED, State.LEASED, State.READY, State.DELAYED)
 
 
 def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
-    documents = many(stats.counts.left, "document") if stats.units is not None else many(stats.consumers, "consumer")
-    left = Figure("Left", numbers.count(stats.progress.left), stats.unit, documents)
+    second = many(stats.counts.left, "document") if stats.units is not None else many(stats.consumers, "consumer")
+    left = Figure("Left", numbers.count(stats.progress.left), stats.unit, "" if stats.resting else second)
     if stats.resting:
         ended = numbers.UNKNOWN if stats.ended is None else numbers.clock(stats.ended)
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
@@ -267,7 +269,8 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         speed = _speed("Speed, last 60 s", stats, *rates)
     dead = stats.counts.dead
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
-    share, tone = numbers.share(stats.dead_share, places=2), Tone.BAD if dead else Tone.QUIET
+    share = numbers.share(stats.dead_share, places=2)
+    tone = Tone.BAD if dead else Tone.QUIET
     return (left, done, speed, Figure("Dead", numbers.count(dead), "documents", share, retry, tone))
 
 

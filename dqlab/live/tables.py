@@ -111,7 +111,7 @@ def classes_table(stats: RunStats) -> Table:
     )
     rows = []
     for entry in stats.classes:
-        row = failure_row(entry, now=stats.at)
+        row = failure_row(entry)
         ink = Ink.BAD if entry.dead else Ink.QUIET
         cells = (row.fingerprint, row.error, row.message, row.at)
         rows.append((*map(Cell, cells), Cell(row.dead, ink), Cell(row.retrying)))
@@ -140,7 +140,7 @@ def failures_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
         Column("message", mono=True),
         Column("at", mono=True),
         Column("deliveries", right=True),
-        Column("code", right=True),
+        Column("code", mono=True),
     )
     rows = tuple(
         (
@@ -149,7 +149,7 @@ def failures_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
             Cell(one_line(each.message, 80)),
             Cell(one_line(each.at, 40)),
             Cell(numbers.count(each.deliveries)),
-            Cell(f"v{each.version}"),
+            Cell(one_line(each.version, 12)),
         )
         for each in islice(failures, limit)
     )

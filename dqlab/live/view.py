@@ -128,7 +128,6 @@ class FailureRow(NamedTuple):
     dead: str
     retrying: str
     document: str
-    seen: str
 
 
 @dataclass(frozen=True, slots=True)

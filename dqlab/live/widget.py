@@ -52,6 +52,13 @@ class RunWidget(anywidget.AnyWidget):
         """Draw another view; one message to the front end."""
         self.view = view.to_dict()
 
+    def close(self) -> None:
+        """Close the widget, and the layout that came with it, in kernel and front end."""
+        layout = None if self.closed else self.layout
+        super().close()
+        if layout is not None:
+            layout.close()
+
     def _receive(self, _widget: Any, content: Any, _buffers: Any) -> None:
         command = _COMMANDS.get(str(content.get("command"))) if isinstance(content, dict) else None
         if command is not None:

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 __all__ = ["QUANTUM_S", "Fairness"]
 
 QUANTUM_S = 0.1
-_NEWEST_SHARE = 0.2
+FIRST_BATCH = 16
+"""Messages leased at a time before anything is known of their cost."""
 
 
 class Fairness:
@@ -65,11 +66,16 @@ class Fairness:
         """Take time from a lane's credit; negative seconds give it back."""
         self._credit[run] = self._credit.get(run, 0.0) - seconds
 
+    def batch(self, run: bytes, budget: float) -> int:
+        """Return how many messages of the lane take about `budget` seconds; few while that is unknown."""
+        cost = self._cost.get(run)
+        return FIRST_BATCH if cost is None else max(1, int(budget / max(cost, 1e-7)))
+
     def learn(self, run: bytes, busy_s: float, n: int) -> None:
-        """Move the lane's mean cost towards what `n` messages took."""
+        """Move the lane's mean cost towards what `n` messages took; one slow message says less than many."""
         mean = busy_s / n
         known = self._cost.get(run, mean)
-        self._cost[run] = known + _NEWEST_SHARE * (mean - known)
+        self._cost[run] = known + n / (n + FIRST_BATCH) * (mean - known)
 
     def forget(self, run: bytes) -> None:
         """Forget a lane."""

@@ -73,7 +73,9 @@ class Shard(Orders):
         self.producers.record(frame.producer, frame.run, first)
         return Put(verdict, first=first)
 
-    def lease(self, consumer: str, n: int, *, slots: int = 1, max_bytes: int = 1 << 20) -> Lease | None:
+    def lease(
+        self, consumer: str, n: int, *, slots: int = 1, max_bytes: int = 1 << 20, budget: float | None = None
+    ) -> Lease | None:
         """Lease up to `n` messages of one lane, or one suspect alone; None when there is nothing to lease.
 
         Parameters
@@ -82,6 +84,8 @@ class Shard(Orders):
             Suspects this consumer may hold at a time; further ones are left to others.
         max_bytes : int, default 1 MiB
             Most payload bytes of a lease of several messages.
+        budget : float, optional
+            Seconds of work to lease at most, by the lane's mean cost; a few messages while that is unknown.
         """
         self.tick()
         suspects = self.leases.suspects_held(consumer) < slots
@@ -90,6 +94,8 @@ class Shard(Orders):
             return None
         run = self.fairness.choose(ready)
         lane = self.lanes[run]
+        if budget is not None:
+            n = min(n, self.fairness.batch(run, budget))
         suspect = suspects and suspect_is_first(lane)
         pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes)
         count = sum(piece.n for piece in pieces)

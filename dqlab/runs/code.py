@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -27,31 +28,31 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
+    ClassMethodDescriptorType,
     CodeType,
     FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
+    MethodDescriptorType,
     MethodType,
+    MethodWrapperType,
     ModuleType,
+    WrapperDescriptorType,
 )
 from typing import Any
 from uuid import UUID
 
 from dqlab.cluster.sealed import captured, global_names
-from dqlab.runs.explain import Sources, cell_number
+from dqlab.runs.explain import Sources, attribute, cell_number, hint_text, innermost, written
 
 __all__ = ["CodeVersion", "code_version"]
 
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
-_MAX_WRAPPERS = 20
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
+_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _CONTAINERS = (tuple, list, dict, set, frozenset)
 _PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spec__"})
 """Globals that say where code stands, not what it does."""
-_KEPT_DUNDERS = frozenset({"__doc__", "__match_args__", "__slots__"})
-_MACHINERY = (staticmethod, classmethod, property, FunctionType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,12 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
     name and the version of their distribution, or where none is installed by the source of their module.
     Functions without source count by their bytecode, which differs between versions of Python.
     """
-    walk = _Walk(_innermost(function))
+    inner = innermost(function)
+    walk = _Walk(inner)
     digest = walk.version(function)
-    inner = walk.root
-    code = getattr(inner, "__code__", None)
-    definition = walk.sources.definition(code, inner.__globals__) if isinstance(code, CodeType) else None
+    body = inner if attribute(inner, "__code__") else type(inner).__call__
+    code = attribute(body, "__code__")
+    definition = walk.sources.definition(code, attribute(body, "__globals__")) if isinstance(code, CodeType) else None
     return CodeVersion(
         name=_name(inner),
         hash=digest.hex(),
@@ -116,7 +118,6 @@ class _Walk:
     """Describes a function and everything of ``__main__`` that it reaches."""
 
     def __init__(self, root: Any) -> None:
-        self.root = root
         self.sources = Sources()
         self.uncertain: set[str] = set()
         self._user = _name(root)
@@ -131,8 +132,7 @@ class _Walk:
         while self._waiting:
             definition = self._waiting.pop()
             self._user = definition.__name__
-            describe = self._class if isinstance(definition, type) else self._function
-            parts.append(describe(definition))  # type: ignore[operator]
+            parts.append(self._class(definition) if isinstance(definition, type) else self._function(definition))
         return _pack("version", root, *sorted(parts))
 
     # --- definitions: each once, in full --------------------------------------------------------
@@ -164,12 +164,12 @@ class _Walk:
 
     def _class(self, kind: type) -> bytes:
         parts = [self._by_name(kind), self._known(type(kind)), *map(self._known, kind.__bases__)]
-        parts += [_pack("is", name, self._value(value, name)) for name, value in sorted(_written(kind).items())]
+        parts += [_pack("is", name, self._value(value, name)) for name, value in sorted(written(kind).items())]
         annotations = vars(kind).get("__annotations__", {})
-        parts += [_pack("annotation", name, _annotation(hint)) for name, hint in sorted(annotations.items())]
+        parts += [_pack("annotation", name, hint_text(hint)) for name, hint in sorted(annotations.items())]
         if isinstance(kind, EnumMeta):
-            members = kind.__members__.items()
-            parts += [_pack("member", name, self._value(member.value, name)) for name, member in members]
+            members: list[Enum] = list(kind.__members__.values())
+            parts += [_pack("member", member.name, self._value(member.value, member.name)) for member in members]
         if "__dataclass_fields__" in vars(kind):
             parts.append(_pack("dataclass", repr(vars(kind)["__dataclass_params__"])))
             parts += [self._field(field) for field in dataclasses.fields(kind)]
@@ -181,7 +181,7 @@ class _Walk:
             b"" if value is dataclasses.MISSING else self._value(value, field.name)
             for value in (field.default, field.default_factory)
         ]
-        return _pack("field", field.name, _annotation(field.type), flags, *values)
+        return _pack("field", field.name, hint_text(field.type), flags, *values)
 
     # --- references: by name, or by what they hold ------------------------------------------------
 
@@ -245,11 +245,17 @@ class _Walk:
             return _pack("cached_property", self._called(value.func))
         if not callable(value):
             return None
+        if isinstance(value, _GETTERS):
+            return _pack("getter", self._known(type(value)), self._value(value.__reduce__()[1], "it"))
+        if isinstance(value, _DESCRIPTORS):
+            return _pack("unbound", value.__name__, self._known(value.__objclass__))
         imported = self._imported(value)
-        if imported is None and isinstance(value, BuiltinFunctionType):
+        if imported is None and isinstance(value, BuiltinFunctionType | MethodWrapperType):
             return _pack("bound", value.__name__, self._value(value.__self__, value.__name__))
-        if imported is None and isinstance(_attribute(value, "__wrapped__"), FunctionType):
-            return _pack("wrapped", self._known(type(value)), self._known(value.__wrapped__))
+        if imported is None and isinstance(attribute(value, "__wrapped__"), FunctionType):
+            kind = type(value)
+            wrapper = self._known(kind) if kind.__module__ == "functools" else self._unseen(value, _name(value))
+            return _pack("wrapped", wrapper, self._known(value.__wrapped__))
         return imported
 
     def _known(self, definition: FunctionType | type) -> bytes:
@@ -266,13 +272,13 @@ class _Walk:
         return _pack(type(definition).__name__, definition.__qualname__, shape)
 
     def _imported(self, value: Any) -> bytes | None:
-        module = _attribute(value, "__module__")
-        name = _attribute(value, "__qualname__") or _attribute(value, "__name__")
+        module = attribute(value, "__module__")
+        name = attribute(value, "__qualname__") or attribute(value, "__name__")
         if not isinstance(module, str) or not isinstance(name, str) or module in _MAIN:
             return None
         found: Any = sys.modules.get(module)
         for part in name.split("."):
-            found = _attribute(found, part)
+            found = attribute(found, part)
         return _pack("import", module, name, self._pin(module)) if found is value else None
 
     def _pin(self, module: str) -> bytes:
@@ -334,60 +340,9 @@ def _plain(value: Any) -> bytes | None:
     return None
 
 
-def _written(kind: type) -> dict[str, Any]:
-    """Return what a person wrote into a class, without what Python and dataclasses add."""
-    fields = vars(kind).get("_fields", ()) if issubclass(kind, tuple) else ()
-    generated = bool(fields) or "__dataclass_fields__" in vars(kind)
-    return {
-        name: value
-        for name, value in vars(kind).items()
-        if not isinstance(value, MemberDescriptorType | GetSetDescriptorType)
-        and not (generated and (name in fields or _made_by_exec(value)))
-        and (isinstance(value, _MACHINERY) or _kept(kind, name))
-    }
-
-
-def _kept(kind: type, name: str) -> bool:
-    if isinstance(kind, EnumMeta) or name == "_abc_impl":
-        return False
-    return name in _KEPT_DUNDERS or not (name.startswith("__") and name.endswith("__"))
-
-
-def _made_by_exec(value: object) -> bool:
-    code = getattr(getattr(value, "__wrapped__", value), "__code__", None)
-    return isinstance(code, CodeType) and code.co_filename == "<string>"
-
-
-def _annotation(hint: object) -> str:
-    if isinstance(hint, type):
-        return f"{hint.__module__}.{hint.__qualname__}"
-    return hint if isinstance(hint, str) else _ADDRESS.sub("", repr(hint))
-
-
-def _attribute(value: object, name: str) -> Any:
-    try:
-        return getattr(value, name, None)
-    except Exception:  # noqa: BLE001 - a proxy may raise anything; then it is no function of a module
-        return None
-
-
 def _name(value: Any) -> str:
-    name = _attribute(value, "__name__")
+    name = attribute(value, "__name__")
     return name if isinstance(name, str) else type(value).__name__
-
-
-def _innermost(function: Any) -> Any:
-    """Return the function a person wrote, inside partials, methods and decorators."""
-    for _ in range(_MAX_WRAPPERS):
-        if isinstance(function, partial):
-            function = function.func
-        elif isinstance(function, MethodType):
-            function = function.__func__
-        elif isinstance(_attribute(function, "__wrapped__"), FunctionType):
-            function = function.__wrapped__
-        else:
-            break
-    return function
 
 
 @cache

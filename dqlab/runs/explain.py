@@ -1,4 +1,4 @@
-"""Where the code of a function stands: its syntax tree, its source text, its notebook cell.
+"""What a person wrote: a function's syntax and text, its notebook cell, a class's own attributes.
 
 Reads sources the way tracebacks do, through `linecache`, where IPython puts its cells. Knows nothing
 of versions. Everything here may find nothing: code made by ``exec`` or in C has no source.
@@ -14,12 +14,18 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import CodeType, ModuleType
+from enum import EnumMeta
+from functools import partial
+from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
-__all__ = ["Definition", "Sources", "cell_number"]
+__all__ = ["Definition", "Sources", "attribute", "cell_number", "hint_text", "innermost", "written"]
 
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_MAX_WRAPPERS = 20
+_KEPT_DUNDERS = frozenset({"__doc__", "__match_args__", "__slots__"})
+_MACHINERY = (staticmethod, classmethod, property, FunctionType)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -136,7 +142,7 @@ def _around(nodes: list[_Function], code: CodeType) -> Iterator[_Function]:
     spans = [
         ((place.lineno, place.col_offset), (place.end_lineno, place.end_col_offset))
         for place in instructions
-        if place is not None and None not in place
+        if place is not None and None not in place and place.end_col_offset  # the compiler's own have none
     ]
     for node in nodes:
         if isinstance(node, ast.Lambda) and spans:
@@ -154,5 +160,61 @@ def _size(node: _Function) -> tuple[int, int]:
 def _text(node: _Function, source: str) -> str:
     if isinstance(node, ast.Lambda):
         return ast.get_source_segment(source, node) or ""
-    lines = source.splitlines(keepends=True)
-    return textwrap.dedent("".join(lines[_first_line(node) - 1 : node.end_lineno])).rstrip("\n")
+    lines = source.split("\n")
+    return textwrap.dedent("\n".join(lines[_first_line(node) - 1 : node.end_lineno]))
+
+
+# --- classes and wrappers ------------------------------------------------------------------
+
+
+def written(kind: type) -> dict[str, Any]:
+    """Return what a person wrote into a class, without what Python and dataclasses add."""
+    fields = vars(kind).get("_fields", ()) if issubclass(kind, tuple) else ()
+    generated = bool(fields) or "__dataclass_fields__" in vars(kind)
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if not isinstance(value, MemberDescriptorType | GetSetDescriptorType)
+        and not (generated and (name in fields or name == "__doc__" or _made_by_exec(value)))
+        and (isinstance(value, _MACHINERY) or _kept(kind, name))
+    }
+
+
+def _kept(kind: type, name: str) -> bool:
+    if isinstance(kind, EnumMeta) or name == "_abc_impl":
+        return False
+    return name in _KEPT_DUNDERS or not (name.startswith("__") and name.endswith("__"))
+
+
+def _made_by_exec(value: object) -> bool:
+    code = getattr(getattr(value, "__wrapped__", value), "__code__", None)
+    return isinstance(code, CodeType) and code.co_filename == "<string>"
+
+
+def hint_text(hint: object) -> str:
+    """Return an annotation as text that is the same in every process."""
+    if isinstance(hint, type):
+        return f"{hint.__module__}.{hint.__qualname__}"
+    return hint if isinstance(hint, str) else _ADDRESS.sub("", repr(hint))
+
+
+def innermost(function: Any) -> Any:
+    """Return the function a person wrote, inside partials, methods and decorators."""
+    for _ in range(_MAX_WRAPPERS):
+        if isinstance(function, partial):
+            function = function.func
+        elif isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(attribute(function, "__wrapped__"), FunctionType):
+            function = function.__wrapped__
+        else:
+            break
+    return function
+
+
+def attribute(value: object, name: str) -> Any:
+    """Return an attribute, or None when there is none or reading it fails."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - a proxy may raise anything; then it is no function of a module
+        return None

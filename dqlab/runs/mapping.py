@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dqlab.cluster.handle import Handle
-from dqlab.cluster.sealed import seal_or_explain
+from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.cluster.sender import Entry, Sender
 from dqlab.config import nbytes, option
 from dqlab.documents import Document
@@ -120,9 +120,12 @@ class Submitter:
 
     def _messages(self) -> Iterator[tuple[bytes, int]]:
         """Yield each new element's pickle and its pages; errors of the input pass through."""
-        limit, update = self._limit, self.digest.update
+        limit, update, seal = self._limit, self.digest.update, make_sealer()
         for element in self._elements:
-            payload = seal_or_explain(element, f"element {self.count}")
+            try:
+                payload = seal(element)
+            except SealError:
+                payload = seal_or_explain(element, f"element {self.count}")
             update(element, payload)
             if len(payload) > limit:
                 raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)

@@ -106,11 +106,12 @@ class PutResult:
         while cursor < hi:
             meta = {"run": NO_ID, "lo": cursor, "hi": hi}
             _, parts = self._handle.link.sync(self._handle.ask(shard_of(lo), "page", meta))
-            rows = open_settlements(parts)
-            if not rows:
+            page = open_settlements(parts)
+            if not page:
                 break
-            found |= {ordinal: value for ordinal, _, value in rows}
-            cursor = rows[-1][0] + 1
+            for stretch in page:
+                found.update(zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True))
+            cursor = page[-1].end
         if len(found) < hi - lo:
             raise self._dead(lo, hi, len(found))
         return [found[ordinal] for ordinal in range(lo, hi)]

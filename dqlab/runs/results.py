@@ -4,35 +4,57 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.results import PAGE_VALUES
 from dqlab.cluster.sealed import open_value
+from dqlab.errors import MessageNotFound
 from dqlab.frame import Settlement
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Results", "open_settlements"]
+__all__ = ["Results", "Stretch", "open_settlements"]
 
-Row = tuple[int, Any, Any]
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Results with neighbouring ordinals. `keys` is None when the ordinals are the keys."""
+
+    ordinal: int
+    values: list[Any]
+    keys: list[Any] | None = None
+
+    @property
+    def end(self) -> int:
+        """The ordinal behind the last one."""
+        return self.ordinal + len(self.values)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Yield (key, value)."""
+        keys = self.keys if self.keys is not None else range(self.ordinal, self.end)
+        return zip(keys, self.values, strict=True)
 
 
-def open_settlements(parts: Sequence[memoryview]) -> list[Row]:
-    """Return (ordinal, key, value) of each result in pages of settlements; key None means the ordinal."""
-    rows: list[Row] = []
+def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
+    """Return what is in pages of settlements, by ordinal."""
+    found: list[Stretch] = []
     for part in parts:
         settlement = Settlement.decode(part)
-        values = map(open_value, settlement.entries())
-        if settlement.key_lengths is None:
-            rows += [(ordinal, ordinal, value) for ordinal, value in zip(settlement.ordinals(), values, strict=True)]
-        else:
-            keys = (settlement.key(i) or ordinal for i, ordinal in enumerate(settlement.ordinals()))
-            rows += zip(settlement.ordinals(), keys, values, strict=True)
-    return rows
+        values = [open_value(entry) for entry in settlement.entries()]
+        keys = None
+        if settlement.key_lengths is not None:
+            keys = [settlement.key(at) or ordinal for at, ordinal in enumerate(settlement.ordinals())]
+        at = 0
+        for piece in settlement.pieces:
+            stop = at + piece.n
+            found.append(Stretch(piece.ordinal, values[at:stop], keys and keys[at:stop]))
+            at = stop
+    found.sort(key=lambda stretch: stretch.ordinal)
+    return found
 
 
 class Results(Sequence[Any]):
@@ -57,7 +79,7 @@ class Results(Sequence[Any]):
         merged = sorted([*covered, *((ordinal, ordinal + 1) for ordinal in self._failures)])
         self._ranges = _join(merged)
         self._starts = list(accumulate((hi - lo for lo, hi in self._ranges), initial=0))
-        self._page: dict[int, tuple[Any, Any]] = {}
+        self._page: list[Stretch] = []
 
     def __repr__(self) -> str:
         return f"<Results of {self.name!r}: {len(self):,} values>"
@@ -75,24 +97,25 @@ class Results(Sequence[Any]):
             if not wanted:
                 return []
             low, high = min(wanted), max(wanted) + 1
-            values = [value for _, value in self._rows(low, high)]
+            values = [value for stretch in self._read(low, high) for value in stretch.values]
             return [values[i - low] for i in wanted]
         at = range(len(self))[index]
         ordinal = self._ordinal(at)
-        if ordinal not in self._page:
-            self._page = {row[0]: row[1:] for row in self._fetch(ordinal, self._range_end(at))}
-        return self._page[ordinal][1]
+        if not any(stretch.ordinal <= ordinal < stretch.end for stretch in self._page):
+            self._page = self._fetch(ordinal, self._range_end(at))
+        stretch = next(stretch for stretch in self._page if stretch.ordinal <= ordinal < stretch.end)
+        return stretch.values[ordinal - stretch.ordinal]
 
     def __iter__(self) -> Iterator[Any]:
-        return (value for _, value in self._rows(0, len(self)))
+        return chain.from_iterable(stretch.values for stretch in self._read(0, len(self)))
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
-        return (key for key, _ in self._rows(0, len(self)))
+        return (key for key, _ in self.items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) in document order."""
-        return self._rows(0, len(self))
+        return chain.from_iterable(stretch.items() for stretch in self._read(0, len(self)))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas DataFrame indexed by key; values that are dicts become its columns.
@@ -123,20 +146,17 @@ class Results(Sequence[Any]):
     def _range_end(self, at: int) -> int:
         return self._ranges[bisect_right(self._starts, at) - 1][1]
 
-    def _rows(self, low: int, high: int) -> Iterator[tuple[Any, Any]]:
-        """Yield (key, value) of positions [low, high), one page ahead of the reader."""
-        spans = self._spans(low, high)
-        ahead = None
-        for lo, hi in spans:
+    def _read(self, low: int, high: int) -> Iterator[Stretch]:
+        """Yield the results at positions [low, high), fetching one page ahead of the reader."""
+        link = self._handle.link
+        for lo, hi in self._spans(low, high):
+            ahead = link.start(self._ask(lo, min(hi, lo + PAGE_VALUES)))
             while lo < hi:
-                page = ahead.result() if ahead is not None else None
-                ahead = None
-                rows = self._fetch(lo, hi) if page is None else self._opened(page, lo)
-                lo = rows[-1][0] + 1
+                page = self._opened(link.result(ahead), lo)
+                lo = page[-1].end
                 if lo < hi:
-                    ahead = self._handle.link.start(self._ask(lo, min(hi, lo + PAGE_VALUES)))
-                for _, key, value in rows:
-                    yield key, value
+                    ahead = link.start(self._ask(lo, min(hi, lo + PAGE_VALUES)))
+                yield from page
 
     def _spans(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         for (lo, hi), start in zip(self._ranges, self._starts, strict=False):
@@ -144,15 +164,24 @@ class Results(Sequence[Any]):
             if first < last:
                 yield lo + first - start, lo + last - start
 
-    def _fetch(self, lo: int, hi: int) -> list[Row]:
+    def _fetch(self, lo: int, hi: int) -> list[Stretch]:
         return self._opened(self._handle.link.sync(self._ask(lo, min(hi, lo + PAGE_VALUES))), lo)
 
-    def _opened(self, answers: list[memoryview], lo: int) -> list[Row]:
-        rows = open_settlements(answers)
+    def _opened(self, parts: list[memoryview], lo: int) -> list[Stretch]:
+        """Return a page's results from `lo` on, up to the first one that is missing from it."""
+        page = open_settlements(parts)
         if self._failures:
-            rows += [(o, getattr(f, "key", None) or o, f) for o, f in self._failures.items() if lo <= o < lo + PAGE_VALUES]
-        rows.sort(key=lambda row: row[0])
-        kept = [row for at, row in enumerate(rows) if row[0] == lo + at]
+            near = (f for ordinal, f in self._failures.items() if lo <= ordinal < lo + PAGE_VALUES)
+            page += [Stretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
+            page.sort(key=lambda stretch: stretch.ordinal)
+        kept = []
+        for stretch in page:
+            if stretch.ordinal != lo:
+                break
+            kept.append(stretch)
+            lo = stretch.end
+        if not kept:
+            raise MessageNotFound(queue=self._handle.name, id=lo)
         return kept
 
     async def _ask(self, lo: int, hi: int) -> list[memoryview]:

@@ -355,11 +355,11 @@ class Run:
             for shard in list(cursors):
                 meta = {"run": self.id, "cursor": cursors[shard], "wait": 1.0 if len(cursors) == 1 else 0.05}
                 answer, parts = self.handle.link.sync(self.handle.ask(shard, "stream", meta, wait=1.0))
-                rows = open_settlements(parts)
-                for _, key, value in rows:
-                    yield key, value
+                page = open_settlements(parts)
+                for stretch in page:
+                    yield from stretch.items()
                 cursors[shard] = answer["cursor"]
-                if rows:
+                if page:
                     waited_since = time.monotonic()
                 if answer["done"]:
                     del cursors[shard]

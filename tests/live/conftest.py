@@ -49,7 +49,15 @@ def done(running: RunStats) -> RunStats:
     end = running.started + 2114
     counts, units = Counts(acked=47_998, dead=212), Counts(acked=909_098, dead=5_208)
     return replace(
-        running, state=RunState.DONE, counts=counts, units=units, retrying=0, ended=end, at=end, rate=0.0, units_rate=0.0
+        running,
+        state=RunState.DONE,
+        counts=counts,
+        units=units,
+        retrying=0,
+        ended=end,
+        at=end,
+        rate=0.0,
+        units_rate=0.0,
     )
 
 

@@ -197,7 +197,12 @@ def test_failures_table_lists_classes_and_can_be_closed(show: Show, running: Run
     rows = page.locator("tbody tr")
     assert rows.count() == 4
     assert rows.first.locator("td").all_inner_texts() == [
-        "PdfError", "invalid xref table", "parse:31", "128", "140", "acme/2021/inv-30991.pdf",
+        "PdfError",
+        "invalid xref table",
+        "parse:31",
+        "128",
+        "140",
+        "acme/2021/inv-30991.pdf",
     ]
 
     toggle = page.get_by_role("button", name="Failures 4 classes")
@@ -214,8 +219,10 @@ def test_rows_do_not_move_under_the_pointer(show: Show, running: RunStats) -> No
     page.locator("tbody tr").first.hover()
 
     turned = replace(running, classes=running.classes[::-1])
-    page.evaluate("view => { const real = performance.now(); performance.now = () => real + 60000; update(view); }",
-                  as_sent(run_view(turned)))
+    page.evaluate(
+        "view => { const real = performance.now(); performance.now = () => real + 60000; update(view); }",
+        as_sent(run_view(turned)),
+    )
     assert page.locator("tbody td").first.inner_text() == "PdfError"
     page.mouse.move(1, 1)
     page.evaluate("view => update(view)", as_sent(run_view(turned)))
@@ -265,7 +272,12 @@ def test_closing_the_view_leaves_no_listener(show: Show, running: RunStats) -> N
 
 
 STATES = [
-    RunState.SUBMITTING, RunState.PAUSED, RunState.WAITING, RunState.STOPPED, RunState.INCOMPLETE, RunState.CANCELLED,
+    RunState.SUBMITTING,
+    RunState.PAUSED,
+    RunState.WAITING,
+    RunState.STOPPED,
+    RunState.INCOMPLETE,
+    RunState.CANCELLED,
 ]
 
 
@@ -288,7 +300,8 @@ def test_every_state_fits_and_is_readable(show: Show, running: RunStats, done: R
 POOR_CONTRAST = """() => {
   const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length === 3 ? [...n, 1] : n; };
   const over = (a, b) => [0, 1, 2].map((i) => a[i] * a[3] + b[i] * (1 - a[3])).concat(1);
-  const light = (c) => { const [r, g, b] = c.map((x) => x / 255).map((x) => x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4);
+  const linear = (x) => x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
+  const light = (c) => { const [r, g, b] = c.map((x) => linear(x / 255));
     return .2126 * r + .7152 * g + .0722 * b; };
   const ground = (e) => { const own = parse(getComputedStyle(e).backgroundColor);
     return own[3] === 1 || !e.parentElement ? own : over(own, ground(e.parentElement)); };

@@ -1,0 +1,259 @@
+"""Where things are shown, and how IPython learns of it."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("IPython", reason="the extra `lab` is not installed")
+
+from IPython.core.formatters import DisplayFormatter
+
+from dqlab.errors import BadOption, SchedulerGone
+from dqlab.live import display
+from dqlab.live.display import Mode, mode, register_formatters, set_mode, watch
+from dqlab.stats import RunStats
+
+
+@pytest.fixture(autouse=True)
+def _default_mode(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("DQLAB_DISPLAY", raising=False)
+    set_mode(None)
+    yield
+    set_mode(None)
+
+
+@pytest.fixture
+def shell() -> Any:
+    """As much of an IPython shell as formatters need."""
+    formatter = DisplayFormatter()
+    formatter.active_types = ["text/plain", "text/html"]
+    shell = SimpleNamespace(display_formatter=formatter)
+    register_formatters(shell)
+    return shell
+
+
+def of_type(module: str, name: str, base: type) -> type:
+    return type(name, (base,), {"__module__": module})
+
+
+class Values(Sequence[Any]):
+    """A lazy sequence with keys, as results are."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.values[place]
+
+    def keys(self) -> list[str]:
+        return [f"doc-{place}" for place in range(len(self))]
+
+
+@pytest.fixture
+def run(source: Any) -> Any:
+    """The hand-moved source under the name that the formatters know."""
+    kind = of_type("dqlab.runs.run", "Run", type(source))
+    return kind(source.answer)
+
+
+def test_mode_is_live_unless_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the setter first, then by the environment."""
+    assert mode() is Mode.LIVE
+    monkeypatch.setenv("DQLAB_DISPLAY", "static")
+    assert mode() is Mode.STATIC
+    set_mode("text")
+    assert mode() is Mode.TEXT
+
+
+def test_unknown_mode_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it comes from the environment."""
+    with pytest.raises(BadOption, match="'live', 'static' or 'text'"):
+        set_mode("colourful")
+    monkeypatch.setenv("DQLAB_DISPLAY", "1")
+    with pytest.raises(BadOption, match="DQLAB_DISPLAY"):
+        mode()
+
+
+def test_run_shows_itself_as_text_and_html(shell: Any, run: Any) -> None:
+    """By dotted name: the class carries no display code and is not imported here."""
+    data, _ = shell.display_formatter.format(run)
+
+    assert data["text/plain"].startswith("parse-invoices  running")
+    assert "<b>parse-invoices</b>" in data["text/html"]
+
+
+def test_text_mode_shows_no_html(shell: Any, run: Any) -> None:
+    """For those who want their outputs plain."""
+    set_mode(Mode.TEXT)
+
+    data, _ = shell.display_formatter.format(run)
+
+    assert set(data) == {"text/plain"}
+
+
+def test_run_that_cannot_be_asked_still_shows_something(shell: Any, run: Any) -> None:
+    """`run` at the end of a cell never raises, and says why there are no numbers."""
+    run.answer = SchedulerGone(address="tcp://nowhere", reason="closed")
+
+    data, _ = shell.display_formatter.format(run)
+
+    assert "no answer" in data["text/plain"]
+    assert "the scheduler at tcp://nowhere is gone" in data["text/plain"]
+
+
+def test_failures_and_results_show_themselves(shell: Any) -> None:
+    """Sequences print as tables, not as `<object at 0x7f…>`."""
+    failure = SimpleNamespace(key="a.pdf", error="KeyError", message="'x'", at="f:1", deliveries=4, version=1)
+    failures = of_type("dqlab.runs.failures", "Failures", Values)([failure])
+    results = of_type("dqlab.runs.results", "Results", Values)([41])
+
+    assert "1 dead document" in shell.display_formatter.format(failures)[0]["text/html"]
+    assert "doc-0     41" in shell.display_formatter.format(results)[0]["text/plain"]
+
+
+def test_registering_twice_does_no_harm(shell: Any, run: Any) -> None:
+    """`%load_ext` and `%reload_ext`."""
+    register_formatters(shell)
+
+    assert shell.display_formatter.format(run)[0]["text/plain"].count("parse-invoices") == 1
+
+
+def test_watch_outside_jupyter_follows_in_the_foreground(run: Any, done: RunStats) -> None:
+    """Plain Python, a script, a pipe."""
+    run.answer = done
+    stream = io.StringIO()
+
+    watch(run, stream=stream)
+
+    assert stream.getvalue() == "14:33:54 parse-invoices done 48210 documents 914306 pages in 35min14s dead 212\n"
+
+
+def test_watch_that_may_not_move_prints_one_screen(run: Any) -> None:
+    """The run goes on; the call does not wait for it."""
+    set_mode(Mode.STATIC)
+    stream = io.StringIO()
+
+    watch(run, stream=stream)
+
+    assert stream.getvalue().startswith("parse-invoices  running")
+
+
+class Kernel:
+    """A notebook's side of `watch`: outputs, and a ticker moved by hand."""
+
+    def __init__(self) -> None:
+        self.outputs: list[dict[str, Any]] = []
+        self.views: tuple[Any, ...] = ()
+        self.woken = 0
+
+    def publish(self, data: dict[str, Any]) -> Any:
+        self.outputs.append(data)
+        place = len(self.outputs) - 1
+
+        def update(new: dict[str, Any], *, raw: bool) -> None:
+            self.outputs[place] = new
+
+        return SimpleNamespace(update=update)
+
+    def add(self, view: Any) -> None:
+        self.views += (view,)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def tick(self) -> None:
+        self.views = tuple(view for view in self.views if view.tick())
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    kernel = Kernel()
+    monkeypatch.setattr(display, "in_jupyter", lambda: True)
+    monkeypatch.setattr(display, "_publish", kernel.publish)
+    monkeypatch.setattr(display, "shared", lambda: kernel)
+    return kernel
+
+
+def test_run_in_jupyter_is_live_until_done(kernel: Kernel, shell: Any, run: Any, done: RunStats) -> None:
+    """`run` at the end of a cell: a widget, and at the end what can be saved."""
+    assert shell.display_formatter.format(run) == ({}, {})
+    assert "application/vnd.jupyter.widget-view+json" in kernel.outputs[0]
+
+    run.answer = done
+    kernel.tick()
+
+    assert set(kernel.outputs[0]) == {"text/plain", "text/html"}
+    assert kernel.views == ()
+
+
+def test_finished_run_in_jupyter_makes_no_widget(kernel: Kernel, run: Any, done: RunStats) -> None:
+    """Nothing will move."""
+    run.answer = done
+
+    watch(run)
+
+    assert [set(data) for data in kernel.outputs] == [{"text/plain", "text/html"}]
+    assert kernel.views == ()
+
+
+def test_without_anywidget_html_is_refreshed_in_place(
+    kernel: Kernel, run: Any, done: RunStats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra is optional; the view is not."""
+    monkeypatch.setattr(display, "_has_anywidget", lambda: False)
+    watch(run)
+    assert set(kernel.outputs[0]) == {"text/plain", "text/html"}
+
+    run.answer = done
+    kernel.tick()
+
+    assert "done, 212 dead" in kernel.outputs[0]["text/html"]
+
+
+def test_fifth_view_of_one_run_turns_the_first_into_a_picture(kernel: Kernel, run: Any, done: RunStats) -> None:
+    """Running the same cell all day must not leave a hundred views asking."""
+    for _ in range(6):
+        watch(run)
+        kernel.tick()
+    assert len(kernel.views) == 4
+    assert [len(data) for data in kernel.outputs[:2]] == [2, 2]
+
+    run.answer = done
+    kernel.tick()
+
+
+def test_static_mode_in_jupyter_shows_one_picture(kernel: Kernel, run: Any) -> None:
+    """For notebooks that are executed without anybody looking."""
+    set_mode(Mode.STATIC)
+
+    watch(run)
+
+    assert [set(data) for data in kernel.outputs] == [{"text/plain", "text/html"}]
+    assert kernel.views == ()
+
+
+def test_importing_views_loads_no_display_library() -> None:
+    """A worker, a script and the command line do not pay for Jupyter."""
+    code = (
+        "import sys, dqlab.live.display, dqlab.live.follow, dqlab.live.ticker\n"
+        "assert not {'IPython', 'ipywidgets', 'anywidget', 'traitlets', 'bokeh', 'pandas'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_module_names_are_those_of_the_classes() -> None:
+    """Formatters find classes by name; a class that moves would silently lose its picture."""
+    for module, name in display._BUNDLES:
+        found = pytest.importorskip(module, reason=f"{module} is not there yet")
+        assert isinstance(found, ModuleType)
+        assert getattr(found, name).__module__ == module

@@ -1,0 +1,112 @@
+"""The fragment that a saved notebook keeps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.live.html import run_html, table_html
+from dqlab.live.rows import Silence, run_view
+from dqlab.live.tables import classes_table, status_table
+from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
+
+VOID = {"br", "img", "hr", "input", "meta"}
+
+
+class Reader(HTMLParser):
+    """Collects tags and attributes, and checks that tags close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in VOID
+        self.open.append(tag)
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+ALLOWED_TAGS = {"div", "b", "span", "table", "thead", "tbody", "tr", "th", "td", "code"}
+ALLOWED_ATTRIBUTES = {"style", "role", "aria-label"}
+
+
+def test_fragment_says_all_in_words_and_figures(done: RunStats) -> None:
+    """Hosts that strip every style still show what happened."""
+    text = Reader(run_html(run_view(done))).text
+
+    for part in ("parse-invoices", "done, 212 dead", "47,998", "99.56 %", "909,098", "KeyError", "totals:12"):
+        assert part in text
+    assert "run = lab.attach('parse-invoices'); run.failures()" in text
+
+
+def test_fragment_is_small(done: RunStats) -> None:
+    """It is stored in the notebook, and in each of its commits."""
+    assert len(run_html(run_view(done)).encode()) < 6_200
+
+
+def test_fragment_stays_small_with_the_longest_names(done: RunStats) -> None:
+    """Eight classes with messages of a page each."""
+    entry = ClassStats("f", "E" * 300, "m" * 5_000, "a" * 300, 1, 0, done.at, done.at, "k" * 5_000)
+    view = run_view(replace(done, name="n" * 300, classes=(entry,) * 8, classes_total=900))
+
+    html = run_html(view)
+    assert len(html.encode()) < 9_000
+    assert "and 3 more listed by run.failures()" in html
+    assert "and 892 more classes, 204 dead" in html
+
+
+def test_fragment_needs_nothing_from_anywhere(done: RunStats, snapshot: Snapshot) -> None:
+    """No script, class, image or link: it is the same on every host, for ever."""
+    for html in (run_html(run_view(done)), table_html(status_table(snapshot)), table_html(classes_table(done))):
+        reader = Reader(html)
+        assert reader.tags <= ALLOWED_TAGS
+        assert reader.attributes <= ALLOWED_ATTRIBUTES
+        assert "url(" not in html
+
+
+@given(st.text(st.characters(codec=None, categories=None), max_size=300))
+def test_text_of_users_never_becomes_markup(text: str) -> None:
+    """A message is data, also when it is `<script>`."""
+    evil = f"<script>{text}</script>\"'&"
+    entry = ClassStats(evil, evil, evil, evil, 1, 0, 0, 0, evil)
+    stats = RunStats(
+        evil, evil, RunState.STOPPED, Counts(dead=1, ready=2), why=evil, total=3, classes=(entry,), classes_total=1
+    )
+
+    for html in (run_html(run_view(stats)), table_html(classes_table(stats))):
+        reader = Reader(html)
+        assert reader.tags <= ALLOWED_TAGS
+        assert reader.attributes <= ALLOWED_ATTRIBUTES
+        html.encode("utf-8")
+
+
+def test_live_fragment_says_how_far_it_is_and_since_when_it_is_old(running: RunStats) -> None:
+    """The same fragment is refreshed where there are no widgets."""
+    html = run_html(run_view(running, silence=Silence(38, 8)))
+
+    assert "no answer, 65.4 % of pages" in html
+    assert "No answer for 38 s" in html
+    assert "16,121 of 48,210 documents and 315,894 of 914,306 pages left after 23 min 27 s" in html
+    assert not re.search(r"background:#0A9F88", html)
+
+
+def test_bar_has_its_sentence_for_screen_readers(running: RunStats) -> None:
+    """A picture without words says nothing to many."""
+    assert 'role="img" aria-label="65.4 percent of pages settled"' in run_html(run_view(running))

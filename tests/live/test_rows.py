@@ -1,0 +1,197 @@
+"""What the run view says, and when."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dqlab.live.numbers import UNKNOWN
+from dqlab.live.rows import Silence, connecting_view, log_line, many, run_view
+from dqlab.live.view import Command, Face, Tone
+from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
+
+
+def test_golden_snapshot_reads_back_as_it_was_written(golden: dict[str, Any]) -> None:
+    """Every view, in Python and TypeScript, is drawn from this file; its shape is a contract."""
+    assert json.loads(json.dumps(Snapshot.from_dict(golden).to_dict())) == golden
+
+
+def test_running_view_answers_how_much_how_fast_and_what_failed(running: RunStats) -> None:
+    """The four figures, in the order in which people ask."""
+    view = run_view(running)
+
+    assert (view.chip, view.percent, view.unit) == ("Running", "65.4 %", "pages")
+    assert view.subtitle == "parse v4 · queue pages · 23 min so far · live 14:22:07"
+    assert [(f.label, f.value, f.unit, f.second) for f in view.figures] == [
+        ("Left", "315,894", "pages", "16,121 documents"),
+        ("Done at", UNKNOWN, "", "no estimate"),
+        ("Speed, last 60 s", "451", "pages/s", "23.9 documents/s"),
+        ("Dead", "212", "documents", "0.66 %"),
+    ]
+    assert view.figures[3].extra == "211 waiting to retry"
+
+
+def test_bar_stacks_states_in_one_order_and_adds_up(running: RunStats) -> None:
+    """Settled first, waiting last, so the eye finds the edge that moves."""
+    bars = run_view(running).bars
+
+    assert [bar.state for bar in bars] == ["acked", "dead", "leased", "ready", "delayed"]
+    assert sum(bar.fraction for bar in bars) == pytest.approx(1, abs=1e-4)
+
+
+def test_state_with_documents_without_pages_stays_in_the_bar(running: RunStats) -> None:
+    """A dead document of 0 pages is still dead."""
+    view = run_view(replace(running, units=replace(running.units or Counts(), dead=0)))
+
+    assert [bar.fraction for bar in view.bars if bar.state == "dead"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("state", "face", "chip", "commands"),
+    [
+        (RunState.SUBMITTING, Face.SUBMITTING, "Submitting", [Command.PAUSE, Command.CANCEL]),
+        (RunState.RUNNING, Face.RUNNING, "Running", [Command.PAUSE, Command.CANCEL]),
+        (RunState.PAUSED, Face.PAUSED, "Paused", [Command.RESUME, Command.CANCEL]),
+        (RunState.WAITING, Face.WAITING, "Waiting", [Command.PAUSE, Command.CANCEL]),
+        (RunState.STOPPED, Face.STOPPED, "Stopped", [Command.RESUME, Command.CANCEL]),
+        (RunState.INCOMPLETE, Face.INCOMPLETE, "Incomplete", [Command.PAUSE, Command.CANCEL]),
+    ],
+)
+def test_each_state_has_its_word_and_only_the_buttons_that_work(
+    running: RunStats, state: RunState, face: Face, chip: str, commands: list[Command]
+) -> None:
+    """A button that does nothing is worse than none."""
+    view = run_view(replace(running, state=state))
+
+    assert (view.face, view.chip) == (face, chip)
+    assert [button.command for button in view.buttons] == commands
+    assert view.ask is not None
+
+
+def test_finished_run_with_dead_says_so_in_the_chip(done: RunStats) -> None:
+    """Done and done-but are different things."""
+    view = run_view(done)
+
+    assert (view.face, view.chip, view.percent) == (Face.DONE_DEAD, "Done, 212 dead", "100 %")
+    assert (view.buttons, view.ask) == ((), None)
+    assert view.figures[1].value == "14:33:54"
+    assert view.sentence == "48,210 documents, 914,306 pages in 35 min 14 s: 433 pages/s, 22.8 documents/s"
+    assert view.period == "21 Nov 2026, 13:58:40 to 14:33:54"
+
+
+def test_lost_documents_are_never_done_and_well(done: RunStats) -> None:
+    """A corrupted record is reported, not rounded away."""
+    view = run_view(replace(done, counts=Counts(acked=48_207, lost=3)))
+
+    assert view.chip == "Done, 0 dead, 3 lost"
+
+
+def test_cancelled_run_shows_how_far_it_got(done: RunStats) -> None:
+    """All settled is 100 %, but nobody who cancels expects to read that."""
+    stats = replace(done, state=RunState.CANCELLED, units=None, counts=Counts(acked=4_050, dead=11, cancelled=2_939))
+
+    assert run_view(stats).percent == "58.0 %"
+
+
+def test_unknown_total_has_no_share(running: RunStats) -> None:
+    """A share of what was found so far would go backwards."""
+    view = run_view(replace(running, state=RunState.SUBMITTING, total=None))
+
+    assert view.percent == UNKNOWN
+    assert view.bar_label == "32,089 documents settled so far; the total is not known yet"
+    assert view.milestone == ""
+
+
+def test_empty_input_is_not_a_success(running: RunStats) -> None:
+    """0 of 0 done in green hides a wrong path."""
+    view = run_view(replace(running, total=0, counts=Counts(), units=None, state=RunState.DONE))
+
+    assert (view.face, view.chip, view.percent) == (Face.EMPTY, "Nothing to do", "0")
+    assert view.compact[0] == "the input had no documents; nothing was queued"
+
+
+def test_silence_keeps_numbers_and_drops_what_is_live(running: RunStats) -> None:
+    """The last counts are worth something; a speed from a minute ago is not."""
+    view = run_view(running, silence=Silence(38.2, 8.4))
+
+    assert (view.face, view.stale, view.live) == (Face.NO_ANSWER, True, "as of 14:22:07")
+    assert view.notice.text == "No answer for 38 s. Trying again in 8 s. The run itself goes on."
+    assert view.figures[2].value == UNKNOWN
+    assert view.figures[0].value == "315,894"
+    assert [button.command for button in view.buttons] == [Command.RETRY]
+
+
+def test_a_run_that_never_answered_has_no_numbers() -> None:
+    """Zeros would look like an empty run."""
+    assert connecting_view("x").face is Face.CONNECTING
+    assert connecting_view("x", Silence(5, 1)).chip == "No answer"
+    assert connecting_view("x").percent == UNKNOWN
+
+
+def test_refused_command_is_said_before_anything_else(running: RunStats) -> None:
+    """Who pressed a button waits for this."""
+    view = run_view(replace(running, why="paused by ana"), trouble="Pause failed: gone")
+
+    assert view.notice == ("Pause failed: gone", Tone.BAD)
+
+
+def test_question_repeats_what_will_be_lost(running: RunStats) -> None:
+    """The count stands in the question and on the button."""
+    ask = run_view(running).ask
+
+    assert ask == ("Cancel 16,121 documents?", "31,877 results stay.", "Keep running", "Cancel 16,121")
+
+
+def test_screen_readers_hear_quarters(running: RunStats) -> None:
+    """Not every tick, but that it moves."""
+    counts = [Counts(acked=n, ready=100 - n) for n in (10, 25, 74, 99, 100)]
+    stats = [replace(running, units=None, counts=each) for each in counts]
+
+    assert [run_view(each).milestone[:3].strip() for each in stats] == ["", "25", "50", "75", "100"]
+
+
+def test_classes_left_out_are_counted(running: RunStats) -> None:
+    """A list that is cut without a word is read as all there is."""
+    view = run_view(replace(running, classes=running.classes[:2], classes_total=4))
+
+    assert view.more == "and 2 more classes, 23 dead"
+
+
+def test_names_with_line_breaks_and_surrogates_become_one_line(running: RunStats) -> None:
+    """They come from file systems, where anything goes."""
+    entry = ClassStats("f", "E\nE", "a\ud800\x1b[0m" * 200, "f:1", 1, 0, running.at, running.at, "k\r\n" * 100)
+    view = run_view(replace(running, name="a\nb" * 200, classes=(entry,)))
+
+    json.dumps(view.to_dict()).encode()
+    for text in (view.name, *view.failures[0]):
+        assert len(text) <= 120
+        assert text.isprintable()
+
+
+def test_equal_statistics_make_equal_views(running: RunStats) -> None:
+    """That is how a view that did not change is skipped."""
+    assert run_view(running) == run_view(replace(running, at=running.at + 0.4))
+    assert run_view(running) != run_view(replace(running, at=running.at + 1))
+
+
+def test_one_tick_is_small(running: RunStats) -> None:
+    """Four a second for hours, through a browser on the other side of the world."""
+    assert len(json.dumps(run_view(running).to_dict())) < 4_000
+
+
+def test_log_lines_can_be_cut_and_grepped(running: RunStats, done: RunStats) -> None:
+    """No commas, no glyphs, the same places."""
+    assert log_line(running) == "14:22:07 parse-invoices running 65.4% 598412/914306 pages 451/s dead 212"
+    assert log_line(done) == "14:33:54 parse-invoices done 48210 documents 914306 pages in 35min14s dead 212"
+    assert log_line(replace(running, total=None, units=None, rate=None)).endswith("- 32089/? documents -/s dead 212")
+
+
+@pytest.mark.parametrize(
+    ("n", "noun", "text"), [(1, "class", "1 class"), (2, "class", "2 classes"), (0, "page", "0 pages")]
+)
+def test_nouns_follow_their_number(n: int, noun: str, text: str) -> None:
+    """1 documents reads as a bug."""
+    assert many(n, noun) == text

@@ -1,0 +1,181 @@
+"""Runs and tables in terminals, notebooks without HTML, and logs."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.live.numbers import UNKNOWN
+from dqlab.live.plain import columns
+from dqlab.live.rows import Silence, connecting_view, run_view
+from dqlab.live.style import TextStyle
+from dqlab.live.tables import classes_table, failures_table, results_table, status_table
+from dqlab.live.text import run_line, run_screen, table_text
+from dqlab.stats import Counts, RunState, RunStats, Snapshot
+
+COLOUR, ASCII = TextStyle(colour=True), TextStyle(unicode=False)
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_screen_of_a_running_run(running: RunStats) -> None:
+    """One screen answers everything; this is what `run` shows in a terminal."""
+    assert run_screen(run_view(running)).split("\n")[:6] == [
+        "parse-invoices  running   parse v4 on queue pages, 8 consumers",
+        " 65.4 % ██████████████████████████████████████▚▌░░░░░░░░░░░░░░░░░░░░░░ of pages",
+        f"left   315,894 pages     16,121 documents      done  {UNKNOWN}",
+        "speed  451 pages/s       23.9 documents/s      dead  212 (0.66 %)",
+        "● acked 31,877  ✕ dead 212  ◐ unacked 64  ○ ready 15,846  ◔ delayed 211",
+        "✕   128 dead  PdfError invalid xref table         parse:31          3fa9c1",
+    ]
+
+
+def test_ascii_says_the_same(running: RunStats) -> None:
+    """Old terminals and log viewers turn blocks into question marks."""
+    screen = run_screen(run_view(running), ASCII)
+
+    assert screen.isascii()
+    assert re.search(r"65\.4 % \[#+x\*\.+\] of pages", screen)
+    assert "acked 31,877  dead 212  unacked 64" in screen
+
+
+def test_colours_add_nothing_but_colour(running: RunStats) -> None:
+    """A colour is never alone: without it the text is the same."""
+    view = run_view(running)
+
+    assert re.sub(r"\x1b\[\d*m", "", run_screen(view, COLOUR)) == run_screen(view)
+
+
+@given(
+    counts=st.lists(st.integers(0, 10**9), min_size=7, max_size=7),
+    state=st.sampled_from(RunState),
+    name=st.text(max_size=300),
+    width=st.integers(20, 80),
+    silent=st.booleans(),
+)
+def test_no_line_is_wider_than_the_terminal(
+    counts: list[int], state: RunState, name: str, width: int, silent: bool
+) -> None:
+    """A line that wraps breaks the redraw in place."""
+    stats = RunStats(name, name, state, Counts(*counts), total=sum(counts), why=name, at=10.0)
+    view = run_view(stats, silence=Silence(5, 1) if silent else None)
+
+    for style in (TextStyle(width=width), TextStyle(width=width, unicode=False)):
+        assert all(columns(line) <= width for line in run_screen(view, style).split("\n"))
+        assert columns(run_line(view, style)) <= width
+
+
+def test_one_line_names_state_share_speed_and_dead(running: RunStats) -> None:
+    """`str(run)`, and what fits under a cell."""
+    line = "parse-invoices  running  65.4 % of pages, 315,894 left, 451 pages/s, 212 dead"
+
+    assert run_line(run_view(running)) == line
+
+
+def test_silence_is_dated(running: RunStats) -> None:
+    """Numbers of a minute ago say so in the first line."""
+    screen = run_screen(run_view(running, silence=Silence(38, 8)))
+
+    assert screen.startswith(
+        "parse-invoices  no answer   parse v4 on queue pages, as of 14:22:07\n! No answer for 38 s."
+    )
+
+
+def test_first_screen_before_any_answer() -> None:
+    """Nothing is shown as zero."""
+    assert "asking for the first numbers" in run_screen(connecting_view("x"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "unicode", "colour", "moves"),
+    [
+        ({"TERM": "xterm", "LANG": "en_US.UTF-8"}, True, True, True),
+        ({"TERM": "xterm", "LANG": "C"}, False, True, True),
+        ({"TERM": "xterm", "LANG": "C", "LC_ALL": "en_US.UTF-8"}, True, True, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False, True),
+        ({"TERM": "dumb"}, True, False, False),
+        ({}, True, False, False),
+    ],
+)
+def test_terminals_are_taken_at_their_word(environ: dict[str, str], unicode: bool, colour: bool, moves: bool) -> None:
+    """LANG, NO_COLOR and TERM are how people say what their terminal can do."""
+    style = TextStyle.detect(Terminal(), environ)
+
+    assert (style.unicode, style.colour, style.moves) == (unicode, colour, moves)
+
+
+def test_a_pipe_gets_neither_colours_nor_cursor_moves() -> None:
+    """Logs are read by grep."""
+    style = TextStyle.detect(io.StringIO(), {"TERM": "xterm"})
+
+    assert (style.colour, style.moves) == (False, False)
+
+
+def test_status_lists_busy_queues_and_sums_them(snapshot: Snapshot) -> None:
+    """Empty queues share a line; the total is exact."""
+    lines = table_text(status_table(snapshot)).split("\n")
+
+    assert lines[0] == "queue  state        ready  delayed  unacked  dead  in/s  out/s     lag    size"
+    assert lines[1] == "pages  running     15,846      211       64   212  0.40   23.9  23 min  1.8 GB"
+    assert lines[3] == f"embed  paused      41,200        0        0     0     {UNKNOWN}      {UNKNOWN}  48 min   96 MB"
+    assert lines[5] == "2 empty: thumbs, default"
+    assert lines[6] == "total              59,968      223      104   215  24.2   51.9          2.2 GB"
+
+
+def test_status_of_nothing_is_a_sentence() -> None:
+    """A head without rows looks like a failure to load."""
+    assert table_text(status_table(Snapshot(at=0, seq=0))) == "no queues yet"
+
+
+def test_classes_say_what_fails_where_and_how_often(running: RunStats) -> None:
+    """The most dead first, with the total below."""
+    lines = table_text(classes_table(running)).split("\n")
+
+    assert lines[1] == "3fa9c1       PdfError      invalid xref table      parse:31    128    140"
+    assert lines[-1] == "212 dead in 4 classes."
+    assert table_text(classes_table(replace(running, classes=(), classes_total=0))).startswith("no document of")
+
+
+def test_failures_show_the_first_and_count_the_rest() -> None:
+    """A sample says that it is one."""
+    one = SimpleNamespace(key="a/b.pdf", error="KeyError", message="'total'", at="f:1", deliveries=4, version="a41f9c")
+    text = table_text(failures_table([one] * 25))
+
+    assert "a/b.pdf   KeyError  'total'  f:1           4  a41f9c" in text
+    assert text.endswith("the first 10 of 25 dead documents")
+    assert table_text(failures_table([])) == "no dead documents"
+
+
+class Results(list[object]):
+    def keys(self) -> list[str]:
+        return [f"doc-{place}" for place in range(len(self))]
+
+
+def test_results_show_short_values_with_their_keys() -> None:
+    """A result can be a megabyte; its picture is not."""
+    text = table_text(results_table(Results(["x" * 10**6, {"pages": 3}])))
+
+    assert "doc-1     {'pages': 3}" in text
+    assert max(map(len, text.split("\n"))) <= 80
+    assert text.endswith("2 results")
+
+
+def test_the_widest_column_gives_way(running: RunStats) -> None:
+    """Figures keep their room; messages are cut."""
+    long = replace(running.classes[0], message="m" * 200)
+    lines = table_text(classes_table(replace(running, classes=(long,)))).split("\n")
+
+    assert max(map(columns, lines)) <= 80
+    assert lines[1].endswith("128    140")
+    assert "…" in lines[1]
