@@ -1,10 +1,10 @@
 """dqlab: an interactive, distributed task queue on Dask, at home in Jupyter.
 
-    import dqlab as dq
+import dqlab as dq
 
-    lab = dq.connect()
-    run = lab.map(count_words, dq.Documents.stdlib())
-    run.results()
+lab = dq.connect()
+run = lab.map(count_words, dq.Documents.stdlib())
+run.results()
 """
 
 from importlib.metadata import PackageNotFoundError, version

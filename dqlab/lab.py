@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption, ConnectFailed, QueueClosed
-from dqlab.queue.retry import Retry
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Session

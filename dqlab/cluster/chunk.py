@@ -37,7 +37,9 @@ class Chunk:
         Cuts of the stored frames; ordinals as the queue wants them back.
     """
 
-    def __init__(self, shard: int, lease: int, epoch: int, timeout: float, firsts: Sequence[int], frames: Sequence[Frame]):
+    def __init__(
+        self, shard: int, lease: int, epoch: int, timeout: float, firsts: Sequence[int], frames: Sequence[Frame]
+    ):
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
         self.frames = frames
@@ -48,7 +50,6 @@ class Chunk:
         self.done: list[Done] = []
         self.cancelled: set[int] = set()
         self.running: int | None = None
-        self.running_since = 0.0
         self._began = self._ended = 0.0
         self.stopped = False
         self.acked = self.failed = self.units = 0

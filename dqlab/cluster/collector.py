@@ -234,16 +234,19 @@ def _classes(lanes: Iterable[dict[str, Any]]) -> Iterable[ClassStats]:
         for entry in lane["classes"]:
             new = ClassStats(**entry)
             old = merged.get(new.fingerprint)
-            merged[new.fingerprint] = new if old is None else ClassStats(
-                fingerprint=new.fingerprint,
-                error=new.error,
-                message=new.message,
-                at=new.at,
-                dead=old.dead + new.dead,
-                retrying=old.retrying + new.retrying,
-                first=min(old.first, new.first),
-                last=max(old.last, new.last),
-                key=old.key or new.key,
+            merged[new.fingerprint] = (
+                new
+                if old is None
+                else ClassStats(
+                    fingerprint=new.fingerprint,
+                    error=new.error,
+                    message=new.message,
+                    at=new.at,
+                    dead=old.dead + new.dead,
+                    retrying=old.retrying + new.retrying,
+                    first=min(old.first, new.first),
+                    last=max(old.last, new.last),
+                    key=old.key or new.key,
+                )
             )
     return merged.values()
-

@@ -61,7 +61,8 @@ class ConsumerActor:
         functions = FunctionCache()
         refs = {index: Ref(f"queue/{self.queue}/{index}", worker) for index in range(self._shards)}
         self._slots = [
-            Slot(f"{self.name}#{number}", refs, slot_options, functions, self._reporter.touch) for number in range(slots)
+            Slot(f"{self.name}#{number}", refs, slot_options, functions, self._reporter.touch)
+            for number in range(slots)
         ]
         for slot in self._slots:
             slot.start()
@@ -99,4 +100,3 @@ class ConsumerActor:
             await slot.stop()
         self._reporter.close()
         return pack({})
-

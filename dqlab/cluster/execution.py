@@ -92,7 +92,13 @@ def _take(chunk: Chunk) -> int | None:
 def _run_calls(chunk: Chunk, work: Work, origin: Origin) -> None:
     # The loop a million messages go through: everything it needs is a local name.
     take, finish, call, messages = chunk.todo.popleft, chunk.done.append, work.call, chunk.messages()
-    cancelled, clock, load, seal, limit = chunk.cancelled, time.perf_counter, pickle.loads, make_sealer(), origin.result_max
+    cancelled, clock, load, seal, limit = (
+        chunk.cancelled,
+        time.perf_counter,
+        pickle.loads,
+        make_sealer(),
+        origin.result_max,
+    )
     spread = chunk.frames[0].kind is Kind.CALL
     while not chunk.stopped:
         try:
@@ -103,25 +109,24 @@ def _run_calls(chunk: Chunk, work: Work, origin: Origin) -> None:
             finish((index, Outcome.RETURN, b"", None))
             continue
         key = None
-        chunk.running_since = clock()
+        started = clock()
         chunk.running = index
         try:
             value = load(messages[index])
             if spread:
-                args, kwargs = value
-                result = call(*args, **kwargs)
+                result = call(*value[0], **value[1])
             else:
                 if type(value) is Document:
                     key = value.key
                 result = call(value)
-            try:
-                payload = seal(result)
-            except SealError as error:
-                raise ResultNotPicklable(type=type(result).__name__, reason=error.reason) from error
+            payload = seal(result)
             if len(payload) > limit:
                 raise ResultTooLarge(size=len(payload), limit=limit)
+        except SealError as error:
+            refused = ResultNotPicklable(type=type(result).__name__, reason=error.reason)
+            finish(_failed(index, refused, origin, work.code, key, clock() - started))
         except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
-            finish(_failed(index, error, origin, work.code, key, clock() - chunk.running_since))
+            finish(_failed(index, error, origin, work.code, key, clock() - started))
         else:
             finish((index, ACK, payload, key))
     chunk.running = None
@@ -143,10 +148,8 @@ async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency:
 
     async def slot() -> None:
         while (index := _take(chunk)) is not None:
-            chunk.running, chunk.running_since = index, time.perf_counter()
-            chunk.done.append(
-                (index, Outcome.RETURN, b"", None) if index in chunk.cancelled else await one(index)
-            )
+            chunk.running = index
+            chunk.done.append((index, Outcome.RETURN, b"", None) if index in chunk.cancelled else await one(index))
 
     await asyncio.gather(*(slot() for _ in range(min(concurrency, chunk.count))))
     chunk.running = None

@@ -61,9 +61,11 @@ class Link:
         CallTimeout
             `timeout` seconds are over.
         """
-        if threading.current_thread() is self.client._loop_runner._loop_thread:  # noqa: SLF001
+        if threading.current_thread() is self.client._loop_runner._loop_thread:
             work.close()
-            raise UsageError(reason="dqlab was called from the Dask client's own event loop, which would wait for itself.")
+            raise UsageError(
+                reason="dqlab was called from the Dask client's own event loop, which would wait for itself."
+            )
         return self.result(self.start(work), timeout=timeout)
 
     def result(self, future: concurrent.futures.Future[T], *, timeout: float | None = None) -> T:

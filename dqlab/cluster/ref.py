@@ -65,7 +65,9 @@ class Ref:
                     scheduler_rpc(self._owner).dq_resolve(name=self.name), RPC_TIMEOUT
                 )
             except (OSError, TimeoutError, CommClosedError) as error:
-                raise SchedulerGone(address=_scheduler_address(self._owner), reason=str(error) or "no answer") from error
+                raise SchedulerGone(
+                    address=_scheduler_address(self._owner), reason=str(error) or "no answer"
+                ) from error
             if found["gone"] is not None:
                 raise ActorGone(name=self.name, reason=found["gone"])
             self._place = Place(found["address"], found["key"], found["epoch"])
@@ -97,7 +99,9 @@ class Ref:
         except OSError as error:
             self._place = None
             await self.place()
-            raise ActorGone(name=self.name, reason=f"its worker at {place.address} does not answer ({error})") from error
+            raise ActorGone(
+                name=self.name, reason=f"its worker at {place.address} does not answer ({error})"
+            ) from error
 
 
 def _scheduler_address(owner: Client | Worker) -> str:

@@ -126,7 +126,9 @@ class Registry(SchedulerPlugin):
             if not places:
                 raise NoWorkers(queue=name)
             made = (
-                self._spawn(f"queue/{name}/{index}", name, places[index % len(places)], sealed, (name, index, 1, options))
+                self._spawn(
+                    f"queue/{name}/{index}", name, places[index % len(places)], sealed, (name, index, 1, options)
+                )
                 for index in range(shards)
             )
             await asyncio.gather(*made)

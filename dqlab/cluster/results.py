@@ -13,6 +13,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import IO
 
 from sortedcontainers import SortedKeyList
@@ -173,13 +174,11 @@ class ResultLog:
         parts: list[bytes] = []
         size = 0
         start = max(0, self._by_ordinal.bisect_key_right(lo) - 1)
-        for entry in list(self._by_ordinal.islice(start)):
-            piece = entry.piece
-            first, last = max(lo, piece.ordinal), min(hi, piece.ordinal + piece.n)
-            if piece.ordinal >= hi or size > PAGE_BYTES:
-                break
-            if first < last:
-                parts.append(await self._cut(entry, first - piece.ordinal, last - first))
+        entries = takewhile(lambda entry: entry.piece.ordinal < hi, self._by_ordinal.islice(start))
+        for entry in list(entries):
+            first, last = max(lo, entry.piece.ordinal), min(hi, entry.piece.ordinal + entry.piece.n)
+            if first < last and size < PAGE_BYTES:
+                parts.append(await self._cut(entry, first - entry.piece.ordinal, last - first))
                 size += len(parts[-1])
         return parts
 

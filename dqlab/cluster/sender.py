@@ -29,7 +29,7 @@ from dqlab.errors import (
 )
 from dqlab.frame import NO_ID, Frame, Kind
 
-__all__ = ["Entry", "Sender", "Ticket"]
+__all__ = ["Batch", "Entry", "Sender", "Ticket"]
 
 FRAME_MESSAGES = 1000
 FRAME_BYTES = 256 << 10
@@ -77,28 +77,32 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """What a frame's messages share."""
+    """What a frame's messages share: the kind of their payloads, and the function with its blob."""
 
     kind: Kind
     function: bytes = NO_ID
     blob: bytes = b""
 
+    def joins(self, other: Entry) -> bool:
+        """Whether messages of both may share a frame."""
+        return self is other or (self.function == other.function and self.kind == other.kind)
+
 
 @dataclass(slots=True, eq=False)
-class _Batch:
-    """A frame before it has bytes: it is numbered when it is sent."""
+class Batch:
+    """A frame before it has bytes: it is numbered when it is taken."""
 
-    shard: int
     entry: Entry
-    payloads: list[bytes]
-    weights: list[int] | None
-    tickets: list[Ticket | None]
-    ordinal: int
+    payloads: list[bytes] = field(default_factory=list)
+    weights: list[int] | None = None
+    tickets: list[Ticket] = field(default_factory=list)
+    shard: int = 0
+    ordinal: int = 0
     sequence: int = 0
 
 
 class Sender:
-    """Puts of one producer: a client's plain puts, or one run's documents.
+    """Puts of one producer; see `senders`.
 
     Parameters
     ----------
@@ -128,11 +132,11 @@ class Sender:
         self.sent = 0
         self.why = ""
         self.opening = opening
-        self._frame_messages = max(1, min(frame_messages, FRAME_MESSAGES))
-        self._buffer: deque[tuple[Entry, bytes, int, Ticket | None]] = deque()
-        self._buffered_bytes = 0
+        self.frame_messages = max(1, min(frame_messages, FRAME_MESSAGES))
+        self.buffer: deque[Any] = deque()
+        self.buffered_bytes = 0
         self._room = threading.Condition()
-        self._awake = False
+        self.awake = False
         self._pump: asyncio.Task[None] | None = None
         self._more = asyncio.Event()
         self._flying: set[asyncio.Task[None]] = set()
@@ -146,8 +150,8 @@ class Sender:
 
     # --- users' threads ---------------------------------------------------------------------
 
-    def append(self, entry: Entry, payload: bytes, *, weight: int = 0, ticket: Ticket | None = None) -> None:
-        """Hand over one message; waits while the buffer is full.
+    def hand_over(self) -> None:
+        """Tell the sender that its buffer holds something; waits while that is too much.
 
         Raises
         ------
@@ -156,11 +160,9 @@ class Sender:
         """
         if self.failure is not None:
             raise self.failure
-        self._buffer.append((entry, payload, weight, ticket))
-        self._buffered_bytes += len(payload)
-        if not self._awake:
+        if not self.awake:
             self._wake()
-        if len(self._buffer) > BUFFER_MESSAGES or self._buffered_bytes > BUFFER_BYTES:
+        if len(self.buffer) > BUFFER_MESSAGES or self.buffered_bytes > BUFFER_BYTES:
             self._wait_for_room()
 
     def flush(self, timeout: float | None) -> None:
@@ -178,7 +180,7 @@ class Sender:
             while self.busy and self.failure is None:
                 left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
                 if left <= 0:
-                    raise PutTimeout(queue=self.handle.name, count=len(self._buffer), seconds=timeout)
+                    raise PutTimeout(queue=self.handle.name, count=len(self.buffer), seconds=timeout)
                 self._room.wait(left)
                 self.handle.link.check_scheduler()
         if self.failure is not None:
@@ -187,7 +189,7 @@ class Sender:
     @property
     def busy(self) -> bool:
         """Something was handed over and is not confirmed."""
-        return bool(self._buffer or self._flying or self._awake)
+        return bool(self.buffer or self._flying or self.awake)
 
     def close(self, error: BaseException | None = None) -> None:
         """Take no more; give up what is not sent."""
@@ -197,13 +199,13 @@ class Sender:
 
     def _wake(self) -> None:
         with self._room:
-            if not self._awake:
-                self._awake = True
+            if not self.awake:
+                self.awake = True
                 self.handle.link.client.loop.asyncio_loop.call_soon_threadsafe(self._begin)
 
     def _wait_for_room(self) -> None:
         with self._room:
-            while len(self._buffer) > BUFFER_MESSAGES // 2 and self.failure is None:
+            while len(self.buffer) > BUFFER_MESSAGES // 2 and self.failure is None:
                 self._room.wait(0.2)
                 self.handle.link.check_scheduler()
 
@@ -214,54 +216,42 @@ class Sender:
 
     async def _run(self) -> None:
         try:
-            while self._buffer and self.failure is None:
+            while self.buffer and self.failure is None:
                 if len(self._flying) >= (WINDOW if self.patient else 1):
                     await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
-                elif self._flying and len(self._buffer) < self._frame_messages:
+                elif self._flying and len(self.buffer) < self.frame_messages:
                     await asyncio.wait(self._flying, timeout=LINGER, return_when=asyncio.FIRST_COMPLETED)
-                    if self._buffer:
+                    if self.buffer:
                         self._send(self._take())
                 else:
                     self._send(self._take())
         finally:
-            self._awake = False
-            if self._buffer and self.failure is None:
+            self.awake = False
+            if self.buffer and self.failure is None:
                 self._wake()
             elif self.failure is not None:
                 self._abandon(self.failure)
             with self._room:
                 self._room.notify_all()
 
-    def _take(self) -> _Batch:
-        """Take the next frame's messages out of the buffer: of one function, within the limits."""
-        buffer = self._buffer
-        entry = buffer[0][0]
-        payloads: list[bytes] = []
-        weights: list[int] = []
-        tickets: list[Ticket | None] = []
-        size = 0
-        while buffer and len(payloads) < self._frame_messages and size < FRAME_BYTES:
-            head, payload, weight, ticket = buffer[0]
-            if head is not entry and (head.function != entry.function or head.kind != entry.kind):
-                break
-            buffer.popleft()
-            payloads.append(payload)
-            weights.append(weight)
-            tickets.append(ticket)
-            size += len(payload)
-        self._buffered_bytes -= size
+    def _take(self) -> Batch:
+        """Take the next frame's messages out of the buffer, and number the frame."""
         shard = self._next_shard
         self._next_shard = (shard + 1) % len(self.handle.refs)
-        batch = _Batch(shard, entry, payloads, weights if any(weights) else None, tickets, self.sent)
-        batch.sequence = self._next_sequence[shard]
+        batch = self.gather()
+        batch.shard, batch.ordinal, batch.sequence = shard, self.sent, self._next_sequence[shard]
         self._next_sequence[shard] += 1
-        self.sent += len(payloads)
-        if len(buffer) <= BUFFER_MESSAGES // 2:
+        self.sent += len(batch.payloads)
+        if len(self.buffer) <= BUFFER_MESSAGES // 2:
             with self._room:
                 self._room.notify_all()
         return batch
 
-    def _send(self, batch: _Batch) -> None:
+    def gather(self) -> Batch:
+        """Take one frame's messages out of the buffer, which holds at least one."""
+        raise NotImplementedError
+
+    def _send(self, batch: Batch) -> None:
         task = asyncio.get_running_loop().create_task(self._deliver(batch), name=f"dqlab-put-{self.handle.name}")
         self._flying.add(task)
         task.add_done_callback(self._landed)
@@ -272,7 +262,7 @@ class Sender:
             with self._room:
                 self._room.notify_all()
 
-    async def _deliver(self, batch: _Batch) -> None:
+    async def _deliver(self, batch: Batch) -> None:
         try:
             answer = await self._put(batch)
         except DqlabError as error:
@@ -281,12 +271,10 @@ class Sender:
         self.here[batch.shard] += len(batch.payloads)
         if answer["first"] is not None:
             first = answer["first"]
-            if not self.patient:
-                for offset, ticket in enumerate(batch.tickets):
-                    if ticket is not None:
-                        ticket.confirm(first + offset, 1)
+            for offset, ticket in enumerate(batch.tickets):
+                ticket.confirm(first + offset, 1)
 
-    async def _put(self, batch: _Batch) -> dict[str, Any]:
+    async def _put(self, batch: Batch) -> dict[str, Any]:
         started = time.monotonic()
         while True:
             meta, parts = self._encode(batch)
@@ -323,7 +311,7 @@ class Sender:
             limits = {k: v if v is not None else 0 for k, v in limits.items()}
             raise QueueFull(queue=self.handle.name, seconds=ROOM_WAIT, reason=reason, **limits)
 
-    def _encode(self, batch: _Batch) -> tuple[dict[str, Any], Sequence[bytes]]:
+    def _encode(self, batch: Batch) -> tuple[dict[str, Any], Sequence[bytes]]:
         entry, shard = batch.entry, batch.shard
         frame = Frame.encode(
             batch.payloads,
@@ -345,17 +333,15 @@ class Sender:
             parts.append(entry.blob)
         return meta, parts
 
-    def _refused(self, batch: _Batch, error: DqlabError) -> None:
+    def _refused(self, batch: Batch, error: DqlabError) -> None:
         """Give up a batch; its number is free again, so everything behind it is refused too."""
         if self.patient or isinstance(error, (ActorGone, PutTimeout)):
             self.failure = self.failure or error
         self._next_sequence[batch.shard] = min(self._next_sequence[batch.shard], batch.sequence)
         for ticket in batch.tickets:
-            if ticket is not None:
-                ticket.fail(error)
+            ticket.fail(error)
 
     def _abandon(self, error: BaseException) -> None:
-        while self._buffer:
-            ticket = self._buffer.popleft()[3]
-            if ticket is not None:
+        while self.buffer:
+            for ticket in self.gather().tickets:
                 ticket.fail(error)

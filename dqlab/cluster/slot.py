@@ -31,7 +31,7 @@ logger = logging.getLogger("dqlab.consumer")
 
 SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
-SETTLE_MOST = 2000
+SETTLE_MOST = 4096
 """Messages in one settlement."""
 IN_HAND = 2
 
@@ -69,7 +69,12 @@ class Slot:
     """See the module. `name` is unique among all slots of the queue; `touched` is called on every change."""
 
     def __init__(
-        self, name: str, shards: dict[int, Ref], options: SlotOptions, functions: FunctionCache, touched: Callable[[], None]
+        self,
+        name: str,
+        shards: dict[int, Ref],
+        options: SlotOptions,
+        functions: FunctionCache,
+        touched: Callable[[], None],
     ) -> None:
         self.name, self.options = name, options
         self.done = self.units = 0

@@ -56,7 +56,11 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker = self._worker
         kind, args = open_value(sealed)
         async with Client(
-            worker.scheduler.address, asynchronous=True, set_as_default=False, security=worker.security, name="dqlab-spawn"
+            worker.scheduler.address,
+            asynchronous=True,
+            set_as_default=False,
+            security=worker.security,
+            name="dqlab-spawn",
         ) as client:
             future = client.submit(
                 kind, *args, key=key, actor=True, workers=[worker.address], allow_other_workers=False, pure=False

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.link import Link
-from dqlab.cluster.sender import Entry, Sender
+from dqlab.cluster.sender import Entry
+from dqlab.cluster.senders import RunSender
 from dqlab.config import check_name
 from dqlab.errors import BadOption, RunExists, RunNotFound
 from dqlab.frame import Kind
@@ -35,7 +36,9 @@ class RunBook:
         Returns the open queues of this lab.
     """
 
-    def __init__(self, link: Link, serve: Callable[[QueuePool], None], pools: Callable[[], Iterable[QueuePool]]) -> None:
+    def __init__(
+        self, link: Link, serve: Callable[[QueuePool], None], pools: Callable[[], Iterable[QueuePool]]
+    ) -> None:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
         self._lock = threading.RLock()
@@ -104,7 +107,7 @@ class RunBook:
         return run
 
     def closed(self, pool: QueuePool) -> None:
-        """A queue was closed: its runs are gone."""
+        """Forget the runs of a queue that was closed."""
         for name, run in list(self._runs.items()):
             if run.queue == pool.name:
                 if run.submitter is not None:
@@ -127,7 +130,10 @@ class RunBook:
             del self._runs[run.name]
 
     def _fresh_name(self, function: str) -> str:
-        stem = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in function).strip("-._")[:90] or "run"
+        stem = (
+            "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in function).strip("-._")[:90]
+            or "run"
+        )
         taken = self._known()
         number = 1
         while f"{stem}-{number}" in taken:
@@ -135,7 +141,13 @@ class RunBook:
         return f"{stem}-{number}"
 
     def _start(
-        self, pool: QueuePool, name: str, elements: Iterable[Any], entry: Entry, code: dict[str, Any], retry: Retry | None
+        self,
+        pool: QueuePool,
+        name: str,
+        elements: Iterable[Any],
+        entry: Entry,
+        code: dict[str, Any],
+        retry: Retry | None,
     ) -> Run:
         id = uuid.uuid4().bytes
         record = {"name": name, "codes": [code]}
@@ -143,22 +155,28 @@ class RunBook:
         if retry is not None:
             opening["retry"] = asdict(retry)
         maxsize = pool.options["maxsize"]
-        sender = Sender(
+        sender = RunSender(
             pool.handle,
+            entry,
             run=id,
             producer=id,
             opening=opening,
-            patient=True,
             frame_messages=maxsize if maxsize is not None else 1 << 20,
         )
         self._link.sync(pool.handle.control("open", open=opening))
-        submitter = Submitter(name, elements, sender, entry)
+        submitter = Submitter(name, elements, sender)
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
         submitter.start()
         return run
 
     def _again(
-        self, run: Run, fn: Callable[..., Any], elements: Iterable[Any], code: dict[str, Any], entry: Entry, on_existing: str
+        self,
+        run: Run,
+        fn: Callable[..., Any],
+        elements: Iterable[Any],
+        code: dict[str, Any],
+        entry: Entry,
+        on_existing: str,
     ) -> Run:
         """Attach to a run that exists, after checking that it is the same one."""
         record = run.record()
@@ -168,9 +186,9 @@ class RunBook:
         if record["codes"][0]["hash"] != code["hash"]:
             raise RunExists(run=run.name, difference=f"other code ({record['codes'][0]['name']})")
         if run.submitter is None or run.submitter.finished.is_set():
-            sender = Sender(run.handle, run=run.id, producer=run.id, opening={"run": run.id}, patient=True)
+            sender = RunSender(run.handle, entry, run=run.id, producer=run.id, opening={"run": run.id})
             run.submitter = Submitter(
-                run.name, elements, sender, entry, skip=record["submitted"], expected=record["digest"], verify=True
+                run.name, elements, sender, skip=record["submitted"], expected=record["digest"], verify=True
             )
             run.submitter.start()
         return run

@@ -116,7 +116,9 @@ class Failures(Sequence[DeadLetter]):
         import pandas as pd
 
         columns = ["key", "error", "message", "at", "deliveries", "version", "reason", "fingerprint", "traceback"]
-        return pd.DataFrame([[getattr(letter, c) for c in columns] for letter in self], columns=columns).set_index("key")
+        return pd.DataFrame([[getattr(letter, c) for c in columns] for letter in self], columns=columns).set_index(
+            "key"
+        )
 
     async def _page(self, shard: int, after: int) -> list[DeadLetter]:
         meta, parts = await self._handle.ask(shard, "dead", {"run": self._run, "after": after, "limit": PAGE})

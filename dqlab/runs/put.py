@@ -100,12 +100,13 @@ class PutResult:
                     raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None
 
     def _page(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> list[Any]:
-        self._settled(lo, hi, deadline, limit)
+        parts = self._settled(lo, hi, deadline, limit)
         found: dict[int, Any] = {}
         cursor = lo
         while cursor < hi:
-            meta = {"run": NO_ID, "lo": cursor, "hi": hi}
-            _, parts = self._handle.link.sync(self._handle.ask(shard_of(lo), "page", meta))
+            if cursor > lo:
+                meta = {"run": NO_ID, "lo": cursor, "hi": hi}
+                _, parts = self._handle.link.sync(self._handle.ask(shard_of(lo), "page", meta))
             page = open_settlements(parts)
             if not page:
                 break
@@ -116,15 +117,15 @@ class PutResult:
             raise self._dead(lo, hi, len(found))
         return [found[ordinal] for ordinal in range(lo, hi)]
 
-    def _settled(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> None:
-        """Wait until none of these ids is ready, delayed or leased."""
+    def _settled(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> list[memoryview]:
+        """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
         alone_since: float | None = None
         while True:
             left = PARK if deadline is None else max(0.0, min(PARK, deadline - time.monotonic()))
             meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": left if alone_since is None else min(left, 0.5)}
-            answer, _ = self._handle.link.sync(self._handle.ask(shard_of(lo), "settled", meta, wait=left))
+            answer, parts = self._handle.link.sync(self._handle.ask(shard_of(lo), "settled", meta, wait=left))
             if not answer["left"]:
-                return
+                return parts
             name, now = f"put on {self._handle.name}", time.monotonic()
             if deadline is not None and now >= deadline:
                 raise WaitTimeout(run=name, seconds=limit, left=answer["left"])

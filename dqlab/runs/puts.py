@@ -10,7 +10,8 @@ from typing import Any
 from dqlab.cluster.functions import pack_function
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import blob_hash, seal_function, seal_or_explain
-from dqlab.cluster.sender import CONFIRM_WAIT, Entry, Sender, Ticket
+from dqlab.cluster.sender import CONFIRM_WAIT, Entry, Ticket
+from dqlab.cluster.senders import PutSender
 from dqlab.config import nbytes, option
 from dqlab.errors import BadOption, MessageTooLarge
 from dqlab.frame import NO_ID, Kind
@@ -27,7 +28,7 @@ class PlainPuts:
 
     def __init__(self, handle: Handle, maxsize: int | None) -> None:
         self.handle = handle
-        self._sender = Sender(
+        self._sender = PutSender(
             handle, run=NO_ID, producer=uuid.uuid4().bytes, frame_messages=maxsize if maxsize is not None else 1 << 20
         )
         self._warn = nbytes(option("message.warn-bytes"), name="dqlab.message.warn-bytes")
@@ -68,7 +69,7 @@ class PlainPuts:
         if not sealed:
             ticket.done.set_result([])
         for entry, payload in sealed:
-            self._sender.append(entry, payload, ticket=ticket)
+            self._sender.append(entry, payload, ticket)
         return PutResult(self.handle, ticket)
 
     def _sealed(self, value: Any, what: str, position: int) -> bytes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.cluster.handle import Handle
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Results", "Stretch", "open_settlements"]
+
+READ_AHEAD = 3
+"""Pages asked for while one is read: an answer takes longer to come than to open."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -72,7 +77,12 @@ class Results(Sequence[Any]):
     """
 
     def __init__(
-        self, name: str, handle: Handle, run: bytes, covered: Sequence[tuple[int, int]], failures: dict[int, Any] | None = None
+        self,
+        name: str,
+        handle: Handle,
+        run: bytes,
+        covered: Sequence[tuple[int, int]],
+        failures: dict[int, Any] | None = None,
     ) -> None:
         self.name = name
         self._handle, self._run, self._failures = handle, run, failures or {}
@@ -147,15 +157,21 @@ class Results(Sequence[Any]):
         return self._ranges[bisect_right(self._starts, at) - 1][1]
 
     def _read(self, low: int, high: int) -> Iterator[Stretch]:
-        """Yield the results at positions [low, high), fetching one page ahead of the reader."""
+        """Yield the results at positions [low, high), asking for the next pages while one is read."""
         link = self._handle.link
-        for lo, hi in self._spans(low, high):
-            ahead = link.start(self._ask(lo, min(hi, lo + PAGE_VALUES)))
-            while lo < hi:
-                page = self._opened(link.result(ahead), lo)
-                lo = page[-1].end
-                if lo < hi:
-                    ahead = link.start(self._ask(lo, min(hi, lo + PAGE_VALUES)))
+        wanted = (
+            (lo, min(hi, lo + PAGE_VALUES))
+            for first, hi in self._spans(low, high)
+            for lo in range(first, hi, PAGE_VALUES)
+        )
+        asked = deque((lo, hi, link.start(self._ask(lo, hi))) for lo, hi in islice(wanted, READ_AHEAD))
+        while asked:
+            lo, hi, future = asked.popleft()
+            page = self._opened(link.result(future), lo)
+            asked.extend((lo, hi, link.start(self._ask(lo, hi))) for lo, hi in islice(wanted, 1))
+            yield from page
+            while (lo := page[-1].end) < hi:  # the page was cut at 4 MiB
+                page = self._fetch(lo, hi)
                 yield from page
 
     def _spans(self, low: int, high: int) -> Iterator[tuple[int, int]]:

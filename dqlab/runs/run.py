@@ -458,4 +458,3 @@ def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
         "cell": version.cell,
         "blob": blob,
     }
-

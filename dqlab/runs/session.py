@@ -108,7 +108,7 @@ class Session:
         self.link.sync(self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=consumer_options()))
 
     def forget(self, pool: QueuePool) -> None:
-        """A queue was closed."""
+        """Forget a queue that was closed."""
         self.pools.pop(pool.name, None)
         self._served.discard(pool.name)
         self.runs.closed(pool)

@@ -1,0 +1,137 @@
+"""What every part of a queue actor stands on: the shard, its frames, its books, and what follows each change."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from distributed import get_worker
+
+from dqlab.clock import SystemClock
+from dqlab.cluster.book import Book
+from dqlab.cluster.orders import Recalls
+from dqlab.cluster.parking import Bell, ParkingLot
+from dqlab.cluster.reporter import Reporter
+from dqlab.cluster.results import ResultLog, Vault
+from dqlab.cluster.wire import pack
+from dqlab.errors import RunNotFound
+from dqlab.frame import NO_ID, Frame
+from dqlab.queue.effects import Freed
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.retry import Retry
+from dqlab.queue.shard import Shard
+
+__all__ = ["QueueDesk"]
+
+CHUNK_S = 0.075
+"""Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
+
+
+class QueueDesk:
+    """State of one shard of one queue, and what follows every change of it.
+
+    Parameters
+    ----------
+    name : str
+        The queue's name.
+    index : int
+        Which shard, from 0.
+    epoch : int
+        Grows with each re-creation of the shard.
+    options : dict
+        Fields of `QueueOptions`, and `results_memory`, `results_maxsize` in bytes.
+    """
+
+    def __init__(self, name: str, index: int, epoch: int, options: dict[str, Any]) -> None:
+        options = dict(options)
+        self._vault = Vault(options.pop("results_memory"), options.pop("results_maxsize"))
+        options["retry"] = Retry(**options["retry"])
+        self._clock = SystemClock()
+        self.shard = Shard(
+            name, index, epoch=epoch, options=QueueOptions(**options), clock=self._clock, random=random.Random()
+        )
+        self._frames: dict[int, Frame] = {}
+        self._functions: dict[bytes, bytes] = {}
+        self.books: dict[bytes, Book] = {}
+        self._lot = ParkingLot()
+        self._recalls = Recalls()
+        self._changed = Bell()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def start(self, body: bytes) -> bytes:
+        """Bind to this worker's event loop; the constructor ran in a thread."""
+        self._worker = get_worker()
+        self._reporter = Reporter(self._worker, self.report)
+        self._book(NO_ID)
+        self._reporter.touch()
+        return pack({"epoch": self.shard.epoch})
+
+    def _book(self, run: bytes) -> Book:
+        book = self.books.get(run)
+        if book is None:
+            if run not in self.shard.lanes:
+                raise RunNotFound(run=run.hex(), hint="", known="-")
+            book = Book(self.shard.lanes[run], ResultLog(self._vault), started=self._clock.wall())
+            self.books[run] = book
+        return book
+
+    def report(self) -> dict[str, Any]:
+        """Return absolute totals of this shard."""
+        shard = self.shard
+        return {
+            "kind": "shard",
+            "queue": shard.name,
+            "shard": shard.index,
+            "epoch": shard.epoch,
+            "at": self._clock.wall(),
+            "state": "draining" if shard.draining else "paused" if shard.paused else "running",
+            "lag": shard.lag(),
+            "maxsize": shard.options.maxsize,
+            "consumers": len(self._lot.known),
+            "stored": self._vault.nbytes,
+            "lanes": [book.report(run) for run, book in self.books.items()],
+        }
+
+    # --- after every change -----------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Do what the rules ask for, hand out messages, wake who waits, set the alarm."""
+        if self._closed:
+            return
+        self.shard.tick()
+        self._apply_effects()
+        hungry = None
+        for call in self._lot.hungry():
+            lease = self.shard.lease(call.consumer, call.want, budget=CHUNK_S)
+            if lease is None:
+                hungry = call
+                break
+            self._lot.serve(call, lease)
+        if hungry is not None:
+            self._recalls.consider(self.shard, self._lot, hungry.consumer)
+        for book in self.books.values():
+            if book.ended is None and book.lane.done:
+                book.ended = self._clock.wall()
+        self._changed.ring()
+        self._reporter.touch()
+        self._set_alarm()
+
+    def _apply_effects(self) -> None:
+        effects = self.shard.effects
+        while effects:
+            effect = effects.popleft()
+            if isinstance(effect, Freed):
+                self._frames.pop(effect.first, None)
+            else:
+                self._lot.order(effect.consumer, op="cancel", lease=effect.lease_id, ids=list(effect.ranges))
+
+    def _set_alarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.shard.next_deadline()
+        if due is not None:
+            delay = max(0.0, due - self._clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._dispatch)

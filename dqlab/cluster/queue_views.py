@@ -1,0 +1,86 @@
+"""Questions to one shard: results, progress, dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dqlab.cluster.book import Book
+from dqlab.cluster.queue_desk import QueueDesk
+from dqlab.cluster.wire import pack, unpack
+
+__all__ = ["QueueViews"]
+
+
+class QueueViews(QueueDesk):
+    """The part of a queue actor that answers; changes nothing."""
+
+    async def settled(self, body: bytes) -> bytes:
+        """Wait until no message of [lo, hi) is ready, delayed or leased, then return them: {run, lo, hi, wait}."""
+        meta, _ = unpack(body)
+        run, lo, hi = meta["run"], meta["lo"], meta["hi"]
+        await self._changed.until(lambda: self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
+        left = self.shard.unsettled(run, lo, hi)
+        paused = self.shard.paused or self.shard.lanes[run].paused
+        parts = [] if left else await self._book(run).results.page(lo, hi)
+        return pack({"left": left, "consumers": len(self._lot.known), "paused": paused}, *parts)
+
+    async def page(self, body: bytes) -> bytes:
+        """Return one page of results by ordinal: {run, lo, hi}."""
+        meta, _ = unpack(body)
+        return pack({}, *await self._book(meta["run"]).results.page(meta["lo"], meta["hi"]))
+
+    async def stream(self, body: bytes) -> bytes:
+        """Return results in the order of completion: {run, cursor, wait}; the cursor confirms nothing away."""
+        meta, _ = unpack(body)
+        book, lane = self._book(meta["run"]), self.shard.lanes[meta["run"]]
+        results = book.results
+        await self._changed.until(lambda: len(results) > meta["cursor"] or lane.done or book.stopped, meta["wait"])
+        parts, cursor = await results.after(meta["cursor"])
+        return pack({"cursor": cursor, "done": lane.done and cursor >= len(results)} | self._progress(book), *parts)
+
+    async def watch(self, body: bytes) -> bytes:
+        """Wait until a run is done or stands still: {run, wait}; answers counts and what is known of it."""
+        meta, _ = unpack(body)
+        book, lane = self._book(meta["run"]), self.shard.lanes[meta["run"]]
+        await self._changed.until(lambda: lane.done or book.stopped, meta.get("wait", 0.0))
+        return pack(
+            self._progress(book) | {"covered": list(book.results.covered)}
+            if meta.get("covered")
+            else self._progress(book)
+        )
+
+    def _progress(self, book: Book) -> dict[str, Any]:
+        record = book.record
+        return book.report(book.lane.run) | {
+            "done": book.lane.done,
+            "consumers": len(self._lot.known),
+            "parked": len(self._lot.parked),
+            "queue_paused": self.shard.paused,
+            "stored": self._vault.nbytes,
+            "codes": record.codes if record else [],
+            "submitted": record.submitted if record else 0,
+            "digest": record.digest if record else "",
+            "keyed": record.keyed if record else False,
+        }
+
+    async def dead(self, body: bytes) -> bytes:
+        """Return a page of dead letters: {run, after, limit}; parts are failure record and payload of each."""
+        meta, _ = unpack(body)
+        letters = self.shard.dead_letters(meta["run"], after=meta["after"], limit=meta["limit"])
+        rows, parts = [], []
+        for letter in letters:
+            first, index = self.shard.locate(letter.id)
+            frame = self._frames[first]
+            rows.append(
+                [letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, int(frame.kind)]
+            )
+            parts += [letter.failure, frame.message(index)]
+        return pack({"rows": rows}, *parts)
+
+    async def runs(self, body: bytes) -> bytes:
+        """Return every run's name and id that this shard keeps a record of."""
+        return pack({"runs": [[run, book.record.name] for run, book in self.books.items() if book.record is not None]})
+
+    async def stats(self, body: bytes) -> bytes:
+        """Return the same totals that are reported to the scheduler."""
+        return pack(self.report())

@@ -1,0 +1,45 @@
+"""What tests share: one small cluster for the whole run, fresh queues on it, and time moved by hand."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client
+
+import dqlab as dq
+from dqlab.testing import FakeClock
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[dq.Lab]:
+    """Two consumer processes and one for queues, started once: a start takes seconds."""
+    with dq.connect(n=2, name="tests") as lab:
+        yield lab
+
+
+@pytest.fixture
+def client(lab: dq.Lab) -> Client:
+    """The lab's Dask client."""
+    return lab.client
+
+
+@pytest.fixture
+def queue_name() -> str:
+    """A name no other test has used."""
+    return f"q-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def queue(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
+    """A fresh queue with automatic consumers; closed, with all it holds, at the end."""
+    pool = lab.queue(queue_name)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Stands still until `clock.advance(seconds)`."""
+    return FakeClock()
