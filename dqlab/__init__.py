@@ -22,7 +22,7 @@ try:
 except PackageNotFoundError:  # a checkout that is not installed
     __version__ = "0+unknown"
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - grouped by topic
     # where everything begins
     "Lab",
     "connect",

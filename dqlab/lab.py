@@ -127,7 +127,7 @@ class Lab:
         reserved: tuple[str, ...] = (),
     ) -> None:
         self.client = client
-        self.name = name or ("local" if cluster is not None else client.scheduler.address)
+        self.name = name or ("local" if cluster is not None else str(getattr(client.scheduler, "address", "cluster")))
         self._own_client, self._cluster = own_client, cluster
         self.session = Session.of(client, reserved, self.name)
         self.closed = False

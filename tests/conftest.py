@@ -11,12 +11,13 @@ from distributed import Client
 import dqlab as dq
 from dqlab.testing import FakeClock
 
+pytest_plugins = ["dqlab.testing"]
+
 
 @pytest.fixture(scope="session")
-def lab() -> Iterator[dq.Lab]:
+def lab(dq_lab: dq.Lab) -> dq.Lab:
     """Two consumer processes and one for queues, started once: a start takes seconds."""
-    with dq.connect(n=2, name="tests") as lab:
-        yield lab
+    return dq_lab
 
 
 @pytest.fixture

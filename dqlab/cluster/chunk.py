@@ -132,43 +132,6 @@ class Chunk:
         self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
         return self._encode(done, share)
 
-    def _weight_at(self, index: int) -> int:
-        at = bisect_right(self._starts, index) - 1
-        weights = self.frames[at].weights
-        return weights[index - self._starts[at]] if weights is not None else 1
-
-    def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Skip these ids where they have not started."""
-        ids = {id for lo, hi in ranges for id in range(lo, hi)}
-        self.cancelled |= {index for index in list(self.todo) if self.id_at(index) in ids}
-
-    def give_back(self, n: int) -> bytes | None:
-        """Take up to `n` untouched messages from the right; return their settlement, or None."""
-        indexes: list[int] = []
-        while len(indexes) < n:
-            try:
-                indexes.append(self.todo.pop())
-            except IndexError:
-                break
-        if not indexes:
-            return None
-        self._given_back += len(indexes)
-        return self._encode([(index, Outcome.RETURN, b"", None) for index in sorted(indexes)], 0.0)
-
-    def collect(self, most: int) -> bytes | None:
-        """Return a settlement of up to `most` finished messages, or None when there are none."""
-        done = self.done[self._collected : self._collected + most]
-        if not done:
-            return None
-        self._collected += len(done)
-        busy = self.busy_s
-        share, self.busy_collected = max(0.0, busy - self.busy_collected), busy
-        acked = sum(not outcome for _, outcome, _, _ in done)
-        self.acked += acked
-        self.failed += len(done) - acked
-        self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
-        return self._encode(done, share)
-
     def _encode(self, done: list[Done], busy_s: float) -> bytes:
         n = len(done)
         if done[-1][0] - done[0][0] + 1 != n:

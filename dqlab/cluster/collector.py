@@ -156,10 +156,10 @@ class Collector:
         for run, lanes in by_run.items():
             record = next((lane for lane in lanes if lane["name"] is not None), None)
             if record is not None:
-                yield self._run(queue, run, lanes, record, paused)
+                yield self._run(queue, run, lanes, record, queue_paused=paused)
 
     def _run(
-        self, queue: str, run: str, lanes: list[dict[str, Any]], record: dict[str, Any], queue_paused: bool
+        self, queue: str, run: str, lanes: list[dict[str, Any]], record: dict[str, Any], *, queue_paused: bool
     ) -> RunStats:
         counts, consumers, at = _sum_counts(lanes), self._serving(queue), self._clock.monotonic()
         sealed = all(lane["sealed"] for lane in lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
@@ -34,7 +35,8 @@ class ConsumerActor:
     shards : int
         How many shards it has.
     options : dict
-        {slots, batch, early, concurrency, result_max}; `slots` None means the worker's threads.
+        {slots, batch, early, concurrency, result_max}; `slots` None means the worker's threads,
+        and there are never more; `concurrency` coroutines run at a time, shared out among the slots.
     """
 
     def __init__(self, name: str, queue: str, shards: int, options: dict[str, Any]) -> None:
@@ -54,9 +56,10 @@ class ConsumerActor:
         slot_options = SlotOptions(
             batch=options["batch"],
             early=options["early"],
-            concurrency=options["concurrency"],
+            concurrency=max(1, options["concurrency"] // slots),
             origin=origin,
             values=self._values(),
+            calls=self._calls(),
         )
         functions = FunctionCache()
         refs = {index: Ref(f"queue/{self.queue}/{index}", worker) for index in range(self._shards)}
@@ -71,6 +74,10 @@ class ConsumerActor:
 
     def _values(self) -> Any:
         """Return what makes the function for plain values, or None: this consumer only runs calls."""
+        return None
+
+    def _calls(self) -> Any:
+        """Return what makes a stand-in for a call's function, or None: functions run as they are."""
         return None
 
     async def stats(self, body: bytes) -> bytes:
@@ -95,8 +102,7 @@ class ConsumerActor:
         }
 
     async def close(self, body: bytes) -> bytes:
-        """Retire: lease no more, settle, give back."""
-        for slot in self._slots:
-            await slot.stop()
+        """Retire: lease no more, settle, give back; answers the last totals."""
+        await asyncio.gather(*(slot.stop() for slot in self._slots))
         self._reporter.close()
-        return pack({})
+        return pack(self.report())

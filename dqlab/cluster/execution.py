@@ -55,7 +55,7 @@ class Work:
     def is_coroutine(self) -> bool:
         """Whether calls return awaitables that an event loop must run."""
         call = self.call
-        return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))
+        return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 
 def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:

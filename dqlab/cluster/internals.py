@@ -6,14 +6,27 @@ Versions that were tried: distributed 2026.8.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Collection
 from typing import Any
 
-from distributed import Scheduler, Worker
+from distributed import Client, Scheduler, Worker
 from distributed.core import ConnectionPool, rpc
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
-__all__ = ["KEEPER", "call_actor", "daemon_thread", "pin", "pin_remotely", "report", "unpin"]
+__all__ = [
+    "KEEPER",
+    "call_actor",
+    "daemon_thread",
+    "event_loop",
+    "in_event_loop",
+    "pin",
+    "pin_remotely",
+    "report",
+    "scheduler_rpc",
+    "unpin",
+]
 
 KEEPER = "dqlab-keeper"
 """The pseudo-client that wants our actors, so that they outlive the notebook that made them."""
@@ -34,7 +47,20 @@ async def call_actor(pool: ConnectionPool, address: str, key: str, function: str
 
 def scheduler_rpc(owner: Any) -> rpc:
     """Return the pooled RPC of a client or worker to its scheduler."""
-    return owner.scheduler
+    scheduler: rpc = owner.scheduler
+    return scheduler
+
+
+def event_loop(client: Client) -> asyncio.AbstractEventLoop:
+    """Return the asyncio loop that a client's thread runs."""
+    loop: asyncio.AbstractEventLoop = client.loop.asyncio_loop  # type: ignore[union-attr]
+    return loop
+
+
+def in_event_loop(client: Client) -> bool:
+    """Return whether the caller runs in the client's own loop thread, where waiting is a deadlock."""
+    runner: Any = client._loop_runner._loop_thread
+    return runner is threading.current_thread()
 
 
 def pin(scheduler: Scheduler, keys: Collection[str]) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import threading
 import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from distributed import Client
 
-from dqlab.cluster.internals import scheduler_rpc
+from dqlab.cluster.internals import event_loop, in_event_loop, scheduler_rpc
 from dqlab.errors import CallTimeout, SchedulerGone, UsageError
 
 __all__ = ["Link"]
@@ -44,12 +43,12 @@ class Link:
                 "Make it with Client(address), without asynchronous=True."
             )
         self.client = client
-        self.address = client.scheduler.address
+        self.address = str(getattr(client.scheduler, "address", "?"))
         self._lost_since: float | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine on the client's loop; returns at once."""
-        return asyncio.run_coroutine_threadsafe(work, self.client.loop.asyncio_loop)
+        return asyncio.run_coroutine_threadsafe(work, event_loop(self.client))
 
     def sync(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         """Run a coroutine on the client's loop and wait for its result.
@@ -61,7 +60,7 @@ class Link:
         CallTimeout
             `timeout` seconds are over.
         """
-        if threading.current_thread() is self.client._loop_runner._loop_thread:
+        if in_event_loop(self.client):
             work.close()
             raise UsageError(
                 reason="dqlab was called from the Dask client's own event loop, which would wait for itself."

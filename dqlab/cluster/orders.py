@@ -18,7 +18,7 @@ class Recalls:
         self._asked: dict[str, int] = {}
 
     def answered(self, consumer: str) -> None:
-        """A settle arrived: that consumer may be asked again."""
+        """Note a settle: that consumer may be asked again."""
         self._asked.pop(consumer, None)
 
     def consider(self, shard: Shard, lot: ParkingLot, starving: str) -> None:

@@ -32,7 +32,7 @@ class Plan:
 
     queues: tuple[str, ...]
     consumers: tuple[str, ...]
-    shared: bool
+    shared: bool = False
 
 
 def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
@@ -54,9 +54,9 @@ def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
     ranked = sorted(hosts, key=lambda host: (QUEUE_RESOURCE not in host.resources, host.slots, host.name, host.address))
     named = [host.address for host in ranked if host.name in reserved]
     if named and len(named) < len(ranked):
-        return Plan(tuple(named), tuple(host.address for host in ranked if host.address not in named), False)
+        return Plan(tuple(named), tuple(host.address for host in ranked if host.address not in named))
     everyone = tuple(host.address for host in ranked)
     if len(ranked) <= 2:
-        return Plan(everyone[:1], everyone, bool(ranked))
+        return Plan(everyone[:1], everyone, shared=bool(ranked))
     kept = -(-len(ranked) // WORKERS_PER_HOST)
-    return Plan(everyone[:kept], everyone[kept:], False)
+    return Plan(everyone[:kept], everyone[kept:])

@@ -162,7 +162,7 @@ class QueueActor(QueueControl, QueueViews):
         return pack({"begun": self.shard.begin(meta["lease"])})
 
     async def release(self, body: bytes) -> bytes:
-        """A worker died: its consumers' messages return at once."""
+        """Return at once the messages of consumers whose worker died."""
         meta, _ = unpack(body)
         returned = 0
         for consumer in [name for name in self._lot.known if name.split("#")[0] in meta["consumers"]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from dqlab.cluster.book import RunRecord
@@ -38,6 +39,7 @@ class QueueControl(QueueDesk):
             "cancel": lambda meta: shard.cancel(run, meta.get("ids")),
             "purge": lambda meta: shard.purge(run, State[meta["state"]]),
             "retry": lambda meta: self._retry(run, meta),
+            "retries": lambda meta: self._set_retries(run, meta["retries"]),
             "drop": lambda meta: self._drop(run),
             "why": lambda meta: self._explain(run, meta["why"]),
             "submitted": lambda meta: self._submitted(run, meta),
@@ -69,6 +71,10 @@ class QueueControl(QueueDesk):
         if count:
             book.ended = None
         return count
+
+    def _set_retries(self, run: bytes, retries: int) -> None:
+        lane = self.shard.lane(run)
+        lane.retry = replace(lane.retry, retries=retries)
 
     def _drop(self, run: bytes) -> int:
         book = self.books.pop(run, None)

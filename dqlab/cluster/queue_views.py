@@ -7,6 +7,7 @@ from typing import Any
 from dqlab.cluster.book import Book
 from dqlab.cluster.queue_desk import QueueDesk
 from dqlab.cluster.wire import pack, unpack
+from dqlab.queue.states import State
 
 __all__ = ["QueueViews"]
 
@@ -23,6 +24,28 @@ class QueueViews(QueueDesk):
         paused = self.shard.paused or self.shard.lanes[run].paused
         parts = [] if left else await self._book(run).results.page(lo, hi)
         return pack({"left": left, "consumers": len(self._lot.known), "paused": paused}, *parts)
+
+    async def idle(self, body: bytes) -> bytes:
+        """Wait until nothing here is ready, delayed or leased, or until `stuck` changes: {wait, stuck}.
+
+        Answers {alive, stuck, full, stored}; `stuck` says why nothing will be processed, else "".
+        """
+        meta, _ = unpack(body)
+        await self._changed.until(lambda: not self._alive() or self._stuck() != meta["stuck"], meta["wait"])
+        full = any(book.stopped for book in self.books.values())
+        return pack({"alive": self._alive(), "stuck": self._stuck(), "full": full, "stored": self._vault.nbytes})
+
+    def _alive(self) -> int:
+        return sum(lane.alive for lane in self.shard.lanes.values())
+
+    def _stuck(self) -> str:
+        if not self._lot.known:
+            return "there has been no consumer"
+        waiting = [lane for lane in self.shard.lanes.values() if lane.alive]
+        if any(lane.counts[State.LEASED] for lane in waiting):
+            return ""
+        paused = self.shard.paused or (waiting and all(lane.paused for lane in waiting))
+        return "it has been paused" if paused else ""
 
     async def page(self, body: bytes) -> bytes:
         """Return one page of results by ordinal: {run, lo, hi}."""
@@ -67,7 +90,8 @@ class QueueViews(QueueDesk):
         """Return a page of dead letters: {run, after, limit}; parts are failure record and payload of each."""
         meta, _ = unpack(body)
         letters = self.shard.dead_letters(meta["run"], after=meta["after"], limit=meta["limit"])
-        rows, parts = [], []
+        rows: list[list[Any]] = []
+        parts: list[bytes | memoryview] = []
         for letter in letters:
             first, index = self.shard.locate(letter.id)
             frame = self._frames[first]

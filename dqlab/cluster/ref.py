@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from distributed import Client, Worker
-from distributed.comm import CommClosedError
 
 from dqlab.cluster.internals import call_actor, scheduler_rpc
 from dqlab.errors import ActorGone, CallTimeout, SchedulerGone
@@ -64,7 +63,7 @@ class Ref:
                 found: dict[str, Any] = await asyncio.wait_for(
                     scheduler_rpc(self._owner).dq_resolve(name=self.name), RPC_TIMEOUT
                 )
-            except (OSError, TimeoutError, CommClosedError) as error:
+            except (OSError, TimeoutError) as error:
                 raise SchedulerGone(
                     address=_scheduler_address(self._owner), reason=str(error) or "no answer"
                 ) from error
@@ -105,5 +104,4 @@ class Ref:
 
 
 def _scheduler_address(owner: Client | Worker) -> str:
-    scheduler = owner.scheduler
-    return scheduler.address if scheduler is not None else "?"
+    return str(getattr(owner.scheduler, "address", "?"))

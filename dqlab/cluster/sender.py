@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dqlab.cluster.handle import Handle
+from dqlab.cluster.internals import event_loop
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
@@ -201,7 +202,7 @@ class Sender:
         with self._room:
             if not self.awake:
                 self.awake = True
-                self.handle.link.client.loop.asyncio_loop.call_soon_threadsafe(self._begin)
+                event_loop(self.handle.link.client).call_soon_threadsafe(self._begin)
 
     def _wait_for_room(self) -> None:
         with self._room:

@@ -49,6 +49,8 @@ class SlotOptions:
         Coroutines at a time.
     values : callable or None
         Makes the function that takes plain values (a consumer's own process_item).
+    calls : callable or None
+        Makes what runs a chunk's calls in place of their function.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class SlotOptions:
         concurrency: int,
         origin: Origin,
         values: Callable[[], Work] | None,
-        calls: Callable[[Work], Work] | None = None,
+        calls: Callable[[Work, Chunk], Work] | None = None,
     ) -> None:
         self.batch, self.early, self.concurrency, self.origin = batch, early, concurrency, origin
         self.values, self.calls = values, calls
@@ -239,7 +241,7 @@ class Slot:
                     raise FunctionLost()
                 work = self._functions.open(frame.function, blob)
                 if self.options.calls is not None:
-                    work = self.options.calls(work)
+                    work = self.options.calls(work, chunk)
         except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
             fail_all(chunk, error, self.options.origin)
             return

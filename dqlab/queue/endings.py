@@ -57,9 +57,9 @@ def fail(
         lane.move(batch, index, index + 1, State.DEAD)
         return True
     delay = _seconds(entry) if outcome is Outcome.NACK else lane.retry.delay(record.exceptions, random)
-    record.due = microseconds(now + min(delay, _LONGEST_S))
-    new = State.DELAYED if record.due > microseconds(now) else State.READY
-    lane.move(batch, index, index + 1, new)
+    due = microseconds(now + min(delay, _LONGEST_S))
+    new = State.DELAYED if due > microseconds(now) else State.READY
+    lane.move(batch, index, index + 1, new, due=due)
     return False
 
 

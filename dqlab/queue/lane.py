@@ -126,14 +126,15 @@ class Lane:
         self.units[State.READY] += batch.units(0, frame.count)
         self.nbytes += len(frame.payload)
 
-    def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False) -> None:
+    def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False, due: int = 0) -> None:
         """Bring messages `a` to `b` of a batch, which are all in one state, into another.
 
         Parameters
         ----------
         suspect : bool, default False
-            With READY: the messages are to be leased alone. A message that becomes DELAYED has its `due`
-            in `trouble`.
+            With READY: the messages are to be leased alone.
+        due : int
+            With DELAYED: when they are ready again, monotonic microseconds.
         """
         old, n = State(batch.states[a]), b - a
         lo, hi = batch.first + a, batch.first + b
@@ -154,7 +155,7 @@ class Lane:
         if new.final:
             self._finish(batch, lo, hi)
         else:
-            self._enter(new, lo, hi, suspect=suspect)
+            self._enter(new, lo, hi, suspect=suspect, due=due)
 
     def stretches(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int, State]]:
         """Yield (batch, a, b, state) for each stretch of equal state in ids ``[lo, hi)``; unknown ids are left out.
@@ -216,13 +217,15 @@ class Lane:
             for id in range(lo, hi):
                 self._delayed().remove(self.trouble[id].due << _ID_BITS | id)
 
-    def _enter(self, new: State, lo: int, hi: int, *, suspect: bool) -> None:
+    def _enter(self, new: State, lo: int, hi: int, *, suspect: bool, due: int) -> None:
         if new is State.READY:
             (self.suspects if suspect else self.ready).add(lo, hi)
         elif new is State.DEAD:
             self.dead.add(lo, hi)
         elif new is State.DELAYED:
-            self._delayed().update(self.trouble[id].due << _ID_BITS | id for id in range(lo, hi))
+            for id in range(lo, hi):
+                self.trouble[id].due = due
+                self._delayed().add(due << _ID_BITS | id)
 
     def _delayed(self) -> SortedList:
         if self.delayed is None:

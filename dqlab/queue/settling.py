@@ -142,7 +142,7 @@ class Settling:
             if outcome is Outcome.RETURN or (record is not None and record.receipt == self._receipt):
                 self._duplicates += 1
             else:
-                self._fail(batch, index, outcome, at + index - a)
+                self._fail(batch, index, outcome, at + index - a, early=False)
 
     def _accept(self, batch: Batch, a: int, b: int, outcome: Outcome, at: int) -> None:
         if outcome is Outcome.ACK:
@@ -153,17 +153,18 @@ class Settling:
             suspect = self._lease is not None and self._lease.suspect
             self._lane.move(batch, a, b, State.READY, suspect=suspect)
         else:
+            early = self._lease is not None and self._lease.early
             for index in range(a, b):
-                self._fail(batch, index, outcome, at + index - a)
+                self._fail(batch, index, outcome, at + index - a, early=early)
 
-    def _fail(self, batch: Batch, index: int, outcome: Outcome, at: int) -> None:
+    def _fail(self, batch: Batch, index: int, outcome: Outcome, at: int, *, early: bool) -> None:
         dead = fail(
             self._lane,
             batch,
             index,
             outcome,
             bytes(self._settlement.entry(at)),
-            early=self._lease is not None and self._lease.early,
+            early=early,
             receipt=self._receipt,
             now=self._now,
             random=self._random,

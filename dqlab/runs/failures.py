@@ -14,7 +14,7 @@ from dqlab.queue.failures import Failure
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DeadLetter", "Failures"]
+__all__ = ["DeadLetter", "Failures", "dead_letter"]
 
 PAGE = 500
 
@@ -122,10 +122,11 @@ class Failures(Sequence[DeadLetter]):
 
     async def _page(self, shard: int, after: int) -> list[DeadLetter]:
         meta, parts = await self._handle.ask(shard, "dead", {"run": self._run, "after": after, "limit": PAGE})
-        return [_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
+        return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
 
 
-def _letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:
+def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:
+    """Return a dead letter from [id, ordinal, reason, deliveries, exceptions, kind], its failure record and payload."""
     id, ordinal, reason, deliveries, exceptions, kind = row
     failure = Failure.from_bytes(bytes(record)) if record else None
     return DeadLetter(

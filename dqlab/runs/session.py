@@ -59,7 +59,7 @@ class Session:
         client.direct_to_workers = True
         self.pools: dict[str, QueuePool] = {}
         self._served: set[str] = set()
-        self._install(reserved, where or client.scheduler.address)
+        self._install(reserved, where or self.link.address)
         self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
 
     @classmethod

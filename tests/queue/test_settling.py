@@ -122,6 +122,28 @@ def test_a_failure_after_the_lease_of_many_expired_is_counted(desk: Any) -> None
     assert desk.counts() == {State.DELAYED: 2}
 
 
+def test_a_failure_of_a_delayed_message_under_another_receipt_moves_its_delay(desk: Any) -> None:
+    """Two consumers ran it, one of them after its lease; the message waits once, not twice."""
+    desk.put()
+    first = desk.lease()
+    desk.clock.advance(61)
+    desk.settle(desk.lease(1, "d"), FAIL)
+    desk.clock.advance(0.5)
+    desk.settle(first, FAIL, epoch=0)
+
+    assert desk.shard.next_deadline() == desk.clock.monotonic() + 2.0
+
+
+def test_an_early_ack_covers_the_leases_own_messages_only(desk: Any) -> None:
+    """A neighbour named by mistake keeps its retries."""
+    desk.put(3)
+    lease = desk.lease(2)
+    desk.shard.begin(lease.id)
+    desk.settle(lease, FAIL, ids=[2])
+
+    assert desk.counts() == {State.LEASED: 2, State.DELAYED: 1}
+
+
 def test_unknown_ids_are_stale_and_harmless(desk: Any) -> None:
     """A settlement is input from another process."""
     desk.put(2)

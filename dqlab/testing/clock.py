@@ -1,4 +1,4 @@
-"""For tests of code that uses dqlab: time that moves by hand."""
+"""Time that moves by hand."""
 
 from __future__ import annotations
 

@@ -1,0 +1,18 @@
+"""Batches of messages, and of their outcomes, as bytes.
+
+Owns the layout of the two frames that cross every boundary: a `Frame` carries messages from a
+client through a queue to a consumer; a `Settlement` carries outcomes and results back. Knows
+nothing of pickles, queues or Dask: payloads are opaque. All integers are little-endian.
+Decoding checks every length, so malformed bytes raise `FrameCorrupt` and nothing else.
+
+::
+
+    Frame       72 B header | u32 lengths[count] | u32 weights[count]? | payload
+    Settlement  48 B header | u64 (first, ordinal, n)[pieces] | u8 outcomes[count], padded to 4
+                | u32 lengths[count] | u32 key lengths[count]? | payload | keys
+"""
+
+from dqlab.frame.messages import NO_ID, Frame, Kind
+from dqlab.frame.settlement import Outcome, Piece, Settlement
+
+__all__ = ["NO_ID", "Frame", "Kind", "Outcome", "Piece", "Settlement"]

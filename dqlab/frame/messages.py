@@ -1,0 +1,178 @@
+"""A batch of messages of one run, as bytes."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+
+from dqlab.errors import FrameCorrupt
+from dqlab.frame.columns import VERSION, Flag, check_head, numbers, u32
+
+__all__ = ["NO_ID", "Frame", "Kind"]
+
+NO_ID = bytes(16)
+"""Sixteen zero bytes: no run (lane 0), or no function (plain values)."""
+
+_FRAME = struct.Struct("<2sBBIQQ16s16s16s")
+
+
+class Kind(IntEnum):
+    """What a frame's payloads are."""
+
+    ELEMENT = 0
+    """One pickled value each: the function's only argument."""
+    CALL = 1
+    """A pickled (args, kwargs) each."""
+    VALUE = 2
+    """A pickled value each, for a consumer's own process_item; no function."""
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A batch of messages of one run (or of lane 0), with one function.
+
+    Attributes
+    ----------
+    run : bytes, 16
+        The run's id; `NO_ID` for plain puts.
+    function : bytes, 16
+        Blob hash of the function; `NO_ID` for values.
+    producer : bytes, 16
+        Who numbers these frames.
+    sequence : int
+        The producer's number for this frame within its shard, from 0, without gaps.
+    ordinal : int
+        Position of the first message in the run's input.
+    lengths, weights : sequence of int
+        Bytes and pages of each message; `weights` is None when pages are unknown.
+    payload : memoryview
+        All messages, one after another.
+    """
+
+    blob: bytes | memoryview
+    kind: Kind
+    run: bytes
+    function: bytes
+    producer: bytes
+    sequence: int
+    ordinal: int
+    lengths: Sequence[int]
+    weights: Sequence[int] | None
+    payload: memoryview
+    _ends: array[int] | None = None
+
+    @staticmethod
+    def encode(
+        messages: Sequence[bytes],
+        *,
+        kind: Kind,
+        run: bytes = NO_ID,
+        function: bytes = NO_ID,
+        producer: bytes = NO_ID,
+        sequence: int = 0,
+        ordinal: int = 0,
+        weights: Sequence[int] | None = None,
+    ) -> bytes:
+        """Pack messages into one immutable frame.
+
+        Parameters
+        ----------
+        messages : sequence of bytes
+            At least one.
+        weights : sequence of int, same length, optional
+            Pages of each message, 0 to 2**32 - 1.
+        """
+        if not messages:
+            raise ValueError("a frame holds at least one message")
+        flags = kind | (Flag.WEIGHTED if weights is not None else 0)
+        header = _FRAME.pack(b"DQ", VERSION, flags, len(messages), sequence, ordinal, run, function, producer)
+        columns = [header, u32(map(len, messages))]
+        if weights is not None:
+            columns.append(u32(weights))
+        return b"".join((*columns, *messages))
+
+    @classmethod
+    def decode(cls, blob: bytes | memoryview) -> Frame:
+        """Open a frame without copying its payload.
+
+        Raises
+        ------
+        FrameCorrupt
+            Wrong magic, version or kind, or lengths that do not add up.
+        """
+        view = memoryview(blob)
+        if len(view) < _FRAME.size:
+            raise FrameCorrupt(kind="frame", reason="shorter than its header", size=len(view))
+        magic, version, flags, count, sequence, ordinal, run, function, producer = _FRAME.unpack_from(view)
+        check_head("frame", magic_fits=magic == b"DQ", version=version, count=count, size=len(view))
+        if (flags & 0x0F) not in Kind._value2member_map_ or flags & 0xC0 or flags & Flag.KEYED or count == 0:
+            raise FrameCorrupt(kind="frame", reason=f"unknown flags {flags:#x} or no messages", size=len(view))
+        at = _FRAME.size
+        weighted = bool(flags & Flag.WEIGHTED)
+        body = at + 4 * count * (2 if weighted else 1)
+        if body > len(view):
+            raise FrameCorrupt(kind="frame", reason=f"cut off before its {count} lengths end", size=len(view))
+        lengths = numbers(view[at : at + 4 * count])
+        weights = numbers(view[at + 4 * count : body]) if weighted else None
+        if sum(lengths) != len(view) - body:
+            raise FrameCorrupt(kind="frame", reason="lengths do not add up to the payload", size=len(view))
+        kind = Kind(flags & 0x0F)
+        return cls(blob, kind, run, function, producer, sequence, ordinal, lengths, weights, view[body:])
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return len(self.lengths)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the whole frame, bytes."""
+        return len(self.blob)
+
+    def ends(self) -> array[int]:
+        """Return where each message ends in the payload, bytes; computed once."""
+        if self._ends is None:
+            self._ends = array("Q", accumulate(self.lengths))
+        return self._ends
+
+    def message(self, index: int) -> memoryview:
+        """Return one message's bytes, by position in the frame."""
+        ends = self.ends()
+        return self.payload[ends[index] - self.lengths[index] : ends[index]]
+
+    def messages(self) -> list[bytes]:
+        """Return every message's bytes, in order."""
+        ends, payload = self.ends(), bytes(self.payload)
+        return [payload[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def cut(self, lo: int, n: int, *, function: bytes | None = None, ordinal: int | None = None) -> bytes | memoryview:
+        """Return messages `lo` to `lo + n` as a frame of their own; the payload is copied verbatim.
+
+        Parameters
+        ----------
+        function, ordinal : optional
+            Replace the function's hash, or the ordinal of the first message of the cut.
+        """
+        if n == self.count and function in (None, self.function) and ordinal in (None, self.ordinal):
+            return self.blob
+        ends = self.ends()
+        start = ends[lo] - self.lengths[lo]
+        header = _FRAME.pack(
+            b"DQ",
+            VERSION,
+            self.kind | (Flag.WEIGHTED if self.weights is not None else 0),
+            n,
+            self.sequence,
+            self.ordinal + lo if ordinal is None else ordinal,
+            self.run,
+            self.function if function is None else function,
+            self.producer,
+        )
+        columns: list[bytes | memoryview] = [header, u32(self.lengths[lo : lo + n])]
+        if self.weights is not None:
+            columns.append(u32(self.weights[lo : lo + n]))
+        return b"".join((*columns, self.payload[start : ends[lo + n - 1]]))

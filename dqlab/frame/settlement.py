@@ -1,0 +1,215 @@
+"""Outcomes of messages of one lease, as bytes."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+from typing import NamedTuple
+
+from dqlab.errors import FrameCorrupt
+from dqlab.frame.columns import VERSION, Flag, check_head, numbers, u32
+
+__all__ = ["Outcome", "Piece", "Settlement"]
+
+_SETTLEMENT = struct.Struct("<2sBBIQQ16sII")
+
+
+class Outcome(IntEnum):
+    """How one delivery ended; a consumer's word, before the rules judge it."""
+
+    ACK = 0
+    """Done; the payload is the pickled result."""
+    FAIL = 1
+    """An exception that may be retried; the payload is a failure record."""
+    REJECT = 2
+    """A failure that retrying cannot mend: straight to dead letters; the payload is a failure record."""
+    NACK = 3
+    """Given back by the function, counted; the payload is the delay in seconds as ASCII."""
+    RETURN = 4
+    """Given back untouched, uncounted; no payload."""
+
+
+class Piece(NamedTuple):
+    """Neighbours in one frame: `n` messages from id `first`, which stand at `ordinal` in their run's input."""
+
+    first: int
+    ordinal: int
+    n: int
+
+
+@dataclass(slots=True, eq=False)
+class Settlement:
+    """Outcomes of messages of one lease: acks with results, failures, messages given back.
+
+    Attributes
+    ----------
+    run : bytes, 16
+        Lane of the lease.
+    epoch, lease : int
+        With a message's id, its receipt.
+    busy_s : float
+        Seconds spent in the function for these messages.
+    pieces : tuple of Piece
+        Which messages, in the order of the columns below.
+    outcomes : bytes
+        One `Outcome` a message.
+    keys : list of str or None
+        The documents' keys, when the run's input has keys.
+    """
+
+    blob: bytes | memoryview
+    run: bytes
+    epoch: int
+    lease: int
+    busy_s: float
+    pieces: tuple[Piece, ...]
+    outcomes: bytes
+    lengths: Sequence[int]
+    key_lengths: Sequence[int] | None
+    payload: memoryview
+    _keys: memoryview
+    _ends: array[int] | None = None
+    _key_ends: array[int] | None = None
+
+    @staticmethod
+    def encode(
+        pieces: Sequence[Piece],
+        outcomes: bytes,
+        payloads: Sequence[bytes],
+        *,
+        run: bytes,
+        epoch: int,
+        lease: int,
+        busy_s: float = 0.0,
+        keys: Sequence[str] | None = None,
+    ) -> bytes:
+        """Pack outcomes; `outcomes`, `payloads` and `keys` run over the pieces' messages in order."""
+        encoded = None if keys is None else [key.encode("utf-8", "surrogatepass") for key in keys]
+        header = _SETTLEMENT.pack(
+            b"DS",
+            VERSION,
+            Flag.KEYED if keys is not None else 0,
+            len(outcomes),
+            lease,
+            round(busy_s * 1e6),
+            run,
+            epoch,
+            len(pieces),
+        )
+        columns = [
+            header,
+            struct.pack(f"<{3 * len(pieces)}Q", *(number for piece in pieces for number in piece)),
+            outcomes,
+            bytes(-len(outcomes) % 4),
+            u32(map(len, payloads)),
+        ]
+        if encoded is not None:
+            columns.append(u32(map(len, encoded)))
+        return b"".join((*columns, *payloads, *(encoded or ())))
+
+    @classmethod
+    def decode(cls, blob: bytes | memoryview) -> Settlement:
+        """Open a settlement without copying its payload.
+
+        Raises
+        ------
+        FrameCorrupt
+            Wrong magic or version, an unknown outcome, or lengths that do not add up.
+        """
+        view = memoryview(blob)
+        size = len(view)
+        if size < _SETTLEMENT.size:
+            raise FrameCorrupt(kind="settlement", reason="shorter than its header", size=size)
+        magic, version, flags, count, lease, busy_us, run, epoch, n_pieces = _SETTLEMENT.unpack_from(view)
+        check_head("settlement", magic_fits=magic == b"DS", version=version, count=count, size=size)
+        keyed = bool(flags & Flag.KEYED)
+        outcomes_at = _SETTLEMENT.size + 24 * n_pieces
+        lengths_at = outcomes_at + count + (-count % 4)
+        body = lengths_at + 4 * count * (2 if keyed else 1)
+        if flags & ~Flag.KEYED or body > size:
+            raise FrameCorrupt(kind="settlement", reason=f"flags {flags:#x}, or cut off in its columns", size=size)
+        triples = struct.unpack_from(f"<{3 * n_pieces}Q", view, _SETTLEMENT.size)
+        pieces = tuple(map(Piece, triples[::3], triples[1::3], triples[2::3]))
+        outcomes = bytes(view[outcomes_at : outcomes_at + count])
+        if sum(piece.n for piece in pieces) != count or (outcomes and max(outcomes) > max(Outcome)):
+            raise FrameCorrupt(kind="settlement", reason="pieces or outcomes do not fit its count", size=size)
+        lengths = numbers(view[lengths_at : lengths_at + 4 * count])
+        key_lengths = numbers(view[lengths_at + 4 * count : body]) if keyed else None
+        keys_at = body + sum(lengths)
+        if keys_at + sum(key_lengths or ()) != size:
+            raise FrameCorrupt(kind="settlement", reason="lengths do not add up to the payload", size=size)
+        payload, keys = view[body:keys_at], view[keys_at:]
+        return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys)
+
+    @property
+    def count(self) -> int:
+        """Number of messages settled."""
+        return len(self.outcomes)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the whole settlement, bytes."""
+        return len(self.blob)
+
+    def entry(self, index: int) -> memoryview:
+        """Return the payload at a position: a pickled result, a failure record or a delay."""
+        if self._ends is None:
+            self._ends = array("Q", accumulate(self.lengths))
+        return self.payload[self._ends[index] - self.lengths[index] : self._ends[index]]
+
+    def key(self, index: int) -> str | None:
+        """Return the key of the document at a position, or None when this run has no keys."""
+        if self.key_lengths is None:
+            return None
+        if self._key_ends is None:
+            self._key_ends = array("Q", accumulate(self.key_lengths))
+        end = self._key_ends[index]
+        return bytes(self._keys[end - self.key_lengths[index] : end]).decode("utf-8", "surrogatepass")
+
+    def ordinals(self) -> Iterable[int]:
+        """Yield each message's position in the run's input, in the order of the columns."""
+        for piece in self.pieces:
+            yield from range(piece.ordinal, piece.ordinal + piece.n)
+
+    def ids(self) -> Iterable[int]:
+        """Yield each message's id, in the order of the columns."""
+        for piece in self.pieces:
+            yield from range(piece.first, piece.first + piece.n)
+
+    def entries(self) -> list[bytes]:
+        """Return every payload, in the order of the columns."""
+        ends, payload = list(accumulate(self.lengths)), bytes(self.payload)
+        return [payload[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def cut(self, piece: Piece, at: int) -> bytes:
+        """Return one piece, whose columns begin at position `at`, as a settlement of its own."""
+        n, stop = piece.n, at + piece.n
+        header = _SETTLEMENT.pack(
+            b"DS",
+            VERSION,
+            Flag.KEYED if self.key_lengths is not None else 0,
+            n,
+            self.lease,
+            0,
+            self.run,
+            self.epoch,
+            1,
+        )
+        columns: list[bytes | memoryview] = [
+            header,
+            struct.pack("<3Q", *piece),
+            self.outcomes[at:stop],
+            bytes(-n % 4),
+            u32(self.lengths[at:stop]),
+        ]
+        start = sum(self.lengths[:at])
+        columns.append(self.payload[start : start + sum(self.lengths[at:stop])])
+        if self.key_lengths is not None:
+            columns.insert(5, u32(self.key_lengths[at:stop]))
+            start = sum(self.key_lengths[:at])
+            columns.append(self._keys[start : start + sum(self.key_lengths[at:stop])])
+        return b"".join(columns)

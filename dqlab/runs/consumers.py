@@ -1,0 +1,58 @@
+"""The classes users subclass to say how messages are processed.
+
+Their objects live in consumers on workers, one for each slot; a `ConsumerPool` sends the class there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from dqlab.cluster.message import Message
+
+__all__ = ["ConsumerBaseClass", "DummyConsumer", "GeneralConsumer"]
+
+
+class ConsumerBaseClass(ABC):
+    """Subclass it and define `process_item`.
+
+    An object is made without arguments on its worker, and used by one thread: open connections and
+    load models in ``__init__``. What that raises fails the messages at hand, to be tried again.
+
+    Attributes
+    ----------
+    name : str
+        The consumer's name; known once ``__init__`` is through.
+    """
+
+    name: str = ""
+
+    @abstractmethod
+    def process_item(self, item: Any) -> Any:
+        """Process one message; may be a coroutine function.
+
+        Parameters
+        ----------
+        item : object
+            The value that was put, or a `Message` for a call that was submitted.
+
+        Returns
+        -------
+        object
+            The message's result, kept by the queue; None when there is nothing to keep.
+        """
+
+
+class GeneralConsumer(ConsumerBaseClass):
+    """Runs calls. A plain value becomes a dead letter (`NotACall`)."""
+
+    def process_item(self, item: Message) -> Any:
+        """Call the function of a message; override it to do something around the call."""
+        return item()
+
+
+class DummyConsumer(ConsumerBaseClass):
+    """Acks everything with None and runs nothing: to empty a queue, or to measure one."""
+
+    def process_item(self, item: Any) -> None:
+        """Do nothing."""

@@ -1,0 +1,53 @@
+"""pytest fixtures for users' tests; see `dqlab.testing`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Protocol
+
+import pytest
+
+from dqlab.lab import Lab, connect
+from dqlab.runs.pool import QueuePool
+from dqlab.testing.clock import FakeClock
+from dqlab.testing.leaks import no_leaks
+
+__all__ = ["dq_clock", "dq_lab", "dq_no_leaks", "dq_queue"]
+
+
+class LeakCheck(Protocol):
+    """What `dq_no_leaks` gives: `no_leaks` for the cluster of `dq_lab`."""
+
+    def __call__(self, *, timeout: float = ...) -> AbstractContextManager[None]:
+        """Return the context manager."""
+        ...
+
+
+@pytest.fixture(scope="session")
+def dq_lab() -> Iterator[Lab]:
+    """Two consumer processes and one for queues, started once for the whole test run: it takes seconds."""
+    with connect(n=2, name="tests") as lab:
+        yield lab
+
+
+@pytest.fixture
+def dq_queue(dq_lab: Lab) -> Iterator[QueuePool]:
+    """Give a fresh queue with consumers; closed, with all that it holds, at the end of the test."""
+    pool = dq_lab.queue(f"test-{uuid.uuid4().hex[:12]}")
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def dq_clock() -> FakeClock:
+    """Give a clock that stands still until ``dq_clock.advance(seconds)``; for `local_queue`."""
+    return FakeClock()
+
+
+@pytest.fixture
+def dq_no_leaks(dq_lab: Lab) -> LeakCheck:
+    """Give ``with dq_no_leaks():``, which fails when what runs inside leaves something behind."""
+    return partial(no_leaks, dq_lab.client)

@@ -1,0 +1,144 @@
+"""What is left behind: threads, processes, descriptors, connections, pinned keys."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import Client
+
+from dqlab.cluster.internals import KEEPER
+
+__all__ = ["Footprint", "Leaked", "no_leaks"]
+
+SETTLE_S = 5.0
+LOOK_AGAIN_S = 0.05
+
+
+class Leaked(AssertionError):
+    """Something was left behind; says what."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What this process, and a cluster, hold at one instant.
+
+    Attributes
+    ----------
+    threads : Counter of str
+        Threads of this process, by name without numbers.
+    children : Counter of str
+        Processes this one started, and theirs, by command.
+    descriptors : Counter of str
+        Open files, pipes and sockets of this process, by kind.
+    comms : Counter of str
+        Open connections of the client's pool, by address.
+    pinned : Counter of str
+        Keys of actors that live without a client.
+    workers : Counter of str
+        Threads and descriptors of each worker process.
+    """
+
+    threads: Counter[str]
+    children: Counter[str]
+    descriptors: Counter[str]
+    comms: Counter[str]
+    pinned: Counter[str]
+    workers: Counter[str]
+
+    @classmethod
+    def take(cls, client: Client | None = None) -> Footprint:
+        """Look around; with a client also at its cluster."""
+        return cls(
+            threads=_threads(),
+            children=Counter(_command(child) for child in psutil.Process().children(recursive=True)),
+            descriptors=_descriptors(),
+            comms=Counter() if client is None else _comms(client),
+            pinned=Counter() if client is None else Counter(client.run_on_scheduler(_pinned)),
+            workers=Counter() if client is None else _workers(client),
+        )
+
+    def beyond(self, before: Footprint) -> dict[str, dict[str, int]]:
+        """Return what is here and was not there before, by field; empty when nothing is."""
+        more = {field.name: dict(getattr(self, field.name) - getattr(before, field.name)) for field in fields(self)}
+        return {name: found for name, found in more.items() if found}
+
+
+@contextmanager
+def no_leaks(client: Client | None = None, *, timeout: float = SETTLE_S) -> Iterator[None]:
+    """Fail when the block leaves more threads, processes, descriptors, connections or pinned keys than it found.
+
+    Connections are pooled and threads started on first use, so do once what the block does before it.
+
+    Parameters
+    ----------
+    client : Client, optional
+        Look at this client's cluster too.
+    timeout : float, default 5 s
+        How long what was closed may take to be gone.
+
+    Raises
+    ------
+    Leaked
+        Names what is left.
+    """
+    before = Footprint.take(client)
+    yield
+    deadline = time.monotonic() + timeout
+    while left := Footprint.take(client).beyond(before):
+        if time.monotonic() >= deadline:
+            raise Leaked(f"left behind: {left}")
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _threads() -> Counter[str]:
+    return Counter(thread.name.rstrip("0123456789-_ ()") for thread in threading.enumerate())
+
+
+def _descriptors() -> Counter[str]:
+    """Count descriptors by what they are: "socket", "pipe", "anon_inode", or the file's name."""
+    kinds: Counter[str] = Counter()
+    for entry in os.listdir("/proc/self/fd") if Path("/proc/self/fd").is_dir() else ():
+        try:
+            target = os.readlink(f"/proc/self/fd/{entry}")
+        except OSError:  # the listing's own descriptor
+            continue
+        kinds[target.split(":[", 1)[0]] += 1
+    return kinds
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()[:4]) or process.name()
+    except psutil.Error:
+        return "a process that has ended"
+
+
+def _comms(client: Client) -> Counter[str]:
+    pool = client.rpc
+    return Counter({address: len(comms) for address, comms in [*pool.available.items(), *pool.occupied.items()]})
+
+
+def _pinned(dask_scheduler: Any) -> list[str]:
+    keeper = dask_scheduler.clients.get(KEEPER)
+    return sorted(str(task.key) for task in keeper.wants_what) if keeper is not None else []
+
+
+def _workers(client: Client) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for address, (threads, descriptors) in client.run(_worker_counts).items():
+        counts[f"threads of {address}"] += threads
+        counts[f"descriptors of {address}"] += descriptors
+    return counts
+
+
+def _worker_counts() -> tuple[int, int]:
+    return threading.active_count(), sum(_descriptors().values())
