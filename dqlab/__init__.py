@@ -8,11 +8,15 @@ run.results()
 """
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
+from dqlab.cluster.message import Message
 from dqlab.documents import Document, Documents
 from dqlab.errors import DqlabError, Reject, RunFailed
 from dqlab.lab import Lab, connect
 from dqlab.queue.retry import Retry
+from dqlab.runs.consumer_pool import ConsumerPool
+from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
@@ -31,11 +35,31 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Documents",
     # queues and runs
     "Durability",
+    "Message",
     "QueuePool",
     "Retry",
     "Run",
+    # consumers started and stopped by hand
+    "ConsumerBaseClass",
+    "ConsumerPool",
+    "DummyConsumer",
+    "GeneralConsumer",
     # errors that users catch or raise
     "DqlabError",
     "Reject",
     "RunFailed",
 ]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give IPython `%dq` and `%%dq`, and teach it to show our objects: ``%load_ext dqlab``."""
+    from dqlab.jupyter import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take `%dq` and `%%dq` away again: ``%unload_ext dqlab``."""
+    from dqlab.jupyter import unload
+
+    unload(shell)

@@ -15,6 +15,8 @@ from dqlab.errors import BadName, BadOption
 __all__ = ["check_name", "nbytes", "option", "seconds"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_PART = re.compile(r"\d+(?:\.\d*)?\s*[a-zA-Z]+")
+_SEVERAL = re.compile(r"\s*(?:\d+(?:\.\d*)?\s*[a-zA-Z]+\s*){2,}")
 _defaults_loaded = False
 
 
@@ -62,12 +64,11 @@ def seconds(value: float | str | None, *, name: str = "duration") -> float | Non
     from dask.utils import parse_timedelta
 
     try:
-        if isinstance(value, str) and len(re.findall(r"\d+(?:\.\d*)?\s*[a-zA-Z]+", value)) > 1:
-            parts = re.findall(r"(\d+(?:\.\d*)?)\s*([a-zA-Z]+)", value)
-            result = float(sum(parse_timedelta(number + unit) for number, unit in parts))
+        if isinstance(value, str) and _SEVERAL.fullmatch(value):
+            result = float(sum(parse_timedelta(part) for part in _PART.findall(value)))
         else:
             result = float(parse_timedelta(value))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         raise BadOption(
             option=name, value=value, problem="not a duration. Write seconds, or '90s', '2m', '1h30m'."
         ) from None
@@ -93,7 +94,7 @@ def nbytes(value: int | str | None, *, name: str = "size") -> int | None:
     from dask.utils import parse_bytes
 
     try:
-        result = int(parse_bytes(value))
+        result = int(parse_bytes(value)) if value != "" else 0
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadOption(option=name, value=value, problem="not a size. Write bytes, or '64 KiB', '1 GB'.") from None
     if result <= 0:

@@ -21,7 +21,7 @@ from dqlab.cluster.internals import call_actor, pin, unpin
 from dqlab.cluster.placement import Host, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import seal_value
-from dqlab.cluster.wire import pack, unpack
+from dqlab.cluster.wire import pack
 from dqlab.errors import DqlabError
 
 __all__ = ["Registry"]
@@ -162,8 +162,8 @@ class Registry(SchedulerPlugin):
         chosen = [(first + i, addresses[i % len(addresses)]) for i in range(n or 0)]
         return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at, number) for number, at in chosen)))
 
-    async def retire(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Let consumers settle, give back, and go; return the last totals of those that answered."""
+    async def retire(self, names: Collection[str]) -> dict[str, Any]:
+        """Let consumers settle, give back, and go; return the packed last totals of those that answered."""
         entries = [self.entries.pop(name) for name in names if name in self.entries]
         totals = await asyncio.gather(*(self._close_actor(entry) for entry in entries))
         by_queue: dict[str, list[str]] = {}
@@ -173,7 +173,7 @@ class Registry(SchedulerPlugin):
             await self._release(queue, consumers)
         unpin(self.scheduler, [entry.key for entry in entries])
         self.collector.forget([entry.name for entry in entries])
-        return {entry.name: last for entry, last in zip(entries, totals, strict=True) if last}
+        return {entry.name: last for entry, last in zip(entries, totals, strict=True) if last is not None}
 
     async def close_queue(self, name: str) -> bool:
         """Retire a queue's consumers, then close its shards and let them go."""
@@ -262,17 +262,17 @@ class Registry(SchedulerPlugin):
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
         await self.scheduler.rpc(address).dq_spawn(key=key, sealed=sealed)
 
-    async def _close_actor(self, entry: _Entry) -> dict[str, Any]:
+    async def _close_actor(self, entry: _Entry) -> Any:
+        """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""
         if entry.gone is not None:
-            return {}
+            return None
         try:
-            answer = await asyncio.wait_for(
+            return await asyncio.wait_for(
                 call_actor(self.scheduler.rpc, entry.address, entry.key, "close", pack({})), CLOSE_TIMEOUT
             )
-            return unpack(answer)[0]
         except (OSError, KeyError, TimeoutError) as error:
             logger.warning("event=close_failed name=%s %r", entry.name, error)
-            return {}
+            return None
 
     async def _release(self, queue: str, consumers: list[str]) -> None:
         for entry in self._of(queue):

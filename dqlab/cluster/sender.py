@@ -53,12 +53,15 @@ class Ticket:
     ----------
     ranges : list of (int, int)
         Half-open ranges of ids, in the order of the messages.
+    read : bool
+        Somebody asked what became of them, so a refusal is not news.
     """
 
     count: int
     done: concurrent.futures.Future[list[tuple[int, int]]] = field(default_factory=concurrent.futures.Future)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     confirmed: int = 0
+    read: bool = False
 
     def confirm(self, first: int, n: int) -> None:
         """Note that `n` messages got ids from `first` on."""
@@ -147,6 +150,7 @@ class Sender:
         self._functions: list[set[bytes]] = [set() for _ in handle.refs]
         self.here = [0] * len(handle.refs)
         self.failure: BaseException | None = None
+        self._unread: Ticket | None = None
         self._closed = False
 
     # --- users' threads ---------------------------------------------------------------------
@@ -174,7 +178,7 @@ class Sender:
         PutTimeout
             `timeout` seconds are over; what is in flight may still be confirmed.
         DqlabError
-            What made the sender give up.
+            What made the sender give up, or why a put was refused that nobody has asked about.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._room:
@@ -186,6 +190,9 @@ class Sender:
                 self.handle.link.check_scheduler()
         if self.failure is not None:
             raise self.failure
+        unread, self._unread = self._unread, None
+        if unread is not None and not unread.read:
+            unread.done.result(0)
 
     @property
     def busy(self) -> bool:
@@ -341,6 +348,8 @@ class Sender:
         self._next_sequence[batch.shard] = min(self._next_sequence[batch.shard], batch.sequence)
         for ticket in batch.tickets:
             ticket.fail(error)
+        if batch.tickets and (self._unread is None or self._unread.read):
+            self._unread = batch.tickets[0]
 
     def _abandon(self, error: BaseException) -> None:
         while self.buffer:

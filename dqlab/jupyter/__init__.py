@@ -1,0 +1,38 @@
+"""What dqlab adds to a notebook: the magic `%dq`, its completion, and how our objects show themselves.
+
+Owns the words of a line and what they stand for; every line is one or two public calls of Python.
+Importing this package loads nothing of Jupyter; `load` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["load", "unload"]
+
+
+def load(shell: InteractiveShell) -> None:
+    """Give a shell `%dq` and `%%dq`; doing it twice does no harm."""
+    from dqlab.jupyter.letters import letter_bundle
+    from dqlab.jupyter.magics import DQMagics
+    from dqlab.live.display import register_formatters
+
+    unload(shell)
+    register_formatters(shell)
+    display: Any = shell.display_formatter
+    display.mimebundle_formatter.for_type_by_name("dqlab.runs.failures", "DeadLetter", letter_bundle)
+    magics = DQMagics(shell)
+    shell.register_magics(magics)
+    magics.start()
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take `%dq` and `%%dq` away again; nothing happens to labs and runs."""
+    magics = shell.magics_manager.registry.pop("DQMagics", None)
+    if magics is not None:
+        magics.stop()
+        for kind in ("line", "cell"):
+            shell.magics_manager.magics[kind].pop("dq", None)

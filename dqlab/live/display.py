@@ -24,7 +24,7 @@ from dqlab.live.html import table_html
 from dqlab.live.rows import absent_view, run_view
 from dqlab.live.source import RunSource
 from dqlab.live.style import PLAIN, TextStyle
-from dqlab.live.tables import Table, failures_table, results_table
+from dqlab.live.tables import Table, failures_table, results_table, status_table
 from dqlab.live.terminal import follow_here
 from dqlab.live.text import run_screen, table_text
 from dqlab.live.ticker import shared
@@ -177,15 +177,20 @@ def _failures_bundle(failures: Any, **_: object) -> dict[str, str]:
     return _shown_table(failures_table(failures))
 
 
+def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
+    return _shown_table(status_table(snapshot))
+
+
 _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str]]] = {
     ("dqlab.runs.run", "Run"): _run_bundle,
     ("dqlab.runs.results", "Results"): _results_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
+    ("dqlab.stats", "Snapshot"): _snapshot_bundle,
 }
 
 
 def register_formatters(ip: Any) -> None:
-    """Teach an IPython shell to show runs, results and failures; more than once does no harm.
+    """Teach an IPython shell to show runs, results, failures and statistics; more than once does no harm.
 
     Parameters
     ----------

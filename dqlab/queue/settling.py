@@ -120,7 +120,9 @@ class Settling:
 
     def _free(self, lo: int, hi: int, outcome: Outcome, at: int) -> None:
         """Judge ids that are not leased under the receipt."""
-        unknown = hi - lo
+        # Counted first: an ack below may free its frame, and would then be found here a second time.
+        settled = sum(b - a for a, b in self._lane.settled.within(lo, hi))
+        unknown = hi - lo - settled
         for batch, a, b, state in self._lane.stretches(lo, hi):
             unknown -= b - a
             if state in (State.ACKED, State.DEAD):
@@ -131,9 +133,8 @@ class Settling:
                 self._accept(batch, a, b, outcome, at + batch.first + a - lo)
             else:
                 self._free_failures(batch, a, b, outcome, at + batch.first + a - lo)
-        settled = sum(b - a for a, b in self._lane.settled.within(lo, hi)) if unknown else 0
         self._duplicates += settled
-        self._stale += unknown - settled
+        self._stale += unknown
 
     def _free_failures(self, batch: Batch, a: int, b: int, outcome: Outcome, at: int) -> None:
         """Accept failures of waiting messages unless this very delivery was counted or given back before."""

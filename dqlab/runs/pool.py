@@ -17,6 +17,7 @@ from dqlab.runs.put import PutResult
 from dqlab.runs.puts import PlainPuts
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, queue_options
+from dqlab.runs.shards import Shards
 from dqlab.stats import QueueStats, Snapshot
 
 if TYPE_CHECKING:
@@ -27,8 +28,11 @@ __all__ = ["QueuePool"]
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
-class QueuePool:
+class QueuePool(Shards):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
+
+    ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
+    is in `counts` and `get_queue_size`.
 
     Parameters
     ----------
@@ -171,27 +175,53 @@ class QueuePool:
         """
         return self._calls([(fn, args, kwargs)])
 
-    def batch_submit(self, calls: Iterable[tuple[Any, ...]]) -> PutResult:
-        """Put many calls, each ``(fn, *args)``, or ``(fn, args, kwargs)`` with a tuple and a dict."""
+    def batch_submit(
+        self,
+        calls: Iterable[tuple[Any, ...]],
+        *,
+        timeout: float | None = None,
+        worker_class: type | None = None,
+        sync_mode: bool = True,
+        batch_size: int | None = None,
+    ) -> PutResult:
+        """Put many calls at once; nothing of them is put when one of them cannot be.
+
+        Parameters
+        ----------
+        calls : iterable of tuple
+            Each ``(fn, *args)``, or ``(fn, args, kwargs)`` with a tuple and a dict.
+        timeout, worker_class, sync_mode, batch_size
+            The ancestor's; they change nothing.
+        """
         return self._calls(_call(call, position) for position, call in enumerate(calls))
 
-    def put(self, value: Any) -> PutResult:
-        """Put one plain value, for a consumer with its own `process_item`."""
-        self._check_open()
-        return self._puts.values([value])
+    def put(self, value: Any, timeout: float | None = None) -> PutResult:
+        """Put one plain value, for a consumer with its own `process_item`; a `Message` as the call it is.
 
-    def put_many(self, values: Iterable[Any]) -> PutResult:
-        """Put many plain values."""
+        Parameters
+        ----------
+        timeout : float, optional
+            The ancestor's; it changes nothing: putting does not wait, and asking for ``.ids`` has its own limit.
+        """
+        return self.put_many([value])
+
+    def put_many(self, values: Iterable[Any], timeout: float | None = None) -> PutResult:
+        """Put many plain values; nothing of them is put when one of them cannot be pickled."""
         self._check_open()
         return self._puts.values(values)
 
-    def flush(self, timeout: float | str = CONFIRM_WAIT) -> None:
+    put_nowait = put
+    put_many_sync = put_many
+
+    def flush(self, timeout: float | str | None = CONFIRM_WAIT) -> None:
         """Wait until every put of this client is confirmed.
 
         Raises
         ------
         PutTimeout
-            Not confirmed in time.
+            Not confirmed in time; never with None.
+        QueueFull, QueueDraining
+            A put was refused, and nobody has asked for its ids or results.
         """
         self._puts.flush(seconds(timeout, name="timeout"))
 
@@ -203,10 +233,10 @@ class QueuePool:
 
     # --- looking ----------------------------------------------------------------------------
 
-    def __len__(self) -> int:
-        """Return messages that wait or run: ready, delayed and leased."""
-        counts = self.counts()
-        return counts["ready"] + counts["delayed"] + counts["leased"]
+    @property
+    def closed(self) -> bool:
+        """Whether this handle was closed."""
+        return self._closed
 
     def counts(self) -> dict[str, int]:
         """Return messages by state over all lanes, asked from the queue now."""

@@ -87,6 +87,7 @@ class PutResult:
 
     def _confirmed(self, limit: float | None = None) -> list[tuple[int, int]]:
         done = self._ticket.done
+        self._ticket.read = True
         limit = CONFIRM_WAIT if limit is None else min(limit, CONFIRM_WAIT)
         deadline = time.monotonic() + limit
         while True:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from dqlab.cluster.functions import pack_function
 from dqlab.cluster.handle import Handle
+from dqlab.cluster.message import Message
 from dqlab.cluster.sealed import blob_hash, seal_function, seal_or_explain
 from dqlab.cluster.sender import CONFIRM_WAIT, Entry, Ticket
 from dqlab.cluster.senders import PutSender
@@ -18,6 +19,9 @@ from dqlab.frame import NO_ID, Kind
 from dqlab.runs.put import PutResult
 
 __all__ = ["PlainPuts"]
+
+_Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry]]
+"""Functions met in one put, by identity; held, so that no identity is used twice."""
 
 
 class PlainPuts:
@@ -37,24 +41,33 @@ class PlainPuts:
         self._warned = False
 
     def values(self, values: Iterable[Any]) -> PutResult:
-        """Put plain values."""
-        payloads = [self._sealed(value, f"value {position}", position) for position, value in enumerate(values)]
-        return self._send([(self._values, payload) for payload in payloads])
+        """Put plain values; a `Message` among them as the call it is."""
+        entries: _Entries = {}
+        return self._send(
+            [
+                self._call(value.func, value.args, value.kwargs, position, entries)
+                if isinstance(value, Message)
+                else (self._values, self._sealed(value, f"value {position}", position))
+                for position, value in enumerate(values)
+            ]
+        )
 
     def calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
         """Put (function, args, kwargs)."""
-        entries: dict[int, tuple[Any, Entry]] = {}
-        sealed: list[tuple[Entry, bytes]] = []
-        for position, (fn, args, kwargs) in enumerate(calls):
-            if not callable(fn):
-                raise BadOption(option=f"call {position}", value=fn, problem="its first element is not a function.")
-            known = entries.get(id(fn))
-            if known is None:
-                entries[id(fn)] = known = (fn, _entry(fn))
-            sealed.append((known[1], self._sealed((args, kwargs), f"the arguments of call {position}", position)))
-        return self._send(sealed)
+        entries: _Entries = {}
+        return self._send([self._call(*call, position, entries) for position, call in enumerate(calls)])
 
-    def flush(self, timeout: float = CONFIRM_WAIT) -> None:
+    def _call(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], position: int, entries: _Entries
+    ) -> tuple[Entry, bytes]:
+        if not callable(fn):
+            raise BadOption(option=f"call {position}", value=fn, problem="its first element is not a function.")
+        known = entries.get(id(fn))
+        if known is None:
+            entries[id(fn)] = known = (fn, _entry(fn))
+        return known[1], self._sealed((args, kwargs), f"the arguments of call {position}", position)
+
+    def flush(self, timeout: float | None = CONFIRM_WAIT) -> None:
         """Wait until all puts are confirmed."""
         self._sender.flush(timeout)
 

@@ -36,6 +36,8 @@ __all__ = ["Progress", "Run", "sealed_function"]
 
 STALLED_AFTER = 5.0
 """Seconds without any consumer after which waiting is given up."""
+LAST_REPORT = 0.5
+"""Seconds that statistics of an ended run wait for its last report; workers report every 250 ms."""
 
 
 def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
@@ -157,11 +159,13 @@ class Run:
         timeout : float, optional
             Seconds to wait for an answer.
         """
-        link = self.handle.link
-        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=timeout))
+        snapshot, known = self._snapshot(timeout=timeout)
         progress = self._progress(timeout=timeout)
         record, counts = progress.record, progress.counts
-        known = next((run for run in snapshot.runs if run.name == self.name and run.queue == self.queue), None)
+        reported = known.counts == counts if known else snapshot.runs_total > len(snapshot.runs)
+        if progress.done and not reported:
+            # The picture of a run that ended is kept, with its failure classes: worth one more report.
+            snapshot, known = self._snapshot(since=snapshot.seq, timeout=timeout)
         consumers = known.consumers if known else progress.consumers
         state = run_state(
             counts,
@@ -192,6 +196,12 @@ class Run:
             classes=known.classes if known else (),
             classes_total=known.classes_total if known else 0,
         )
+
+    def _snapshot(self, *, since: int | None = None, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
+        """Return the collector's newest statistics, or those after number `since`, and this run's among them."""
+        link, later = self.handle.link, {} if since is None else {"since": since, "timeout": LAST_REPORT}
+        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", **later), timeout=timeout))
+        return snapshot, next((run for run in snapshot.runs if run.name == self.name and run.queue == self.queue), None)
 
     def _code_stats(self, record: dict[str, Any]) -> CodeStats:
         code = record["codes"][-1]

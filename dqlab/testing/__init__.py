@@ -14,13 +14,16 @@ from dqlab.testing.clock import FakeClock
 from dqlab.testing.fixtures import dq_clock, dq_lab, dq_no_leaks, dq_queue
 from dqlab.testing.leaks import Footprint, Leaked, no_leaks
 from dqlab.testing.local import Delivery, LocalQueue, local_queue
+from dqlab.testing.signals import Gate, Tally
 
 __all__ = [
     "Delivery",
     "FakeClock",
     "Footprint",
+    "Gate",
     "Leaked",
     "LocalQueue",
+    "Tally",
     "dq_clock",
     "dq_lab",
     "dq_no_leaks",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,8 @@ __all__ = ["Footprint", "Leaked", "no_leaks"]
 
 SETTLE_S = 5.0
 LOOK_AGAIN_S = 0.05
+DESCRIPTORS = Path("/proc/self/fd")
+"""Linux only; elsewhere descriptors are not compared."""
 
 
 class Leaked(AssertionError):
@@ -106,9 +107,9 @@ def _threads() -> Counter[str]:
 def _descriptors() -> Counter[str]:
     """Count descriptors by what they are: "socket", "pipe", "anon_inode", or the file's name."""
     kinds: Counter[str] = Counter()
-    for entry in os.listdir("/proc/self/fd") if Path("/proc/self/fd").is_dir() else ():
+    for entry in DESCRIPTORS.iterdir() if DESCRIPTORS.is_dir() else ():
         try:
-            target = os.readlink(f"/proc/self/fd/{entry}")
+            target = str(entry.readlink())
         except OSError:  # the listing's own descriptor
             continue
         kinds[target.split(":[", 1)[0]] += 1
@@ -123,8 +124,11 @@ def _command(process: psutil.Process) -> str:
 
 
 def _comms(client: Client) -> Counter[str]:
-    pool = client.rpc
-    return Counter({address: len(comms) for address, comms in [*pool.available.items(), *pool.occupied.items()]})
+    counts: Counter[str] = Counter()
+    for comms in (client.rpc.available, client.rpc.occupied):
+        for address, open_ones in comms.items():
+            counts[address] += len(open_ones)
+    return counts
 
 
 def _pinned(dask_scheduler: Any) -> list[str]:

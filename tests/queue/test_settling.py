@@ -164,6 +164,16 @@ def test_a_piece_longer_than_its_frame_is_accepted_as_far_as_it_is_known(desk: A
     assert desk.shard.settle(Settlement.decode(blob)) == Settled(results=((Piece(0, 0, 2), 0),), stale=3)
 
 
+def test_an_ack_that_frees_its_frame_is_not_counted_twice(desk: Any) -> None:
+    """One outcome, one verdict, also after the lease ended."""
+    desk.put(1)
+    lease = desk.lease()
+    desk.clock.advance(61)
+    blob = Settlement.encode([Piece(0, 0, 3)], bytes(3), [b""] * 3, run=RUN, epoch=1, lease=lease.id)
+
+    assert desk.shard.settle(Settlement.decode(blob)) == Settled(results=((Piece(0, 0, 1), 0),), stale=2)
+
+
 def test_a_settlement_under_another_run_is_stale(desk: Any) -> None:
     """Results filed under the wrong run would be worse than none."""
     desk.put()

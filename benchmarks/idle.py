@@ -1,0 +1,47 @@
+"""Room `idle`: what a pool with two consumers costs while nothing happens."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+
+from benchmarks.figures import Better, Figure, Peer, Series, Target
+from benchmarks.processes import Child, tree_cpu_s
+from benchmarks.sizes import Sizes
+from benchmarks.stage import Stage
+
+__all__ = ["idle"]
+
+FLOOR = 1.0
+SETTLE_S = 2.0
+"""Seconds after the start in which a cluster still imports, connects and reports."""
+
+
+def idle(stage: Stage, sizes: Sizes) -> list[Figure]:
+    """Measure two clusters over the same windows: one with an idle pool, one without dqlab.
+
+    The aim is a cost that cannot be told from the differences between windows of the cluster without dqlab.
+    """
+    with contextlib.ExitStack() as open_children:
+        children = []
+        for kind in ("dqlab", "dask"):
+            child = Child([sys.executable, "-m", "benchmarks.idle_child", kind])
+            open_children.callback(child.close)
+            children.append(child)
+        time.sleep(SETTLE_S)
+        windows = [_window([child.pid for child in children], sizes.idle_s) for _ in range(sizes.rounds)]
+    with_pool, without = (Series.of(shares) for shares in zip(*windows, strict=True))
+    above = Series.of([a - b for a, b in zip(with_pool.values, without.values, strict=True)])
+    target = Target(floor=FLOOR, aim=without.high - without.low)
+    name = f"idle pool, 2 consumers, above Dask's own CPU, {sizes.idle_s:g} s"
+    own = Peer("Dask's own, the same cluster without dqlab", without)
+    return [Figure(name, "% of a core", Better.LOWER, above, target, (own,))]
+
+
+def _window(pids: list[int], seconds: float) -> list[float]:
+    """Return the share of a core, percent, that each process tree uses over the same seconds."""
+    start, before = time.perf_counter(), [tree_cpu_s(pid) for pid in pids]
+    time.sleep(seconds)
+    after, elapsed = [tree_cpu_s(pid) for pid in pids], time.perf_counter() - start
+    return [100 * (b - a) / elapsed for a, b in zip(before, after, strict=True)]

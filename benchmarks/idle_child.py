@@ -1,0 +1,31 @@
+"""A cluster that does nothing, in a process of its own, until its input ends: `dqlab` or `dask`."""
+
+from __future__ import annotations
+
+import sys
+
+from distributed import Client
+
+import dqlab as dq
+from benchmarks.stage import SLOTS, dask_cluster
+
+
+def main(kind: str) -> None:
+    """Start, run one call so that everything is there, say so, and wait."""
+    if kind == "dqlab":
+        with dq.connect(n=SLOTS) as lab:
+            lab.queue("idle").submit(abs, -1).results()
+            _wait()
+    else:
+        with dask_cluster(SLOTS + 1) as cluster, Client(cluster) as client:
+            client.submit(abs, -1).result()
+            _wait()
+
+
+def _wait() -> None:
+    print('"ready"', flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

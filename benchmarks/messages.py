@@ -1,0 +1,96 @@
+"""Room `messages`: `add(a, b)` with all results back, 2 consumers, nothing durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import add as add_two
+
+from benchmarks import peers
+from benchmarks.ancestor import Ancestor
+from benchmarks.figures import Better, Figure, Peer, Series, Target, ratios
+from benchmarks.harness import Contestant, alternate, fitting_size, rate
+from benchmarks.processes import ChildFailed
+from benchmarks.sizes import Sizes
+from benchmarks.stage import Stage
+from benchmarks.work import add, pairs, sum_of_sums
+
+__all__ = ["messages"]
+
+SLOW = 1_000
+"""Messages per second below which a peer gets fewer rounds."""
+MAP, SUBMIT, CLIENT_MAP = "pool.map", "pool.batch_submit", "client.map"
+RATE = Target(floor=100_000, aim=500_000)
+OVER_CLIENT_MAP = Target(floor=150)
+
+RateOf = Callable[[int], float]
+
+
+def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
+    """Measure both ways into a queue beside the peers; the target is `pool.map`'s."""
+    n = sizes.messages
+    queue = stage.lab.queue("messages", maxsize=n)
+
+    def mapped(n: int) -> Sequence[int]:
+        run = queue.map(add, pairs(n))
+        results = list(run.results())
+        run.drop()
+        return results
+
+    def submitted(n: int) -> Sequence[int]:
+        return queue.batch_submit((add_two, i, i) for i in range(n)).results()
+
+    ours = {MAP: partial(_checked, mapped), SUBMIT: partial(_checked, submitted)}
+    others: dict[str, RateOf] = {
+        f"Pool.map, chunks of {peers.CHUNK:,}": partial(_checked, peers.process_pool(stage.processes)),
+        f"client.submit, chunks of {peers.CHUNK:,}": partial(_checked, peers.chunked_submit(stage.dask)),
+        "distributed.Queue": partial(_checked, peers.dask_queue(stage.dask)),
+        CLIENT_MAP: partial(_checked, peers.client_map(stage.dask)),
+    }
+    ancestor = _ancestor(stage, sizes)
+    if ancestor is not None:
+        others["daskqueue, the ancestor"] = ancestor.rate
+    try:
+        for rate_of in ours.values():
+            rate_of(n // 10)
+        contestants = [Contestant(name, partial(rate_of, n)) for name, rate_of in ours.items()]
+        contestants += [_sized(name, rate_of, sizes) for name, rate_of in others.items()]
+        found = alternate(contestants, rounds=sizes.rounds)
+    finally:
+        queue.close()
+        if ancestor is not None:
+            ancestor.close()
+    series = {name: Series.of(values) for name, values in found.items()}
+    return [
+        Figure(
+            f"{n:,} add(a, b), {MAP}",
+            "msg/s",
+            Better.HIGHER,
+            series[MAP],
+            RATE,
+            tuple(Peer(name, series[name]) for name in others),
+        ),
+        Figure(
+            f"{MAP} over {CLIENT_MAP}", "x", Better.HIGHER, ratios(series[MAP], series[CLIENT_MAP]), OVER_CLIENT_MAP
+        ),
+        Figure(f"{n:,} add(a, b), {SUBMIT}", "msg/s", Better.HIGHER, series[SUBMIT]),
+    ]
+
+
+def _checked(work: Callable[[int], Sequence[int]], n: int) -> float:
+    return rate(work, n, sum_of_sums(n))
+
+
+def _sized(name: str, rate_of: RateOf, sizes: Sizes) -> Contestant[float]:
+    """Return a peer at a size that takes it `sizes.peer_s` seconds."""
+    n = fitting_size(rate_of, seconds=sizes.peer_s, start=100)
+    slow = n / sizes.peer_s < SLOW
+    return Contestant(name, partial(rate_of, n), sizes.slow_rounds if slow else None)
+
+
+def _ancestor(stage: Stage, sizes: Sizes) -> Ancestor | None:
+    try:
+        return Ancestor(stage.say, install=sizes.full)
+    except ChildFailed as reason:
+        stage.say(f"SKIPPED the ancestor, daskqueue: {reason}")
+        return None

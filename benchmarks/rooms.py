@@ -1,0 +1,31 @@
+"""The rooms by name, in the order in which they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from benchmarks.documents import documents
+from benchmarks.figures import Figure
+from benchmarks.growth import growth
+from benchmarks.idle import idle
+from benchmarks.latency import latency
+from benchmarks.memory import memory
+from benchmarks.messages import messages
+from benchmarks.rules import rules
+from benchmarks.sizes import Sizes
+from benchmarks.stage import Stage
+
+__all__ = ["ROOMS", "Room"]
+
+Room: TypeAlias = Callable[[Stage, Sizes], list[Figure]]
+
+ROOMS: dict[str, Room] = {
+    "rules": rules,
+    "messages": messages,
+    "latency": latency,
+    "documents": documents,
+    "growth": growth,
+    "idle": idle,
+    "memory": memory,
+}

@@ -1,0 +1,105 @@
+"""What stays between two lines: the lab in use, the run a line speaks of when it names none.
+
+Also keeps a run that a line has shown from showing itself a second time at the end of its cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dqlab.errors import UsageError
+from dqlab.lab import Lab
+from dqlab.live.display import watch
+from dqlab.runs.run import Run
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["Desk"]
+
+
+class Desk:
+    """The lab and the run that lines of one shell speak of."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        display: Any = shell.display_formatter
+        self._formatter = display.ipython_display_formatter
+        self._lab: Lab | None = None
+        self._submitted: tuple[Run, Run] | None = None
+        self._shown: Run | None = None
+        self._show_itself: Callable[[Run], object] | None = None
+
+    # --- lab and run ------------------------------------------------------------------------
+
+    def lab(self, names: Mapping[str, Any]) -> Lab:
+        """Return the lab of the last `connect`, or the only one that a variable holds.
+
+        Raises
+        ------
+        UsageError
+            There is none, or there are several.
+        """
+        if self._lab is not None and not self._lab.closed:
+            return self._lab
+        held = {id(lab): (name, lab) for name, lab in names.items() if isinstance(lab, Lab) and not lab.closed}
+        if not held:
+            raise UsageError(reason="there is no lab yet. Start one with: %dq connect")
+        if len(held) > 1:
+            variables = sorted(name for name, _ in held.values())
+            raise UsageError(
+                reason=f"several labs are open: {', '.join(variables)}. Say which: %dq connect {variables[0]}"
+            )
+        return next(lab for _, lab in held.values())
+
+    def use(self, lab: Lab) -> None:
+        """Speak of this lab from now on."""
+        self._lab, self._submitted = lab, None
+
+    def submitted(self, lab: Lab, run: Run) -> None:
+        """Note the run of the newest submission: it may be an older run that was attached to."""
+        self._submitted = (run, lab.runs[-1])
+
+    def last_run(self, lab: Lab) -> Run:
+        """Return the run that was submitted last, here or in Python.
+
+        Raises
+        ------
+        UsageError
+            The lab has made none.
+        """
+        runs = lab.runs
+        if not runs:
+            raise UsageError(reason="this lab has made no run yet. Make one with %dq submit, or name one that exists.")
+        if self._submitted is not None and self._submitted[1] is runs[-1]:
+            return self._submitted[0]
+        return runs[-1]
+
+    # --- showing ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Watch over what shows itself at the end of a cell."""
+        self._show_itself = self._formatter.for_type(Run, self._show_unless_shown)
+        self._shell.events.register("post_run_cell", self._forget)
+
+    def stop(self) -> None:
+        """Leave the shell as it was."""
+        if self._show_itself is not None:
+            self._formatter.for_type(Run, self._show_itself)
+        self._shell.events.unregister("post_run_cell", self._forget)
+
+    def show(self, run: Run) -> None:
+        """Show a run while it runs, once in this cell."""
+        watch(run)
+        self._shown = run
+
+    def _show_unless_shown(self, run: Run) -> None:
+        if run is self._shown:
+            return
+        if self._show_itself is None:
+            raise NotImplementedError  # how a formatter tells IPython to ask the next one
+        self._show_itself(run)
+
+    def _forget(self, _: object = None) -> None:
+        self._shown = None

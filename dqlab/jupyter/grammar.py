@@ -1,0 +1,247 @@
+"""The grammar of `%dq`: its commands, their words and options, and the help made from them.
+
+Owns what may be written, and which kind of thing each word names; completion reads it too. Knows
+neither IPython nor labs. A mistake is a `UsageError` that names the nearest right word.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum, auto
+from functools import partial
+from typing import Any, NoReturn
+
+from dqlab.errors import UsageError
+
+__all__ = ["COMMANDS", "Command", "Names", "find", "overview"]
+
+
+class Names(Enum):
+    """What a word of a line stands for."""
+
+    LAB = auto()
+    FUNCTION = auto()
+    VALUES = auto()
+    QUEUE = auto()
+    RUN = auto()
+    RUN_OR_QUEUE = auto()
+    FILTER = auto()
+    NEW = auto()
+    """A variable to make, or free text."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises where argparse would print and end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(reason=f"{self.prog}: {message}. See {self.prog} -h")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise UsageError(reason=message or f"{self.prog} ended with status {status}")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its words, its options, and what each of them names."""
+
+    name: str
+    summary: str
+    twin: str
+    parser: _Parser = field(repr=False)
+    names: dict[str, Names] = field(default_factory=dict)
+
+    def add(self, *flags: str, names: Names | None = None, **settings: Any) -> Command:
+        """Add a word, or an option when `flags` begin with "-"; return the command itself."""
+        action = self.parser.add_argument(*flags, **settings)
+        if names is not None:
+            self.names[action.dest] = names
+        return self
+
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """Its words and options, in the order of the help."""
+        return list(self.parser._actions)
+
+    @property
+    def options(self) -> dict[str, argparse.Action]:
+        """Its options by flag, short and long."""
+        return {flag: action for action in self.actions for flag in action.option_strings}
+
+    @property
+    def words(self) -> list[argparse.Action]:
+        """What it takes by position."""
+        return [action for action in self.actions if not action.option_strings]
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """Return the options.
+
+        Raises
+        ------
+        UsageError
+            An unknown option, a word too many or one too few.
+        """
+        for word in words:
+            flag = word.partition("=")[0]
+            if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
+                raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {_meant(flag, self.options)}")
+        options, rest = self.parser.parse_known_args(words)
+        if rest:
+            many = " ".join(rest)
+            raise UsageError(
+                reason=f"{self.parser.prog} does not understand {many!r}. An expression with spaces stands in "
+                f"quotes; {self.parser.prog} -h says what there is."
+            )
+        return options
+
+    def help(self) -> str:
+        """Return how the command is written, and its twin in Python."""
+        self.parser.usage = self.usage().replace("%", "%%")
+        return f"{self.parser.format_help()}\nIn Python: {self.twin}"
+
+    def usage(self) -> str:
+        """Return how the command is written, in one line."""
+        words = [f"[{word.metavar}]" if word.nargs == "?" else str(word.metavar) for word in self.words]
+        options = [_option(action) for action in self.actions if action.option_strings]
+        return " ".join([self.parser.prog, *words, *options])
+
+    def _knows(self, flag: str) -> bool:
+        # -n4 is -n with its value; -1 and -x+1 are values themselves.
+        return flag in self.options or (not flag.startswith("--") and len(flag) > 2 and flag[:2] in self.options)
+
+
+def _option(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else f" {action.metavar or '|'.join(map(str, action.choices or ()))}"
+    written = action.option_strings[0] + value
+    return written if action.required else f"[{written}]"
+
+
+def _command(name: str, summary: str, twin: str) -> Command:
+    shape = partial(argparse.HelpFormatter, width=100, max_help_position=28)
+    parser = _Parser(prog=f"%dq {name}", description=summary, allow_abbrev=False, formatter_class=shape, add_help=False)
+    return Command(name, summary, twin, parser)
+
+
+def _variable(text: str) -> str:
+    if not text.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is no name for a variable")
+    return text
+
+
+def _out(command: Command) -> Command:
+    return command.add("-o", "--out", type=_variable, metavar="VAR", names=Names.NEW, help="store it, show nothing")
+
+
+def _run(command: Command, names: Names = Names.RUN, metavar: str = "RUN") -> Command:
+    what = "a name, or a variable that holds it; default: the last run"
+    return command.add("run", nargs="?", metavar=metavar, names=names, help=what)
+
+
+def _connect() -> Command:
+    command = _command(
+        "connect", "Connect to a cluster, or start one on this machine.", "lab = dq.connect(target, n=4)"
+    )
+    where = "address of a scheduler, or a variable that holds a Client, a Cluster or a Lab; default: start one here"
+    command.add("target", nargs="?", metavar="TARGET", names=Names.LAB, help=where)
+    return _out(command.add("-n", type=int, metavar="N", help="consumer processes; default: one for each CPU"))
+
+
+def _submit() -> Command:
+    twin = "run = lab.queue(q).map(fn, documents, name=..., retry=dq.Retry(n))"
+    command = _command("submit", "Map a function over documents; %%dq maps the last def of its cell.", twin)
+    command.add("function", nargs="?", metavar="FUNC", names=Names.FUNCTION, help="the function; not with %%%%dq")
+    command.add("--over", required=True, metavar="EXPR", names=Names.VALUES, help="anything that can be iterated")
+    command.add("-q", "--queue", metavar="QUEUE", names=Names.QUEUE, help="default: what %%config DQMagics.queue says")
+    command.add("--name", metavar="NAME", names=Names.RUN, help="of the run; default: the function's and a number")
+    command.add("--retries", type=int, metavar="N", help="tries after an exception; default: the queue's")
+    there = "when a run of that name exists: the same if code and documents are, start over, or retry what is dead"
+    command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
+    command.add("--watch", action="store_true", help="show it while it runs")
+    return _out(command.add("-w", "--wait", action="store_true", help="return when it is done"))
+
+
+def _results() -> Command:
+    command = _run(_command("results", "Wait for a run and return its values, in order.", "run.results(errors='skip')"))
+    missing = "documents without a result; default: raise"
+    return _out(command.add("--errors", choices=["raise", "skip", "return"], default="raise", help=missing))
+
+
+def _wait() -> Command:
+    command = _run(
+        _command("wait", "Wait until a run is done; interrupting leaves it running.", "run.wait(timeout='5m')")
+    )
+    return _out(command.add("--timeout", metavar="TIME", names=Names.NEW, help="seconds, or 90s, 5m"))
+
+
+def _show() -> Command:
+    command = _command("show", "Show one dead document: error, traceback, deliveries, code.", "run.failures()[0]")
+    command.add("letter", metavar="ID|KEY", names=Names.NEW, help="the message's id, or the document's key")
+    return _out(_run(command))
+
+
+def _retry() -> Command:
+    summary = "Send dead documents through again with the function as it is defined now."
+    command = _run(_command("retry", summary, "run.retry(fn=fn, where=...)"))
+    command.add("--fn", metavar="NAME", names=Names.FUNCTION, help="default: the function of that name")
+    which = "only some: \"error == 'KeyError' and deliveries < 5\""
+    return _out(command.add("--where", metavar="EXPR", names=Names.FILTER, help=which))
+
+
+def _cancel() -> Command:
+    command = _run(_command("cancel", "Give up every document that has no result yet.", "run.cancel()"))
+    return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
+
+
+def _all() -> Iterable[Command]:
+    yield _connect()
+    yield _submit()
+    yield _out(_command("status", "Show all queues.", "lab.stats()"))
+    yield _run(_command("watch", "Show a run while it runs.", "run"))
+    yield _wait()
+    yield _results()
+    yield _out(_run(_command("failed", "Show the dead documents of a run.", "run.failures()")))
+    yield _show()
+    yield _retry()
+    for name, summary in (
+        ("pause", "Start nothing more of a run or a queue; what runs now ends."),
+        ("resume", "Go on after pause."),
+    ):
+        yield _run(_command(name, summary, f"run.{name}()"), Names.RUN_OR_QUEUE, "RUN|QUEUE")
+    yield _cancel()
+    yield _command("close", "Close the lab; a cluster that it started ends with all that is in it.", "lab.close()")
+
+
+COMMANDS: dict[str, Command] = {command.name: command for command in _all()}
+"""Every command by its name."""
+
+
+def find(word: str) -> Command:
+    """Return the command of that name.
+
+    Raises
+    ------
+    UsageError
+        There is none; names the nearest.
+    """
+    if word not in COMMANDS:
+        raise UsageError(reason=f"%dq has no command {word!r}. {_meant(word, COMMANDS)}")
+    return COMMANDS[word]
+
+
+def overview() -> str:
+    """Return all commands, one or two lines each."""
+    lines = ["%dq COMMAND ...: queues, runs and failures of a lab. `%dq COMMAND -h` explains one.", ""]
+    for command in COMMANDS.values():
+        lines += [f"  {command.usage()}", f"      {command.summary}"]
+    lines += ["", "With `%%dq submit --over EXPR` the cell defines the function: the last def is mapped, and stays."]
+    lines += ["`x = %dq failed` works as `x = run.failures()` does; `-o x` stores it and shows nothing."]
+    lines += ["Defaults: `%config DQMagics.queue`, `%config DQMagics.display` ('live', 'static' or 'text')."]
+    return "\n".join(lines)
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = get_close_matches(word, names, n=1, cutoff=0.5)
+    return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."

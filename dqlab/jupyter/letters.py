@@ -1,0 +1,82 @@
+"""One dead document as people look at it: found by a word, and shown with its traceback."""
+
+from __future__ import annotations
+
+import reprlib
+from difflib import get_close_matches
+from html import escape
+from typing import Any
+
+from dqlab.errors import UsageError
+from dqlab.live.display import Mode, mode
+from dqlab.live.plain import one_line
+from dqlab.live.rows import many
+from dqlab.runs.failures import DeadLetter, Failures
+
+__all__ = ["find_letter", "letter_bundle"]
+
+
+def find_letter(failures: Failures, word: str) -> DeadLetter:
+    """Return the dead document whose key, or whose message's id, is `word`.
+
+    Raises
+    ------
+    UsageError
+        There is none; names the nearest key.
+    """
+    keys = []
+    for letter in failures:
+        if word in (str(letter.key), str(letter.id)):
+            return letter
+        keys.append(str(letter.key))
+    near = get_close_matches(word, keys, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"It has {many(len(keys), 'dead document')}: %dq failed"
+    raise UsageError(reason=f"run {failures.name!r} has no dead document {word!r}. {hint}")
+
+
+def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
+    """Return a dead document as text and, unless only text is wanted, as HTML."""
+    head, lines = _head(letter), _lines(letter)
+    text = "\n".join([head, *lines, "", letter.traceback.rstrip()])
+    if mode() is Mode.TEXT:
+        return {"text/plain": text}
+    about = "<br>".join(map(escape, lines))
+    html = (
+        f'<div><b>{escape(head)}</b></div><div style="opacity:.8">{about}</div>'
+        f'<pre style="margin:8px 0 0;overflow-x:auto">{escape(letter.traceback.rstrip())}</pre>'
+    )
+    return {"text/plain": text, "text/html": html}
+
+
+def _head(letter: DeadLetter) -> str:
+    return f"{one_line(letter.key)}  {letter.error}: {one_line(letter.message, 300)}"
+
+
+def _lines(letter: DeadLetter) -> list[str]:
+    code = f"code {letter.version}, " if letter.version else ""
+    place = letter.at or "a place unknown"
+    return [
+        f"dead after {_deliveries(letter.deliveries)} ({one_line(letter.reason)}), {code}at {place}",
+        f"document: {_document(letter)}",
+        f"message {letter.id}, position {letter.ordinal} in the input",
+    ]
+
+
+def _deliveries(amount: int) -> str:
+    return f"{amount:,} {'delivery' if amount == 1 else 'deliveries'}"
+
+
+def _document(letter: DeadLetter) -> str:
+    try:
+        return one_line(_SHORT.repr(letter.document), 300)
+    except Exception as error:  # noqa: BLE001 - opening it runs whatever its class does
+        return f"cannot be opened here: {one_line(f'{type(error).__name__}: {error}')}"
+
+
+def _shortener() -> reprlib.Repr:
+    short: Any = reprlib.Repr()
+    short.maxother = short.maxstring = 300
+    return short  # type: ignore[no-any-return]
+
+
+_SHORT = _shortener()

@@ -1,0 +1,135 @@
+"""One line while it is carried out: what its words stand for in the notebook.
+
+Owns looking things up, storing them and saying a sentence. The lab does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from dqlab.errors import RunNotFound, UsageError
+from dqlab.jupyter.desk import Desk
+from dqlab.lab import Lab
+from dqlab.runs.pool import QueuePool
+from dqlab.runs.run import Run
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["Line"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """The notebook, as one line sees it.
+
+    Attributes
+    ----------
+    names : mapping
+        Variables, those of the function that runs the line included.
+    queue : str
+        Name of the queue where none is named.
+    """
+
+    shell: InteractiveShell
+    desk: Desk
+    names: Mapping[str, Any]
+    queue: str
+
+    @property
+    def lab(self) -> Lab:
+        """The lab in use."""
+        return self.desk.lab(self.names)
+
+    @property
+    def cell(self) -> int:
+        """Number of the cell that runs."""
+        return int(self.shell.execution_count)
+
+    def say(self, sentence: str) -> None:
+        """Print one line: it stays in the notebook whatever becomes of live outputs."""
+        print(sentence)  # noqa: T201 - this is where a magic speaks
+
+    def store(self, variable: str, value: object) -> None:
+        """Make a variable of the notebook."""
+        self.shell.push({variable: value}, interactive=False)
+
+    def evaluate(self, expression: str, what: str) -> Any:
+        """Return the value of an expression.
+
+        Parameters
+        ----------
+        what : str
+            The option it was given for, to name it when it raises.
+
+        Raises
+        ------
+        UsageError
+            It raised, whatever it was.
+        """
+        try:
+            return eval(expression, dict(self.names) if self._inside() else self.shell.user_ns)
+        except Exception as error:
+            near = get_close_matches(error.name, self.names, n=1) if isinstance(error, NameError) and error.name else []
+            hint = f" Did you mean {near[0]}?" if near else " Nothing was done."
+            raise UsageError(reason=f"{what} {expression}: {type(error).__name__}: {error}.{hint}") from error
+
+    def function(self, word: str | None) -> Callable[..., Any]:
+        """Return the function that a word names.
+
+        Raises
+        ------
+        UsageError
+            No word, or something that cannot be called.
+        """
+        if word is None:
+            raise UsageError(
+                reason="which function? Name it: %dq submit FUNC --over ..., or put %%dq submit --over ... "
+                "above a cell that defines it."
+            )
+        function = self.evaluate(word, "function")
+        if not callable(function):
+            raise UsageError(reason=f"{word} is a {type(function).__name__}, not a function. Nothing was done.")
+        return function  # type: ignore[no-any-return]
+
+    def target(self, word: str | None) -> Any:
+        """Return what to connect to: what a variable holds, else an address."""
+        return self.names.get(word, word) if word is not None else None
+
+    def run(self, word: str | None) -> Run:
+        """Return the run that a word names, or the last one.
+
+        Raises
+        ------
+        RunNotFound
+            There is none of that name; says which there are.
+        """
+        if word is None:
+            return self.desk.last_run(self.lab)
+        held = self.names.get(word)
+        return held if isinstance(held, Run) else self.lab.attach(word)
+
+    def run_or_queue(self, word: str | None) -> Run | QueuePool:
+        """Return the run that a word names, else the open queue of that name.
+
+        Raises
+        ------
+        RunNotFound
+            Neither.
+        """
+        held = self.names.get(word) if word is not None else None
+        if isinstance(held, QueuePool):
+            return held
+        try:
+            return self.run(word)
+        except RunNotFound:
+            for queue in self.lab.queues:
+                if queue.name == word:
+                    return queue
+            raise
+
+    def _inside(self) -> bool:
+        return self.names is not self.shell.user_ns

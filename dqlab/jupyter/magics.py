@@ -1,0 +1,114 @@
+"""`%dq` and `%%dq`: where a line enters, and where its errors leave.
+
+A line that is wrong, and an error of dqlab, are shown as one sentence: our own frames would tell a
+user nothing. Everything else is in `grammar` (what may be written) and `commands` (what it does).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError as ShownInOneLine
+from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
+from traitlets import CaselessStrEnum, Unicode, default, observe
+
+from dqlab.errors import DqlabError, UsageError
+from dqlab.jupyter.commands import ACTIONS
+from dqlab.jupyter.completion import matcher
+from dqlab.jupyter.desk import Desk
+from dqlab.jupyter.grammar import find, overview
+from dqlab.jupyter.line import Line
+from dqlab.jupyter.source import define
+from dqlab.jupyter.words import split
+from dqlab.lab import Lab
+from dqlab.live.display import Mode, mode, set_mode
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["DQMagics"]
+
+_HELP = ("-h", "--help")
+
+
+@magics_class
+class DQMagics(Magics):
+    """The magic `%dq`; its attributes are set by `%config DQMagics.queue = 'pages'`."""
+
+    queue = Unicode("default", help="Queue that %dq submit uses where none is named.").tag(config=True)
+    display = CaselessStrEnum([str(each) for each in Mode], help="How runs are shown.").tag(config=True)
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._shell: Any = shell  # as the shell of the base class, which may be None
+        self.desk = Desk(shell)
+        self._matcher = matcher(self._own_names, self._known_lab)
+
+    def start(self) -> None:
+        """Begin to complete words and to watch over what is shown."""
+        self.desk.start()
+        self._shell.Completer.custom_matchers.append(self._matcher)
+
+    def stop(self) -> None:
+        """Leave the shell as it was."""
+        self.desk.stop()
+        self._shell.Completer.custom_matchers.remove(self._matcher)
+        self._shell.configurables.remove(self)
+
+    @no_var_expand
+    @needs_local_scope
+    @line_cell_magic
+    def dq(self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None) -> Any:
+        """Carry out one line; users read the overview in place of this."""
+        try:
+            return self._carry_out(line, cell, local_ns)
+        except UsageError as error:
+            raise ShownInOneLine(str(error)) from None
+        except (DqlabError, KeyboardInterrupt) as error:
+            sentence = f"{type(error).__name__}: {error}".removesuffix(": ")
+            vars(error)["_render_traceback_"] = lambda: [sentence]  # asked for by IPython, see its showtraceback
+            raise
+
+    dq.__doc__ = overview()
+
+    def _carry_out(self, text: str, cell: str | None, local_ns: dict[str, Any] | None) -> Any:
+        words = split(text)
+        names = self._names(local_ns)
+        line = Line(self._shell, self.desk, names, self.queue)
+        if not words or words[0] in _HELP:
+            return line.say(overview())
+        command = find(words[0])
+        if any(word in _HELP for word in words[1:]):
+            return line.say(command.help())
+        options = command.parse(words[1:])
+        if cell is not None:
+            if command.name != "submit" or options.function is not None:
+                raise UsageError(reason="only %%dq submit takes a cell, and maps the last function of it. Write one %.")
+            options.function = define(self._shell, cell)
+        value = ACTIONS[command.name](line, options)
+        if getattr(options, "out", None) is None:
+            return value
+        return line.store(options.out, value)
+
+    def _names(self, local_ns: dict[str, Any] | None) -> dict[str, Any]:
+        user_ns: dict[str, Any] = self._shell.user_ns
+        return user_ns if local_ns is None or local_ns is user_ns else {**user_ns, **local_ns}
+
+    def _own_names(self) -> dict[str, Any]:
+        """Return the variables that users made, without those IPython began with."""
+        hidden = self._shell.user_ns_hidden
+        return {name: value for name, value in self._shell.user_ns.items() if value is not hidden.get(name, hidden)}
+
+    def _known_lab(self) -> Lab | None:
+        try:
+            return self.desk.lab(self._shell.user_ns)
+        except UsageError:
+            return None
+
+    @default("display")
+    def _display_now(self) -> str:
+        return str(mode())
+
+    @observe("display")
+    def _choose_display(self, change: dict[str, Any]) -> None:
+        set_mode(change["new"])

@@ -1,0 +1,288 @@
+"""`ConsumerPool`: consumers of a queue pool that are started and stopped by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.custom_consumer import CustomConsumer
+from dqlab.cluster.link import Link
+from dqlab.cluster.protocol import PARK
+from dqlab.cluster.ref import Ref
+from dqlab.cluster.sealed import seal_or_explain, seal_value
+from dqlab.cluster.wire import pack, unpack
+from dqlab.config import seconds
+from dqlab.errors import ActorGone, BadOption, JoinStalled, QueueClosed, ResultsFull, UsageError
+from dqlab.frame import NO_ID
+from dqlab.queue.checks import check_count
+from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
+from dqlab.runs.pool import QueuePool
+from dqlab.runs.results import open_settlements
+from dqlab.runs.session import consumer_options
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Consumer", "ConsumerPool"]
+
+STALLED_AFTER = 5.0
+"""Seconds without a consumer, or paused, after which `join` is given up."""
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """One started consumer.
+
+    Attributes
+    ----------
+    name : str
+        As in statistics: "consumer/QUEUE/NUMBER".
+    """
+
+    link: Link
+    name: str
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def stats(self) -> dict[str, Any]:
+        """Return the consumer's totals: messages done and leased, seconds busy, slots, its worker.
+
+        Raises
+        ------
+        ActorGone
+            It was stopped, or its worker died.
+        """
+        totals, _ = unpack(self.link.sync(Ref(self.name, self.link.client).call("stats", pack({}))))
+        return totals
+
+    def len_items(self) -> int:
+        """Return how many messages it has settled."""
+        return int(self.stats()["done"])
+
+    def len_pending_items(self) -> int:
+        """Return how many messages it holds."""
+        return int(self.stats()["leased"])
+
+
+class ConsumerPool:
+    """Consumers of one queue pool, spread over the workers that run functions.
+
+    Parameters
+    ----------
+    client : Client
+        The client the queue pool was made with.
+    queue_pool : QueuePool
+        Every consumer serves all of its shards.
+    ConsumerClass : type, default GeneralConsumer
+        Subclass of `ConsumerBaseClass`; sent to the workers by value when it is of this notebook.
+    n_consumers : int, default 1
+    batch_size : int, optional
+        Most messages in one lease. Default: as many as 75 ms of work are.
+    retries : int, optional
+        How often a message that raised is tried again, for all plain puts of the queue from `start`
+        on. Default: what the queue says.
+    early_ack : bool, default False
+        At most once: a message that was handed over is never delivered again, nor retried.
+    max_concurrency : int, default 10,000
+        Most messages a consumer runs at a time: threads (no more than its worker has), or
+        coroutines when `process_item` or the submitted function is a coroutine function.
+
+    Raises
+    ------
+    BadOption
+        Something that is no queue pool, no consumer class, or no number.
+    NotPicklable
+        The class cannot be sent to another process.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        queue_pool: QueuePool,
+        ConsumerClass: type[ConsumerBaseClass] = GeneralConsumer,  # noqa: N803 - the ancestor's signature
+        n_consumers: int = 1,
+        batch_size: int | None = None,
+        retries: int | None = None,
+        early_ack: bool = False,  # noqa: FBT001, FBT002 - the ancestor's signature
+        max_concurrency: int = 10_000,
+    ) -> None:
+        if not isinstance(queue_pool, QueuePool):
+            raise BadOption(option="queue_pool", value=queue_pool, problem="is not a QueuePool.")
+        if client is not queue_pool.session.link.client:
+            raise BadOption(option="client", value=client, problem=f"is not the client of {queue_pool!r}.")
+        check_count("n_consumers", n_consumers)
+        check_count("max_concurrency", max_concurrency)
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+        if retries is not None:
+            check_count("retries", retries, least=0)
+        self.queue_pool, self.consumer_class, self.n_consumers = queue_pool, ConsumerClass, n_consumers
+        self._link, self._handle, self._retries = queue_pool.session.link, queue_pool.handle, retries
+        self._options = consumer_options(
+            slots=max_concurrency, batch=batch_size, early=early_ack, concurrency=max_concurrency
+        )
+        self._actor = _choose_actor(ConsumerClass, self._options)
+        self._lock = threading.Lock()
+        self._names: list[str] = []
+        self._done: dict[str, int] = {}
+        self._retired = 0
+
+    def __repr__(self) -> str:
+        state = "running" if self._names else "stopped"
+        kind, queue = self.consumer_class.__name__, self.queue_pool.name
+        return f"<ConsumerPool of {self.n_consumers} {kind} on queue {queue!r}: {state}>"
+
+    def __len__(self) -> int:
+        return self.n_consumers
+
+    def __getitem__(self, index: int) -> Consumer:
+        if not self._names:
+            raise UsageError(reason=f"{self!r} has no consumers yet. Call start() first.")
+        return Consumer(self._link, self._names[index])
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return (Consumer(self._link, name) for name in list(self._names))
+
+    def start(self, timeout: float | None = None) -> None:
+        """Make the consumers, which begin to work; does nothing when they are there already.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            The ancestor's limit for one fetch. Leases wait at the queue here, so it changes nothing.
+        """
+        with self._lock:
+            if self.queue_pool.closed:
+                raise QueueClosed(queue=self.queue_pool.name)
+            if self._names:
+                return
+            if self._retries is not None:
+                self._link.sync(self._handle.control("retries", run=NO_ID, retries=self._retries))
+            made = self._link.scheduler(
+                "dq_serve", queue=self.queue_pool.name, cls=self._actor, options=self._options, n=self.n_consumers
+            )
+            self._names = self._link.sync(made)
+
+    def join(
+        self,
+        timestep: float = 0.1,
+        print_timestep: float | str = 2.0,
+        progress: bool = False,  # noqa: FBT001, FBT002 - the ancestor's signature
+    ) -> None:
+        """Wait until nothing in the queue is ready, delayed or leased; then stop these consumers.
+
+        What failed for good is in ``queue_pool.dead()``.
+
+        Parameters
+        ----------
+        timestep : float
+            The ancestor's pause between two looks. The queue itself wakes this wait, so it changes nothing.
+        print_timestep : float or str, default 2 s
+            How often to say what is left, with `progress`.
+        progress : bool, default False
+            Write a line to stderr now and then.
+
+        Raises
+        ------
+        JoinStalled
+            Messages wait, and for 5 s there has been no consumer or the queue has been paused.
+        ResultsFull
+            No room for results.
+        PutError
+            A put before was refused and its result never looked at.
+        """
+        self.queue_pool.flush(None)
+        every = seconds(print_timestep, name="print_timestep") if progress else PARK
+        stuck, since = "", 0.0
+        while True:
+            limit = min(PARK, every) if not stuck else min(every, max(0.0, since + STALLED_AFTER - time.monotonic()))
+            shards = self._link.sync(self._handle.ask_all("idle", {"wait": limit, "stuck": stuck}, wait=limit))
+            busy = [shard for shard in shards if shard["alive"]]
+            if not busy:
+                break
+            left = sum(shard["alive"] for shard in busy)
+            self._raise_full(busy)
+            now, before = time.monotonic(), stuck
+            stuck = busy[0]["stuck"] if all(shard["stuck"] for shard in busy) else ""
+            since = since if before and stuck else now
+            if stuck and now - since >= STALLED_AFTER:
+                raise JoinStalled(waiting=left, queue=self.queue_pool.name, reason=stuck, seconds=STALLED_AFTER)
+            if progress:
+                sys.stderr.write(f"{left:,} messages left in queue {self.queue_pool.name!r}\n")
+        self.cancel()
+
+    def _raise_full(self, shards: list[dict[str, Any]]) -> None:
+        if any(shard["full"] for shard in shards):
+            used, limit = sum(shard["stored"] for shard in shards), self.queue_pool.options["results_maxsize"]
+            raise ResultsFull(run=f"puts on {self.queue_pool.name}", used=used, limit=limit)
+
+    def results(self) -> dict[int, Any]:
+        """Return the value of every plain put of the queue that was processed, by message id.
+
+        The ids are those of ``queue_pool.submit(...).ids``. Failed messages are in ``queue_pool.dead()``.
+        The queue keeps results until it is closed, whatever becomes of the consumers.
+        """
+        found: dict[int, Any] = {}
+        for shard in range(len(self._handle.refs)):
+            cursor = 0
+            while True:
+                meta = {"run": NO_ID, "cursor": cursor, "wait": 0.0}
+                answer, parts = self._link.sync(self._handle.ask(shard, "stream", meta))
+                if not parts:
+                    break
+                cursor = answer["cursor"]
+                for stretch in open_settlements(parts):
+                    found.update(zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True))
+        return dict(sorted(found.items()))
+
+    def nb_consumed(self) -> int:
+        """Return how many messages these consumers have settled, those of earlier starts included."""
+        with self._lock:
+            names = list(self._names)
+        self._done.update(self._link.sync(self._ask_done(names)))
+        return self._retired + sum(self._done.values())
+
+    async def _ask_done(self, names: list[str]) -> dict[str, int]:
+        client = self._link.client
+        calls = (Ref(name, client).call("stats", pack({})) for name in names)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        done = {}
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, bytes):
+                done[name] = int(unpack(answer)[0]["done"])
+            elif not isinstance(answer, ActorGone):  # a dead one keeps what it said last
+                raise answer
+        return done
+
+    def cancel(self) -> None:
+        """Stop these consumers: what they have begun ends, the rest goes back to the queue uncounted.
+
+        A message that still runs after 5 s goes back as well. Does nothing when they are stopped already.
+        """
+        with self._lock:
+            if not self._names:
+                return
+            last = self._link.sync(self._link.scheduler("dq_retire", names=self._names))
+            self._done.update({name: int(unpack(totals)[0]["done"]) for name, totals in last.items()})
+            self._retired += sum(self._done.values())
+            self._done, self._names = {}, []
+
+
+def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:
+    """Return the sealed actor class that serves for a user's class; complete its options."""
+    if not (isinstance(kind, type) and issubclass(kind, ConsumerBaseClass)):
+        raise BadOption(option="ConsumerClass", value=kind, problem="is not a subclass of ConsumerBaseClass.")
+    if inspect.isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise BadOption(option="ConsumerClass", value=kind, problem=f"does not define {missing}.")
+    if kind.process_item is GeneralConsumer.process_item:
+        return b""  # what the registry makes by itself: runs calls as they are
+    options["sealed"] = seal_or_explain(kind, f"class {kind.__qualname__}")
+    return seal_value(CustomConsumer)

@@ -1,0 +1,240 @@
+"""Pause, resume, cancel, drop, purge, drain: what a person orders happens, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
+from dqlab.testing import Gate
+
+
+class Held:
+    """Returns its element once the gate is open."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+
+    def __call__(self, x: int) -> int:
+        self.gate.wait(x)
+        return x
+
+
+def fails(x: int) -> int:
+    raise OSError(x)
+
+
+def same(x: int) -> int:
+    return x
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path)
+
+
+def until(condition: object, seconds: float = 10.0) -> None:
+    """Wait for what another process is about to do."""
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+
+
+def test_pause_gives_back_what_has_not_begun(queue: dq.QueuePool, gate: Gate) -> None:
+    """What runs ends; the rest waits in the queue, where a restart of consumers does not touch it."""
+    run = queue.map(Held(gate), range(100))
+    gate.until_arrived(2)
+
+    run.pause()
+    until(lambda: run.counts["leased"] == 2)
+    gate.open()
+    until(lambda: run.counts["leased"] == 0)
+
+    assert run.counts["acked"] == 2
+    assert run.counts["ready"] == 98
+    assert len(gate.arrived) == 2
+    assert run.state == "paused"
+
+
+def test_resume_goes_on_and_loses_nothing(queue: dq.QueuePool, gate: Gate) -> None:
+    """A pause costs nothing: given back is not counted as tried."""
+    gate.open()
+    run = queue.map(Held(gate), range(200), retry=dq.Retry(0)).pause()
+    until(lambda: run.counts["leased"] == 0)
+
+    run.resume()
+
+    assert list(run.results(timeout=20)) == list(range(200))
+    assert len(gate.arrived) == 200
+
+
+def test_paused_queue_takes_puts_and_runs_nothing(queue: dq.QueuePool) -> None:
+    """Filling up while the disk is being swapped."""
+    queue.pause()
+    run = queue.map(same, range(10))
+    until(lambda: run.counts["ready"] == 10)
+
+    queue.resume()
+
+    assert list(run.results(timeout=20)) == list(range(10))
+
+
+def test_cancelled_run_keeps_what_it_has_and_gives_up_the_rest(queue: dq.QueuePool, gate: Gate) -> None:
+    """Finished work is worth keeping; the rest is gone at once, also from the consumers' hands."""
+    done = Held(gate)
+    run = queue.map(done, range(100))
+    gate.until_arrived(2)
+
+    cancelled = run.cancel()
+    gate.open()
+
+    assert cancelled == 100
+    with pytest.raises(RunCancelled, match="100 of 100"):
+        run.results(timeout=10)
+    assert run.results(errors="skip", timeout=10)[:] == []
+    assert run.counts["cancelled"] == 100
+    assert run.state == "cancelled"
+    assert len(gate.arrived) <= 4
+
+
+def test_results_from_before_a_cancel_stay_readable(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """An hour of results is not thrown away with the hour that is left."""
+    gate = Gate(tmp_path)
+
+    def held_from_fifty(x: int) -> int:
+        if x >= 50:
+            gate.wait()
+        return x
+
+    run = queue.map(held_from_fifty, range(100))
+    until(lambda: run.counts["acked"] == 50)
+
+    run.cancel()
+    gate.open()
+
+    with pytest.raises(RunCancelled):
+        run.results(timeout=10)
+    assert list(run.results(errors="skip")) == list(range(50))
+
+
+def test_cancel_of_a_finished_run_changes_nothing(queue: dq.QueuePool) -> None:
+    """Cells are run twice."""
+    run = queue.map(same, range(5)).wait(timeout=20)
+
+    assert run.cancel() == 0
+    assert list(run.results()) == list(range(5))
+
+
+def test_cancel_stops_the_input_too(queue: dq.QueuePool) -> None:
+    """An endless generator must not go on feeding a run nobody wants."""
+
+    def numbers() -> object:
+        n = 0
+        while True:
+            yield n
+            n += 1
+
+    run = queue.map(same, numbers())  # type: ignore[arg-type]
+    until(lambda: run.counts["acked"] > 0)
+
+    run.cancel()
+
+    assert run.submitter is not None
+    assert run.submitter.finished.is_set()
+    with pytest.raises(RunCancelled):
+        run.results(timeout=10)
+
+
+def test_dropped_run_is_forgotten_with_its_results(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Dropping is how memory is given back."""
+    run = queue.map(lambda x: bytes(1000), range(100), name="to-drop").wait(timeout=20)  # noqa: ARG005
+    [before] = queue.handle.link.sync(queue.handle.ask_all("stats", {}))
+
+    run.drop()
+
+    [after] = queue.handle.link.sync(queue.handle.ask_all("stats", {}))
+    assert (before["stored"] > 100_000, after["stored"]) == (True, 0)
+    assert run.name not in [known.name for known in lab.runs]
+    with pytest.raises(RunNotFound, match="dropped"):
+        _ = run.counts
+    with pytest.raises(RunNotFound):
+        lab.attach("to-drop")
+
+
+def test_drop_in_the_middle_cancels(queue: dq.QueuePool, gate: Gate) -> None:
+    """A run thrown away half way leaves nothing behind, and the queue works on."""
+    run = queue.map(Held(gate), range(100))
+    gate.until_arrived(1)
+
+    run.drop()
+    gate.open()
+
+    assert len(queue) == 0
+    assert list(queue.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
+
+
+def test_purge_throws_away_dead_letters(queue: dq.QueuePool) -> None:
+    """They count as cancelled afterwards: every document is accounted for."""
+    run = queue.map(fails, range(4), retry=dq.Retry(0)).wait(timeout=20)
+
+    assert queue.purge("dead") == 4
+
+    assert (run.counts["dead"], run.counts["cancelled"]) == (0, 4)
+    assert len(run.failures()) == 0
+    assert run.done
+
+
+def test_purge_throws_away_what_waits(queue: dq.QueuePool) -> None:
+    """A queue filled by mistake is emptied without running it."""
+    queue.pause()
+    put = queue.batch_submit([(same, x) for x in range(10)])
+    assert len(put.ids) == 10
+
+    assert queue.purge("ready") == 10
+
+    assert len(queue) == 0
+    with pytest.raises(BadOption, match="state"):
+        queue.purge("leased")
+
+
+def test_drain_refuses_puts_and_finishes_the_rest(queue: dq.QueuePool, gate: Gate) -> None:
+    """Before a shutdown: nothing new comes in, nothing that is in is lost."""
+    run = queue.map(Held(gate), range(20))
+    gate.until_arrived(1)
+    until(lambda: run.record()["submitted"] == 20)
+
+    queue.drain()
+    with pytest.raises(QueueDraining, match="resume"):
+        _ = queue.submit(same, 1).ids
+    gate.open()
+
+    assert list(run.results(timeout=20)) == list(range(20))
+    queue.resume()
+    assert queue.submit(same, 1).results(timeout=20) == [1]
+
+
+def test_closed_queue_says_so(lab: dq.Lab, queue_name: str) -> None:
+    """A handle in an old cell outlives what it points to."""
+    pool = lab.queue(queue_name)
+    pool.close()
+    pool.close()
+
+    for call in (lambda: pool.submit(same, 1), lambda: pool.put(1), lambda: pool.map(same, [1])):
+        with pytest.raises(QueueClosed, match="lab.queue"):
+            call()
+
+
+def test_queue_reopened_by_name_is_empty(lab: dq.Lab, queue_name: str) -> None:
+    """`close` frees what the queue held."""
+    lab.queue(queue_name).map(same, range(3)).wait(timeout=20)
+    lab.queue(queue_name).close()
+
+    pool = lab.queue(queue_name)
+
+    assert sum(pool.counts().values()) == 0
+    assert list(pool.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
+    pool.close()

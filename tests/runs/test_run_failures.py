@@ -1,0 +1,227 @@
+"""Failures: retried while that may help, then dead letters that say why, then mended by new code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, RunFailed
+from dqlab.testing import Tally
+
+
+class Flaky:
+    """Raises on its first `failures` calls for each element, in whatever process."""
+
+    def __init__(self, directory: Path, failures: int) -> None:
+        self.tally, self.failures = Tally(directory), failures
+
+    def __call__(self, x: int) -> int:
+        self.tally.add(x)
+        if self.tally.seen().count(str(x)) <= self.failures:
+            raise OSError(f"disk {x} is busy")
+        return x
+
+
+def needs_text(x: int) -> int:
+    if x == 3:
+        raise dq.Reject("no text in it")
+    return x
+
+
+def needs_a_package(x: int) -> int:
+    import a_package_nobody_has  # type: ignore[import-not-found]
+
+    return int(a_package_nobody_has.value) + x
+
+
+def parse(x: int) -> int:
+    if x % 10 == 3:
+        raise KeyError(f"page {x}")
+    if x % 10 == 7:
+        raise ValueError(f"bad number {x}")
+    return x
+
+
+def parse_better(x: int) -> int:
+    return -x
+
+
+def parse_still_wrong(x: int) -> int:
+    raise IndexError(x)
+
+
+def title(document: dq.Document) -> str:
+    raise ValueError(f"no title in {document.key}")
+
+
+ONCE = dq.Retry(0)
+
+
+def test_function_that_fails_twice_is_retried_until_it_works(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """A busy disk is no reason to lose a document."""
+    flaky = Flaky(tmp_path, failures=2)
+
+    run = queue.map(flaky, range(5), retry=dq.Retry(3, backoff="10ms"))
+
+    assert list(run.results(timeout=20)) == list(range(5))
+    assert len(flaky.tally) == 15
+    assert run.counts["dead"] == 0
+    assert run.stats().retrying == 0
+
+
+def test_document_whose_retries_are_used_up_is_a_dead_letter(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """It says why, where, how often and with which code, so that the cell can be mended."""
+    flaky = Flaky(tmp_path, failures=99)
+    run = queue.map(flaky, [42], retry=dq.Retry(2, backoff="10ms")).wait(timeout=20)
+
+    [letter] = run.failures()
+
+    assert len(flaky.tally) == 3
+    assert (letter.error, letter.message, letter.key, letter.ordinal) == ("OSError", "disk 42 is busy", 0, 0)
+    assert (letter.deliveries, letter.exceptions, letter.reason) == (3, 3, "2 retries used up")
+    assert letter.version == run.versions[0].short
+    assert re.fullmatch(r"\w+:\d+", letter.at)
+    assert 'raise OSError(f"disk {x} is busy")' in letter.traceback
+    assert "dqlab/cluster" not in letter.traceback
+    assert letter.argument == 42
+
+
+def test_dead_letter_of_a_document_carries_its_key_and_the_document(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """The table of failures names files; the file can be opened from there."""
+    document = dq.Document("reports/a.txt", "v1", str(tmp_path / "a.txt"))
+    run = queue.map(title, [document], retry=ONCE).wait(timeout=20)
+
+    [letter] = run.failures()
+
+    assert (letter.key, letter.document) == ("reports/a.txt", document)
+
+
+@pytest.mark.parametrize(
+    ("function", "error"), [(needs_text, "dqlab.errors.Reject"), (needs_a_package, "ModuleNotFoundError")]
+)
+def test_failure_that_would_come_again_is_not_retried(queue: dq.QueuePool, function: object, error: str) -> None:
+    """Retrying a missing package for minutes only hides that it is missing."""
+    assert callable(function)
+    run = queue.map(function, [3], retry=dq.Retry(5, backoff="1m")).wait(timeout=10)
+
+    [letter] = run.failures()
+
+    assert (letter.error, letter.deliveries, letter.reason) == (error, 1, "not retried")
+
+
+def test_failed_run_raises_with_the_first_failure(queue: dq.QueuePool) -> None:
+    """The cell's last line must say what went wrong, for which document, and what to do."""
+    run = queue.map(parse, range(10), retry=ONCE)
+
+    with pytest.raises(RunFailed, match="2 of 10") as caught:
+        run.results(timeout=20)
+
+    assert "document 3" in str(caught.value) or "KeyError" in str(caught.value)
+    assert "run.retry(fn=...)" in str(caught.value)
+
+
+def test_retry_sends_only_the_chosen_and_with_the_new_code(queue: dq.QueuePool) -> None:
+    """Fixing one bug must not re-run what that bug did not touch, nor what was fine."""
+    run = queue.map(parse, range(100), retry=ONCE).wait(timeout=20)
+    assert (run.counts["acked"], run.counts["dead"]) == (80, 20)
+
+    assert run.retry(parse_better, where="error == 'KeyError'") == 10
+    run.wait(timeout=20)
+
+    assert (run.counts["acked"], run.counts["dead"]) == (90, 10)
+    values = run.results(errors="skip")
+    assert dict(values.items()) == {x: -x if x % 10 == 3 else x for x in range(100) if x % 10 != 7}
+    assert {letter.error for letter in run.failures()} == {"ValueError"}
+    assert [version.name for version in run.versions] == ["parse", "parse_better"]
+    assert run.stats().code.version == 2
+
+
+def test_retry_without_a_function_runs_the_newest_code(queue: dq.QueuePool) -> None:
+    """Once mended, the run stays mended."""
+    run = queue.map(parse, range(10), retry=ONCE).wait(timeout=20)
+    run.retry(parse_better, where=lambda letter: letter.key == 3)
+    run.wait(timeout=20)
+
+    assert run.retry() == 1
+
+    assert list(run.results(timeout=20)) == [-x if x in (3, 7) else x for x in range(10)]
+
+
+def test_retry_with_code_that_fails_too_keeps_both_versions(queue: dq.QueuePool) -> None:
+    """Each failure names the version that made it."""
+    run = queue.map(parse, range(10), retry=ONCE).wait(timeout=20)
+
+    run.retry(parse_still_wrong, where="message == 'bad number 7'")
+    run.wait(timeout=20)
+
+    letters = {letter.key: letter for letter in run.failures()}
+    first, second = (version.short for version in run.versions)
+    assert {key: letter.version for key, letter in letters.items()} == {3: first, 7: second}
+    assert letters[7].deliveries == 1
+
+
+def test_retry_with_the_same_code_adds_no_version(queue: dq.QueuePool) -> None:
+    """Running the cell again unchanged is no new version."""
+    run = queue.map(parse, range(10), retry=ONCE).wait(timeout=20)
+
+    assert run.retry(parse) == 2
+    run.wait(timeout=20)
+
+    assert len(run.versions) == 1
+    assert run.counts["dead"] == 2
+
+
+def test_retry_of_a_run_without_failures_does_nothing(queue: dq.QueuePool) -> None:
+    """`Run All` retries what there is, which may be nothing."""
+    run = queue.map(parse_better, range(3)).wait(timeout=20)
+
+    assert run.retry() == 0
+    assert run.done
+
+
+def test_wrong_expression_is_refused_before_anything_is_sent(queue: dq.QueuePool) -> None:
+    """A slip in `where` must not retry everything."""
+    run = queue.map(parse, range(10), retry=ONCE).wait(timeout=20)
+
+    with pytest.raises(BadOption):
+        run.retry(where="error = 'KeyError'")
+
+    assert run.counts["dead"] == 2
+
+
+def test_failures_are_a_sequence_and_a_table(queue: dq.QueuePool) -> None:
+    """Looked at by index, by slice, in a loop and with pandas."""
+    failures = queue.map(parse, range(100), retry=ONCE).wait(timeout=20).failures()
+
+    assert len(failures) == 20
+    assert [letter.key for letter in failures] == [x for x in range(100) if x % 10 in (3, 7)]
+    assert (failures[0].key, failures[-1].key) == (3, 97)
+    assert [letter.key for letter in failures[1:3]] == [7, 13]
+    frame = failures.to_frame()
+    assert list(frame.index)[:2] == [3, 7]
+    assert sorted(set(frame["error"])) == ["KeyError", "ValueError"]
+    assert "20 dead documents" in repr(failures)
+
+
+def test_failures_alike_are_one_class(queue: dq.QueuePool) -> None:
+    """A thousand failures with two causes are two lines."""
+    run = queue.map(parse, range(100), retry=ONCE).wait(timeout=20)
+
+    stats = run.stats()
+    while sum(entry.dead for entry in stats.classes) < 20:
+        stats = run.stats()
+
+    assert sorted((entry.error, entry.dead) for entry in stats.classes) == [("KeyError", 10), ("ValueError", 10)]
+
+
+def test_a_dead_letter_of_a_put_is_found_with_the_queue(queue: dq.QueuePool) -> None:
+    """Plain calls have no run to ask."""
+    put = queue.submit(parse, 3)
+
+    with pytest.raises(RunFailed):
+        put.results(timeout=30)
+
+    assert [letter.id for letter in queue.dead()] == put.ids

@@ -1,0 +1,212 @@
+"""Results: complete, in document order, whoever finished when."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import RunFailed, WaitTimeout
+from dqlab.testing import Gate
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def key_of(document: dq.Document) -> str:
+    return document.key.upper()
+
+
+def odd_only(x: int) -> int:
+    if x % 2 == 0:
+        raise dq.Reject(f"{x} is even")
+    return x
+
+
+def row(x: int) -> dict[str, int]:
+    return {"number": x, "square": x * x}
+
+
+async def slow_square(x: int) -> int:
+    await asyncio.sleep(0.05)
+    return x * x
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> list[dq.Document]:
+    """Three documents with keys, out of alphabetical order."""
+    return [dq.Document(name, "v1", str(tmp_path / name)) for name in ("c.txt", "a.txt", "b/ä.txt")]
+
+
+def test_results_are_a_sequence_in_document_order(queue: dq.QueuePool) -> None:
+    """A list comprehension over the same documents would give the same."""
+    results = queue.map(square, range(2500)).results()
+
+    expected = [square(x) for x in range(2500)]
+    assert len(results) == 2500
+    assert list(results) == expected
+    assert (results[0], results[1234], results[-1], results[-2500]) == (0, 1234**2, 2499**2, 0)
+    assert results[10:20] == expected[10:20]
+    assert results[990:1010] == expected[990:1010]
+    assert results[::-500] == expected[::-500]
+    assert results[-3:] == expected[-3:]
+    assert results[5:5] == []
+    with pytest.raises(IndexError):
+        _ = results[2500]
+
+
+def test_reading_twice_gives_the_same(queue: dq.QueuePool) -> None:
+    """Reading frees nothing, so a cell can be run again."""
+    run = queue.map(square, range(20))
+
+    assert list(run.results()) == list(run.results())
+
+
+def test_run_over_nothing_is_done_with_no_results(queue: dq.QueuePool) -> None:
+    """An empty folder is no error."""
+    results = queue.map(square, []).results()
+
+    assert (len(results), list(results)) == (0, [])
+
+
+def test_keys_are_positions_where_the_input_has_none(queue: dq.QueuePool) -> None:
+    """Whatever is mapped over, each value can be traced to its element."""
+    results = queue.map(square, [7, 8, 9]).results()
+
+    assert list(results.keys()) == [0, 1, 2]
+    assert list(results.items()) == [(0, 49), (1, 64), (2, 81)]
+
+
+def test_keys_are_the_documents_keys(queue: dq.QueuePool, documents: list[dq.Document]) -> None:
+    """A table of results must say which file each row is about."""
+    results = queue.map(key_of, documents).results()
+
+    assert list(results.items()) == [("c.txt", "C.TXT"), ("a.txt", "A.TXT"), ("b/ä.txt", "B/Ä.TXT")]
+
+
+def test_table_has_the_documents_as_index(queue: dq.QueuePool, documents: list[dq.Document]) -> None:
+    """`to_frame` is where most results go."""
+    frame = queue.map(key_of, documents).results().to_frame()
+
+    assert list(frame.index) == [document.key for document in documents]
+    assert list(frame["value"]) == ["C.TXT", "A.TXT", "B/Ä.TXT"]
+
+
+def test_results_that_are_dicts_become_columns(queue: dq.QueuePool) -> None:
+    """A function that returns several figures returns a row."""
+    frame = queue.map(row, range(3)).results().to_frame()
+
+    assert frame.columns.tolist() == ["number", "square"]
+    assert frame["square"].tolist() == [0, 1, 4]
+
+
+def test_failed_documents_raise_unless_told_otherwise(queue: dq.QueuePool) -> None:
+    """A missing result must be asked for, never overlooked."""
+    run = queue.map(odd_only, range(5))
+
+    with pytest.raises(RunFailed, match="3 of 5 documents"):
+        run.results()
+
+    kept = run.results(errors="skip")
+    assert list(kept.items()) == [(1, 1), (3, 3)]
+    assert (len(kept), kept[1], kept[-2]) == (2, 3, 1)
+    placed = run.results(errors="return")
+    assert [type(value).__name__ for value in placed] == ["DeadLetter", "int", "DeadLetter", "int", "DeadLetter"]
+    assert (placed[1], placed[2].message) == (1, "rejected: 2 is even")
+
+
+def test_as_completed_yields_what_is_done_while_the_rest_runs(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """The first result is there before the last document has begun to end."""
+    gate = Gate(tmp_path)
+
+    def held(x: int) -> int:
+        if x == 0:
+            gate.wait()
+        return x
+
+    run = queue.map(held, range(200))
+    stream = run.as_completed(timeout=20)
+    early = [next(stream) for _ in range(100)]
+    gate.open()
+
+    assert (0, 0) not in early
+    assert sorted([*early, *stream]) == [(x, x) for x in range(200)]
+
+
+def test_as_completed_gives_up_when_no_result_comes(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """A loop over results must be able to say that nothing moves."""
+    gate = Gate(tmp_path)
+    run = queue.map(lambda _: gate.wait(), [1])
+
+    with pytest.raises(WaitTimeout):
+        next(run.as_completed(timeout=0.2))
+
+    gate.open()
+    run.wait(timeout=20)
+
+
+def test_wait_that_ends_early_leaves_the_run_alone(queue: dq.QueuePool, tmp_path: Path) -> None:
+    """Interrupting a cell detaches; the work goes on."""
+    gate = Gate(tmp_path)
+
+    def held(x: int) -> int:
+        gate.wait()
+        return x
+
+    run = queue.map(held, range(3))
+
+    with pytest.raises(WaitTimeout, match="3 messages left"):
+        run.wait(timeout="100ms")
+
+    gate.open()
+    assert list(run.results(timeout=20)) == [0, 1, 2]
+
+
+def test_coroutine_functions_are_awaited_many_at_a_time(queue: dq.QueuePool) -> None:
+    """Waiting for a web server is not work: 200 requests of 50 ms take far less than 10 s on two consumers."""
+    run = queue.map(slow_square, range(200))
+
+    assert list(run.results(timeout=20)) == [x * x for x in range(200)]
+    assert run.stats().elapsed < 5
+
+
+def test_coroutines_run_at_most_as_many_at_a_time_as_allowed(queue: dq.QueuePool) -> None:
+    """A hundred at a time in one consumer, so that a server is not flooded."""
+
+    class Crowd:
+        now = most = 0
+
+    async def crowded(x: int) -> int:
+        Crowd.now += 1
+        Crowd.most = max(Crowd.most, Crowd.now)
+        await asyncio.sleep(0.001)
+        Crowd.now -= 1
+        return Crowd.most
+
+    assert 1 <= max(queue.map(crowded, range(1000)).results(timeout=30)) <= 100
+
+
+def test_counts_agree_with_the_snapshot_after_a_run(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Views draw the snapshot; people check it against `run.counts`."""
+    run = queue.map(odd_only, range(101)).wait(timeout=30)
+
+    snapshot = lab.stats()
+    while (seen := snapshot.run(run.name)) is None or not seen.finished:
+        snapshot = lab.wait_for_change(snapshot.seq)
+
+    assert run.counts == {
+        "ready": 0,
+        "delayed": 0,
+        "leased": 0,
+        "acked": 50,
+        "dead": 51,
+        "cancelled": 0,
+        "lost": 0,
+    }
+    assert (seen.counts.acked, seen.counts.dead, seen.counts.all, seen.total) == (50, 51, 101, 101)
+    assert sum(entry.dead for entry in seen.classes) == 51
+    assert queue.counts() == run.counts
+    assert run.stats().counts == seen.counts

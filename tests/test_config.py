@@ -1,0 +1,89 @@
+"""Options as people write them, turned into plain values or refused with the way out."""
+
+from __future__ import annotations
+
+import dask.config
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.config import check_name, nbytes, option, seconds
+from dqlab.errors import BadName, BadOption
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(90, 90.0), (0.5, 0.5), (0, 0.0), ("90s", 90.0), ("2m", 120.0), ("500ms", 0.5), ("1h30m", 5400.0), ("1m 30s", 90.0)],
+)
+def test_durations_are_read_as_people_write_them(written: float | str, meant: float) -> None:
+    """Everything that takes a duration takes all of these."""
+    assert seconds(written) == meant
+
+
+@pytest.mark.parametrize("written", ["soon", "", "5 parsecs", "1h 2 parsecs", "1h30m!", -1, "-3s", float("nan"), float("inf"), [], object()])
+def test_what_is_no_duration_is_refused_by_the_options_name(written: object) -> None:
+    """A negative or infinite timeout would be found out hours later."""
+    with pytest.raises(BadOption, match="visibility_timeout"):
+        seconds(written, name="visibility_timeout")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(("written", "meant"), [(1024, 1024), ("64 KiB", 65536), ("1 GB", 10**9), ("1GiB", 2**30)])
+def test_sizes_are_read_as_people_write_them(written: int | str, meant: int) -> None:
+    """KiB counts in 1024, kB in 1000."""
+    assert nbytes(written) == meant
+
+
+@pytest.mark.parametrize("written", [0, -5, "many", "", [], "5 apples"])
+def test_what_is_no_size_is_refused_by_the_options_name(written: object) -> None:
+    """A limit of nothing would refuse every message."""
+    with pytest.raises(BadOption, match="max_bytes"):
+        nbytes(written, name="max_bytes")  # type: ignore[call-overload]
+
+
+def test_nothing_stays_nothing() -> None:
+    """None means "no limit", which is not the same as zero."""
+    assert seconds(None) is None
+    assert nbytes(None) is None
+
+
+@pytest.mark.parametrize("name", ["pages", "a", "run-1", "v1.2_final", "7", "x" * 100])
+def test_plain_names_pass(name: str) -> None:
+    """Names become directory names and parts of URLs."""
+    assert check_name(name, kind="queue") == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a/b", "../up", "two words", "tab\t", "new\nline", "-first", ".hidden", "_x", "ä", "x" * 101, None, 7, b"x", "٣"],
+)
+def test_other_names_are_refused_with_one_that_works(name: object) -> None:
+    """An error that suggests a name is copied into the cell; the name must then pass."""
+    with pytest.raises(BadName) as caught:
+        check_name(name, kind="queue")
+
+    assert check_name(caught.value.suggestion, kind="queue")
+    assert caught.value.suggestion in str(caught.value)
+
+
+@given(st.text(max_size=120) | st.integers() | st.none())
+def test_every_suggested_name_passes(name: object) -> None:
+    """Whatever a person typed."""
+    try:
+        check_name(name, kind="run")
+    except BadName as error:
+        assert check_name(error.suggestion, kind="run")
+
+
+def test_configured_value_beats_the_default() -> None:
+    """Dask's files, variables and `dask.config.set` are the only place where defaults are changed."""
+    default = option("queue.max-deliveries")
+
+    with dask.config.set({"dqlab.queue.max-deliveries": default + 2}):
+        assert option("queue.max-deliveries") == default + 2
+    assert option("queue.max-deliveries") == default
+
+
+def test_unknown_option_is_an_error() -> None:
+    """A misspelt key inside dqlab must not silently be None."""
+    with pytest.raises(KeyError):
+        option("queue.no-such-key")

@@ -1,0 +1,80 @@
+"""Errors are sentences for people and values for code, in every process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import string
+
+import cloudpickle
+import pytest
+
+import dqlab.errors
+from dqlab.errors import DqlabError, Reject
+
+
+def kinds(root: type[DqlabError] = DqlabError) -> list[type[DqlabError]]:
+    """Every error class of `dqlab.errors`."""
+    found = [root]
+    for kind in root.__subclasses__():
+        if kind.__module__ == dqlab.errors.__name__:
+            found += kinds(kind)
+    return found
+
+
+def example(kind: type[DqlabError]) -> DqlabError:
+    """An error of that class, with a number wherever a number is formatted."""
+    if kind is Reject:
+        return Reject("no text in it")
+    gaps = {name: spec for _, name, spec, _ in string.Formatter().parse(kind.text) if name}
+    return kind(**{name: 7 if spec else "seven" for name, spec in gaps.items()})
+
+
+ALL = kinds()
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("module", [pickle, cloudpickle, copy], ids=lambda module: module.__name__)
+def test_error_crosses_process_borders_unchanged(kind: type[DqlabError], module: object) -> None:
+    """It is raised in a queue's worker and read in a notebook."""
+    error = example(kind)
+
+    there = module.copy(error) if module is copy else module.loads(module.dumps(error))  # type: ignore[attr-defined]
+
+    assert type(there) is kind
+    assert str(there) == str(error)
+    assert there.fields == error.fields
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_values_are_attributes(kind: type[DqlabError]) -> None:
+    """Code must not parse sentences."""
+    error = example(kind)
+
+    assert all(getattr(error, name) == value for name, value in error.fields.items())
+    with pytest.raises(AttributeError, match="no_such_field"):
+        _ = error.no_such_field
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+def test_error_stands_in_the_overview(kind: type[DqlabError]) -> None:
+    """The tree at the head of the module is what readers look for an error in."""
+    assert kind.__name__ in (dqlab.errors.__doc__ or "")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL if not kind.__subclasses__()], ids=lambda kind: kind.__name__)
+def test_error_is_documented_and_is_a_sentence(kind: type[DqlabError]) -> None:
+    """What failed, and what to do: one line alone never says both."""
+    assert kind.__doc__
+    assert len(str(example(kind))) > 10
+
+
+def test_reject_takes_a_reason_as_its_only_argument() -> None:
+    """Users write `raise dq.Reject("no text")` in their functions."""
+    assert str(Reject("no text")) == "rejected: no text"
+    assert Reject().reason == "no reason given"
+
+
+def test_reason_with_braces_is_kept_as_it_is() -> None:
+    """Values go into the sentence once; a JSON snippet in an error message is no template."""
+    assert "{'a': {1}}" in str(Reject("{'a': {1}}"))

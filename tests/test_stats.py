@@ -1,0 +1,165 @@
+"""The arithmetic behind every view: a figure that is wrong here is wrong everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.stats import Counts, Meter, QueueStats, RunState, RunStats, Snapshot, run_state, total_counts
+
+GOLDEN = Path(__file__).parent / "golden" / "snapshot.json"
+
+amounts = st.integers(0, 10**9)
+counts = st.builds(Counts, amounts, amounts, amounts, amounts, amounts, amounts, amounts)
+
+
+@given(counts)
+def test_every_message_is_left_or_settled(these: Counts) -> None:
+    """Progress bars are drawn from both; a state in neither would never reach the end."""
+    assert these.left + these.settled == these.all
+    assert sum(these.shares.values()) == pytest.approx(1.0 if these.all else 0.0)
+
+
+@given(st.lists(counts, max_size=5))
+def test_counts_of_shards_add_up_by_state(shards: list[Counts]) -> None:
+    """A queue's figures are the sum of its shards', in any number."""
+    total = total_counts(shards)
+
+    assert total.acked == sum(shard.acked for shard in shards)
+    assert total.all == sum(shard.all for shard in shards)
+
+
+def test_share_is_unknown_until_the_total_is() -> None:
+    """A bar that jumps back when more documents are found misleads; it stays open instead."""
+    run = RunStats("r", "q", RunState.SUBMITTING, Counts(ready=5, acked=5))
+
+    assert run.share is None
+
+
+def test_share_reaches_one_only_when_nothing_is_left() -> None:
+    """"100 %" while the last document runs is the classic lie of progress bars."""
+    nearly = RunStats("r", "q", RunState.RUNNING, Counts(leased=1, acked=10**9), total=10**9 + 1)
+    done = RunStats("r", "q", RunState.DONE, Counts(acked=10**9 + 1), total=10**9 + 1)
+
+    assert nearly.share is not None
+    assert nearly.share < 1
+    assert done.share == 1
+
+
+def test_share_of_an_empty_run_is_one() -> None:
+    """No documents are done at once."""
+    assert RunStats("r", "q", RunState.DONE, Counts(), total=0).share == 1
+
+
+def test_progress_counts_pages_where_they_are_known() -> None:
+    """One book of 900 pages is not as far as one leaflet."""
+    run = RunStats("r", "q", RunState.RUNNING, Counts(1, acked=1), units=Counts(ready=900, acked=100), total=2)
+
+    assert run.unit == "pages"
+    assert run.share == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("state", "given"),
+    [
+        (RunState.DONE, {"counts": Counts(acked=2, dead=1), "sealed": True}),
+        (RunState.DONE, {"counts": Counts(), "sealed": True}),
+        (RunState.CANCELLED, {"counts": Counts(acked=2, cancelled=1), "sealed": True}),
+        (RunState.INCOMPLETE, {"counts": Counts(acked=2), "sealed": True, "incomplete": True}),
+        (RunState.STOPPED, {"counts": Counts(ready=1), "sealed": True, "stopped": True, "paused": True}),
+        (RunState.PAUSED, {"counts": Counts(ready=1), "sealed": True, "paused": True, "consumers": 2}),
+        (RunState.WAITING, {"counts": Counts(ready=1), "sealed": True, "consumers": 0}),
+        (RunState.RUNNING, {"counts": Counts(ready=1), "sealed": True, "consumers": 1}),
+        (RunState.SUBMITTING, {"counts": Counts(ready=1), "sealed": False, "consumers": 1}),
+        (RunState.SUBMITTING, {"counts": Counts(), "sealed": False, "consumers": 0}),
+    ],
+)
+def test_run_state_says_what_stops_it_first(state: RunState, given: dict[str, object]) -> None:
+    """One word must be the one a person acts upon: no room beats paused beats no consumer beats running."""
+    assert run_state(**given) is state  # type: ignore[arg-type]
+
+
+def test_meter_needs_time_to_know_a_rate() -> None:
+    """Nothing and zero are different figures."""
+    meter = Meter()
+
+    assert meter.rate(0.0) is None
+    meter.feed(0.0, 0)
+    assert meter.rate(0.0) is None
+
+
+def test_meter_gives_the_rate_of_the_last_minute() -> None:
+    """An old burst must not make today's trickle look fast."""
+    meter = Meter(window=60)
+    for second in range(301):
+        meter.feed(float(second), min(second, 100) * 10)
+
+    assert meter.rate(50.0 + 250) == 0.0
+
+
+def test_meter_falls_while_nothing_is_fed() -> None:
+    """A consumer that died keeps no rate."""
+    meter = Meter(window=60)
+    meter.feed(0.0, 0)
+    meter.feed(10.0, 100)
+
+    assert meter.rate(10.0) == pytest.approx(10.0)
+    assert meter.rate(40.0) == pytest.approx(2.5)
+
+
+def test_meter_starts_over_when_a_total_falls() -> None:
+    """A re-created queue begins at zero; its rate must not be negative."""
+    meter = Meter()
+    meter.feed(0.0, 1000)
+    meter.feed(10.0, 2000)
+
+    meter.feed(11.0, 10)
+
+    assert meter.rate(12.0) == 0.0
+
+
+def test_meter_size_does_not_grow_with_its_feed() -> None:
+    """Ten thousand reports in a second are one point."""
+    meter = Meter(window=60)
+    for n in range(100_000):
+        meter.feed(n / 1000, n)
+
+    assert len(meter._points) <= 63
+    assert meter.rate(100.0) == pytest.approx(1000, rel=0.05)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 1000)), min_size=2, max_size=50))
+def test_rate_is_never_negative(steps: list[tuple[float, int]]) -> None:
+    """Totals only grow, so whatever the rhythm of reports, a rate is zero or more."""
+    meter, at, total = Meter(), 0.0, 0
+    for seconds, more in steps:
+        at, total = at + seconds, total + more
+        meter.feed(at, total)
+        rate = meter.rate(at)
+        assert rate is None or rate >= 0
+
+
+def test_golden_snapshot_turns_into_json_and_back_unchanged() -> None:
+    """Widget, panels and server read this JSON; a field that changes needs a new schema number."""
+    golden = json.loads(GOLDEN.read_text())
+    data = golden[0] if isinstance(golden, list) else golden
+
+    snapshot = Snapshot.from_dict(data)
+
+    assert json.loads(json.dumps(snapshot.to_dict())) == data
+
+
+def test_totals_sum_what_is_listed() -> None:
+    """The first line of the queue table is the sum of the others."""
+    queues = tuple(
+        QueueStats(name, "running", Counts(ready=n, acked=10 * n), lag=float(n), in_rate=float(n) if n > 1 else None)
+        for n, name in enumerate("abc", start=1)
+    )
+
+    totals = Snapshot(at=0.0, seq=1, queues=queues, queues_total=3).totals
+
+    assert (totals.counts.ready, totals.counts.acked, totals.lag, totals.in_rate) == (6, 60, 3.0, 5.0)
