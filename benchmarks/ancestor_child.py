@@ -16,12 +16,12 @@ from distributed import Client, LocalCluster
 
 
 def run(client: Client, n: int) -> dict[str, float]:
-    """Use it as its own benchmark does: put everything, start the consumers, join, collect."""
+    """Use it as its own benchmark does: put everything, start the consumers, join, collect; actors exist before."""
     calls = [(add, i, i) for i in range(n)]
-    start = time.perf_counter()
     queues = QueuePool(client, n_queues=1)
-    queues.batch_submit(calls)
     consumers = ConsumerPool(client, queues, n_consumers=2, batch_size=1000)
+    start = time.perf_counter()
+    queues.batch_submit(calls)
     consumers.start()
     consumers.join(timestep=0.01)
     results = sum(len(found) for found in consumers.results().values())

@@ -1,7 +1,8 @@
 """The quickstart notebook, run from a shell: what `dqlab demo` does.
 
 Owns a kernel for as long as the notebook takes, and prints what the cells say while they say it.
-Knows the notebook only by three names that it leaves behind: `docs`, `run` and `retried`.
+Knows the notebook only by three names that it leaves behind, `docs`, `run` and `retried`, and by the
+tag of the cell that closes the lab: with the lab goes the run, so the figures are taken before it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ SILENCE = 10.0
 """Seconds without a line after which one says that the cell still works."""
 INTERRUPTED = 130
 
-_LAST_CELL = "from dqlab.demo import tell as _tell\n_tell(docs, run, retried)"
+CLOSES_LAB = "closes-lab"
+"""Tag of the cell after which the run can no longer be asked."""
+
+_FIGURES_CELL = "from dqlab.demo import tell as _tell\n_tell(docs, run, retried)"
 
 
 class _Document(Protocol):
@@ -87,7 +91,7 @@ class Figures:
 
 
 def tell(docs: Iterable[_Document], run: _Run, retried: int) -> None:
-    """Print the figures as JSON; called in the notebook's kernel, after its last cell."""
+    """Print the figures as JSON; called in the notebook's kernel, while the run still answers."""
     print(json.dumps(asdict(Figures.of(docs, run, retried))))
 
 
@@ -100,7 +104,7 @@ def play(notebook: Path) -> int:
     ----------
     notebook : Path
         Leaves behind `docs` (documents with `page_count`), `run` (a Run) and `retried` (how many
-        documents failed first).
+        documents failed first). If it closes the lab, that cell has the tag "closes-lab".
 
     Returns
     -------
@@ -108,10 +112,11 @@ def play(notebook: Path) -> int:
         0 when every document ended with a result, 1 when not or when a cell failed, 130 when interrupted.
     """
     nb = nbformat.read(notebook, as_version=4)
-    nb.cells.append(nbformat.v4.new_code_cell(_LAST_CELL))
+    counting = _before_closing(nb.cells)
+    nb.cells.insert(counting, nbformat.v4.new_code_cell(_FIGURES_CELL))
     here = Path.cwd()
     directory = notebook.resolve().parent
-    player = _Player(nb, directory if directory.is_relative_to(here) else here)
+    player = _Player(nb, counting, directory if directory.is_relative_to(here) else here)
     try:
         figures = asyncio.run(player.play())
     except CellExecutionError as error:
@@ -130,34 +135,34 @@ def play(notebook: Path) -> int:
 class _Player(NotebookClient):
     """Executes the cells in order and passes on each message of the kernel as it comes."""
 
-    def __init__(self, nb: nbformat.NotebookNode, directory: Path) -> None:
+    def __init__(self, nb: nbformat.NotebookNode, counting: int, directory: Path) -> None:
         super().__init__(
             nb,
             timeout=CELL_TIMEOUT,
             kernel_name="python3",
             resources={"metadata": {"path": str(directory)}},
         )
-        self.last = len(nb.cells) - 1
-        self.titles = _titles(nb.cells[: self.last])
+        self.counting = counting
+        self.titles = {index: title for index, title in _titles(nb.cells).items() if index != counting}
         self.narrator = Narrator(sys.stdout)
         self._at = -1
         self.on_cell_execute = self._begin
         self.on_cell_executed = self._end
 
     async def play(self) -> Figures:
-        """Execute every cell, then the one that counts."""
+        """Execute every cell, and among them the one that counts."""
         env = {"DQLAB_DISPLAY": "static", **os.environ}  # displays that are replaced as text, not widgets
         beat = asyncio.create_task(self.narrator.beat(SILENCE))
         try:
             await self.async_execute(env=env)
         finally:
             beat.cancel()
-        said = "".join(output.get("text", "") for output in self.nb.cells[self.last].outputs)
+        said = "".join(output.get("text", "") for output in self.nb.cells[self.counting].outputs)
         return Figures(**json.loads(said.splitlines()[-1]))
 
     def process_message(self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int) -> Any:
         """Print what a message says, then let nbclient keep it."""
-        if cell_index != self.last:
+        if cell_index != self.counting:
             self.narrator.hear(msg["msg_type"], msg["content"])
         return super().process_message(msg, cell, cell_index)
 
@@ -176,6 +181,14 @@ class _Player(NotebookClient):
 
     def _end(self, **_: Any) -> None:
         self.narrator.end()
+
+
+def _before_closing(cells: list[nbformat.NotebookNode]) -> int:
+    """Return where the figures are taken: in front of the cell that closes the lab and its heading, else at the end."""
+    for index, cell in enumerate(cells):
+        if CLOSES_LAB in cell.metadata.get("tags", ()):
+            return index - 1 if index and cells[index - 1].cell_type == "markdown" else index
+    return len(cells)
 
 
 def _titles(cells: list[nbformat.NotebookNode]) -> dict[int, str]:

@@ -13,7 +13,7 @@ data and what to do next. All of them cross process borders unchanged.
     ├── RunError ── RunNotFound · RunExists · RunFailed · RunCancelled · RunStalled
     │               SubmissionIncomplete · ResultsFull · WaitTimeout · JoinStalled
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
-    └── UsageError ── BadName · BadOption · QueueNotFound · QueueClosed
+    └── UsageError ── BadName · BadOption · QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown
 """
 
@@ -342,6 +342,12 @@ class QueueNotFound(UsageError):
     """No queue of that name is open."""
 
     text = "no queue named {queue!r} here.{hint} Queues that exist: {known}. Open one with lab.queue({queue!r})."
+
+
+class QueueInUse(UsageError):
+    """Other clients have the queue open."""
+
+    text = "queue {queue!r} is open in {others} other client(s); it was left open. Use pool.close(force=True)."
 
 
 class QueueClosed(UsageError):

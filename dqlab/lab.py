@@ -210,7 +210,7 @@ class Lab:
                 del _open[key]
         if self._cluster is not None:
             for pool in list(self.session.pools.values()):
-                pool.close()
+                pool.close(force=True)
         if self._own_client:
             self.client.close()
         if self._cluster is not None:

@@ -82,6 +82,21 @@ def test_notebook_that_leaves_nothing_behind_is_told_what_to_leave(
     assert "leaves behind docs, run and retried failed: NameError" in capsys.readouterr().err
 
 
+def test_figures_are_taken_before_the_lab_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A notebook ends by closing its lab, and a closed lab's run has no results any more."""
+    notebook = write(tmp_path, [FINISHED_RUN.format(answered=3), "del run, docs, retried"])
+    nb = nbformat.read(notebook, as_version=4)
+    nb.cells[-1].metadata["tags"] = [demo.CLOSES_LAB]
+    nbformat.write(nb, notebook)
+
+    status = demo.play(notebook)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 0
+    assert "[2/2] Step 2" in lines
+    assert lines[-1].startswith("demo: 3 documents")
+
+
 def test_line_drawn_over_itself_is_printed_once() -> None:
     """A progress bar of a hundred redraws is one line in a log: the last."""
     out = io.StringIO()

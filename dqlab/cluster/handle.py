@@ -33,7 +33,7 @@ class Handle:
 
     def __init__(self, link: Link, name: str, shards: int) -> None:
         self.link, self.name = link, name
-        self.refs = [Ref(f"queue/{name}/{index}", link.client) for index in range(shards)]
+        self.refs = [Ref(f"queue/{name}/{index}", link.client, direct=link.direct) for index in range(shards)]
 
     async def ask(
         self, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0

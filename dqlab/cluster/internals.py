@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from typing import Any
 
 from distributed import Client, Scheduler, Worker
@@ -17,7 +17,10 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 __all__ = [
     "KEEPER",
+    "NoSuchActor",
+    "Unreachable",
     "call_actor",
+    "call_actor_proxied",
     "daemon_thread",
     "event_loop",
     "in_event_loop",
@@ -32,13 +35,44 @@ KEEPER = "dqlab-keeper"
 """The pseudo-client that wants our actors, so that they outlive the notebook that made them."""
 
 
+class NoSuchActor(Exception):
+    """The worker answers, but does not hold the actor."""
+
+
+class Unreachable(Exception):
+    """The worker does not answer."""
+
+
 async def call_actor(pool: ConnectionPool, address: str, key: str, function: str, body: bytes) -> bytes:
     """Call one async method of an actor over a pooled connection, past the Actor proxy.
 
-    The proxy never answers when the key is gone (the KeyError is raised outside of its try);
-    the raw call raises KeyError.
+    The proxy never answers when the key is gone (the KeyError is raised outside of its try).
+
+    Raises
+    ------
+    NoSuchActor, Unreachable
+        There is nobody to answer.
+    Exception
+        What the method raised.
     """
-    answer: dict[str, Any] = await pool(address).actor_execute(actor=key, function=function, args=(body,), kwargs={})
+    return await _answer(pool(address).actor_execute(actor=key, function=function, args=(body,), kwargs={}))
+
+
+async def call_actor_proxied(scheduler: Any, address: str, key: str, function: str, body: bytes) -> bytes:
+    """Do the same through the scheduler, for clients that cannot reach the workers."""
+    message = {"op": "actor_execute", "actor": key, "function": function, "args": (body,), "kwargs": {}}
+    return await _answer(scheduler.proxy(worker=address, msg=message))
+
+
+async def _answer(call: Awaitable[dict[str, Any]]) -> bytes:
+    try:
+        answer = await call
+    except KeyError as error:
+        raise NoSuchActor(str(error)) from None
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise Unreachable(str(error)) from error
     if answer["status"] == "OK":
         result: bytes = answer["result"]
         return result

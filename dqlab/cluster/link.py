@@ -44,6 +44,7 @@ class Link:
             )
         self.client = client
         self.address = str(getattr(client.scheduler, "address", "?"))
+        self.direct = True
         self._lost_since: float | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -97,6 +98,14 @@ class Link:
         self._lost_since = self._lost_since or now
         if now - self._lost_since > GONE_AFTER:
             raise SchedulerGone(address=self.address, reason=f"no connection for {GONE_AFTER:g} s")
+
+    async def reaches(self, worker: str, timeout: float) -> bool:
+        """Return whether this process can call a worker directly."""
+        try:
+            await asyncio.wait_for(self.client.rpc(worker).dq_greet(), timeout)
+        except (OSError, TimeoutError):
+            return False
+        return True
 
     async def scheduler(self, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:
         """Call one of the registry's handlers on the scheduler."""

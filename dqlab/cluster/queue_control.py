@@ -36,7 +36,7 @@ class QueueControl(QueueDesk):
             "pause": lambda meta: shard.pause(run),
             "resume": lambda meta: self._resume(run),
             "drain": lambda meta: shard.drain(),
-            "cancel": lambda meta: shard.cancel(run, meta.get("ids")),
+            "cancel": lambda meta: self._cancel(run),
             "purge": lambda meta: shard.purge(run, State[meta["state"]]),
             "retry": lambda meta: self._retry(run, meta),
             "retries": lambda meta: self._set_retries(run, meta["retries"]),
@@ -47,6 +47,13 @@ class QueueControl(QueueDesk):
 
     def _explain(self, run: bytes, why: str) -> None:
         self._book(run).why = why
+
+    def _cancel(self, run: bytes) -> int:
+        """Cancel what is left of a run and take no more of it: puts on their way are refused."""
+        lane = self.shard.lane(run)
+        if not lane.sealed:
+            self._seal(run, sum(lane.counts))
+        return self.shard.cancel(run)
 
     def _submitted(self, run: bytes, meta: dict[str, Any]) -> None:
         record = self._book(run).record

@@ -101,6 +101,15 @@ class QueueViews(QueueDesk):
             parts += [letter.failure, frame.message(index)]
         return pack({"rows": rows}, *parts)
 
+    async def leases(self, body: bytes) -> bytes:
+        """Return the live leases: rows of (run, consumer, messages, seconds held, seconds left)."""
+        now = self._clock.monotonic()
+        rows = [
+            [lease.run, lease.consumer, len(lease.remaining), now - lease.since, lease.deadline - now]
+            for lease in self.shard.leases.values()
+        ]
+        return pack({"rows": rows})
+
     async def runs(self, body: bytes) -> bytes:
         """Return every run's name and id that this shard keeps a record of."""
         return pack({"runs": [[run, book.record.name] for run, book in self.books.items() if book.record is not None]})

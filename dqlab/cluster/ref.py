@@ -12,7 +12,7 @@ from typing import Any
 
 from distributed import Client, Worker
 
-from dqlab.cluster.internals import call_actor, scheduler_rpc
+from dqlab.cluster.internals import NoSuchActor, Unreachable, call_actor, call_actor_proxied, scheduler_rpc
 from dqlab.errors import ActorGone, CallTimeout, SchedulerGone
 
 __all__ = ["Place", "Ref"]
@@ -38,10 +38,13 @@ class Ref:
         As registered: "queue/NAME/SHARD" or "consumer/QUEUE/NUMBER".
     owner : Client or Worker
         Whose connections are used.
+    direct : bool, default True
+        False: call through the scheduler, when the workers cannot be reached from here.
     """
 
-    def __init__(self, name: str, owner: Client | Worker) -> None:
+    def __init__(self, name: str, owner: Client | Worker, *, direct: bool = True) -> None:
         self.name = name
+        self._direct = direct
         self._owner = owner
         self._place: Place | None = None
 
@@ -86,21 +89,24 @@ class Ref:
         """
         place = await self.place()
         try:
-            return await asyncio.wait_for(
-                call_actor(self._owner.rpc, place.address, place.key, function, body), timeout
-            )
+            return await asyncio.wait_for(self._called(place, function, body), timeout)
         except TimeoutError:
             self._place = None
             raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
-        except KeyError:
+        except NoSuchActor:
             self._place = None
             raise ActorGone(name=self.name, reason="its worker no longer holds it") from None
-        except OSError as error:
+        except Unreachable as error:
             self._place = None
             await self.place()
             raise ActorGone(
                 name=self.name, reason=f"its worker at {place.address} does not answer ({error})"
             ) from error
+
+    async def _called(self, place: Place, function: str, body: bytes) -> bytes:
+        if self._direct:
+            return await call_actor(self._owner.rpc, place.address, place.key, function, body)
+        return await call_actor_proxied(scheduler_rpc(self._owner), place.address, place.key, function, body)
 
 
 def _scheduler_address(owner: Client | Worker) -> str:

@@ -17,7 +17,7 @@ from distributed import Scheduler, SchedulerPlugin
 
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.consumer_actor import ConsumerActor
-from dqlab.cluster.internals import call_actor, pin, unpin
+from dqlab.cluster.internals import NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.placement import Host, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import seal_value
@@ -79,6 +79,8 @@ class Registry(SchedulerPlugin):
         self.entries: dict[str, _Entry] = {}
         self.queues: dict[str, dict[str, Any]] = {}
         self.services: dict[str, _Service] = {}
+        self.attached: dict[str, set[str]] = {}
+        self._opening = asyncio.Lock()
         self.collector = Collector(where=self.where)
         self.collector.workers = len(scheduler.workers)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -89,7 +91,7 @@ class Registry(SchedulerPlugin):
             dq_open=self.open_queue,
             dq_serve=self.serve,
             dq_retire=self.retire,
-            dq_close=self.close_queue,
+            dq_close=self.leave_queue,
             dq_queues=self.list_queues,
             dq_snapshot=self.snapshot,
         )
@@ -117,10 +119,17 @@ class Registry(SchedulerPlugin):
         """Return every open queue's options."""
         return self.queues
 
-    async def open_queue(self, name: str, shards: int, options: dict[str, Any], sealed: bytes) -> dict[str, Any]:
-        """Make a queue's shards, or return the options of the queue that is already open."""
-        if name in self.queues:
-            return {"created": False, **self.queues[name]}
+    async def open_queue(
+        self, name: str, shards: int, options: dict[str, Any], sealed: bytes, client: str
+    ) -> dict[str, Any]:
+        """Make a queue's shards, or return the options of the queue that is already open; attach the client."""
+        async with self._opening:
+            self.attached.setdefault(name, set()).add(client)
+            if name in self.queues:
+                return {"created": False, **self.queues[name]}
+            return await self._make_queue(name, shards, options, sealed)
+
+    async def _make_queue(self, name: str, shards: int, options: dict[str, Any], sealed: bytes) -> dict[str, Any]:
         self.queues[name] = {"shards": shards, "options": options}
         try:
             places = self._plan().queues
@@ -175,9 +184,18 @@ class Registry(SchedulerPlugin):
         self.collector.forget([entry.name for entry in entries])
         return {entry.name: last for entry, last in zip(entries, totals, strict=True) if last is not None}
 
-    async def close_queue(self, name: str) -> bool:
+    async def leave_queue(self, name: str, client: str, *, force: bool) -> int:
+        """Close a queue for its last client, or for all with `force`; return how many others keep it open."""
+        others = self.attached.get(name, set()) - {client}
+        if others and not force:
+            return len(others)
+        await self.close_queue(name)
+        return 0
+
+    async def close_queue(self, name: str) -> None:
         """Retire a queue's consumers, then close its shards and let them go."""
-        known = self.queues.pop(name, None) is not None
+        self.queues.pop(name, None)
+        self.attached.pop(name, None)
         self.services.pop(name, None)
         await self.retire([entry.name for entry in self._of(name) if entry.name.startswith("consumer/")])
         shards = self._of(name)
@@ -186,7 +204,6 @@ class Registry(SchedulerPlugin):
             self.entries.pop(entry.name, None)
         unpin(self.scheduler, [entry.key for entry in shards])
         self.collector.forget_queue(name)
-        return known
 
     async def snapshot(self, since: int = -1, timeout: float = 0.0) -> dict[str, Any]:
         """Return the newest snapshot; wait up to `timeout` seconds for one newer than `since`."""
@@ -217,6 +234,11 @@ class Registry(SchedulerPlugin):
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
             self._in_background(self._release(queue, consumers))
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """Detach a client that is gone from every queue; queues belong to the cluster and stay."""
+        for clients in self.attached.values():
+            clients.discard(client)
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -270,7 +292,7 @@ class Registry(SchedulerPlugin):
             return await asyncio.wait_for(
                 call_actor(self.scheduler.rpc, entry.address, entry.key, "close", pack({})), CLOSE_TIMEOUT
             )
-        except (OSError, KeyError, TimeoutError) as error:
+        except (NoSuchActor, Unreachable, TimeoutError) as error:
             logger.warning("event=close_failed name=%s %r", entry.name, error)
             return None
 
@@ -281,7 +303,7 @@ class Registry(SchedulerPlugin):
             body = pack({"consumers": consumers})
             try:
                 await asyncio.wait_for(call_actor(self.scheduler.rpc, entry.address, entry.key, "release", body), 10)
-            except (OSError, KeyError, TimeoutError) as error:
+            except (NoSuchActor, Unreachable, TimeoutError) as error:
                 logger.warning("event=release_failed name=%s %r", entry.name, error)
 
     def _in_background(self, work: Any) -> None:

@@ -194,6 +194,13 @@ class Sender:
         if unread is not None and not unread.read:
             unread.done.result(0)
 
+    def land(self) -> None:
+        """Wait until no put is in flight any more, whatever became of them."""
+        with self._room:
+            while self._flying or self.awake:
+                self._room.wait(0.2)
+                self.handle.link.check_scheduler()
+
     @property
     def busy(self) -> bool:
         """Something was handed over and is not confirmed."""
@@ -305,7 +312,7 @@ class Sender:
         verdict = answer["verdict"]
         if self.failure is not None:
             raise self.failure
-        if verdict == "DRAINING" and not self.patient:
+        if verdict == "DRAINING":
             raise QueueDraining(queue=self.handle.name)
         if verdict == "SEALED":
             raise RunCancelled(run=self.run.hex(), cancelled=0, total=self.sent, acked=0)

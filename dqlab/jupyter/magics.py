@@ -72,7 +72,7 @@ class DQMagics(Magics):
     dq.__doc__ = overview()
 
     def _carry_out(self, text: str, cell: str | None, local_ns: dict[str, Any] | None) -> Any:
-        words = split(text)
+        words = split(text.rstrip().removesuffix(";"))  # which tells IPython to show nothing
         names = self._names(local_ns)
         line = Line(self._shell, self.desk, names, self.queue)
         if not words or words[0] in _HELP:

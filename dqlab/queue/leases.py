@@ -48,6 +48,8 @@ class Lease:
         Never given twice in an epoch.
     pieces : tuple of LeasedPiece
         What was delivered; does not change.
+    since : float
+        When it was delivered, monotonic seconds.
     deadline : float
         When it ends unless it is renewed, monotonic seconds; `timeout` after each renewal.
     alone : bool
@@ -66,6 +68,7 @@ class Lease:
     consumer: str
     run: bytes
     pieces: tuple[LeasedPiece, ...]
+    since: float
     deadline: float
     timeout: float
     alone: bool
@@ -108,7 +111,7 @@ class Leases(Mapping[int, Lease]):
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
         alone = len(remaining) == 1
         deadline = now + timeout
-        lease = Lease(self._next_id, consumer, run, tuple(pieces), deadline, timeout, alone, suspect, price, remaining)
+        lease = Lease(self._next_id, consumer, run, tuple(pieces), now, deadline, timeout, alone, suspect, price, remaining)
         self._next_id += 1
         self._by_id[lease.id] = lease
         self._by_consumer.setdefault(consumer, {})[lease.id] = lease

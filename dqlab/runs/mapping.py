@@ -92,11 +92,10 @@ class Submitter:
         return self.finished.wait(timeout)
 
     def stop(self, error: BaseException) -> None:
-        """Iterate no further: the run was cancelled."""
+        """Iterate no further: the run was cancelled; `join` waits for the end."""
         if not self.finished.is_set():
             self._stopped = True
             self._sender.close(error)
-            self.join(5)
 
     def _run(self) -> None:
         try:
@@ -151,6 +150,8 @@ class Submitter:
         sender = self._sender
         if sender.failure is None:
             sender.flush(None)
+        else:
+            sender.land()
         incomplete = None if self.error is None else f"{type(self.error).__name__}: {self.error}"[:500]
         handle = sender.handle
         handle.link.sync(self._seal(handle, incomplete))

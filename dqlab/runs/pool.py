@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.sender import CONFIRM_WAIT
 from dqlab.config import check_name, seconds
-from dqlab.errors import BadOption, QueueClosed
+from dqlab.errors import BadOption, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID
 from dqlab.queue.retry import Retry
 from dqlab.queue.states import State
@@ -18,6 +18,7 @@ from dqlab.runs.puts import PlainPuts
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, queue_options
 from dqlab.runs.shards import Shards
+from dqlab.runs.unacked import Unacked
 from dqlab.stats import QueueStats, Snapshot
 
 if TYPE_CHECKING:
@@ -256,6 +257,13 @@ class QueuePool(Shards):
             raise QueueClosed(queue=self.name)
         return known
 
+    def unacked(self) -> list[Unacked]:
+        """Return what consumers hold now, longest held first."""
+        names = {run.id: run.name for run in self.session.runs}
+        answers = self.handle.link.sync(self.handle.ask_all("leases", {}))
+        held = [Unacked(names.get(run), *row) for answer in answers for run, *row in answer["rows"]]
+        return sorted(held, key=lambda lease: -lease.held)
+
     def dead(self) -> Failures:
         """Return dead letters of plain puts; those of runs are in `run.failures()`."""
         progress = self.handle.link.sync(self.handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
@@ -291,16 +299,29 @@ class QueuePool(Shards):
             raise BadOption(option="state", value=state, problem="is 'ready', 'delayed' or 'dead'.")
         return self.handle.link.sync(self.handle.control("purge", run=None, state=state.upper()))
 
-    def close(self) -> None:
-        """Confirm puts, retire this queue's consumers, close it and free what it holds."""
+    def close(self, *, force: bool = False) -> None:
+        """Confirm puts, retire this queue's consumers, close it and free what it holds.
+
+        Parameters
+        ----------
+        force : bool, default False
+            Close it although other clients have it open.
+
+        Raises
+        ------
+        QueueInUse
+            Other clients have it open; nothing was done.
+        """
         if self._closed:
             return
+        link = self.handle.link
+        self._puts.settle()
+        others = link.sync(link.scheduler("dq_close", name=self.name, client=link.client.id, force=force))
+        if others:
+            raise QueueInUse(queue=self.name, others=others)
         self._closed = True
-        try:
-            self._puts.close()
-        finally:
-            self.session.forget(self)
-            self.handle.link.sync(self.handle.link.scheduler("dq_close", name=self.name))
+        self._puts.close()
+        self.session.forget(self)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -20,6 +20,8 @@ from dqlab.runs.put import PutResult
 
 __all__ = ["PlainPuts"]
 
+CLOSE_TIMEOUT = 5.0
+
 _Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry]]
 """Functions met in one put, by identity; held, so that no identity is used twice."""
 
@@ -71,10 +73,13 @@ class PlainPuts:
         """Wait until all puts are confirmed."""
         self._sender.flush(timeout)
 
-    def close(self) -> None:
-        """Confirm what is under way (at most 5 s), then take no more."""
+    def settle(self) -> None:
+        """Confirm what is under way, for at most 5 s."""
         if self._sender.busy and self._sender.failure is None:
-            self._sender.flush(5.0)
+            self._sender.flush(CLOSE_TIMEOUT)
+
+    def close(self) -> None:
+        """Take no more."""
         self._sender.close()
 
     def _send(self, sealed: Sequence[tuple[Entry, bytes]]) -> PutResult:

@@ -391,7 +391,10 @@ class Run:
         """Give up every document that has no result yet; return how many. Results that exist stay."""
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
-        return self.handle.link.sync(self.handle.control("cancel", run=self.id))
+        cancelled = self.handle.link.sync(self.handle.control("cancel", run=self.id))
+        if self.submitter is not None:
+            self.submitter.join(SUBMITTER_WAIT)
+        return cancelled
 
     def drop(self) -> None:
         """Cancel what is left and forget the run, its results and failures; frees their space."""

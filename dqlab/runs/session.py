@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,9 @@ __all__ = ["Durability", "Session", "queue_options"]
 _sessions: weakref.WeakKeyDictionary[Client, Session] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
+DIRECT_TIMEOUT = 3.0
+"""Seconds the first direct call to a worker may take."""
+
 
 class Durability(Enum):
     """What a queue promises for a confirmed message."""
@@ -56,7 +59,6 @@ class Session:
 
     def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "") -> None:
         self.link = Link(client)
-        client.direct_to_workers = True
         self.pools: dict[str, QueuePool] = {}
         self._served: set[str] = set()
         self._install(reserved, where or self.link.address)
@@ -83,10 +85,23 @@ class Session:
             if isinstance(greeting, dict):
                 check_protocol(f"worker {worker}", greeting)
         self.token = hello["token"]
+        self._choose_path(list(hello["workers"]))
         if hello["shared"] and not reserved:
             warnings.warn(
                 "this cluster has too few workers to keep one for queues: functions that hold the GIL will "
                 "stall them. Three workers or more are better.",
+                stacklevel=2,
+            )
+
+    def _choose_path(self, workers: Sequence[str]) -> None:
+        """Call workers directly, unless the first of them cannot be reached from here."""
+        link = self.link
+        link.direct = not workers or link.sync(link.reaches(workers[0], DIRECT_TIMEOUT))
+        link.client.direct_to_workers = link.direct
+        if not link.direct:
+            warnings.warn(
+                f"this process cannot reach worker {workers[0]}: every message goes through the scheduler, "
+                "which is slower. Run the notebook where the workers can be reached.",
                 stacklevel=2,
             )
 
@@ -96,7 +111,9 @@ class Session:
             raise BadOption(option="n_queues", value=shards, problem="is 1 to 64.")
         sealed = seal_value(QueueActor)
         answer = self.link.sync(
-            self.link.scheduler("dq_open", name=name, shards=shards, options=options, sealed=sealed)
+            self.link.scheduler(
+                "dq_open", name=name, shards=shards, options=options, sealed=sealed, client=self.link.client.id
+            )
         )
         return Handle(self.link, name, answer["shards"]), answer["options"]
 

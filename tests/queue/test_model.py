@@ -12,7 +12,7 @@ from random import Random
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.queue.effects import Freed, Revoked
@@ -22,7 +22,7 @@ from dqlab.queue.shard import Shard
 from dqlab.queue.states import State, Verdict
 from dqlab.testing import FakeClock
 
-RUNS = [NO_ID, b"first-run-of-all", b"second-run-of-us"]
+RUNS = [NO_ID, b"first-run-of-all"]
 CONSUMERS = ["ann", "bob"]
 TIMEOUT, RETRIES, BACKOFF, MAX_DELIVERIES, MAXSIZE, EPOCH = 10, 2, 4, 4, 12, 3
 ALIVE = {"ready", "delayed", "leased"}
@@ -134,6 +134,10 @@ class Model:
 
 outcomes = st.lists(st.sampled_from([Outcome.ACK, Outcome.ACK, *Outcome]), min_size=1, max_size=8)
 runs = st.sampled_from(RUNS)
+slots = st.integers(1, 2)
+budgets = st.sampled_from([1 << 20, 10, 0])
+delays = st.sampled_from([b"", b"3", b"x"])
+late = st.sampled_from([0, 0, 0, TIMEOUT + 1])
 spans = st.just([(0, 1000)]) | st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=3)
 
 
@@ -163,6 +167,14 @@ class ShardMachine(RuleBasedStateMachine):
 
     @rule(run=runs, sizes=st.lists(st.integers(0, 9), min_size=1, max_size=6), shift=st.sampled_from([0, 0, 0, -1, 1]))
     def put(self, run: bytes, sizes: list[int], shift: int) -> None:
+        self._put(run, sizes, shift)
+
+    @initialize(sizes=st.lists(st.integers(0, 9), min_size=5, max_size=5))
+    def fill(self, sizes: list[int]) -> None:
+        for run in RUNS:
+            self._put(run, sizes, 0)
+
+    def _put(self, run: bytes, sizes: list[int], shift: int) -> None:
         sequence = max(0, self.sequences[run] + shift)
         producer = bytes(reversed(run[:15])) + b"p"
         blob = Frame.encode(
@@ -194,13 +206,31 @@ class ShardMachine(RuleBasedStateMachine):
             self.next_id += len(sizes)
             self.sequences[run] += 1
 
+    @rule(consumer=st.sampled_from(CONSUMERS), n=st.integers(1, 8), slots=slots, max_bytes=budgets)
+    def lease(self, consumer: str, n: int, slots: int, max_bytes: int) -> None:
+        self._lease(consumer, n, slots, max_bytes)
+
     @rule(
+        data=st.data(),
         consumer=st.sampled_from(CONSUMERS),
         n=st.integers(1, 8),
-        slots=st.integers(1, 2),
-        max_bytes=st.sampled_from([0, 10, 1 << 20]),
+        results=outcomes,
+        delay=delays,
+        late=late,
     )
-    def lease(self, consumer: str, n: int, slots: int, max_bytes: int) -> None:
+    def deliver(
+        self, data: st.DataObject, consumer: str, n: int, results: list[Outcome], delay: bytes, late: int
+    ) -> None:
+        """Lease and settle in one step, for most steps should go somewhere."""
+        held = self._lease(consumer, n, 2, 1 << 20)
+        if held is not None:
+            self.clock.advance(late)
+            self.shard.tick()
+            self.model.pass_time(self.now())
+            ids = data.draw(st.permutations(held.ids))[: len(results)]
+            self._settle(held, ids, [Piece(id, 0, 1) for id in ids], results[: len(ids)], delay, EPOCH)
+
+    def _lease(self, consumer: str, n: int, slots: int, max_bytes: int) -> Held | None:
         lease = self.shard.lease(consumer, n, slots=slots, max_bytes=max_bytes)
         suspects_held = sum(held.suspect for held in self.model.leases.values() if held.consumer == consumer)
         allowed = [m for m in self.model.messages.values() if m.state == "ready"]
@@ -209,7 +239,7 @@ class ShardMachine(RuleBasedStateMachine):
         allowed = [m for m in allowed if not {None, m.run} & self.model.paused]
         if lease is None:
             assert not allowed
-            return
+            return None
         line = sorted((m for m in allowed if m.run == lease.run), key=lambda m: m.id)
         expected = line[:1] if line[0].suspect else self._fitting([m for m in line if not m.suspect], n, max_bytes)
         ids = [piece.frame + piece.lo + i for piece in lease.pieces for i in range(piece.n)]
@@ -224,6 +254,7 @@ class ShardMachine(RuleBasedStateMachine):
             m.state, m.lease, m.suspect = "leased", lease.id, False
         self.model.leases[lease.id] = held
         self.granted.append(held)
+        return held
 
     @staticmethod
     def _fitting(line: Sequence[Message], n: int, max_bytes: int) -> list[Message]:
@@ -240,7 +271,7 @@ class ShardMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         results=outcomes,
-        delay=st.sampled_from([b"", b"3", b"x"]),
+        delay=delays,
         epoch=st.sampled_from([EPOCH, EPOCH, EPOCH, EPOCH - 1]),
         by_piece=st.booleans(),
     )
@@ -248,13 +279,17 @@ class ShardMachine(RuleBasedStateMachine):
         live = [held for held in self.granted if held.id in self.model.leases]
         held = data.draw(st.sampled_from([*live, *self.granted[-3:]]))
         if by_piece:
-            first = data.draw(st.sampled_from([held.ids[0], *held.ids]))
+            first = data.draw(st.sampled_from(held.ids))
             ids, pieces = list(range(first, first + len(results))), [Piece(first, 0, len(results))]
         else:
-            ids = data.draw(
-                st.lists(st.sampled_from([*held.ids, 0, 9999]), min_size=len(results), max_size=len(results))
-            )
+            known = st.sampled_from([*held.ids, 0, 9999])
+            ids = data.draw(st.lists(known, min_size=len(results), max_size=len(results)))
             pieces = [Piece(id, 0, 1) for id in ids]
+        self._settle(held, ids, pieces, results, delay, epoch)
+
+    def _settle(
+        self, held: Held, ids: list[int], pieces: list[Piece], results: list[Outcome], delay: bytes, epoch: int
+    ) -> None:
         payloads = [delay if outcome is Outcome.NACK else b"?" for outcome in results]
         blob = Settlement.encode(
             pieces, bytes(results), payloads, run=held.run, epoch=epoch, lease=held.id, busy_s=0.01

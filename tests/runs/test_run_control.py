@@ -36,6 +36,11 @@ def gate(tmp_path: Path) -> Gate:
     return Gate(tmp_path)
 
 
+def left(queue: dq.QueuePool) -> int:
+    counts = queue.counts()
+    return counts["ready"] + counts["delayed"] + counts["leased"]
+
+
 def until(condition: object, seconds: float = 10.0) -> None:
     """Wait for what another process is about to do."""
     assert callable(condition)
@@ -173,7 +178,7 @@ def test_drop_in_the_middle_cancels(queue: dq.QueuePool, gate: Gate) -> None:
     run.drop()
     gate.open()
 
-    assert len(queue) == 0
+    assert left(queue) == 0
     assert list(queue.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
 
 
@@ -196,7 +201,7 @@ def test_purge_throws_away_what_waits(queue: dq.QueuePool) -> None:
 
     assert queue.purge("ready") == 10
 
-    assert len(queue) == 0
+    assert left(queue) == 0
     with pytest.raises(BadOption, match="state"):
         queue.purge("leased")
 
