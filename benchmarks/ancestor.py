@@ -29,6 +29,11 @@ class Ancestor:
     def __init__(self, say: Callable[[str], None], *, install: bool) -> None:
         python = _python(say, install=install)
         self._child = Child([str(python), str(Path(__file__).with_name("ancestor_child.py"))])
+        try:
+            self._child.wait_until_ready()
+        except ChildFailed:
+            self._child.close()
+            raise
 
     def rate(self, n: int) -> float:
         """Return messages per second of `n` additions with all results back; counts results that arrived."""

@@ -29,8 +29,12 @@ def idle(stage: Stage, sizes: Sizes) -> list[Figure]:
             child = Child([sys.executable, "-m", "benchmarks.idle_child", kind])
             open_children.callback(child.close)
             children.append(child)
+        for child in children:
+            child.wait_until_ready()
         time.sleep(SETTLE_S)
         windows = [_window([child.pid for child in children], sizes.idle_s) for _ in range(sizes.rounds)]
+        for child in children:
+            child.end_input()
     with_pool, without = (Series.of(shares) for shares in zip(*windows, strict=True))
     above = Series.of([a - b for a, b in zip(with_pool.values, without.values, strict=True)])
     target = Target(floor=FLOOR, aim=min(FLOOR, without.high - without.low))

@@ -60,25 +60,28 @@ class Child:
     ----------
     command : sequence of str
         What to run; its first line says that it is ready.
-    timeout : float
-        Seconds it may take to get ready.
     """
 
-    def __init__(self, command: Sequence[str], *, timeout: float = 60.0) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self._complaints = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, text=True
         )
-        try:
-            self._answer(timeout)
-        except ChildFailed:
-            self.close()
-            raise
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def wait_until_ready(self, *, timeout: float = 60.0) -> None:
+        """Wait for its first line.
+
+        Raises
+        ------
+        ChildFailed
+            It ended, or is not ready within `timeout` seconds.
+        """
+        self._answer(timeout)
 
     def ask(self, question: Any, *, timeout: float = 120.0) -> Any:
         """Send a question; return the answer.
@@ -96,11 +99,15 @@ class Child:
             raise ChildFailed(f"it ended: {self._last_words()}") from None
         return self._answer(timeout)
 
-    def close(self) -> None:
-        """End its input and wait for it; after 10 s end the process and its children."""
+    def end_input(self) -> None:
+        """Let it end by itself."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
+
+    def close(self) -> None:
+        """End its input and wait for it; after 10 s end the process and its children."""
+        self.end_input()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

@@ -47,6 +47,7 @@ class ParkedLease:
     consumer: str
     session: str
     want: int
+    at_least: int
     answer: asyncio.Future[Any]
     since: float = 0.0
 
@@ -85,11 +86,11 @@ class ParkingLot:
             if call.want > 0 and not call.answer.done():
                 yield call
 
-    def credit(self, consumer: str, want: int) -> None:
+    def credit(self, consumer: str, want: int, at_least: int) -> None:
         """Change how many messages a parked consumer wants."""
         call = self.parked.get(consumer)
         if call is not None:
-            call.want = want
+            call.want, call.at_least = want, at_least
 
     def serve(self, call: ParkedLease, lease: Any) -> None:
         """Answer a call with a lease."""

@@ -96,11 +96,13 @@ class QueueActor(QueueControl, QueueViews):
     async def lease(self, body: bytes) -> bytes:
         """Park a consumer slot's call until there are messages or orders for it.
 
-        Takes {consumer, session, want}; answers {lease?, orders} and the lease's frames.
+        Takes {consumer, session, want, at_least}; answers {lease?, orders} and the lease's frames.
         """
         meta, _ = unpack(body)
         loop = asyncio.get_running_loop()
-        call = ParkedLease(meta["consumer"], meta["session"], meta["want"], loop.create_future(), loop.time())
+        call = ParkedLease(
+            meta["consumer"], meta["session"], meta["want"], meta["at_least"], loop.create_future(), loop.time()
+        )
         self._lot.park(call)
         self._dispatch()
         try:
@@ -132,7 +134,7 @@ class QueueActor(QueueControl, QueueViews):
         if book is not None:
             self._record(book, settlement, settled)
         if "want" in meta:
-            self._lot.credit(meta["consumer"], meta["want"])
+            self._lot.credit(meta["consumer"], meta["want"], meta["at_least"])
         self._recalls.answered(meta["consumer"])
         self._dispatch()
         return pack({"duplicates": settled.duplicates, "stale": settled.stale})

@@ -108,7 +108,8 @@ class QueueControl(QueueDesk):
             book.record = RunRecord(started=self._clock.wall(), **spec["record"])
 
     def _seal(self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None) -> None:
-        self.shard.seal_lane(run, here)
+        if not self.shard.lane(run).sealed:
+            self.shard.seal_lane(run, here)
         record = self._book(run).record
         if record is not None:
             record.total, record.incomplete = total, incomplete

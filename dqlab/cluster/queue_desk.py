@@ -104,7 +104,7 @@ class QueueDesk:
         self._apply_effects()
         hungry = None
         for call in self._lot.hungry():
-            lease = self.shard.lease(call.consumer, call.want, budget=CHUNK_S)
+            lease = self.shard.lease(call.consumer, call.want, budget=CHUNK_S, at_least=call.at_least)
             if lease is None:
                 hungry = call
                 break

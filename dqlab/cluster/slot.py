@@ -34,6 +34,8 @@ SETTLE_EVERY = 0.1
 SETTLE_MOST = 4096
 """Messages in one settlement."""
 IN_HAND = 2
+COROUTINES_AHEAD = 4
+"""Coroutines leased for each that runs at a time: they wait together, so their mean cost says little."""
 
 
 class SlotOptions:
@@ -91,6 +93,7 @@ class Slot:
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
+        self._at_least = 1
         self._stopping = False
         self.gone: str | None = None
 
@@ -135,9 +138,12 @@ class Slot:
         limit = IN_HAND if len(chunks) < IN_HAND else 1
         return self.options.batch if here < limit and not self._stopping else 0
 
+    def _credit(self, shard: int) -> dict[str, Any]:
+        return {"consumer": self.name, "want": self._want(shard), "at_least": self._at_least}
+
     async def _park(self, shard: int, ref: Ref) -> None:
         while not self._stopping:
-            body = pack({"consumer": self.name, "session": self._session, "want": self._want(shard)})
+            body = pack({"session": self._session, **self._credit(shard)})
             try:
                 meta, parts = unpack(await ref.call("lease", body, timeout=PARK + 10))
             except (ActorGone, SchedulerGone) as error:
@@ -245,7 +251,9 @@ class Slot:
         except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
             fail_all(chunk, error, self.options.origin)
             return
-        run_chunk(chunk, work, self.options.origin, self.options.concurrency)
+        concurrency = self.options.concurrency
+        self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch) if work.is_coroutine else 1
+        run_chunk(chunk, work, self.options.origin, concurrency)
 
     # --- settling ---------------------------------------------------------------------------
 
@@ -268,7 +276,7 @@ class Slot:
             await self._settle(chunk, settlement)
 
     async def _settle(self, chunk: Chunk, settlement: bytes) -> None:
-        body = pack({"consumer": self.name, "want": self._want(chunk.shard)}, settlement)
+        body = pack(self._credit(chunk.shard), settlement)
         while True:
             try:
                 await self._shards[chunk.shard].call("settle", body)

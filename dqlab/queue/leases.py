@@ -111,7 +111,9 @@ class Leases(Mapping[int, Lease]):
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
         alone = len(remaining) == 1
         deadline = now + timeout
-        lease = Lease(self._next_id, consumer, run, tuple(pieces), now, deadline, timeout, alone, suspect, price, remaining)
+        lease = Lease(
+            self._next_id, consumer, run, tuple(pieces), now, deadline, timeout, alone, suspect, price, remaining
+        )
         self._next_id += 1
         self._by_id[lease.id] = lease
         self._by_consumer.setdefault(consumer, {})[lease.id] = lease

@@ -74,7 +74,14 @@ class Shard(Orders):
         return Put(verdict, first=first)
 
     def lease(
-        self, consumer: str, n: int, *, slots: int = 1, max_bytes: int = 1 << 20, budget: float | None = None
+        self,
+        consumer: str,
+        n: int,
+        *,
+        slots: int = 1,
+        max_bytes: int = 1 << 20,
+        budget: float | None = None,
+        at_least: int = 1,
     ) -> Lease | None:
         """Lease up to `n` messages of one lane, or one suspect alone; None when there is nothing to lease.
 
@@ -86,6 +93,8 @@ class Shard(Orders):
             Most payload bytes of a lease of several messages.
         budget : float, optional
             Seconds of work to lease at most, by the lane's mean cost; a few messages while that is unknown.
+        at_least : int, default 1
+            Messages to lease even when the budget allows fewer: coroutines that wait together.
         """
         self.tick()
         suspects = self.leases.suspects_held(consumer) < slots
@@ -95,7 +104,7 @@ class Shard(Orders):
         run = self.fairness.choose(ready)
         lane = self.lanes[run]
         if budget is not None:
-            n = min(n, self.fairness.batch(run, budget))
+            n = min(n, max(at_least, self.fairness.batch(run, budget)))
         suspect = suspects and suspect_is_first(lane)
         pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes)
         count = sum(piece.n for piece in pieces)

@@ -112,7 +112,7 @@ class RunBook:
             if run.queue == pool.name:
                 if run.submitter is not None:
                     run.submitter.stop(RunNotFound(run=name, hint=" Its queue was closed.", known="-"))
-                    run.submitter.join(SUBMITTER_WAIT)
+                    run.submitter.join()
                 self._runs.pop(name, None)
 
     # --- inside -----------------------------------------------------------------------------

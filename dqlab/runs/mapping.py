@@ -87,8 +87,8 @@ class Submitter:
         """Begin to iterate."""
         self._thread.start()
 
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread to end; return whether it did."""
+    def join(self, timeout: float = 5.0) -> bool:
+        """Wait for the thread to end; return whether it did. The input may hold it up as long as it likes."""
         return self.finished.wait(timeout)
 
     def stop(self, error: BaseException) -> None:
@@ -148,9 +148,10 @@ class Submitter:
     def _finish(self) -> None:
         """Confirm what was sent, then tell each shard that no more will come."""
         sender = self._sender
-        if sender.failure is None:
+        try:
             sender.flush(None)
-        else:
+        except DqlabError as error:
+            self.error = self.error or error
             sender.land()
         incomplete = None if self.error is None else f"{type(self.error).__name__}: {self.error}"[:500]
         handle = sender.handle

@@ -6,17 +6,17 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.cluster.sender import CONFIRM_WAIT
-from dqlab.config import check_name, seconds
+from dqlab.config import check_name
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
-from dqlab.frame import NO_ID
+from dqlab.frame import NO_ID, Kind
+from dqlab.queue.checks import check_count
 from dqlab.queue.retry import Retry
 from dqlab.queue.states import State
 from dqlab.runs.failures import Failures
-from dqlab.runs.put import PutResult
 from dqlab.runs.puts import PlainPuts
+from dqlab.runs.putting import Putting
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session, queue_options
+from dqlab.runs.session import Durability, Session, consumer_options, queue_options
 from dqlab.runs.shards import Shards
 from dqlab.runs.unacked import Unacked
 from dqlab.stats import QueueStats, Snapshot
@@ -29,7 +29,7 @@ __all__ = ["QueuePool"]
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
-class QueuePool(Shards):
+class QueuePool(Putting, Shards):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
     ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
@@ -61,6 +61,11 @@ class QueuePool(Shards):
     served : bool, default False
         Make consumers by itself, one on each consumer worker (what `lab.queue` does). Otherwise
         only a `ConsumerPool`, or `map`, brings consumers.
+    early_ack : bool, default False
+        At most once, for the consumers that the queue brings by itself: what was handed to a function
+        is never delivered again.
+    concurrency : int, default 100
+        Calls of coroutine functions at a time on one consumer, likewise.
 
     Raises
     ------
@@ -84,7 +89,10 @@ class QueuePool(Shards):
         maxsize: int | None = None,
         max_bytes: int | str | None = None,
         served: bool = False,
+        early_ack: bool = False,
+        concurrency: int = 100,
     ) -> None:
+        check_count("concurrency", concurrency)
         self.session = Session.of(client)
         self.durability = Durability(durability)
         if self.durability is Durability.DURABLE:
@@ -99,6 +107,7 @@ class QueuePool(Shards):
         self.name = check_name(name, kind="queue") if name is not None else f"queue-{uuid.uuid4().hex[:8]}"
         self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
         self.served = served
+        self.consumer_options = consumer_options(early=early_ack, concurrency=concurrency)
         self._puts = PlainPuts(self.handle, self.options["maxsize"])
         self._closed = False
         self.session.pools[self.name] = self
@@ -107,7 +116,7 @@ class QueuePool(Shards):
         state = "closed" if self._closed else f"{len(self.handle.refs)} shard(s)"
         return f"<QueuePool {self.name!r}: {state}, maxsize {self.options['maxsize']}>"
 
-    # --- putting ----------------------------------------------------------------------------
+    # --- runs -------------------------------------------------------------------------------
 
     def map(
         self,
@@ -161,76 +170,6 @@ class QueuePool(Shards):
         return self.session.runs.map(
             self, fn, documents, name=name, on_existing=on_existing, retry=retry, serve=consumers == "auto", cell=cell
         )
-
-    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> PutResult:
-        """Put one call; returns at once.
-
-        Raises
-        ------
-        NotPicklable
-            The function or an argument cannot be sent.
-        MessageTooLarge
-            The arguments are above the limit.
-        QueueFull, QueueDraining
-            An earlier put was refused; raised by `flush` and the result of that put as well.
-        """
-        return self._calls([(fn, args, kwargs)])
-
-    def batch_submit(
-        self,
-        calls: Iterable[tuple[Any, ...]],
-        *,
-        timeout: float | None = None,
-        worker_class: type | None = None,
-        sync_mode: bool = True,
-        batch_size: int | None = None,
-    ) -> PutResult:
-        """Put many calls at once; nothing of them is put when one of them cannot be.
-
-        Parameters
-        ----------
-        calls : iterable of tuple
-            Each ``(fn, *args)``, or ``(fn, args, kwargs)`` with a tuple and a dict.
-        timeout, worker_class, sync_mode, batch_size
-            The ancestor's; they change nothing.
-        """
-        return self._calls(_call(call, position) for position, call in enumerate(calls))
-
-    def put(self, value: Any, timeout: float | None = None) -> PutResult:
-        """Put one plain value, for a consumer with its own `process_item`; a `Message` as the call it is.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            The ancestor's; it changes nothing: putting does not wait, and asking for ``.ids`` has its own limit.
-        """
-        return self.put_many([value])
-
-    def put_many(self, values: Iterable[Any], timeout: float | None = None) -> PutResult:
-        """Put many plain values; nothing of them is put when one of them cannot be pickled."""
-        self._check_open()
-        return self._puts.values(values)
-
-    put_nowait = put
-    put_many_sync = put_many
-
-    def flush(self, timeout: float | str | None = CONFIRM_WAIT) -> None:
-        """Wait until every put of this client is confirmed.
-
-        Raises
-        ------
-        PutTimeout
-            Not confirmed in time; never with None.
-        QueueFull, QueueDraining
-            A put was refused, and nobody has asked for its ids or results.
-        """
-        self._puts.flush(seconds(timeout, name="timeout"))
-
-    def _calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
-        self._check_open()
-        if self.served:
-            self.session.serve(self)
-        return self._puts.calls(calls)
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -323,15 +262,11 @@ class QueuePool(Shards):
         self._puts.close()
         self.session.forget(self)
 
+    def _before_put(self, kind: Kind) -> None:
+        self._check_open()
+        if self.served and kind is Kind.CALL:
+            self.session.serve(self)
+
     def _check_open(self) -> None:
         if self._closed:
             raise QueueClosed(queue=self.name)
-
-
-def _call(call: Any, position: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    if not isinstance(call, tuple | list) or not call:
-        raise BadOption(option=f"call {position}", value=call, problem="a call is (function, argument, ...).")
-    fn, *args = call
-    if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], dict):
-        return fn, args[0], args[1]
-    return fn, tuple(args), {}

@@ -360,10 +360,11 @@ class Run:
         """
         limit = seconds(timeout, name="timeout")
         cursors = dict.fromkeys(range(len(self.handle.refs)), 0)
+        longest = 1.0 if limit is None else min(1.0, limit)
         waited_since = time.monotonic()
         while cursors:
             for shard in list(cursors):
-                meta = {"run": self.id, "cursor": cursors[shard], "wait": 1.0 if len(cursors) == 1 else 0.05}
+                meta = {"run": self.id, "cursor": cursors[shard], "wait": longest if len(cursors) == 1 else 0.05}
                 answer, parts = self.handle.link.sync(self.handle.ask(shard, "stream", meta, wait=1.0))
                 page = open_settlements(parts)
                 for stretch in page:
@@ -393,7 +394,7 @@ class Run:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
         cancelled = self.handle.link.sync(self.handle.control("cancel", run=self.id))
         if self.submitter is not None:
-            self.submitter.join(SUBMITTER_WAIT)
+            self.submitter.join()
         return cancelled
 
     def drop(self) -> None:

@@ -122,7 +122,7 @@ class Session:
         if pool.name in self._served:
             return
         self._served.add(pool.name)
-        self.link.sync(self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=consumer_options()))
+        self.link.sync(self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options))
 
     def forget(self, pool: QueuePool) -> None:
         """Forget a queue that was closed."""

@@ -145,7 +145,7 @@ def test_join_without_consumers_says_so(client: Client, pool: QueuePool, impatie
     """A join that can never end must not hang: nobody called start()."""
     pool.submit(len, "abc")
 
-    with pytest.raises(JoinStalled, match="1 messages wait .* no consumer"):
+    with pytest.raises(JoinStalled, match=r"1 messages wait .* no consumer"):
         ConsumerPool(client, pool).join()
 
 

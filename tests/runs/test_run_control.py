@@ -93,6 +93,7 @@ def test_cancelled_run_keeps_what_it_has_and_gives_up_the_rest(queue: dq.QueuePo
     done = Held(gate)
     run = queue.map(done, range(100))
     gate.until_arrived(2)
+    until(lambda: run.record()["submitted"] == 100)
 
     cancelled = run.cancel()
     gate.open()
@@ -220,6 +221,16 @@ def test_drain_refuses_puts_and_finishes_the_rest(queue: dq.QueuePool, gate: Gat
     assert list(run.results(timeout=20)) == list(range(20))
     queue.resume()
     assert queue.submit(same, 1).results(timeout=20) == [1]
+
+
+def test_run_whose_documents_meet_a_draining_queue_says_so(queue: dq.QueuePool) -> None:
+    """A run would wait for ever for a queue that takes nothing more."""
+    queue.drain()
+
+    run = queue.map(same, range(5))
+
+    with pytest.raises(QueueDraining):
+        run.wait(timeout=10)
 
 
 def test_closed_queue_says_so(lab: dq.Lab, queue_name: str) -> None:

@@ -1,0 +1,198 @@
+"""How work flows: bounds, fair shares, nothing held up, leases renewed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask.config
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, QueueFull
+from dqlab.testing import Gate, Tally
+
+
+class Noted:
+    """Notes each call, then takes its time."""
+
+    def __init__(self, tally: Tally, seconds: float = 0.0) -> None:
+        self.tally, self.seconds = tally, seconds
+
+    def __call__(self, x: int) -> int:
+        self.tally.add(x)
+        end = time.perf_counter() + self.seconds
+        while time.perf_counter() < end:
+            time.sleep(0.001)
+        return x
+
+
+def same(x: int) -> int:
+    return x
+
+
+def kilobyte(x: int) -> bytes:
+    return bytes([x % 256]) * 1000
+
+
+@pytest.fixture
+def tally(tmp_path: Path) -> Tally:
+    return Tally(tmp_path)
+
+
+def make(lab: dq.Lab, name: str, **options: object) -> Iterator[dq.QueuePool]:
+    pool = lab.queue(name, **options)  # type: ignore[arg-type]
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def impatient(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
+    """A queue whose leases last half a second."""
+    yield from make(lab, queue_name, visibility_timeout=0.5)
+
+
+@pytest.fixture
+def narrow(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
+    """A queue with room for a hundred messages."""
+    yield from make(lab, queue_name, maxsize=100)
+
+
+def test_function_longer_than_its_lease_runs_once(impatient: dq.QueuePool, tally: Tally) -> None:
+    """Leases are renewed while the executor lives: slow is not dead."""
+    run = impatient.map(Noted(tally, seconds=1.6), range(2))
+
+    assert list(run.results(timeout=20)) == [0, 1]
+    assert sorted(tally.seen()) == ["0", "1"]
+
+
+def test_function_that_computes_without_a_break_runs_once(impatient: dq.QueuePool, tally: Tally) -> None:
+    """A thread that never lets go by itself still leaves the loop enough of the GIL to renew."""
+
+    def busy(x: int) -> int:
+        tally.add(x)
+        end, n = time.perf_counter() + 1.2, 0
+        while time.perf_counter() < end:
+            n += 1
+        return x
+
+    assert list(impatient.map(busy, range(2)).results(timeout=20)) == [0, 1]
+    assert sorted(tally.seen()) == ["0", "1"]
+
+
+def test_map_waits_for_room_and_loses_nothing(narrow: dq.QueuePool) -> None:
+    """A hundred thousand documents pass through a queue with room for a hundred, in order and complete."""
+    run = narrow.map(same, range(10_000))
+
+    assert list(run.results(timeout=50)) == list(range(10_000))
+    assert run.counts["acked"] == 10_000
+
+
+def test_map_over_a_full_queue_holds_none_of_its_input(narrow: dq.QueuePool, tmp_path: Path) -> None:
+    """The input is taken as there is room, give or take a buffer: it may be larger than memory."""
+    taken = 0
+    gate = Gate(tmp_path)
+
+    def numbers() -> Iterator[int]:
+        nonlocal taken
+        for taken in range(1_000_000):
+            yield taken
+
+    def held(x: int) -> int:
+        gate.wait()
+        return x
+
+    run = narrow.map(held, numbers())
+    gate.until_arrived(2)
+    counts = run.counts
+
+    assert counts["ready"] + counts["leased"] <= 100
+    assert taken < 20_000
+    run.cancel()
+    gate.open()
+
+
+def test_full_queue_without_consumers_refuses_with_the_way_out(client: object, lab: dq.Lab, queue_name: str) -> None:
+    """Waiting for room that nobody makes would hang the notebook."""
+    pool = dq.QueuePool(lab.client, name=queue_name, maxsize=10)
+    pool.put_many(range(10)).ids  # noqa: B018 - waits until they are in
+
+    began = time.monotonic()
+    with pytest.raises(QueueFull, match=r"10 of 10 messages.*Start consumers") as caught:
+        pool.put(11).ids  # noqa: B018
+
+    assert time.monotonic() - began < 8
+    assert (caught.value.queue, caught.value.messages, caught.value.maxsize) == (queue_name, 10, 10)
+    pool.purge("ready")
+    assert len(pool.put(11).ids) == 1
+    pool.close()
+
+
+def test_slow_document_holds_nobody_up(queue: dq.QueuePool) -> None:
+    """One book among leaflets: while one consumer reads it, the other takes over the rest of its lease."""
+
+    def read(pages: int) -> int:
+        time.sleep(2 if pages == 1000 else 0.001)
+        return pages
+
+    pages = [1] * 3 + [1000] + [1] * 600
+    run = queue.map(read, pages)
+    early = 0
+    began = time.monotonic()
+    for _ in run.as_completed(timeout=20):
+        early += time.monotonic() - began < 1.9
+    took = time.monotonic() - began
+
+    assert early == len(pages) - 1
+    assert took < 3
+
+
+def test_short_run_beside_a_long_one_finishes_early(queue: dq.QueuePool) -> None:
+    """Runs share by time: whoever tries something out need not wait for last night's batch."""
+
+    def work(x: int) -> int:
+        time.sleep(0.002)
+        return x
+
+    long = queue.map(work, range(2000))
+    while long.counts["acked"] < 20:
+        pass
+
+    short = queue.map(work, range(50))
+
+    assert list(short.results(timeout=20)) == list(range(50))
+    assert long.counts["acked"] < 1000
+    long.cancel()
+
+
+def test_many_runs_at_once_all_come_home(queue: dq.QueuePool) -> None:
+    """Twenty lanes, one set of consumers."""
+    runs = [queue.map(lambda x, n=n: x * n, range(50)) for n in range(20)]
+
+    assert [list(run.results(timeout=30)) for run in runs] == [[x * n for x in range(50)] for n in range(20)]
+
+
+def test_results_beyond_the_memory_budget_come_back_equal(lab: dq.Lab, queue_name: str) -> None:
+    """Memory is a budget, not a limit: the rest lies in an unlinked file on the queue's worker."""
+    with dask.config.set({"dqlab.results.memory-bytes": "100 kB"}):
+        pool = lab.queue(queue_name)
+    run = pool.map(kilobyte, range(3000))
+
+    results = run.results(timeout=30)
+
+    [stats] = pool.handle.link.sync(pool.handle.ask_all("stats", {}))
+    assert stats["stored"] > 3_000_000
+    assert list(results) == [kilobyte(x) for x in range(3000)]
+    assert results[17] == kilobyte(17)
+    assert sorted(run.as_completed()) == [(x, kilobyte(x)) for x in range(3000)]
+    pool.close()
+
+
+def test_options_of_a_queue_are_checked_before_it_is_made(lab: dq.Lab, queue_name: str) -> None:
+    """A queue with half of its options would be worse than none."""
+    for options in ({"maxsize": 0}, {"visibility_timeout": "soon"}, {"max_deliveries": -1}, {"max_bytes": "no"}):
+        with pytest.raises(BadOption, match=next(iter(options))):
+            lab.queue(queue_name, **options)
+
+    assert queue_name not in [pool.name for pool in lab.queues]
