@@ -8,7 +8,10 @@ from dqlab.queue.shard import Shard
 __all__ = ["Recalls"]
 
 WORTH_S = 0.01
-"""Seconds of untouched work below which moving it costs more than it brings."""
+"""Seconds of untouched work below which moving it costs more than it brings, unless it stands still."""
+STILL_S = 0.2
+"""Seconds without a settle after which work stands still; what is finished is settled every 0.1 s."""
+LOOK_AGAIN_S = 0.05
 
 
 class Recalls:
@@ -16,30 +19,45 @@ class Recalls:
 
     def __init__(self) -> None:
         self._asked: dict[str, int] = {}
+        self._small: dict[int, tuple[int, float]] = {}
+        """Leases not worth moving yet: messages left in them, and since when it is as many."""
 
     def answered(self, consumer: str) -> None:
         """Note a settle: that consumer may be asked again."""
         self._asked.pop(consumer, None)
 
-    def consider(self, shard: Shard, lot: ParkingLot, starving: str) -> None:
+    def consider(self, shard: Shard, lot: ParkingLot, starving: str) -> float | None:
         """Ask the consumer slot with the most untouched work to give half of it back.
 
         Nothing is asked for while a recall is under way, from the starving slot itself, or for
-        work that is done before it could have moved.
+        work that is done before it could have moved. Work that stands still behind a slow message
+        is asked for whole, however small it looks.
+
+        Returns
+        -------
+        float or None
+            Seconds after which to consider again, when something small may stand still.
         """
+        now, before, self._small = shard.clock.monotonic(), self._small, {}
         held: dict[str, tuple[float, int, int]] = {}
         working: set[str] = set()
         for lease in shard.leases.values():  # oldest first: a slot works on its oldest lease, later ones are untouched
-            untouched = len(lease.remaining) - (lease.consumer not in working)
+            left = len(lease.remaining)
+            untouched = left - (lease.consumer not in working)
             working.add(lease.consumer)
             if untouched <= 0 or lease.consumer == starving or lease.consumer in self._asked or lease.early:
                 continue
-            cost = untouched * (shard.mean_cost(lease.run) or WORTH_S)
-            if cost >= WORTH_S:
-                held[lease.consumer] = max(held.get(lease.consumer, (0.0, 0, 0)), (cost, lease.id, untouched))
-        if not held:
-            return
-        consumer = max(held, key=lambda name: held[name])
-        _, lease_id, untouched = held[consumer]
-        self._asked[consumer] = lease_id
-        lot.order(consumer, op="give_back", lease=lease_id, n=(untouched + 1) // 2)
+            cost, n = untouched * (shard.mean_cost(lease.run) or WORTH_S), (untouched + 1) // 2
+            if cost < WORTH_S:
+                was_left, since = before.get(lease.id, (left, now))
+                self._small[lease.id] = left, since if was_left == left else now
+                cost, n = now - self._small[lease.id][1], untouched
+                if cost < STILL_S:
+                    continue
+            held[lease.consumer] = max(held.get(lease.consumer, (0.0, 0, 0)), (cost, lease.id, n))
+        if held:
+            consumer = max(held, key=lambda name: held[name])
+            _, lease_id, n = held[consumer]
+            self._asked[consumer] = lease_id
+            lot.order(consumer, op="give_back", lease=lease_id, n=n)
+        return LOOK_AGAIN_S if self._small else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import Any
 
@@ -102,21 +103,23 @@ class QueueDesk:
             return
         self.shard.tick()
         self._apply_effects()
-        hungry = None
+        hungry = again = None
         for call in self._lot.hungry():
             lease = self.shard.lease(call.consumer, call.want, budget=CHUNK_S, at_least=call.at_least)
-            if lease is None:
-                hungry = call
-                break
-            self._lot.serve(call, lease)
+            if lease is not None:
+                self._lot.serve(call, lease)
+                continue
+            hungry = hungry or call
+            if not any(lane.suspects for lane in self.shard.lanes.values()):
+                break  # with suspects it depends on who asks; else there is nothing for the others either
         if hungry is not None:
-            self._recalls.consider(self.shard, self._lot, hungry.consumer)
+            again = self._recalls.consider(self.shard, self._lot, hungry.consumer)
         for book in self.books.values():
             if book.ended is None and book.lane.done:
                 book.ended = self._clock.wall()
         self._changed.ring()
         self._reporter.touch()
-        self._set_alarm()
+        self._set_alarm(again)
 
     def _apply_effects(self) -> None:
         effects = self.shard.effects
@@ -127,11 +130,13 @@ class QueueDesk:
             else:
                 self._lot.order(effect.consumer, op="cancel", lease=effect.lease_id, ids=list(effect.ranges))
 
-    def _set_alarm(self) -> None:
+    def _set_alarm(self, again: float | None) -> None:
+        """Dispatch once more when time brings something, at the latest in `again` seconds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         due = self.shard.next_deadline()
-        if due is not None:
-            delay = max(0.0, due - self._clock.monotonic())
+        if due is not None or again is not None:
+            now = self._clock.monotonic()
+            delay = max(0.0, min(due if due is not None else math.inf, now + (again or math.inf)) - now)
             self._timer = asyncio.get_running_loop().call_later(delay, self._dispatch)

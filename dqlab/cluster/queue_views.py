@@ -57,9 +57,9 @@ class QueueViews(QueueDesk):
         meta, _ = unpack(body)
         book, lane = self._book(meta["run"]), self.shard.lanes[meta["run"]]
         results = book.results
-        await self._changed.until(lambda: len(results) > meta["cursor"] or lane.done or book.stopped, meta["wait"])
+        await self._changed.until(lambda: results.end > meta["cursor"] or lane.done or book.stopped, meta["wait"])
         parts, cursor = await results.after(meta["cursor"])
-        return pack({"cursor": cursor, "done": lane.done and cursor >= len(results)} | self._progress(book), *parts)
+        return pack({"cursor": cursor, "done": lane.done and cursor >= results.end}, *parts)
 
     async def watch(self, body: bytes) -> bytes:
         """Wait until a run is done or stands still: {run, wait}; answers counts and what is known of it."""

@@ -148,6 +148,11 @@ class ResultLog:
         """Return the number of results."""
         return len(self.covered)
 
+    @property
+    def end(self) -> int:
+        """The cursor behind the newest result; see `after`."""
+        return len(self._entries)
+
     def append(self, settlement: Settlement, stretches: Sequence[tuple[Piece, int]]) -> None:
         """Keep the accepted acks of a settlement, recorded once."""
         blob = bytes(settlement.blob)

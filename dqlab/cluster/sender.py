@@ -43,6 +43,7 @@ BUFFER_BYTES = 16 * FRAME_BYTES
 ROOM_WAIT = 5.0
 """Seconds a put waits at the queue for room before it looks around."""
 CONFIRM_WAIT = 30.0
+_UNBOUNDED = 1 << 62
 
 
 @dataclass(eq=False)
@@ -118,8 +119,8 @@ class Sender:
         Specification of the run's lane; rides on frames until one is confirmed.
     patient : bool
         Wait for room as long as it takes (a run), or raise `QueueFull` when nobody makes room.
-    frame_messages : int
-        Most messages in a frame; at most the lane's maxsize.
+    maxsize, max_bytes : int or None
+        Bounds of the lane.
     """
 
     def __init__(
@@ -130,13 +131,16 @@ class Sender:
         producer: bytes,
         opening: dict[str, Any] | None = None,
         patient: bool = False,
-        frame_messages: int = FRAME_MESSAGES,
+        maxsize: int | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         self.handle, self.run, self.producer, self.patient = handle, run, producer, patient
         self.sent = 0
         self.why = ""
         self.opening = opening
-        self.frame_messages = max(1, min(frame_messages, FRAME_MESSAGES))
+        # A frame goes in whole: of a bounded lane it takes a part, or the lane would have to be empty first.
+        self.frame_messages = max(1, min((maxsize or _UNBOUNDED) // WINDOW, FRAME_MESSAGES))
+        self.frame_bytes = max(1, min((max_bytes or _UNBOUNDED) // WINDOW, FRAME_BYTES))
         self.buffer: deque[Any] = deque()
         self.buffered_bytes = 0
         self._room = threading.Condition()

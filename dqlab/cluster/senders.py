@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from dqlab.cluster.handle import Handle
-from dqlab.cluster.sender import FRAME_BYTES, Batch, Entry, Sender, Ticket
+from dqlab.cluster.sender import Batch, Entry, Sender, Ticket
 
 __all__ = ["PutSender", "RunSender"]
 
@@ -26,7 +26,7 @@ class PutSender(Sender):
         """Take neighbours with the same function."""
         buffer, size = self.buffer, 0
         batch = Batch(buffer[0][0])
-        while buffer and len(batch.payloads) < self.frame_messages and size < FRAME_BYTES:
+        while buffer and len(batch.payloads) < self.frame_messages and size < self.frame_bytes:
             entry, payload, ticket = buffer[0]
             if not entry.joins(batch.entry):
                 break
@@ -56,7 +56,7 @@ class RunSender(Sender):
         """Take as many as fit a frame by their mean size."""
         buffer, batch = self.buffer, Batch(self.entry)
         mean = self.buffered_bytes / max(1, len(buffer))
-        n = max(1, min(len(buffer), self.frame_messages, int(FRAME_BYTES / max(1.0, mean))))
+        n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean))))
         batch.payloads = [buffer.popleft() for _ in range(n)]
         if self.weights:
             batch.weights = [self.weights.popleft() for _ in range(n)]

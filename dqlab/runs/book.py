@@ -155,14 +155,14 @@ class RunBook:
         opening: dict[str, Any] = {"run": id, "record": record}
         if retry is not None:
             opening["retry"] = asdict(retry)
-        maxsize = pool.options["maxsize"]
         sender = RunSender(
             pool.handle,
             entry,
             run=id,
             producer=id,
             opening=opening,
-            frame_messages=maxsize if maxsize is not None else 1 << 20,
+            maxsize=pool.options["maxsize"],
+            max_bytes=pool.options["max_bytes"],
         )
         self._link.sync(pool.handle.control("open", open=opening))
         submitter = Submitter(name, elements, sender)

@@ -108,7 +108,7 @@ class QueuePool(Putting, Shards):
         self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
         self.served = served
         self.consumer_options = consumer_options(early=early_ack, concurrency=concurrency)
-        self._puts = PlainPuts(self.handle, self.options["maxsize"])
+        self._puts = PlainPuts(self.handle, self.options["maxsize"], self.options["max_bytes"])
         self._closed = False
         self.session.pools[self.name] = self
 

@@ -22,6 +22,10 @@ __all__ = ["PlainPuts"]
 
 CLOSE_TIMEOUT = 5.0
 
+WARNED_AT = 6
+"""Frames between a warning and the user's line: every put comes here the same way, without comprehensions,
+which are frames of their own before Python 3.12."""
+
 _Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry]]
 """Functions met in one put, by identity; held, so that no identity is used twice."""
 
@@ -32,10 +36,10 @@ class PlainPuts:
     One sender per client; messages of one client stay in order.
     """
 
-    def __init__(self, handle: Handle, maxsize: int | None) -> None:
+    def __init__(self, handle: Handle, maxsize: int | None, max_bytes: int | None) -> None:
         self.handle = handle
         self._sender = PutSender(
-            handle, run=NO_ID, producer=uuid.uuid4().bytes, frame_messages=maxsize if maxsize is not None else 1 << 20
+            handle, run=NO_ID, producer=uuid.uuid4().bytes, maxsize=maxsize, max_bytes=max_bytes
         )
         self._warn = nbytes(option("message.warn-bytes"), name="dqlab.message.warn-bytes")
         self._limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
@@ -45,19 +49,24 @@ class PlainPuts:
     def values(self, values: Iterable[Any]) -> PutResult:
         """Put plain values; a `Message` among them as the call it is."""
         entries: _Entries = {}
-        return self._send(
-            [
-                self._call(value.func, value.args, value.kwargs, position, entries)
-                if isinstance(value, Message)
-                else (self._values, self._sealed(value, f"value {position}", position))
-                for position, value in enumerate(values)
-            ]
-        )
+        sealed: list[tuple[Entry, bytes]] = []
+        for position, value in enumerate(values):
+            if isinstance(value, Message):
+                sealed.append(self._call(value.func, value.args, value.kwargs, position, entries))
+            else:
+                sealed.append(self._value(value, position))
+        return self._send(sealed)
 
     def calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
         """Put (function, args, kwargs)."""
         entries: _Entries = {}
-        return self._send([self._call(*call, position, entries) for position, call in enumerate(calls)])
+        sealed: list[tuple[Entry, bytes]] = []
+        for position, (fn, args, kwargs) in enumerate(calls):
+            sealed.append(self._call(fn, args, kwargs, position, entries))
+        return self._send(sealed)
+
+    def _value(self, value: Any, position: int) -> tuple[Entry, bytes]:
+        return self._values, self._sealed(value, f"value {position}", position)
 
     def _call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], position: int, entries: _Entries
@@ -99,7 +108,7 @@ class PlainPuts:
                 self._warned = True
                 warnings.warn(
                     f"a message of {len(payload):,} bytes: send references (paths, URLs) and open them in the function",
-                    stacklevel=5,
+                    stacklevel=WARNED_AT,
                 )
         return payload
 

@@ -62,12 +62,11 @@ class Putting:
         timeout : float, optional
             The ancestor's; it changes nothing: putting does not wait, and asking for ``.ids`` has its own limit.
         """
-        return self.put_many([value])
+        return self._values([value])
 
     def put_many(self, values: Iterable[Any], timeout: float | None = None) -> PutResult:
         """Put many plain values; nothing of them is put when one of them cannot be pickled."""
-        self._before_put(Kind.VALUE)
-        return self._puts.values(values)
+        return self._values(values)
 
     put_nowait = put
     put_many_sync = put_many
@@ -87,6 +86,10 @@ class Putting:
     def _calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
         self._before_put(Kind.CALL)
         return self._puts.calls(calls)
+
+    def _values(self, values: Iterable[Any]) -> PutResult:
+        self._before_put(Kind.VALUE)
+        return self._puts.values(values)
 
     def _before_put(self, kind: Kind) -> None:
         """Raise when the pool takes no puts; see that somebody serves them."""

@@ -7,7 +7,6 @@ checks that what the shard leased was allowed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from random import Random
 
 from hypothesis import HealthCheck, settings
@@ -21,117 +20,22 @@ from dqlab.queue.retry import Retry
 from dqlab.queue.shard import Shard
 from dqlab.queue.states import State, Verdict
 from dqlab.testing import FakeClock
+from tests.queue.model import (
+    ALIVE,
+    BACKOFF,
+    EPOCH,
+    FINAL,
+    MAX_DELIVERIES,
+    MAXSIZE,
+    RETRIES,
+    TIMEOUT,
+    Held,
+    Message,
+    Model,
+)
 
 RUNS = [NO_ID, b"first-run-of-all"]
 CONSUMERS = ["ann", "bob"]
-TIMEOUT, RETRIES, BACKOFF, MAX_DELIVERIES, MAXSIZE, EPOCH = 10, 2, 4, 4, 12, 3
-ALIVE = {"ready", "delayed", "leased"}
-FINAL = {"acked", "cancelled"}
-
-
-@dataclass
-class Message:
-    id: int
-    run: bytes
-    ordinal: int
-    frame: int
-    size: int
-    state: str = "ready"
-    suspect: bool = False
-    deliveries: int = 0
-    exceptions: int = 0
-    due: float = 0.0
-    lease: int = 0
-    receipt: tuple[int, int] | None = None
-    function: bytes | None = None
-    lives: int = 0
-
-
-@dataclass
-class Held:
-    id: int
-    consumer: str
-    run: bytes
-    ids: list[int]
-    deadline: float
-    suspect: bool
-    early: bool = False
-
-
-@dataclass
-class Model:
-    """What a queue promises, one message at a time."""
-
-    messages: dict[int, Message] = field(default_factory=dict)
-    leases: dict[int, Held] = field(default_factory=dict)
-    paused: set[bytes | None] = field(default_factory=set)
-    draining: bool = False
-
-    def of(self, run: bytes, *states: str) -> list[Message]:
-        return [m for m in self.messages.values() if m.run == run and (not states or m.state in states)]
-
-    def unsettled(self, lease: Held) -> list[Message]:
-        return [
-            m
-            for id in lease.ids
-            if (m := self.messages.get(id)) is not None and m.state == "leased" and m.lease == lease.id
-        ]
-
-    def drop_empty_leases(self) -> None:
-        self.leases = {id: lease for id, lease in self.leases.items() if self.unsettled(lease)}
-
-    def end(self, lease: Held) -> int:
-        lost = self.unsettled(lease)
-        for m in lost:
-            m.state, m.suspect = "ready", True
-            if lease.early or len(lease.ids) == 1:
-                m.deliveries += 1
-                m.receipt = (EPOCH, lease.id)
-                if lease.early or m.deliveries >= MAX_DELIVERIES:
-                    m.state, m.suspect = "dead", False
-        del self.leases[lease.id]
-        return len(lost)
-
-    def pass_time(self, now: float) -> None:
-        for m in self.messages.values():
-            if m.state == "delayed" and m.due <= now:
-                m.state = "ready"
-        for lease in list(self.leases.values()):
-            if lease.deadline <= now:
-                self.end(lease)
-        if self.draining and not any(m.state in ALIVE for m in self.messages.values()):
-            self.paused.add(None)
-
-    def settle(self, id: int, run: bytes, receipt: tuple[int, int], outcome: Outcome, delay: float, now: float) -> str:
-        """Return "ack", "failed", "other", "duplicate" or "stale"."""
-        m = self.messages.get(id)
-        if m is None or m.run != run or m.state == "cancelled":
-            return "stale"
-        if m.state in ("acked", "dead"):
-            return "duplicate"
-        lease = self.leases.get(m.lease) if m.state == "leased" else None
-        if lease is not None and receipt != (EPOCH, lease.id):
-            return "stale"
-        if lease is None and outcome is not Outcome.ACK and (outcome is Outcome.RETURN or m.receipt == receipt):
-            return "duplicate"
-        if outcome is Outcome.ACK:
-            m.state = "acked"
-            return "ack"
-        if outcome is Outcome.RETURN:
-            m.state, m.suspect = "ready", lease is not None and lease.suspect
-            return "other"
-        m.deliveries += 1
-        m.exceptions += outcome is not Outcome.NACK
-        m.receipt, m.suspect = receipt, False
-        spent = m.deliveries >= MAX_DELIVERIES or (outcome is Outcome.FAIL and m.exceptions > RETRIES)
-        if spent or outcome is Outcome.REJECT or (lease is not None and lease.early):
-            m.state = "dead"
-        else:
-            m.due = now + (delay if outcome is Outcome.NACK else BACKOFF * 2 ** (m.exceptions - 1))
-            m.state = "delayed" if m.due > now else "ready"
-        return "other" if outcome is Outcome.NACK else "failed"
-
-
 outcomes = st.lists(st.sampled_from([Outcome.ACK, Outcome.ACK, *Outcome]), min_size=1, max_size=8)
 runs = st.sampled_from(RUNS)
 slots = st.integers(1, 2)

@@ -158,6 +158,17 @@ def test_pieces_split_where_the_function_changes(desk: Any) -> None:
     assert [(piece.lo, piece.n, piece.function) for piece in desk.lease().pieces] == [(0, 2, NEW), (2, 2, None)]
 
 
+def test_pieces_come_in_order_whichever_function_was_given_first(desk: Any) -> None:
+    """Overrides are kept by function, messages by place."""
+    desk.put(3)
+    desk.settle(desk.lease(), *[REJECT] * 3)
+    desk.shard.retry(RUN, [(2, 3)], NEW)
+    desk.shard.retry(RUN, [(0, 1)], OTHER)
+    desk.shard.retry(RUN, [(1, 2)])
+
+    assert [(piece.lo, piece.function) for piece in desk.lease().pieces] == [(0, OTHER), (1, None), (2, NEW)]
+
+
 def test_a_retry_starts_counts_anew_and_keeps_the_history(desk: Any) -> None:
     """The new code gets all its retries; the old failures stay readable."""
     desk.put()

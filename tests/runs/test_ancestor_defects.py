@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 from distributed import Client, LocalCluster
 
@@ -24,6 +26,9 @@ import dqlab as dq
 from dqlab import ConsumerBaseClass, ConsumerPool, QueuePool
 from dqlab.cluster import sender
 from dqlab.errors import QueueFull
+
+# As in a notebook: functions travel by value, with the helpers they name.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def queue_of(client: Client, **options: Any) -> closing[QueuePool]:
@@ -35,12 +40,6 @@ def note(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     os.write(descriptor, f"{text}\n".encode())
     os.close(descriptor)
-
-
-def local(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function as a notebook's would be: it travels by value, with the helpers it names."""
-    function.__module__ = note.__module__ = "__main__"
-    return function
 
 
 def lines(path: Path) -> list[str]:
@@ -56,8 +55,8 @@ def test_work_longer_than_its_lease_runs_once(client: Client, tmp_path: Path) ->
         time.sleep(seconds)
         return i
 
-    with queue_of(client, ack_timeout=0.3, retry=True) as pool:
-        pool.batch_submit([(local(slow), 0, 0.9), (slow, 1, 0.9), (slow, 2, 0.01), (slow, 3, 0.01)])
+    with queue_of(client, ack_timeout=0.9, retry=True) as pool:
+        pool.batch_submit([(slow, 0, 2.0), (slow, 1, 2.0), (slow, 2, 0.01), (slow, 3, 0.01)])
         consumers = ConsumerPool(client, pool, n_consumers=2)
         consumers.start()
         consumers.join()
@@ -100,7 +99,7 @@ def test_transient_queue_retries_what_failed_and_goes_on(client: Client, tmp_pat
     with queue_of(client, retry=dq.Retry(3, backoff=0.01)) as pool:
         consumers = ConsumerPool(client, pool)
         consumers.start()
-        assert pool.submit(local(fails_twice), "first").results(timeout=20) == ["first"]
+        assert pool.submit(fails_twice, "first").results(timeout=20) == ["first"]
         assert pool.submit(fails_twice, "second").results(timeout=20) == ["second"]
         consumers.join()
 
@@ -132,7 +131,7 @@ def test_exceptions_are_retried_and_then_listed(client: Client, tmp_path: Path) 
         return int(text)
 
     with queue_of(client, retry=dq.Retry(0, backoff=0.01)) as pool:
-        pool.batch_submit([(local(parse), "1"), (parse, "one"), (parse, "two")])
+        pool.batch_submit([(parse, "1"), (parse, "one"), (parse, "two")])
         consumers = ConsumerPool(client, pool, retries=2)
         consumers.start()
         consumers.join()
@@ -154,11 +153,11 @@ def test_late_ack_of_an_expired_lease_records_the_message_once(client: Client, t
         first = not ran.exists()
         note(ran, "ran")
         if first:  # PyDLL keeps the GIL: the worker cannot renew the lease meanwhile
-            ctypes.PyDLL(None).usleep(900_000)
+            ctypes.PyDLL(None).usleep(1_500_000)
         return "done"
 
-    with queue_of(client, ack_timeout=0.3) as pool:
-        put = pool.submit(local(holds_the_gil_at_first))
+    with queue_of(client, ack_timeout=0.6) as pool:
+        put = pool.submit(holds_the_gil_at_first)
         consumers = ConsumerPool(client, pool, n_consumers=2)
         consumers.start()
         assert put.results(timeout=20) == ["done"]
@@ -280,7 +279,7 @@ def test_max_concurrency_is_a_limit(tmp_path: Path, early_ack: bool) -> None:
     def most_at_once(client: Client, function: Callable[[Path], Any], limit: int) -> int:
         events = tmp_path / f"{function.__name__}-{limit}"
         with queue_of(client) as pool:
-            pool.batch_submit([(local(function), events)] * 16)
+            pool.batch_submit([(function, events)] * 16)
             consumers = ConsumerPool(client, pool, batch_size=8, early_ack=early_ack, max_concurrency=limit)
             consumers.start()
             consumers.join()
@@ -317,7 +316,7 @@ def test_results_belong_to_the_ids_that_submit_returned(client: Client) -> None:
     """Defect 18: submit returned no id, results were keyed by a hash, a batch took no keywords and needed len()."""
 
     def power(base: int, *, exponent: int) -> int:
-        return base**exponent
+        return int(base**exponent)
 
     with queue_of(client, n_queues=2) as pool:
         one = pool.submit(power, 5, exponent=3)

@@ -239,7 +239,7 @@ def test_wrong_arguments_are_refused_before_anything_is_started(client: Client, 
             return self.lock
 
     with pytest.raises(BadOption, match="process_item"):
-        ConsumerPool(client, pool, Abstract)
+        ConsumerPool(client, pool, Abstract)  # type: ignore[type-abstract]
     with pytest.raises(BadOption, match="not a subclass"):
         ConsumerPool(client, pool, int)  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="QueuePool"):
@@ -275,3 +275,14 @@ def test_pool_shows_its_shards(client: Client) -> None:
         assert "shard 0: 1 messages" in pool.print()
         with pytest.raises(IndexError):
             pool[3]
+
+
+def test_large_message_warns_at_the_line_that_put_it(pool: QueuePool) -> None:
+    """A warning that points into the package helps nobody to find the document they should not have sent."""
+    with pytest.warns(UserWarning, match="70,") as of_value:
+        pool.put(bytes(70_000))
+    pool._puts._warned = False
+    with pytest.warns(UserWarning, match="70,") as of_call:
+        pool.submit(len, bytes(70_000))
+
+    assert [warning.filename for warning in [*of_value, *of_call]] == [__file__] * 2

@@ -1,0 +1,67 @@
+"""One dead document, shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from dqlab.cluster.sealed import seal_value
+from dqlab.frame import Kind
+from dqlab.jupyter.letters import letter_bundle
+from dqlab.live.display import set_mode
+from dqlab.runs.failures import DeadLetter
+
+
+def letter(payload: bytes, message: str = "'<b>'") -> DeadLetter:
+    return DeadLetter(
+        id=7,
+        ordinal=3,
+        reason="3 retries used up",
+        error="KeyError",
+        message=message,
+        at="parse:2",
+        traceback="Traceback (most recent call last):\n  ...\nKeyError: '<b>'\n",
+        fingerprint="f00d",
+        key="a.txt",
+        deliveries=4,
+        exceptions=4,
+        version="c0ffee",
+        consumer="0",
+        when=0.0,
+        kind=Kind.ELEMENT,
+        payload=payload,
+    )
+
+
+def test_letter_shows_document_error_deliveries_version_and_traceback() -> None:
+    """All that one asks of a failure, in one place."""
+    text = letter_bundle(letter(seal_value("the document")))["text/plain"]
+
+    for part in ("a.txt  KeyError: '<b>'", "4 deliveries", "3 retries used up", "code c0ffee", "parse:2"):
+        assert part in text
+    assert "document: 'the document'" in text
+    assert text.endswith("KeyError: '<b>'")
+
+
+def test_letter_escapes_what_came_from_users() -> None:
+    """Messages of exceptions hold whatever documents hold."""
+    html = letter_bundle(letter(seal_value("x")))["text/html"]
+
+    assert "<b>'" not in html
+    assert "&lt;b&gt;" in html
+
+
+def test_document_that_cannot_be_opened_here_hides_nothing_else() -> None:
+    """Its class may live on the workers alone."""
+    text = letter_bundle(letter(b"cnowhere\nNothing\n."))["text/plain"]
+
+    assert "cannot be opened here: ModuleNotFoundError" in text
+    assert "Traceback" in text
+
+
+def test_text_mode_has_no_html(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For those who want their outputs plain."""
+    set_mode("text")
+    try:
+        assert set(letter_bundle(letter(seal_value("x")))) == {"text/plain"}
+    finally:
+        set_mode(None)

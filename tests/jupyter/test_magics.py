@@ -1,0 +1,382 @@
+"""`%dq` and `%%dq` as people write them, in a real shell on a real cluster."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+from traitlets import TraitError
+
+import dqlab as dq
+from dqlab.live.display import Mode, mode
+
+FAILING = """
+%%dq submit --over [4, 0, 2, 0] --name {name} --retries 0 --wait -o run
+def divide(x):
+    return 8 / x
+"""
+
+
+@pytest.fixture
+def failed(connected: Any, queue_name: str) -> Any:
+    """A notebook in which a run of four documents has two dead ones."""
+    connected.run(FAILING.format(name=f"fails-{queue_name}").strip())
+    return connected
+
+
+# --- submitting --------------------------------------------------------------------------------
+
+
+def test_last_function_of_the_cell_is_mapped_and_stays(connected: Any) -> None:
+    """The cell is where people write and mend it."""
+    connected.run(
+        "%%dq submit --over range(5) -o run\nhalf = 2\n\ndef one(x): return x\n\ndef double(x): return half * x"
+    )
+
+    assert list(connected["run"].results()) == [0, 2, 4, 6, 8]
+    assert connected["double"](21) == 42
+    assert inspect.getsource(connected["double"]) == "def double(x): return half * x\n"
+
+
+def test_code_version_knows_its_cell(connected: Any) -> None:
+    """ "Failing since cell 12" is how people talk of versions."""
+    connected.run("1")
+    number = connected.shell.execution_count
+
+    connected.run("%%dq submit --over range(2) -o run\ndef same(x): return x")
+
+    assert [version.cell for version in connected["run"].versions] == [number]
+    assert "def same" in connected["run"].source
+
+
+def test_line_maps_a_function_that_exists(connected: Any) -> None:
+    """Without --out the run is the value of the line, as of the call."""
+    connected.run("def triple(x): return 3 * x")
+
+    run = connected.run("%dq submit triple --over [x for x in range(3)] --wait")
+
+    assert list(run.results()) == [0, 3, 6]
+
+
+def test_coroutine_function_is_mapped(connected: Any) -> None:
+    """The last def may be async."""
+    connected.run("%%dq submit --over range(3) --wait -o run\nasync def double(x): return 2 * x")
+
+    assert list(connected["run"].results()) == [0, 2, 4]
+
+
+def test_submission_says_one_line_that_lasts(connected: Any, queue: dq.QueuePool, capsys: Any) -> None:
+    """A notebook saved half-way holds a dead widget; the line survives."""
+    connected.run("%dq submit abs --over range(7) --name seven --on-existing new --wait -o run")
+
+    assert f"seven: 7 documents on queue {queue.name}, 2 consumers" in capsys.readouterr().out
+
+
+def test_variables_of_a_function_are_seen(connected: Any) -> None:
+    """`%dq` inside a function works on what is around it."""
+    connected.run(
+        "def go(values):\n    run = %dq submit abs --over [v - 1 for v in values] --wait\n    return run.results()"
+    )
+
+    assert list(connected.run("go([0, 1, 2])")) == [1, 0, 1]
+
+
+def test_cell_that_raises_submits_nothing(connected: Any, lab: dq.Lab, capsys: Any) -> None:
+    """Its own traceback is shown, and the line says what did not happen."""
+    before = len(lab.runs)
+
+    error = connected.fails("%%dq submit --over range(3)\ndef f(x): return x\n1 / 0")
+
+    assert "raised ZeroDivisionError" in str(error)
+    assert "division by zero" in capsys.readouterr().out
+    assert len(lab.runs) == before
+
+
+def test_cell_without_function_is_not_run(connected: Any) -> None:
+    """There is nothing to map, and half-run cells help nobody."""
+    error = connected.fails("%%dq submit --over range(3)\nx = 5")
+
+    assert "defines no function" in str(error)
+    assert "x" not in connected.shell.user_ns
+
+
+def test_cell_that_is_not_python_shows_where(connected: Any, capsys: Any) -> None:
+    """The syntax error is Python's own, with its caret."""
+    error = connected.fails("%%dq submit --over range(3)\ndef f(x: return x")
+
+    assert "raised SyntaxError" in str(error)
+    assert "def f(x: return x" in capsys.readouterr().out
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+def test_line_has_the_value_of_its_twin(failed: Any) -> None:
+    """`x = %dq failed` is `x = run.failures()`."""
+    failures = failed.run("f = %dq failed\nf")
+
+    assert [letter.error for letter in failures] == ["ZeroDivisionError"] * 2
+    assert list(failed.run("%dq results --errors skip")) == [2.0, 4.0]
+
+
+def test_out_stores_the_value_and_shows_nothing(failed: Any, capsys: Any) -> None:
+    """The last line of a cell otherwise shows itself."""
+    capsys.readouterr()
+
+    value = failed.run("%dq failed -o dead")
+
+    assert value is None
+    assert len(failed["dead"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_run_is_named_by_name_or_variable_or_not_at_all(failed: Any) -> None:
+    """The last run is meant most of the time."""
+    run = failed["run"]
+
+    assert failed.run("%dq wait") is run
+    assert failed.run("%dq wait run") is run
+    assert failed.run(f"%dq wait {run.name}") is run
+
+
+def test_run_attached_to_again_is_the_last_one(connected: Any) -> None:
+    """It is the one on the screen, though another was made after it."""
+    connected.run("%dq submit abs --over range(2) --name older --wait -o older")
+    connected.run("%dq submit abs --over range(2) --name newer --wait -o newer")
+
+    connected.run("%dq submit abs --over range(2) --name older --wait -o again")
+
+    assert connected.run("%dq wait").name == "older"
+
+
+def test_status_shows_every_queue(failed: Any, queue: dq.QueuePool, capsys: Any) -> None:
+    """As text for people, not as the object that it is."""
+    snapshot = failed.run("%dq status")
+
+    shown = capsys.readouterr().out
+    assert snapshot.queue(queue.name) is not None
+    assert queue.name in shown
+    assert "Snapshot(" not in shown
+
+
+def test_watched_run_is_shown_once(connected: Any, capsys: Any) -> None:
+    """As the value of the cell it would show itself a second time."""
+    connected.run("%dq submit abs --over range(3) --name shown-once --wait --watch")
+    first = capsys.readouterr().out
+
+    connected.run("%dq wait shown-once")
+
+    assert first.count("abs v1") == 1
+    assert capsys.readouterr().out.count("abs v1") == 1
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+
+def test_retry_takes_the_function_as_it_is_defined_now(failed: Any, capsys: Any) -> None:
+    """Edit the cell, run it, retry: no names to repeat."""
+    failed.run("def divide(x):\n    return 8 / x if x else None")
+
+    failed.run("%dq retry -o again")
+
+    assert failed["again"] == 2
+    assert "2 documents sent again with divide as it is defined now" in capsys.readouterr().out
+    assert list(failed["run"].results()) == [2.0, None, 4.0, None]
+
+
+def test_retry_takes_another_function_and_a_filter(failed: Any) -> None:
+    """The mended function may have a new name."""
+    failed.run("def divide_safely(x):\n    return 8 / (x or 1)")
+
+    count = failed.run("%dq retry --fn divide_safely --where error=='ZeroDivisionError'")
+    none = failed.run("%dq retry --where error=='KeyError'")
+
+    assert (count, none) == (2, 0)
+    assert list(failed["run"].results()) == [2.0, 8.0, 4.0, 8.0]
+
+
+def test_retry_without_the_function_uses_the_code_it_had(failed: Any, capsys: Any) -> None:
+    """A notebook that only attached has no function of that name."""
+    del failed.shell.user_ns["divide"]
+
+    failed.run("%dq retry --out again")
+
+    assert "with the code it had; no divide is defined here" in capsys.readouterr().out
+    assert failed["run"].wait().counts["dead"] == 2
+
+
+def test_dead_document_is_found_and_shown(failed: Any, capsys: Any) -> None:
+    """Its error, its traceback, and what it was."""
+    letter = failed.run("%dq show 1")
+
+    shown = capsys.readouterr().out
+    assert (letter.ordinal, letter.document, letter.deliveries) == (1, 0, 1)
+    assert "ZeroDivisionError: division by zero" in shown
+    assert "in divide" in shown
+    assert failed.run(f"%dq show {letter.id}").id == letter.id
+
+
+def test_document_that_is_not_dead_is_said_to_be(failed: Any) -> None:
+    """Results have no letter."""
+    assert "has no dead document '0'" in str(failed.fails("%dq show 0"))
+
+
+# --- stopping ----------------------------------------------------------------------------------
+
+
+def test_cancel_asks_first(connected: Any, queue: dq.QueuePool, capsys: Any) -> None:
+    """What is given up does not come back."""
+    connected.run(f"%dq pause {queue.name}")
+    connected.run("%dq submit abs --over range(9) -o run")
+
+    connected.run("%dq cancel")
+    said, left = capsys.readouterr().out, connected["run"].counts["ready"]
+    given_up = connected.run("%dq cancel -y")
+
+    assert "9 documents without a result would be given up" in said
+    assert (left, given_up) == (9, 9)
+    assert connected["run"].counts["cancelled"] == 9
+
+
+def test_paused_run_goes_on(connected: Any, queue: dq.QueuePool) -> None:
+    """Runs and queues are paused by the same word."""
+    connected.run(f"%dq pause {queue.name}")
+    connected.run("%dq submit abs --over range(9) -o run")
+    connected.run("%dq pause run")
+    connected.run(f"%dq resume {queue.name}")
+    assert connected["run"].counts["acked"] == 0
+
+    connected.run("%dq resume")
+
+    assert len(connected["run"].results(timeout=30)) == 9
+
+
+def test_closed_lab_is_forgotten(notebook: Any, lab: dq.Lab, capsys: Any) -> None:
+    """The next line says how to begin again."""
+    notebook["other"] = dq.Lab(lab.client, name="other")
+    notebook.run("%dq connect other -o other")
+
+    notebook.run("%dq close")
+
+    assert "other is closed" in capsys.readouterr().out
+    assert "%dq connect" in str(notebook.fails("%dq status"))
+
+
+def test_lab_made_in_python_is_found(notebook: Any, lab: dq.Lab) -> None:
+    """Half of the notebook may be without magics."""
+    notebook["mine"] = notebook["same"] = lab
+
+    assert notebook.run("%dq status").where == lab.stats().where
+
+
+def test_two_labs_must_be_told_apart(notebook: Any, lab: dq.Lab) -> None:
+    """A line that acts on the wrong cluster is worse than one that asks."""
+    notebook["first"], notebook["second"] = lab, dq.Lab(lab.client)
+
+    error = notebook.fails("%dq status")
+
+    assert "several labs are open: first, second. Say which: %dq connect first" in str(error)
+
+
+# --- mistakes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%dq staus", "%dq has no command 'staus'. Did you mean status?"),
+        ("%dq submit abs --ovr x", "%dq submit has no option --ovr. Did you mean --over?"),
+        ("%dq submit abs --over nowhere", "--over nowhere: NameError: name 'nowhere' is not defined"),
+        ("%dq submit lab --over [1]", "lab is a Lab, not a function"),
+        ("%dq submit --over [1]", "which function?"),
+        ("%dq submit abs --over 5", "cannot be iterated"),
+        ("%dq submit abs --over [1] --name a/b", "Try 'a-b'"),
+        ("%dq submit abs --over [1", "never closed"),
+        ("%%dq status\n1", "only %%dq submit takes a cell"),
+        ("%%dq submit abs --over [1]\ndef f(x): return x", "only %%dq submit takes a cell"),
+        ("%dq wait --timeout soon", "Write seconds, or '90s'"),
+    ],
+)
+def test_mistake_is_one_line_without_traceback(connected: Any, capsys: Any, line: str, said: str) -> None:
+    """Our own frames would tell a user nothing."""
+    connected.run("%dq submit abs --over [1] --wait -o run")
+    capsys.readouterr()
+
+    error = connected.fails(line)
+
+    shown = capsys.readouterr()
+    assert isinstance(error, UsageError)
+    assert said in shown.err
+    assert shown.err.count("\n") == 1
+    assert "Traceback" not in shown.out
+
+
+def test_error_of_a_run_is_one_line_and_keeps_its_type(failed: Any, capsys: Any) -> None:
+    """`except dq.RunFailed` works around a magic as around the call."""
+    capsys.readouterr()
+
+    error = failed.fails("%dq results")
+
+    shown = capsys.readouterr().out
+    assert isinstance(error, dq.RunFailed)
+    assert shown.startswith("RunFailed: 2 of 4 documents of run")
+    assert shown.count("\n") == 1
+
+
+def test_misspelt_run_names_the_nearest(failed: Any) -> None:
+    """With the runs that exist."""
+    name = failed["run"].name
+
+    assert f"Did you mean {name!r}?" in str(failed.fails(f"%dq wait {name}x"))
+
+
+# --- the extension -----------------------------------------------------------------------------
+
+
+def test_display_is_chosen_by_config(notebook: Any) -> None:
+    """Also in a configuration file, as for any other magic."""
+    assert notebook.run("%config DQMagics.display") == "static"
+
+    notebook.run("%config DQMagics.display = 'text'")
+
+    assert mode() is Mode.TEXT
+    with pytest.raises(TraitError, match="'live', 'static', 'text'"):
+        notebook.shell.magics_manager.registry["DQMagics"].display = "colourful"
+
+
+def test_help_is_shown_by_the_question_mark(notebook: Any, capsys: Any) -> None:
+    """`%dq?`, `%dq` and `%dq -h` are the same manual."""
+    notebook.run("%dq")
+    manual = capsys.readouterr().out.strip()
+    notebook.run("%dq -h")
+
+    assert capsys.readouterr().out.strip() == manual
+    assert notebook.shell.find_line_magic("dq").__doc__ == manual
+    assert notebook.shell.find_cell_magic("dq").__doc__ == manual
+
+
+def test_command_explains_itself_even_when_it_is_incomplete(notebook: Any, capsys: Any) -> None:
+    """`-h` comes before what is missing."""
+    notebook.run("%dq submit -h")
+
+    assert "--on-existing" in capsys.readouterr().out
+
+
+def test_loading_again_leaves_one_of_everything(notebook: Any) -> None:
+    """`%reload_ext` is what people do after an upgrade."""
+    shell = notebook.shell
+    counts = len(shell.Completer.custom_matchers), len(shell.configurables)
+
+    notebook.run("%reload_ext dqlab")
+
+    assert (len(shell.Completer.custom_matchers), len(shell.configurables)) == counts
+
+
+def test_unloading_takes_the_magic_away(notebook: Any) -> None:
+    """A kernel is left as it was."""
+    notebook.run("%unload_ext dqlab")
+
+    assert notebook.shell.find_line_magic("dq") is None
+    notebook.run("%load_ext dqlab")

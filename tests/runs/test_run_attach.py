@@ -1,0 +1,188 @@
+"""Names: the same run again, a new one, or a clear refusal; so that "Run All" is safe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadName, BadOption, RunExists, RunNotFound, SubmissionIncomplete
+from dqlab.testing import Tally
+
+
+def same(x: int) -> int:
+    return x
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def odd_fails(x: int) -> int:
+    if x % 2:
+        raise ValueError(x)
+    return x
+
+
+@pytest.fixture
+def name(queue_name: str) -> str:
+    return f"run-{queue_name}"
+
+
+def test_unnamed_run_gets_a_new_name_each_time(queue: dq.QueuePool) -> None:
+    """Trying something out twice makes two runs, named after the function."""
+    first, second = queue.map(same, range(3)), queue.map(same, range(3))
+
+    assert first.name != second.name
+    assert all(run.name.startswith("same-") for run in (first, second))
+    assert list(first.results(timeout=20)) == list(second.results(timeout=20))
+
+
+def test_lambda_gets_a_name_that_can_be_one(queue: dq.QueuePool) -> None:
+    """`<lambda>` is no name for a run."""
+    run = queue.map(lambda x: x, range(3))
+
+    assert run.name.startswith("lambda-")
+    assert list(run.results(timeout=20)) == [0, 1, 2]
+
+
+def test_same_name_code_and_documents_is_the_same_run(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
+    """The second "Run All" computes nothing."""
+    tally = Tally(tmp_path)
+
+    def noted(x: int) -> int:
+        tally.add(x)
+        return x
+
+    first = queue.map(noted, range(20), name=name)
+    values = list(first.results(timeout=20))
+    again = queue.map(noted, range(20), name=name)
+
+    assert list(again.results(timeout=20)) == values
+    assert again.id == first.id
+    assert len(tally) == 20
+
+
+def test_same_code_defined_again_attaches(queue: dq.QueuePool, name: str) -> None:
+    """A cell that is run again defines a new function object with the same code."""
+
+    def define() -> object:
+        def work(x: int) -> int:
+            return x + 1
+
+        return work
+
+    first = queue.map(define(), range(5), name=name).wait(timeout=20)  # type: ignore[arg-type]
+
+    assert queue.map(define(), range(5), name=name).id == first.id  # type: ignore[arg-type]
+
+
+def test_other_code_under_the_same_name_is_refused_with_both_ways_out(queue: dq.QueuePool, name: str) -> None:
+    """Results of two versions must not mix without anybody noticing."""
+    first = queue.map(same, range(5), name=name).wait(timeout=20)
+
+    with pytest.raises(RunExists, match=r"on_existing='new'.*on_existing='retry-failed'"):
+        queue.map(double, range(5), name=name)
+
+    assert list(first.results()) == list(range(5))
+
+
+@pytest.mark.parametrize("other", [[0, 1, 2, 3, 5], [0, 1, 2], list(range(9))], ids=["changed", "fewer", "more"])
+def test_other_documents_under_the_same_name_are_refused_when_waited_for(
+    queue: dq.QueuePool, name: str, other: list[int]
+) -> None:
+    """The input is compared while it is iterated, so the refusal comes from `wait`."""
+    queue.map(same, range(5), name=name).wait(timeout=20)
+
+    again = queue.map(same, other, name=name)
+
+    with pytest.raises(RunExists, match="documents"):
+        again.results(timeout=20)
+
+
+def test_changed_document_of_the_same_key_is_another_document(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
+    """A file that was edited since is not the file of that run."""
+
+    def key(document: dq.Document) -> str:
+        return document.key
+
+    queue.map(key, [dq.Document("a.txt", "v1", str(tmp_path / "a.txt"))], name=name).wait(timeout=20)
+
+    again = queue.map(key, [dq.Document("a.txt", "v2", str(tmp_path / "a.txt"))], name=name)
+
+    with pytest.raises(RunExists):
+        again.wait(timeout=20)
+
+
+def test_new_starts_over(queue: dq.QueuePool, name: str) -> None:
+    """The old run's results are dropped; the name belongs to the new one."""
+    first = queue.map(same, range(5), name=name).wait(timeout=20)
+
+    second = queue.map(double, range(3), name=name, on_existing="new")
+
+    assert list(second.results(timeout=20)) == [0, 2, 4]
+    with pytest.raises(RunNotFound):
+        _ = first.counts
+
+
+def test_retry_failed_runs_the_new_code_on_the_dead_only(queue: dq.QueuePool, name: str) -> None:
+    """Edit the cell, run it again: only what failed is done again."""
+    queue.map(odd_fails, range(6), name=name, retry=dq.Retry(0)).wait(timeout=20)
+
+    run = queue.map(double, range(6), name=name, on_existing="retry-failed")
+
+    assert list(run.results(timeout=20)) == [0, 2, 2, 6, 4, 10]
+
+
+def test_attach_finds_a_run_by_name(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:
+    """Another cell, or another notebook, has only the name."""
+    run = queue.map(same, range(5), name=name).wait(timeout=20)
+
+    found = lab.attach(name)
+
+    assert found.id == run.id
+    assert list(found.results(timeout=20)) == list(range(5))
+
+
+def test_attach_to_an_unknown_name_says_which_there_are(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:
+    """A slip in a name is answered with the name that was meant."""
+    queue.map(same, range(2), name=name).wait(timeout=20)
+
+    with pytest.raises(RunNotFound, match=f"Did you mean '{name}'") as caught:
+        lab.attach(name + "x")
+
+    assert name in caught.value.known
+
+
+def test_wrong_options_are_refused_before_anything_is_sent(queue: dq.QueuePool) -> None:
+    """Nothing half-made stays behind."""
+    with pytest.raises(BadOption, match="on_existing"):
+        queue.map(same, [1], on_existing="overwrite")  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="consumers"):
+        queue.map(same, [1], consumers=3)  # type: ignore[arg-type]
+    with pytest.raises(BadName, match="two-words"):
+        queue.map(same, [1], name="two words")
+    with pytest.raises(BadOption, match="documents"):
+        queue.map(same, 7)  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="fn"):
+        queue.map("same", [1])  # type: ignore[arg-type]
+
+    assert sum(queue.counts().values()) == 0
+
+
+def test_cut_off_run_attaches_as_incomplete(queue: dq.QueuePool, name: str) -> None:
+    """Half an input must never look like all of it, not to another notebook either."""
+
+    def breaks() -> Iterator[int]:
+        yield from range(3)
+        raise OSError("the share is gone")
+
+    run = queue.map(same, breaks(), name=name)
+    with pytest.raises(SubmissionIncomplete):
+        run.wait(timeout=20)
+
+    run.submitter = None  # as in a process that did not submit it
+    with pytest.raises(SubmissionIncomplete, match="position 3"):
+        run.wait(timeout=20)

@@ -1,0 +1,131 @@
+"""Single calls and values: confirmed, in order, with their results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, MessageTooLarge, NotPicklable, RunFailed, WaitTimeout
+from dqlab.frame import NO_ID
+
+
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+def divide(a: int, b: int) -> float:
+    return a / b
+
+
+@pytest.fixture
+def unserved(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
+    """A queue without consumers."""
+    pool = dq.QueuePool(lab.client, name=queue_name)
+    yield pool
+    pool.close()
+
+
+def test_submit_answers_with_ids_durability_and_results(queue: dq.QueuePool) -> None:
+    """Three questions about a put: where is it, is it safe, what came of it."""
+    put = queue.submit(add, 1, b=2)
+
+    assert len(put) == 1
+    assert put.durability == "transient"
+    assert put.results(timeout=20) == [3]
+    assert len(put.ids) == 1
+    assert "confirmed" in repr(put)
+
+
+def test_batch_gives_results_in_the_order_of_its_calls(queue: dq.QueuePool) -> None:
+    """Whoever finishes first."""
+    put = queue.batch_submit([(add, 1, 2), (divide, 9, 3), (add, (4,), {"b": 5})])
+
+    assert put.results(timeout=20) == [3, 3.0, 9]
+
+
+def test_ids_ascend_in_the_order_of_the_puts(unserved: dq.QueuePool) -> None:
+    """One client's messages stay in line."""
+    puts = [unserved.put(n) for n in range(50)] + [unserved.put_many(range(2500))]
+
+    ids = [id for put in puts for id in put.ids]
+
+    assert ids == sorted(set(ids))
+    assert len(ids) == 2550
+
+
+def test_ten_thousand_puts_come_back(queue: dq.QueuePool) -> None:
+    """Single submits in a loop are gathered into frames by themselves."""
+    puts = [queue.submit(add, n, b=1) for n in range(10_000)]
+    queue.flush()
+
+    assert [put.results(timeout=30)[0] for put in puts[::997]] == [n + 1 for n in range(10_000)[::997]]
+    while queue.counts()["acked"] < 10_000:
+        pass
+
+
+def test_empty_batch_is_confirmed_at_once(queue: dq.QueuePool) -> None:
+    """A loop over nothing is no error."""
+    put = queue.batch_submit([])
+
+    assert (put.ids, put.results(), len(put)) == ([], [], 0)
+
+
+def test_failed_call_raises_with_its_error(queue: dq.QueuePool) -> None:
+    """The result of a call that failed is its failure."""
+    queue_with_one = queue.batch_submit([(divide, 1, 1), (divide, 1, 0)])
+
+    with pytest.raises(RunFailed, match="ZeroDivisionError"):
+        queue_with_one.results(timeout=40)
+
+
+def test_results_of_what_nobody_runs_time_out(unserved: dq.QueuePool) -> None:
+    """The messages stay queued."""
+    put = unserved.submit(add, 1)
+
+    with pytest.raises(WaitTimeout):
+        put.results(timeout=0.2)
+
+    assert unserved.counts()["ready"] == 1
+
+
+def test_refused_batch_sends_nothing(unserved: dq.QueuePool) -> None:
+    """All of a put or none of it, so that it can be mended and put again."""
+    with pytest.raises(NotPicklable, match="value 1"):
+        unserved.put_many([1, (n for n in range(3)), 3])
+    with pytest.raises(MessageTooLarge, match="message 1"):
+        unserved.put_many([1, bytes(2 << 20), 3])
+    with pytest.raises(BadOption, match="call 1"):
+        unserved.batch_submit([(add, 1), "add"])  # type: ignore[list-item]
+    with pytest.raises(BadOption, match="call 0"):
+        unserved.batch_submit([(1, add)])
+
+    unserved.flush()
+    assert sum(unserved.counts().values()) == 0
+
+
+def test_large_message_is_warned_of_once(unserved: dq.QueuePool) -> None:
+    """Contents do not belong in messages; said where the user's line is, and once."""
+    with pytest.warns(UserWarning, match="references") as caught:
+        unserved.put(bytes(100_000))
+        unserved.put(bytes(100_000))
+
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_repeated_frame_is_counted_once(unserved: dq.QueuePool) -> None:
+    """A confirm that was lost makes the client put again; the queue must not run it twice."""
+    from dqlab.frame import Frame, Kind
+
+    frame = Frame.encode([b"x"] * 5, kind=Kind.VALUE, producer=b"p" * 16, run=NO_ID)
+    link, handle = unserved.handle.link, unserved.handle
+    put = {"parts": ["frame"], "wait": 0.0}
+
+    first, _ = link.sync(handle.ask(0, "put", put, frame))
+    second, _ = link.sync(handle.ask(0, "put", put, frame))
+
+    assert (first["verdict"], second["verdict"]) == ("ACCEPTED", "DUPLICATE")
+    assert second["first"] == first["first"]
+    assert unserved.counts()["ready"] == 5
