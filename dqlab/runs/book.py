@@ -17,7 +17,8 @@ from dqlab.errors import BadOption, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.queue.retry import Retry
 from dqlab.runs.mapping import Submitter
-from dqlab.runs.run import Run, code_record, sealed_function
+from dqlab.runs.run import Run
+from dqlab.runs.sealing import code_record, sealed_function
 
 if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool

@@ -38,9 +38,7 @@ class PlainPuts:
 
     def __init__(self, handle: Handle, maxsize: int | None, max_bytes: int | None) -> None:
         self.handle = handle
-        self._sender = PutSender(
-            handle, run=NO_ID, producer=uuid.uuid4().bytes, maxsize=maxsize, max_bytes=max_bytes
-        )
+        self._sender = PutSender(handle, run=NO_ID, producer=uuid.uuid4().bytes, maxsize=maxsize, max_bytes=max_bytes)
         self._warn = nbytes(option("message.warn-bytes"), name="dqlab.message.warn-bytes")
         self._limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._values = Entry(Kind.VALUE)

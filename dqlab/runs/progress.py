@@ -1,0 +1,55 @@
+"""What the shards of a queue say of one run, joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dqlab.stats import Counts
+
+__all__ = ["Progress"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run's shards say of it right now, joined."""
+
+    shards: list[dict[str, Any]]
+
+    @property
+    def counts(self) -> Counts:
+        """Messages by state."""
+        total = Counts()
+        for shard in self.shards:
+            total += Counts(*shard["counts"])
+        return total
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The run record, from shard 0."""
+        return self.shards[0]
+
+    @property
+    def sealed(self) -> bool:
+        """The input has ended and its total is known."""
+        return all(shard["sealed"] for shard in self.shards)
+
+    @property
+    def done(self) -> bool:
+        """Nothing more will happen by itself."""
+        return all(shard["done"] for shard in self.shards)
+
+    @property
+    def stopped(self) -> bool:
+        """No room for results."""
+        return any(shard["stopped"] for shard in self.shards)
+
+    @property
+    def paused(self) -> bool:
+        """No new leases for this run."""
+        return any(shard["paused"] or shard["queue_paused"] for shard in self.shards)
+
+    @property
+    def consumers(self) -> int:
+        """Consumer slots that ever parked and are alive, at the shard that has most."""
+        return max(int(shard["consumers"]) for shard in self.shards)

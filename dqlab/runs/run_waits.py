@@ -1,0 +1,184 @@
+"""Waiting for a run: its end, its results, each result as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+from dqlab.cluster.protocol import PARK
+from dqlab.config import seconds
+from dqlab.errors import (
+    BadOption,
+    ResultsFull,
+    RunCancelled,
+    RunFailed,
+    RunStalled,
+    SubmissionIncomplete,
+    WaitTimeout,
+)
+from dqlab.runs.mapping import unsent
+from dqlab.runs.progress import Progress
+from dqlab.runs.results import Results, open_settlements
+from dqlab.runs.run_views import RunViews
+from dqlab.stats import Counts
+
+__all__ = ["RunWaits"]
+
+STALLED_AFTER = 5.0
+"""Seconds without any consumer after which waiting is given up."""
+
+
+class RunWaits(RunViews):
+    """The part of a run that blocks its caller. Attributes: see `Run`."""
+
+    def wait(self, timeout: float | str | None = None) -> Self:
+        """Wait until every document is acked, dead or cancelled. Ctrl-C stops waiting; the run goes on.
+
+        Parameters
+        ----------
+        timeout : float or str, optional
+            Seconds, or "5m". Without one there is no limit; a paused run keeps waiting.
+
+        Returns
+        -------
+        Run
+            Itself, so that calls chain.
+
+        Raises
+        ------
+        WaitTimeout
+            The time is over; the run goes on.
+        SubmissionIncomplete
+            The input raised, or one of its elements could not be sent.
+        RunStalled
+            Work waits and no consumer has existed for 5 s.
+        ResultsFull
+            No room for results.
+        SchedulerGone, ActorGone
+            There is nobody left to ask.
+        """
+        limit = seconds(timeout, name="timeout")
+        deadline = None if limit is None else time.monotonic() + limit
+        alone_since: float | None = None
+        while True:
+            self._raise_submission()
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            progress = self._progress(wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left))
+            if progress.done and (self.submitter is None or self.submitter.finished.is_set()):
+                self._raise_submission()
+                return self
+            if progress.stopped:
+                limit_bytes = self.handle.link.sync(self.handle.link.scheduler("dq_queues"))[self.queue]["options"]
+                used = sum(shard["stored"] for shard in progress.shards)
+                raise ResultsFull(run=self.name, used=used, limit=limit_bytes["results_maxsize"])
+            if left is not None and left <= 0:
+                raise WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left)
+            alone_since = self._watch_consumers(progress, alone_since)
+
+    def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
+        if progress.consumers or progress.paused or not progress.counts.left:
+            return None
+        now = time.monotonic()
+        if alone_since is not None and now - alone_since > STALLED_AFTER:
+            raise RunStalled(run=self.name, queue=self.queue, waiting=progress.counts.left, seconds=STALLED_AFTER)
+        return alone_since if alone_since is not None else now
+
+    def _raise_submission(self) -> None:
+        submitter = self.submitter
+        if submitter is None or submitter.error is None:
+            return
+        error = submitter.error
+        if unsent(error):
+            reason = f"{type(error).__name__}: {error}"
+            raise SubmissionIncomplete(run=self.name, position=submitter.count, reason=reason) from error
+        raise error
+
+    def results(
+        self, errors: Literal["raise", "skip", "return"] = "raise", timeout: float | str | None = None
+    ) -> Results:
+        """Wait for the run, then return its values in document order.
+
+        Parameters
+        ----------
+        errors : {"raise", "skip", "return"}
+            What to do about documents without a result: raise `RunFailed` or `RunCancelled`, leave
+            them out, or put their `DeadLetter` in their place.
+        timeout : float or str, optional
+            As in `wait`.
+
+        Returns
+        -------
+        Results
+            A lazy sequence; holds one page.
+
+        Raises
+        ------
+        RunFailed, RunCancelled
+            Some documents have no result, and `errors` is "raise".
+        """
+        if errors not in ("raise", "skip", "return"):
+            raise BadOption(option="errors", value=errors, problem="is one of 'raise', 'skip', 'return'.")
+        try:
+            self.wait(timeout)
+        except SubmissionIncomplete:
+            if errors == "raise":
+                raise
+            self._wait_for_submitted(timeout)
+        progress = self._progress(covered=True)
+        counts = progress.counts
+        if errors == "raise":
+            self._raise_missing(counts)
+        covered = [tuple(span) for shard in progress.shards for span in shard["covered"]]
+        lost: dict[int, Any] = {}
+        if errors == "return" and counts.dead:
+            lost = {letter.ordinal: letter for letter in self.failures()}
+        return Results(self.name, self.handle, self.id, [(lo, hi) for lo, hi in covered], lost)
+
+    def _wait_for_submitted(self, timeout: float | str | None) -> None:
+        submitter, self.submitter = self.submitter, None
+        try:
+            self.wait(timeout)
+        finally:
+            self.submitter = submitter
+
+    def _raise_missing(self, counts: Counts) -> None:
+        if counts.cancelled:
+            raise RunCancelled(run=self.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
+        if counts.dead:
+            first = next(iter(self.failures()))
+            what = f"{first.error}: {first.message} (document {first.key!r})"
+            raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what)
+
+    def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
+        """Yield (key, value) as documents finish, those that have finished first; failures are left out.
+
+        Parameters
+        ----------
+        timeout : float or str, optional
+            Seconds to wait for the next result.
+
+        Raises
+        ------
+        WaitTimeout
+            No result came in time.
+        """
+        limit = seconds(timeout, name="timeout")
+        cursors = dict.fromkeys(range(len(self.handle.refs)), 0)
+        longest = 1.0 if limit is None else min(1.0, limit)
+        waited_since = time.monotonic()
+        while cursors:
+            for shard in list(cursors):
+                meta = {"run": self.id, "cursor": cursors[shard], "wait": longest if len(cursors) == 1 else 0.05}
+                answer, parts = self.handle.link.sync(self.handle.ask(shard, "stream", meta, wait=1.0))
+                page = open_settlements(parts)
+                for stretch in page:
+                    yield from stretch.items()
+                cursors[shard] = answer["cursor"]
+                if page:
+                    waited_since = time.monotonic()
+                if answer["done"]:
+                    del cursors[shard]
+            self._raise_submission()
+            if limit is not None and time.monotonic() - waited_since > limit:
+                raise WaitTimeout(run=self.name, seconds=limit, left=self._progress().counts.left)
