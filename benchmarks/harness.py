@@ -73,14 +73,17 @@ def rate(work: Callable[[int], Sequence[Any]], n: int, expected_sum: int) -> flo
 
 
 def fitting_size(rate_of: Callable[[int], float], *, seconds: float, start: int) -> int:
-    """Return how many messages take about `seconds`, found by runs of growing size; the first one warms up."""
+    """Return how many messages take about `seconds`; the first run warms up.
+
+    Sizes grow until a run takes half of that: a rate grows with the size where starting costs something.
+    """
     n = start
     rate_of(n)
     while True:
         fits = int(rate_of(n) * seconds)
-        if n >= fits // 8 or n == LARGEST:
+        if fits <= 2 * n or n == LARGEST:
             return max(start, min(LARGEST, fits))
-        n = min(LARGEST, fits // 4)
+        n = min(LARGEST, max(2 * n, fits // 2))
 
 
 @dataclass(frozen=True)

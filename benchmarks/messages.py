@@ -19,6 +19,9 @@ __all__ = ["messages"]
 
 SLOW = 1_000
 """Messages per second below which a peer gets fewer rounds."""
+ANCESTOR = "daskqueue, the ancestor"
+ANCESTOR_LEAST = 2_000
+"""Fewer messages than these would measure how it starts and stops."""
 MAP, SUBMIT, CLIENT_MAP = "pool.map", "pool.batch_submit", "client.map"
 RATE = Target(floor=100_000, aim=500_000)
 OVER_CLIENT_MAP = Target(floor=150)
@@ -49,7 +52,7 @@ def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
     }
     ancestor = _ancestor(stage, sizes)
     if ancestor is not None:
-        others["daskqueue, the ancestor"] = ancestor.rate
+        others[ANCESTOR] = ancestor.rate
     try:
         for rate_of in ours.values():
             rate_of(n // 10)
@@ -83,9 +86,9 @@ def _checked(work: Callable[[int], Sequence[int]], n: int) -> float:
 
 def _sized(name: str, rate_of: RateOf, sizes: Sizes) -> Contestant[float]:
     """Return a peer at a size that takes it `sizes.peer_s` seconds."""
-    n = fitting_size(rate_of, seconds=sizes.peer_s, start=100)
-    slow = n / sizes.peer_s < SLOW
-    return Contestant(name, partial(rate_of, n), sizes.slow_rounds if slow else None)
+    n = fitting_size(rate_of, seconds=sizes.peer_s, start=ANCESTOR_LEAST if name == ANCESTOR else 100)
+    is_slow = n / sizes.peer_s < SLOW
+    return Contestant(name, partial(rate_of, n), sizes.slow_rounds if is_slow else None)
 
 
 def _ancestor(stage: Stage, sizes: Sizes) -> Ancestor | None:

@@ -74,12 +74,12 @@ def _compared(figure: Figure, peer: Peer) -> str:
 
 
 def _short(value: float) -> str:
-    """Return three digits: 0.0123, 1.23, 12.3, 123, 12,300."""
+    """Return three digits, and one more below 10: 0.01234, 1.234, 12.3, 123, 12,300."""
     size = abs(value)
     if size >= 100:
         digits = max(0, len(str(int(size))) - 3)
         return f"{round(value, -digits):,.0f}"
-    return f"{value:.3g}"
+    return f"{value:.4g}" if size < 10 else f"{value:.3g}"
 
 
 def write_json(rooms: Sequence[Measured], sizes: Sizes, when: datetime, folder: Path) -> Path:

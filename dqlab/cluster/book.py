@@ -12,7 +12,10 @@ from dqlab.cluster.results import ResultLog
 from dqlab.queue.failures import FailureClasses
 from dqlab.queue.lane import Lane
 
-__all__ = ["Book", "RunRecord"]
+__all__ = ["CANCELLED", "Book", "RunRecord"]
+
+CANCELLED = "it was cancelled"
+"""Why the input of a run is incomplete that was cancelled while it was submitted."""
 
 
 @dataclass

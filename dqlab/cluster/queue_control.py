@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dqlab.cluster.book import RunRecord
+from dqlab.cluster.book import CANCELLED, RunRecord
 from dqlab.cluster.queue_desk import QueueDesk
 from dqlab.cluster.wire import pack, unpack
 from dqlab.queue.retry import Retry
@@ -40,6 +40,7 @@ class QueueControl(QueueDesk):
             "purge": lambda meta: shard.purge(run, State[meta["state"]]),
             "retry": lambda meta: self._retry(run, meta),
             "retries": lambda meta: self._set_retries(run, meta["retries"]),
+            "reopen": lambda meta: self._reopen(run),
             "drop": lambda meta: self._drop(run),
             "why": lambda meta: self._explain(run, meta["why"]),
             "submitted": lambda meta: self._submitted(run, meta),
@@ -52,8 +53,15 @@ class QueueControl(QueueDesk):
         """Cancel what is left of a run and take no more of it: puts on their way are refused."""
         lane = self.shard.lane(run)
         if not lane.sealed:
-            self._seal(run, sum(lane.counts))
+            self._seal(run, sum(lane.counts), incomplete=CANCELLED)
         return self.shard.cancel(run)
+
+    def _reopen(self, run: bytes) -> None:
+        self.shard.reopen_lane(run)
+        book = self._book(run)
+        book.ended = None
+        if book.record is not None:
+            book.record.total = book.record.incomplete = None
 
     def _submitted(self, run: bytes, meta: dict[str, Any]) -> None:
         record = self._book(run).record

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
@@ -52,7 +53,6 @@ class _Service:
     options: dict[str, Any]
     shards: int
     where: str = "auto"
-    numbers: int = 0
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -80,6 +80,7 @@ class Registry(SchedulerPlugin):
         self.queues: dict[str, dict[str, Any]] = {}
         self.services: dict[str, _Service] = {}
         self.attached: dict[str, set[str]] = {}
+        self.numbers: dict[str, Iterator[int]] = {}
         self._opening = asyncio.Lock()
         self.collector = Collector(where=self.where)
         self.collector.workers = len(scheduler.workers)
@@ -160,16 +161,15 @@ class Registry(SchedulerPlugin):
         auto = n is None
         service = self.services.get(queue)
         if service is None or not auto:
-            service = _Service(cls, options, shards, numbers=service.numbers if service else 0)
+            service = _Service(cls, options, shards)
         if auto:
             self.services.setdefault(queue, service)
             return await self._serve_everywhere(queue)
         addresses = self._plan().consumers
         if not addresses:
             raise NoWorkers(queue=queue)
-        first = self._next_number(queue)
-        chosen = [(first + i, addresses[i % len(addresses)]) for i in range(n or 0)]
-        return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at, number) for number, at in chosen)))
+        chosen = (addresses[i % len(addresses)] for i in range(n or 0))
+        return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at) for at in chosen)))
 
     async def retire(self, names: Collection[str]) -> dict[str, Any]:
         """Let consumers settle, give back, and go; return the packed last totals of those that answered."""
@@ -250,21 +250,19 @@ class Registry(SchedulerPlugin):
         hosts = [Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources)) for ws in workers]
         return plan(hosts, self.reserved)
 
-    def _next_number(self, queue: str) -> int:
-        numbers = [int(e.name.rsplit("/", 1)[1]) for e in self._of(queue) if e.name.startswith("consumer/")]
-        return max(numbers, default=-1) + 1
+    def _new_consumer(self, queue: str) -> str:
+        """Return a name no consumer of the queue ever had."""
+        return f"consumer/{queue}/{next(self.numbers.setdefault(queue, count()))}"
 
     async def _serve_everywhere(self, queue: str) -> list[str]:
         service = self.services[queue]
         async with service.busy:
             served = {entry.address for entry in self._of(queue) if entry.name.startswith("consumer/")}
             missing = [address for address in self._plan().consumers if address not in served]
-            first = self._next_number(queue)
-            made = (self._spawn_consumer(queue, service, at, first + i) for i, at in enumerate(missing))
-            return list(await asyncio.gather(*made))
+            return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at) for at in missing)))
 
-    async def _spawn_consumer(self, queue: str, service: _Service, address: str, number: int) -> str:
-        name = f"consumer/{queue}/{number}"
+    async def _spawn_consumer(self, queue: str, service: _Service, address: str) -> str:
+        name = self._new_consumer(queue)
         await self._spawn(name, queue, address, service.cls, (name, queue, service.shards, service.options))
         return name
 

@@ -153,6 +153,7 @@ class Sender:
         self._opened = [opening is None] * len(handle.refs)
         self._functions: list[set[bytes]] = [set() for _ in handle.refs]
         self.here = [0] * len(handle.refs)
+        """Messages of the run in each shard, as far as confirmed."""
         self.failure: BaseException | None = None
         self._unread: Ticket | None = None
         self._closed = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from dqlab.cluster.handle import Handle
@@ -51,6 +52,11 @@ class RunSender(Sender):
         super().__init__(handle, patient=True, **options)
         self.entry = entry
         self.weights: deque[int] = deque()
+
+    def go_on_behind(self, here: Sequence[int]) -> None:
+        """Continue a run of which each shard holds so many documents already."""
+        self.here = list(here)
+        self.sent = sum(here)
 
     def gather(self) -> Batch:
         """Take as many as fit a frame by their mean size."""

@@ -47,7 +47,8 @@ class Line:
     @property
     def cell(self) -> int:
         """Number of the cell that runs."""
-        return int(self.shell.execution_count)
+        # Not execution_count: IPython 9 counts it up before a cell runs, IPython 8 after.
+        return int(self.shell.displayhook.prompt_count)
 
     def say(self, sentence: str) -> None:
         """Print one line: it stays in the notebook whatever becomes of live outputs."""

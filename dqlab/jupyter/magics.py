@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError as ShownInOneLine
-from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic import (
+    Magics,
+    line_cell_magic,
+    magics_class,
+    needs_local_scope,
+    no_var_expand,
+    output_can_be_silenced,
+)
 from traitlets import CaselessStrEnum, Unicode, default, observe
 
 from dqlab.errors import DqlabError, UsageError
@@ -55,6 +62,7 @@ class DQMagics(Magics):
         self._shell.Completer.custom_matchers.remove(self._matcher)
         self._shell.configurables.remove(self)
 
+    @output_can_be_silenced
     @no_var_expand
     @needs_local_scope
     @line_cell_magic
@@ -72,7 +80,7 @@ class DQMagics(Magics):
     dq.__doc__ = overview()
 
     def _carry_out(self, text: str, cell: str | None, local_ns: dict[str, Any] | None) -> Any:
-        words = split(text.rstrip().removesuffix(";"))  # which tells IPython to show nothing
+        words = split(text.rstrip().removesuffix(";"))  # IPython reads it: show nothing
         names = self._names(local_ns)
         line = Line(self._shell, self.desk, names, self.queue)
         if not words or words[0] in _HELP:

@@ -65,6 +65,10 @@ class Orders(Holdings):
         """Refuse further puts: all `total` messages of the run in this shard are in."""
         self.lane(run).total = total
 
+    def reopen_lane(self, run: bytes) -> None:
+        """Take puts again: the run's input, which was cut off, goes on."""
+        self.lane(run).total = None
+
     def drop_lane(self, run: bytes) -> None:
         """Cancel what is left of a run, free its frames and forget it; lane 0 starts anew.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from dqlab.cluster.book import CANCELLED
 from dqlab.cluster.link import Link
 from dqlab.cluster.sender import Entry
 from dqlab.cluster.senders import RunSender
@@ -181,16 +182,36 @@ class RunBook:
         on_existing: str,
     ) -> Run:
         """Attach to a run that exists, after checking that it is the same one."""
-        record = run.record()
         if on_existing == "retry-failed":
             run.retry(fn)
             return run
+        if run.submitter is not None and run.submitter.error is not None:
+            run.submitter.join()  # it still tells the queue where the input ended
+        progress = run._progress()
+        record = progress.record
         if record["codes"][0]["hash"] != code["hash"]:
             raise RunExists(run=run.name, difference=f"other code ({record['codes'][0]['name']})")
-        if run.submitter is None or run.submitter.finished.is_set():
-            sender = RunSender(run.handle, entry, run=run.id, producer=run.id, opening={"run": run.id})
+        if progress.sealed and (run.submitter is None or run.submitter.finished.is_set()):
+            cut_off = record["incomplete"] not in (None, CANCELLED)
+            bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
+            sender = RunSender(
+                run.handle,
+                entry,
+                run=run.id,
+                producer=uuid.uuid4().bytes,
+                opening={"run": run.id},
+                maxsize=bounds.get("maxsize"),
+                max_bytes=bounds.get("max_bytes"),
+            )
+            sender.go_on_behind([shard_counts.all for shard_counts in progress.by_shard])
             run.submitter = Submitter(
-                run.name, elements, sender, skip=record["submitted"], expected=record["digest"], verify=True
+                run.name,
+                elements,
+                sender,
+                skip=record["submitted"],
+                expected=record["digest"],
+                verify=not cut_off,
+                reopen=cut_off,
             )
             run.submitter.start()
         return run

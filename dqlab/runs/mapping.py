@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from dqlab.cluster.book import CANCELLED
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.cluster.senders import RunSender
@@ -54,6 +55,8 @@ class Submitter:
         What their digest must be.
     verify : bool
         Put nothing: the run is complete, and the input only has to be the same.
+    reopen : bool
+        The run's input was cut off; what comes behind the first `skip` elements is put now.
 
     Attributes
     ----------
@@ -72,11 +75,12 @@ class Submitter:
         skip: int = 0,
         expected: str = "",
         verify: bool = False,
+        reopen: bool = False,
     ) -> None:
         self.name, self.count = name, 0
         self.digest = Digest()
         self._elements, self._sender = elements, sender
-        self._skip, self._expected, self._verify = skip, expected, verify
+        self._skip, self._expected, self._verify, self._reopen = skip, expected, verify, reopen
         self._limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self.error: BaseException | None = None
         self.finished = threading.Event()
@@ -103,7 +107,7 @@ class Submitter:
                 self._submit()
             except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
                 self.error = error
-            if not self._verify:
+            if not self._verify and not self._same_end():
                 self._finish()
         except DqlabError as error:
             self.error = self.error or error
@@ -114,20 +118,22 @@ class Submitter:
 
     def _submit(self) -> None:
         sender, limit, seal, update = self._sender, self._limit, make_sealer(), self.digest.update
-        put, hand_over, weighted = sender.buffer.append, sender.hand_over, False
+        put, hand_over, weighted, first = sender.buffer.append, sender.hand_over, False, self._skip + 1
         for element in self._elements:
             try:
                 payload = seal(element)
             except SealError:
                 payload = seal_or_explain(element, f"element {self.count}")
-            update(element, payload)
             if len(payload) > limit:
                 raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
+            update(element, payload)
             self.count += 1
             if self.count <= self._skip or self._verify:
                 self._check()
                 continue
-            if type(element) is Document and (weighted or (self.count == 1 and element.page_count)):
+            if self._reopen:
+                self._open_again()
+            if type(element) is Document and (weighted or (self.count == first and element.page_count)):
                 weighted = True
                 sender.weights.append(element.page_count or 0)
             elif weighted:
@@ -137,6 +143,18 @@ class Submitter:
             hand_over()
         if self.count < self._skip:
             raise RunExists(run=self.name, difference=f"{self._skip:,} documents, these are {self.count:,}")
+        if self._reopen:
+            self._open_again()
+
+    def _open_again(self) -> None:
+        """The input is that of the run so far: the run takes documents again."""
+        self._reopen = False
+        handle = self._sender.handle
+        handle.link.sync(handle.control("reopen", run=self._sender.run))
+
+    def _same_end(self) -> bool:
+        """Whether the input of a run that was cut off ended again before anything new; its record stays."""
+        return self._reopen and self.error is not None
 
     def _check(self) -> None:
         """Compare what an earlier submission put with what the input holds now."""
@@ -154,14 +172,18 @@ class Submitter:
             self.error = self.error or error
             sender.land()
         incomplete = None if self.error is None else f"{type(self.error).__name__}: {self.error}"[:500]
+        incomplete = CANCELLED if self._stopped else incomplete
         handle = sender.handle
         handle.link.sync(self._seal(handle, incomplete))
 
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
         sender = self._sender
-        submitted = {"op": "submitted", "run": sender.run, "submitted": self.count, "digest": self.digest.hex()}
+        taken = sum(sender.here)
+        # After a refused put the queue holds other elements than the first ones; no digest fits those.
+        digest = self.digest.hex() if taken == self.count else ""
+        submitted = {"op": "submitted", "run": sender.run, "submitted": taken, "digest": digest}
         for shard, here in enumerate(sender.here):
-            seal = {"run": sender.run, "here": here, "total": sum(sender.here), "incomplete": incomplete}
+            seal = {"run": sender.run, "here": here, "total": taken, "incomplete": incomplete}
             await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
             if shard == 0:
                 await handle.ask(0, "control", submitted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dqlab.stats import Counts
+from dqlab.stats import Counts, total_counts
 
 __all__ = ["Progress"]
 
@@ -17,12 +17,14 @@ class Progress:
     shards: list[dict[str, Any]]
 
     @property
+    def by_shard(self) -> list[Counts]:
+        """Messages by state in each shard."""
+        return [Counts(*shard["counts"]) for shard in self.shards]
+
+    @property
     def counts(self) -> Counts:
         """Messages by state."""
-        total = Counts()
-        for shard in self.shards:
-            total += Counts(*shard["counts"])
-        return total
+        return total_counts(self.by_shard)
 
     @property
     def record(self) -> dict[str, Any]:

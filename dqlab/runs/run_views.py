@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -72,13 +73,9 @@ class RunViews:
         timeout : float, optional
             Seconds to wait for an answer.
         """
-        snapshot, known = self._snapshot(timeout=timeout)
         progress = self._progress(timeout=timeout)
         record, counts = progress.record, progress.counts
-        reported = known.counts == counts if known else snapshot.runs_total > len(snapshot.runs)
-        if progress.done and not reported:
-            # The picture of a run that ended is kept, with its failure classes: worth one more report.
-            snapshot, known = self._snapshot(since=snapshot.seq, timeout=timeout)
+        snapshot, known = self._reported(progress, timeout)
         consumers = known.consumers if known else progress.consumers
         state = run_state(
             counts,
@@ -109,6 +106,19 @@ class RunViews:
             classes=known.classes if known else (),
             classes_total=known.classes_total if known else 0,
         )
+
+    def _reported(self, progress: Progress, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
+        """Return the collector's statistics, and this run's among them.
+
+        The picture of a run that ended is kept, with its failure classes: it waits for the last report.
+        """
+        snapshot, known = self._snapshot(timeout=timeout)
+        deadline = time.monotonic() + LAST_REPORT
+        while progress.done and time.monotonic() < deadline:
+            if known.counts == progress.counts if known else snapshot.runs_total > len(snapshot.runs):
+                break
+            snapshot, known = self._snapshot(since=snapshot.seq, timeout=timeout)
+        return snapshot, known
 
     def _snapshot(self, *, since: int | None = None, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
         """Return the collector's newest statistics, or those after number `since`, and this run's among them."""

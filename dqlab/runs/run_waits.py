@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, Self
 
+from dqlab.cluster.book import CANCELLED
 from dqlab.cluster.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
@@ -21,7 +22,6 @@ from dqlab.runs.mapping import unsent
 from dqlab.runs.progress import Progress
 from dqlab.runs.results import Results, open_settlements
 from dqlab.runs.run_views import RunViews
-from dqlab.stats import Counts
 
 __all__ = ["RunWaits"]
 
@@ -58,16 +58,20 @@ class RunWaits(RunViews):
         SchedulerGone, ActorGone
             There is nobody left to ask.
         """
-        limit = seconds(timeout, name="timeout")
+        self._settled(seconds(timeout, name="timeout"), self._raise_submission)
+        return self
+
+    def _settled(self, limit: float | None, judge: Callable[[Progress | None], None]) -> Progress:
+        """Wait until nothing is left of what was submitted; `judge` raises what ends the wait early."""
         deadline = None if limit is None else time.monotonic() + limit
         alone_since: float | None = None
         while True:
-            self._raise_submission()
+            judge(None)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             progress = self._progress(wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left))
             if progress.done and (self.submitter is None or self.submitter.finished.is_set()):
-                self._raise_submission()
-                return self
+                judge(progress)
+                return progress
             if progress.stopped:
                 limit_bytes = self.handle.link.sync(self.handle.link.scheduler("dq_queues"))[self.queue]["options"]
                 used = sum(shard["stored"] for shard in progress.shards)
@@ -84,14 +88,18 @@ class RunWaits(RunViews):
             raise RunStalled(run=self.name, queue=self.queue, waiting=progress.counts.left, seconds=STALLED_AFTER)
         return alone_since if alone_since is not None else now
 
-    def _raise_submission(self) -> None:
-        submitter = self.submitter
-        if submitter is None or submitter.error is None:
+    def _raise_submission(self, progress: Progress | None = None) -> None:
+        """Raise why the input ended early: what this process knows, else, with `progress`, what the queue knows."""
+        error = self.submitter.error if self.submitter is not None else None
+        if error is None:
+            record = progress.record if progress is not None else {"incomplete": None}
+            if record["incomplete"] not in (None, CANCELLED):
+                raise SubmissionIncomplete(run=self.name, position=record["submitted"], reason=record["incomplete"])
             return
-        error = submitter.error
         if unsent(error):
             reason = f"{type(error).__name__}: {error}"
-            raise SubmissionIncomplete(run=self.name, position=submitter.count, reason=reason) from error
+            position = self.submitter.count if self.submitter is not None else 0
+            raise SubmissionIncomplete(run=self.name, position=position, reason=reason) from error
         raise error
 
     def results(
@@ -124,26 +132,19 @@ class RunWaits(RunViews):
         except SubmissionIncomplete:
             if errors == "raise":
                 raise
-            self._wait_for_submitted(timeout)
+            self._settled(seconds(timeout, name="timeout"), lambda progress: None)
         progress = self._progress(covered=True)
-        counts = progress.counts
         if errors == "raise":
-            self._raise_missing(counts)
+            self._raise_missing(progress)
         covered = [tuple(span) for shard in progress.shards for span in shard["covered"]]
         lost: dict[int, Any] = {}
-        if errors == "return" and counts.dead:
+        if errors == "return" and progress.counts.dead:
             lost = {letter.ordinal: letter for letter in self.failures()}
         return Results(self.name, self.handle, self.id, [(lo, hi) for lo, hi in covered], lost)
 
-    def _wait_for_submitted(self, timeout: float | str | None) -> None:
-        submitter, self.submitter = self.submitter, None
-        try:
-            self.wait(timeout)
-        finally:
-            self.submitter = submitter
-
-    def _raise_missing(self, counts: Counts) -> None:
-        if counts.cancelled:
+    def _raise_missing(self, progress: Progress) -> None:
+        counts = progress.counts
+        if counts.cancelled or progress.record["incomplete"] == CANCELLED:
             raise RunCancelled(run=self.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
         if counts.dead:
             first = next(iter(self.failures()))
@@ -182,3 +183,4 @@ class RunWaits(RunViews):
             self._raise_submission()
             if limit is not None and time.monotonic() - waited_since > limit:
                 raise WaitTimeout(run=self.name, seconds=limit, left=self._progress().counts.left)
+        self._raise_submission(self._progress())

@@ -41,7 +41,7 @@ def test_last_function_of_the_cell_is_mapped_and_stays(connected: Any) -> None:
 
 
 def test_code_version_knows_its_cell(connected: Any) -> None:
-    """ "Failing since cell 12" is how people talk of versions."""
+    """People say of a version that it came with cell 12."""
     connected.run("1")
     number = connected.shell.execution_count
 
@@ -129,6 +129,15 @@ def test_out_stores_the_value_and_shows_nothing(failed: Any, capsys: Any) -> Non
 
     assert value is None
     assert len(failed["dead"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_semicolon_keeps_a_value_from_showing_itself(failed: Any, capsys: Any) -> None:
+    """As at the end of any cell."""
+    capsys.readouterr()
+
+    failed.run("%dq wait;")
+
     assert capsys.readouterr().out == ""
 
 

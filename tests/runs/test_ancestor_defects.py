@@ -304,6 +304,7 @@ def test_full_queue_refuses_loudly_and_makes_producers_wait(client: Client, monk
             pool.flush()
         pool.flush()
 
+        monkeypatch.undo()
         consumers = ConsumerPool(client, pool)
         consumers.start()
         waited = pool.batch_submit([(abs, -2)] * 50)  # five times what fits

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadName, BadOption, RunExists, RunNotFound, SubmissionIncomplete
+from dqlab.errors import BadName, BadOption, RunCancelled, RunExists, RunNotFound, SubmissionIncomplete
 from dqlab.testing import Tally
 
 
@@ -172,17 +172,79 @@ def test_wrong_options_are_refused_before_anything_is_sent(queue: dq.QueuePool) 
     assert sum(queue.counts().values()) == 0
 
 
+def cut_off(n: int) -> Iterator[int]:
+    yield from range(n)
+    raise OSError("the share is gone")
+
+
 def test_cut_off_run_attaches_as_incomplete(queue: dq.QueuePool, name: str) -> None:
     """Half an input must never look like all of it, not to another notebook either."""
-
-    def breaks() -> Iterator[int]:
-        yield from range(3)
-        raise OSError("the share is gone")
-
-    run = queue.map(same, breaks(), name=name)
+    run = queue.map(same, cut_off(3), name=name)
     with pytest.raises(SubmissionIncomplete):
         run.wait(timeout=20)
 
     run.submitter = None  # as in a process that did not submit it
-    with pytest.raises(SubmissionIncomplete, match="position 3"):
+    with pytest.raises(SubmissionIncomplete, match="position 3.*the share is gone"):
         run.wait(timeout=20)
+    with pytest.raises(SubmissionIncomplete):
+        list(run.as_completed(timeout=20))
+    assert list(run.results(errors="skip", timeout=20)) == [0, 1, 2]
+    assert run.state == "incomplete"
+
+
+def test_mapping_again_completes_a_cut_off_run(queue: dq.QueuePool, name: str, tmp_path: Path) -> None:
+    """The share is back: what was done stays done, the rest is done now."""
+    tally = Tally(tmp_path)
+
+    def noted(x: int) -> int:
+        tally.add(x)
+        return x * x
+
+    first = queue.map(noted, cut_off(1500), name=name)
+    with pytest.raises(SubmissionIncomplete):
+        first.wait(timeout=20)
+
+    run = queue.map(noted, range(4000), name=name)
+
+    assert run.id == first.id
+    results = run.results(timeout=30)
+    assert list(results.items()) == [(x, x * x) for x in range(4000)]
+    assert len(tally) == 4000
+    assert run.stats().total == 4000
+    assert run.state == "done"
+
+
+def test_cut_off_run_stays_so_when_its_input_breaks_again(queue: dq.QueuePool, name: str) -> None:
+    """However often: nothing is done twice and nothing is forgotten."""
+    for n in (0, 5, 3, 5, 9):
+        with pytest.raises(SubmissionIncomplete):
+            queue.map(same, cut_off(n), name=name).wait(timeout=20)
+
+    run = queue.map(same, range(12), name=name)
+
+    assert list(run.results(timeout=20)) == list(range(12))
+    assert run.counts["acked"] == 12
+
+
+def test_cut_off_run_is_not_completed_with_other_documents(queue: dq.QueuePool, name: str) -> None:
+    """What comes behind must follow what was there."""
+    with pytest.raises(SubmissionIncomplete):
+        queue.map(same, cut_off(5), name=name).wait(timeout=20)
+
+    with pytest.raises(RunExists, match="other documents"):
+        queue.map(same, range(100, 120), name=name).wait(timeout=20)
+
+    assert list(queue.map(same, range(7), name=name).results(timeout=20)) == list(range(7))
+
+
+def test_cancelled_run_attaches_as_cancelled(queue: dq.QueuePool, name: str) -> None:
+    """Mapping again does not undo a decision; `on_existing="new"` does."""
+    queue.pause()
+    queue.map(same, range(5), name=name).cancel()
+    queue.resume()
+
+    with pytest.raises((RunCancelled, RunExists)):
+        queue.map(same, range(5), name=name).results(timeout=20)
+
+    again = queue.map(same, range(5), name=name, on_existing="new")
+    assert list(again.results(timeout=20)) == list(range(5))

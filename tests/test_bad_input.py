@@ -1,0 +1,346 @@
+"""Whatever a cell hands over: a typed error that says what to do, and a pool that works on afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import (
+    BadName,
+    ConnectFailed,
+    MessageTooLarge,
+    NotPicklable,
+    RunCancelled,
+    SubmissionIncomplete,
+)
+
+ONCE = dq.Retry(0)
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+@pytest.fixture
+def pool(queue: dq.QueuePool) -> Iterator[dq.QueuePool]:
+    """A queue that has to work after whatever the test did to it."""
+    yield queue
+    assert list(queue.map(same, range(10)).results(timeout=20)) == list(range(10))
+
+
+# --- what cannot be sent --------------------------------------------------------------------
+
+
+def test_function_that_cannot_be_pickled_is_named_with_the_culprit(pool: dq.QueuePool) -> None:
+    """"cannot pickle '_thread.lock' object" alone has cost everybody an afternoon."""
+    lock = threading.Lock()
+
+    def guarded(x: int) -> int:
+        with lock:
+            return x
+
+    with pytest.raises(NotPicklable, match=r"function .*guarded.*variable lock captured by guarded is a _thread.lock"):
+        pool.map(guarded, range(3))
+
+
+def test_argument_that_cannot_be_pickled_is_named_with_its_position(pool: dq.QueuePool) -> None:
+    """Which of ten thousand arguments it was."""
+    with pytest.raises(NotPicklable, match=r"call 2.*_thread.lock"):
+        pool.batch_submit([(same, 0), (same, 1), (same, {"connection": threading.Lock()})])
+
+
+def test_element_that_cannot_be_pickled_ends_the_input_at_its_position(pool: dq.QueuePool) -> None:
+    """What was submitted before it stays and goes on."""
+    run = pool.map(same, [0, 1, 2, threading.Lock(), 4])
+
+    with pytest.raises(SubmissionIncomplete, match="position 3") as caught:
+        run.results(timeout=20)
+
+    assert isinstance(caught.value.__cause__, NotPicklable)
+    assert list(run.results(errors="skip", timeout=20)) == [0, 1, 2]
+
+
+def test_iterable_that_raises_midway_keeps_what_was_submitted(pool: dq.QueuePool) -> None:
+    """A network share that fails after an hour does not cost the hour."""
+
+    def documents() -> Iterator[int]:
+        yield from range(1234)
+        raise ConnectionResetError("the share is gone")
+
+    run = pool.map(same, documents())
+
+    with pytest.raises(SubmissionIncomplete, match=r"1,234.*the share is gone") as caught:
+        run.wait(timeout=20)
+
+    assert caught.value.position == 1234
+    assert isinstance(caught.value.__cause__, ConnectionResetError)
+    assert list(run.results(errors="skip", timeout=20)) == list(range(1234))
+
+
+def test_message_above_the_limit_is_refused_with_the_way_out(pool: dq.QueuePool) -> None:
+    """A document's contents do not belong in a message."""
+    with pytest.raises(MessageTooLarge, match=r"limit is 1,048,576.*reference"):
+        pool.put(bytes(2 << 20))
+
+    run = pool.map(same, [b"small", bytes(2 << 20)])
+    with pytest.raises(SubmissionIncomplete, match="position 1"):
+        run.wait(timeout=20)
+
+
+@pytest.mark.parametrize("name", ["a/b", "../etc", "two words", "", "ends\n"])
+def test_name_that_cannot_be_a_directory_is_refused(lab: dq.Lab, name: str) -> None:
+    """Names become directories and parts of URLs."""
+    with pytest.raises(BadName, match="Try '"):
+        lab.queue(name)
+
+    assert name not in [pool.name for pool in lab.queues]
+
+
+# --- what comes back ------------------------------------------------------------------------
+
+
+def test_result_that_cannot_be_pickled_is_a_dead_letter(pool: dq.QueuePool) -> None:
+    """One generator returned by mistake costs one document, at once and without retries."""
+
+    def opened(x: int) -> object:
+        return threading.Lock() if x == 1 else x
+
+    run = pool.map(opened, range(3)).wait(timeout=20)
+
+    [letter] = run.failures()
+    assert (letter.key, letter.error, letter.deliveries) == (1, "dqlab.errors.ResultNotPicklable", 1)
+    assert "of type lock" in letter.message
+    assert list(run.results(errors="skip")) == [0, 2]
+
+
+def test_result_that_is_too_large_is_a_dead_letter(pool: dq.QueuePool) -> None:
+    """It says where large results belong."""
+    run = pool.map(lambda size: bytes(size), [10, 17 << 20, 20]).wait(timeout=30)  # noqa: PLW0108
+
+    [letter] = run.failures()
+    assert (letter.key, letter.error, letter.deliveries) == (1, "dqlab.errors.ResultTooLarge", 1)
+    assert "return its path" in letter.message
+    assert [len(value) for value in run.results(errors="skip")] == [10, 20]
+
+
+def test_result_as_large_as_allowed_comes_back(pool: dq.QueuePool) -> None:
+    """The limit is a limit, not a rough idea: 15 MiB pass."""
+    run = pool.map(lambda size: b"x" * size, [15 << 20])
+
+    assert [len(value) for value in run.results(timeout=30)] == [15 << 20]
+
+
+def test_result_that_cannot_be_opened_here_does_not_hide_the_others(pool: dq.QueuePool) -> None:
+    """A value of a class that only the worker has fails when it is read, and only there."""
+
+    def strange(x: int) -> object:
+        if x != 1:
+            return x
+        import sys
+        import types
+
+        module = types.ModuleType("only_on_the_worker")
+        exec("class Strange: pass\n", module.__dict__)
+        module.Strange.__module__ = "only_on_the_worker"  # type: ignore[attr-defined]
+        sys.modules["only_on_the_worker"] = module
+        return module.Strange()  # type: ignore[attr-defined]
+
+    results = pool.map(strange, range(3)).results(timeout=20)
+
+    with pytest.raises(ModuleNotFoundError, match="only_on_the_worker"):
+        list(results)
+
+
+# --- what functions do ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_function_that_leaves_fails_its_document_only(pool: dq.QueuePool, leaving: BaseException) -> None:
+    """`sys.exit()` in a script that became a function must not take a worker with it."""
+
+    def leaves(x: int) -> int:
+        if x == 1:
+            raise leaving
+        return x
+
+    run = pool.map(leaves, range(4), retry=ONCE).wait(timeout=20)
+
+    [letter] = run.failures()
+    assert (letter.key, letter.error) == (1, type(leaving).__name__)
+    assert list(run.results(errors="skip")) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt(), RuntimeError("x")], ids=repr)
+def test_coroutine_that_leaves_fails_its_document_only(pool: dq.QueuePool, leaving: BaseException) -> None:
+    """The same for functions that are awaited beside a hundred others."""
+
+    async def leaves(x: int) -> int:
+        if x == 1:
+            raise leaving
+        return x
+
+    run = pool.map(leaves, range(40), retry=ONCE).wait(timeout=20)
+
+    assert [(letter.key, letter.error) for letter in run.failures()] == [(1, type(leaving).__name__)]
+    assert len(run.results(errors="skip")) == 39
+
+
+def test_function_that_prints_ten_megabytes_works(pool: dq.QueuePool) -> None:
+    """Prints go to the worker's own output; they travel nowhere and fill nothing up."""
+
+    def chatty(x: int) -> int:
+        for _ in range(500):
+            print("x" * 10_000)  # noqa: T201
+        return x
+
+    assert list(pool.map(chatty, range(2)).results(timeout=30)) == [0, 1]
+
+
+def test_recursion_without_end_fails_its_document_only(pool: dq.QueuePool) -> None:
+    """Its traceback is a thousand frames; the dead letter keeps a readable part."""
+
+    def deeper(x: int) -> int:
+        return deeper(x) + 1
+
+    run = pool.map(deeper, range(2), retry=ONCE).wait(timeout=20)
+
+    assert [letter.error for letter in run.failures()] == ["RecursionError"] * 2
+    assert all(len(letter.traceback) <= 17_000 for letter in run.failures())
+
+
+def test_exception_that_cannot_be_pickled_or_shown_is_a_dead_letter(pool: dq.QueuePool) -> None:
+    """Users' exceptions hold locks and break in __str__; the failure is told all the same."""
+
+    def fails(x: int) -> int:
+        class Odd(Exception):
+            def __init__(self) -> None:
+                self.lock = threading.Lock()
+
+            def __str__(self) -> str:
+                raise ValueError("no text")
+
+        raise Odd
+
+    [letter] = pool.map(fails, [1], retry=ONCE).wait(timeout=20).failures()
+
+    assert letter.error.endswith("Odd")
+
+
+def test_result_whose_pickling_raises_an_odd_error_is_a_dead_letter(pool: dq.QueuePool) -> None:
+    """Pickling runs users' code, which may raise anything."""
+
+    def returns(x: int) -> object:
+        class Odd:
+            def __reduce__(self) -> tuple[object, ...]:
+                raise ZeroDivisionError
+
+        return Odd()
+
+    [letter] = pool.map(returns, [1]).wait(timeout=20).failures()
+
+    assert letter.error == "dqlab.errors.ResultNotPicklable"
+
+
+def test_function_of_no_argument_fails_with_pythons_own_words(pool: dq.QueuePool) -> None:
+    """A signature that does not fit is the user's most frequent slip."""
+    [letter] = pool.map(lambda: 1, [1], retry=ONCE).wait(timeout=20).failures()  # type: ignore[arg-type,misc]
+
+    assert letter.error == "TypeError"
+    assert "positional argument" in letter.message
+
+
+def test_results_of_a_cancelled_run_raise(pool: dq.QueuePool) -> None:
+    """A list with holes must not pass for the whole."""
+    pool.pause()
+    run = pool.map(same, range(10))
+    run.cancel()
+    pool.resume()
+
+    with pytest.raises(RunCancelled, match=r"run.results\(errors='skip'\)"):
+        run.results(timeout=20)
+
+
+# --- the notebook's own classes -------------------------------------------------------------
+
+SCRIPT = """
+    import dataclasses, enum, sys
+    import dqlab as dq
+    from distributed import Client
+
+    @dataclasses.dataclass
+    class Page:
+        number: int
+
+        def next(self):
+            return Page(self.number + 1)
+
+    class Colour(enum.Enum):
+        RED = 1
+
+    class Torn(Exception):
+        pass
+
+    def turn(page):
+        if page.number == 13:
+            raise Torn(Colour.RED)
+        return page.next(), Colour.RED
+
+    def main():
+        with Client(sys.argv[1], set_as_default=False) as client:
+            pool = dq.QueuePool(client, name=sys.argv[2])
+            run = pool.map(turn, [Page(n) for n in range(20)], retry=dq.Retry(0)).wait(timeout=20)
+            values = run.results(errors="skip")
+            assert all(isinstance(page, Page) and colour is Colour.RED for page, colour in values)
+            assert [page.number for page, _ in values] == [n + 1 for n in range(20) if n != 13]
+            [letter] = run.failures()
+            assert letter.error == "Torn", letter.error
+            assert letter.argument == Page(13)
+            print("all well")
+
+    main()
+"""
+
+
+def test_classes_of_the_notebook_travel_by_value(lab: dq.Lab, queue_name: str, tmp_path: Path) -> None:
+    """Everything in a notebook lives in __main__, where no worker can import it."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+
+    ran = subprocess.run(
+        [sys.executable, str(script), lab.client.scheduler.address, queue_name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ran.stdout.strip() == "all well", ran.stderr
+    lab.queue(queue_name).close()
+
+
+# --- where nothing listens ------------------------------------------------------------------
+
+
+def test_connecting_where_nothing_listens_fails_fast_and_says_what_to_do() -> None:
+    """A wrong port must not look like a slow cluster."""
+    began = time.monotonic()
+
+    with pytest.raises(ConnectFailed, match=r"127.0.0.1:1'.*dask scheduler"):
+        dq.connect("tcp://127.0.0.1:1")
+
+    assert time.monotonic() - began < 6
+
+
+def test_address_that_is_none_fails_at_once() -> None:
+    """A slip in the scheme is told from an absent scheduler."""
+    with pytest.raises((ConnectFailed, dq.DqlabError)):
+        dq.connect("htp://nowhere:8786", timeout=1)
