@@ -41,7 +41,7 @@ def pool(queue: dq.QueuePool) -> Iterator[dq.QueuePool]:
 
 
 def test_function_that_cannot_be_pickled_is_named_with_the_culprit(pool: dq.QueuePool) -> None:
-    """"cannot pickle '_thread.lock' object" alone has cost everybody an afternoon."""
+    """ "cannot pickle '_thread.lock' object" alone has cost everybody an afternoon."""
     lock = threading.Lock()
 
     def guarded(x: int) -> int:
@@ -124,7 +124,7 @@ def test_result_that_cannot_be_pickled_is_a_dead_letter(pool: dq.QueuePool) -> N
 
 def test_result_that_is_too_large_is_a_dead_letter(pool: dq.QueuePool) -> None:
     """It says where large results belong."""
-    run = pool.map(lambda size: bytes(size), [10, 17 << 20, 20]).wait(timeout=30)  # noqa: PLW0108
+    run = pool.map(lambda size: bytes(size), [10, 17 << 20, 20]).wait(timeout=30)
 
     [letter] = run.failures()
     assert (letter.key, letter.error, letter.deliveries) == (1, "dqlab.errors.ResultTooLarge", 1)

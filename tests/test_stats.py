@@ -41,7 +41,7 @@ def test_share_is_unknown_until_the_total_is() -> None:
 
 
 def test_share_reaches_one_only_when_nothing_is_left() -> None:
-    """"100 %" while the last document runs is the classic lie of progress bars."""
+    """ "100 %" while the last document runs is the classic lie of progress bars."""
     nearly = RunStats("r", "q", RunState.RUNNING, Counts(leased=1, acked=10**9), total=10**9 + 1)
     done = RunStats("r", "q", RunState.DONE, Counts(acked=10**9 + 1), total=10**9 + 1)
 

@@ -25,6 +25,7 @@ from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import Frame, Settlement
 from dqlab.queue.failures import Failure
 from dqlab.queue.leases import Lease
+from dqlab.queue.shard import Put
 from dqlab.queue.settling import Settled
 from dqlab.queue.states import Verdict
 
@@ -37,25 +38,31 @@ class QueueActor(QueueControl, QueueViews):
     # --- messages in ------------------------------------------------------------------------
 
     async def put(self, body: bytes) -> bytes:
-        """Take in a frame; wait for room, and for earlier frames of its producer, at most `wait` seconds.
+        """Take in frames of one producer, in order, until one is not taken.
 
-        Takes {wait, open?, seal?} and the parts named in `parts`: "frame", "function".
+        A frame waits for room, and for earlier frames of its producer, at most `wait` seconds. Takes
+        {frames, wait, open?, function?}, the frames, and the function's blob; answers the first ids of those
+        that are in, and the verdict on the last.
         """
-        meta, views = unpack(body)
-        parts = dict(zip(meta["parts"], views, strict=True))
+        meta, parts = unpack(body)
         if "open" in meta:
             self._open(meta["open"])
-        if "function" in parts:
-            self._functions[meta["hash"]] = bytes(parts["function"])
-        answer: dict[str, Any] = {"verdict": Verdict.ACCEPTED.name, "epoch": self.shard.epoch}
-        if "frame" in parts:
-            answer |= await self._put_frame(Frame.decode(bytes(parts["frame"])), meta["wait"])
-        if "seal" in meta and answer["verdict"] in (Verdict.ACCEPTED.name, Verdict.DUPLICATE.name):
-            self._seal(**meta["seal"])
+        if "function" in meta:
+            self._functions[meta["function"]] = bytes(parts[meta["frames"]])
+        answer: dict[str, Any] = {"firsts": []}
+        for part in parts[: meta["frames"]]:
+            frame = Frame.decode(bytes(part))
+            put = await self._put_frame(frame, meta["wait"])
+            answer["verdict"] = put.verdict.name
+            if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
+                if put.verdict is Verdict.FULL:
+                    answer |= self._fullness(frame.run)
+                break
+            answer["firsts"].append(put.first)
         self._dispatch()
         return pack(answer)
 
-    async def _put_frame(self, frame: Frame, wait: float) -> dict[str, Any]:
+    async def _put_frame(self, frame: Frame, wait: float) -> Put:
         put = self.shard.put(frame)
         if put.verdict in (Verdict.FULL, Verdict.EARLY):
 
@@ -66,13 +73,9 @@ class QueueActor(QueueControl, QueueViews):
 
             self._dispatch()
             await self._changed.until(taken, wait)
-        if put.verdict is Verdict.ACCEPTED:
-            assert put.first is not None
+        if put.verdict is Verdict.ACCEPTED and put.first is not None:
             self._frames[put.first] = frame
-        answer: dict[str, Any] = {"verdict": put.verdict.name, "first": put.first, "expected": put.expected}
-        if put.verdict is Verdict.FULL:
-            answer |= self._fullness(frame.run)
-        return answer
+        return put
 
     def _fullness(self, run: bytes) -> dict[str, Any]:
         lane = self.shard.lanes[run]

@@ -38,7 +38,9 @@ WINDOW = 4
 """Frames of a run in flight. Plain puts have one: a refused frame leaves no gap behind which others wait."""
 LINGER = 0.002
 """Seconds a frame gathers at most while others are in flight."""
-BUFFER_MESSAGES = 8 * FRAME_MESSAGES
+FRAMES_PER_CALL = 4
+"""Frames of a run in one call, when so many wait: a call costs a millisecond of CPU, whatever it carries."""
+BUFFER_MESSAGES = 16 * FRAME_MESSAGES
 BUFFER_BYTES = 16 * FRAME_BYTES
 ROOM_WAIT = 5.0
 """Seconds a put waits at the queue for room before it looks around."""
@@ -140,6 +142,7 @@ class Sender:
         self.opening = opening
         # A frame goes in whole: of a bounded lane it takes a part, or the lane would have to be empty first.
         self.frame_messages = max(1, min((maxsize or _UNBOUNDED) // WINDOW, FRAME_MESSAGES))
+        self.frames_per_call = FRAMES_PER_CALL if patient and (maxsize or _UNBOUNDED) >= BUFFER_MESSAGES * WINDOW else 1
         self.frame_bytes = max(1, min((max_bytes or _UNBOUNDED) // WINDOW, FRAME_BYTES))
         self.buffer: deque[Any] = deque()
         self.buffered_bytes = 0
@@ -242,9 +245,9 @@ class Sender:
                 elif self._flying and len(self.buffer) < self.frame_messages:
                     await asyncio.wait(self._flying, timeout=LINGER, return_when=asyncio.FIRST_COMPLETED)
                     if self.buffer:
-                        self._send(self._take())
+                        self._send(self._parcel())
                 else:
-                    self._send(self._take())
+                    self._send(self._parcel())
         finally:
             self.awake = False
             if self.buffer and self.failure is None:
@@ -254,25 +257,30 @@ class Sender:
             with self._room:
                 self._room.notify_all()
 
-    def _take(self) -> Batch:
-        """Take the next frame's messages out of the buffer, and number the frame."""
+    def _parcel(self) -> list[Batch]:
+        """Take what one call carries: a frame, and more of them while the buffer holds whole ones."""
         shard = self._next_shard
         self._next_shard = (shard + 1) % len(self.handle.refs)
-        batch = self.gather()
-        batch.shard, batch.ordinal, batch.sequence = shard, self.sent, self._next_sequence[shard]
-        self._next_sequence[shard] += 1
-        self.sent += len(batch.payloads)
+        parcel = [self._number(self.gather(), shard)]
+        while len(parcel) < self.frames_per_call and len(self.buffer) >= self.frame_messages:
+            parcel.append(self._number(self.gather(), shard))
         if len(self.buffer) <= BUFFER_MESSAGES // 2:
             with self._room:
                 self._room.notify_all()
+        return parcel
+
+    def _number(self, batch: Batch, shard: int) -> Batch:
+        batch.shard, batch.ordinal, batch.sequence = shard, self.sent, self._next_sequence[shard]
+        self._next_sequence[shard] += 1
+        self.sent += len(batch.payloads)
         return batch
 
     def gather(self) -> Batch:
         """Take one frame's messages out of the buffer, which holds at least one."""
         raise NotImplementedError
 
-    def _send(self, batch: Batch) -> None:
-        task = asyncio.get_running_loop().create_task(self._deliver(batch), name=f"dqlab-put-{self.handle.name}")
+    def _send(self, parcel: list[Batch]) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver(parcel), name=f"dqlab-put-{self.handle.name}")
         self._flying.add(task)
         task.add_done_callback(self._landed)
 
@@ -282,35 +290,40 @@ class Sender:
             with self._room:
                 self._room.notify_all()
 
-    async def _deliver(self, batch: Batch) -> None:
+    async def _deliver(self, parcel: list[Batch]) -> None:
+        """Put a call's frames until all are confirmed or one is refused."""
         try:
-            answer = await self._put(batch)
+            while parcel:
+                answer = await self._put(parcel)
+                for batch, first in zip(parcel, answer["firsts"], strict=False):
+                    self._confirmed(batch, first)
+                del parcel[: len(answer["firsts"])]
+                if parcel:
+                    self._judge(answer)
         except DqlabError as error:
-            self._refused(batch, error)
-            return
-        self.here[batch.shard] += len(batch.payloads)
-        if answer["first"] is not None:
-            first = answer["first"]
-            for offset, ticket in enumerate(batch.tickets):
-                ticket.confirm(first + offset, 1)
+            for batch in parcel:
+                self._refused(batch, error)
 
-    async def _put(self, batch: Batch) -> dict[str, Any]:
+    def _confirmed(self, batch: Batch, first: int | None) -> None:
+        self._opened[batch.shard] = True
+        self._functions[batch.shard].add(batch.entry.function)
+        self.why = ""
+        self.here[batch.shard] += len(batch.payloads)
+        for offset, ticket in enumerate(batch.tickets):
+            ticket.confirm((first or 0) + offset, 1)
+
+    async def _put(self, parcel: list[Batch]) -> dict[str, Any]:
         started = time.monotonic()
+        meta, parts = self._encode(parcel)
         while True:
-            meta, parts = self._encode(batch)
             try:
-                answer, _ = await self.handle.ask(batch.shard, "put", meta, *parts, wait=ROOM_WAIT)
+                answer, _ = await self.handle.ask(parcel[0].shard, "put", meta, *parts, wait=ROOM_WAIT)
             except CallTimeout:
                 if time.monotonic() - started > CONFIRM_WAIT:
-                    raise PutTimeout(queue=self.handle.name, count=len(batch.payloads), seconds=CONFIRM_WAIT) from None
-                continue
-            verdict = answer["verdict"]
-            if verdict in ("ACCEPTED", "DUPLICATE"):
-                self._opened[batch.shard] = True
-                self._functions[batch.shard].add(batch.entry.function)
-                self.why = ""
+                    count = sum(len(batch.payloads) for batch in parcel)
+                    raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
+            else:
                 return answer
-            self._judge(answer)
 
     def _judge(self, answer: dict[str, Any]) -> None:
         """Decide after a put that was not taken: return to try again, or raise."""
@@ -331,25 +344,26 @@ class Sender:
             limits = {k: v if v is not None else 0 for k, v in limits.items()}
             raise QueueFull(queue=self.handle.name, seconds=ROOM_WAIT, reason=reason, **limits)
 
-    def _encode(self, batch: Batch) -> tuple[dict[str, Any], Sequence[bytes]]:
-        entry, shard = batch.entry, batch.shard
-        frame = Frame.encode(
-            batch.payloads,
-            kind=entry.kind,
-            run=self.run,
-            function=entry.function,
-            producer=self.producer,
-            sequence=batch.sequence,
-            ordinal=batch.ordinal,
-            weights=batch.weights,
-        )
-        meta: dict[str, Any] = {"parts": ["frame"], "wait": ROOM_WAIT}
-        parts = [frame]
+    def _encode(self, parcel: list[Batch]) -> tuple[dict[str, Any], Sequence[bytes]]:
+        entry, shard = parcel[0].entry, parcel[0].shard
+        parts = [
+            Frame.encode(
+                batch.payloads,
+                kind=entry.kind,
+                run=self.run,
+                function=entry.function,
+                producer=self.producer,
+                sequence=batch.sequence,
+                ordinal=batch.ordinal,
+                weights=batch.weights,
+            )
+            for batch in parcel
+        ]
+        meta: dict[str, Any] = {"frames": len(parts), "wait": ROOM_WAIT}
         if not self._opened[shard]:
             meta["open"] = self.opening
         if entry.blob and entry.function not in self._functions[shard]:
-            meta["parts"].append("function")
-            meta["hash"] = entry.function
+            meta["function"] = entry.function
             parts.append(entry.blob)
         return meta, parts
 

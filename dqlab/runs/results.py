@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Results", "Stretch", "open_settlements"]
 
-READ_AHEAD = 3
-"""Pages asked for while one is read: an answer takes longer to come than to open."""
+READ_AHEAD = 2
+"""Calls under way while values are read: an answer takes longer to come than to open."""
+READ_VALUES = 4 * PAGE_VALUES
+"""Values in one call while all are read in turn: a call costs a millisecond of CPU, whatever it carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +162,14 @@ class Results(Sequence[Any]):
         """Yield the results at positions [low, high), asking for the next pages while one is read."""
         link = self._handle.link
         wanted = (
-            (lo, min(hi, lo + PAGE_VALUES))
+            (lo, min(hi, lo + READ_VALUES))
             for first, hi in self._spans(low, high)
-            for lo in range(first, hi, PAGE_VALUES)
+            for lo in range(first, hi, READ_VALUES)
         )
         asked = deque((lo, hi, link.start(self._ask(lo, hi))) for lo, hi in islice(wanted, READ_AHEAD))
         while asked:
             lo, hi, future = asked.popleft()
-            page = self._opened(link.result(future), lo)
+            page = self._opened(link.result(future), lo, hi)
             asked.extend((lo, hi, link.start(self._ask(lo, hi))) for lo, hi in islice(wanted, 1))
             yield from page
             while (lo := page[-1].end) < hi:  # the page was cut at 4 MiB
@@ -181,13 +183,14 @@ class Results(Sequence[Any]):
                 yield lo + first - start, lo + last - start
 
     def _fetch(self, lo: int, hi: int) -> list[Stretch]:
-        return self._opened(self._handle.link.sync(self._ask(lo, min(hi, lo + PAGE_VALUES))), lo)
+        hi = min(hi, lo + PAGE_VALUES)
+        return self._opened(self._handle.link.sync(self._ask(lo, hi)), lo, hi)
 
-    def _opened(self, parts: list[memoryview], lo: int) -> list[Stretch]:
+    def _opened(self, parts: list[memoryview], lo: int, hi: int) -> list[Stretch]:
         """Return a page's results from `lo` on, up to the first one that is missing from it."""
         page = open_settlements(parts)
         if self._failures:
-            near = (f for ordinal, f in self._failures.items() if lo <= ordinal < lo + PAGE_VALUES)
+            near = (f for ordinal, f in self._failures.items() if lo <= ordinal < hi)
             page += [Stretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
             page.sort(key=lambda stretch: stretch.ordinal)
         kept = []

@@ -184,7 +184,7 @@ def test_cut_off_run_attaches_as_incomplete(queue: dq.QueuePool, name: str) -> N
         run.wait(timeout=20)
 
     run.submitter = None  # as in a process that did not submit it
-    with pytest.raises(SubmissionIncomplete, match="position 3.*the share is gone"):
+    with pytest.raises(SubmissionIncomplete, match=r"position 3.*the share is gone"):
         run.wait(timeout=20)
     with pytest.raises(SubmissionIncomplete):
         list(run.as_completed(timeout=20))

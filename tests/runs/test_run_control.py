@@ -157,7 +157,7 @@ def test_cancel_stops_the_input_too(queue: dq.QueuePool) -> None:
 
 def test_dropped_run_is_forgotten_with_its_results(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Dropping is how memory is given back."""
-    run = queue.map(lambda x: bytes(1000), range(100), name="to-drop").wait(timeout=20)  # noqa: ARG005
+    run = queue.map(lambda x: bytes(1000), range(100), name="to-drop").wait(timeout=20)
     [before] = queue.handle.link.sync(queue.handle.ask_all("stats", {}))
 
     run.drop()
@@ -240,7 +240,7 @@ def test_closed_queue_says_so(lab: dq.Lab, queue_name: str) -> None:
     pool.close()
 
     for call in (lambda: pool.submit(same, 1), lambda: pool.put(1), lambda: pool.map(same, [1])):
-        with pytest.raises(QueueClosed, match="lab.queue"):
+        with pytest.raises(QueueClosed, match=r"lab\.queue"):
             call()
 
 

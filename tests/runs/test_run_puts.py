@@ -15,6 +15,11 @@ def add(a: int, b: int = 0) -> int:
     return a + b
 
 
+def put_twice(pool: dq.QueuePool, value: object) -> None:
+    pool.put(value)
+    pool.put(value)
+
+
 def divide(a: int, b: int) -> float:
     return a / b
 
@@ -108,8 +113,7 @@ def test_refused_batch_sends_nothing(unserved: dq.QueuePool) -> None:
 def test_large_message_is_warned_of_once(unserved: dq.QueuePool) -> None:
     """Contents do not belong in messages; said where the user's line is, and once."""
     with pytest.warns(UserWarning, match="references") as caught:
-        unserved.put(bytes(100_000))
-        unserved.put(bytes(100_000))
+        put_twice(unserved, bytes(100_000))
 
     assert len(caught) == 1
     assert caught[0].filename == __file__
@@ -121,11 +125,11 @@ def test_repeated_frame_is_counted_once(unserved: dq.QueuePool) -> None:
 
     frame = Frame.encode([b"x"] * 5, kind=Kind.VALUE, producer=b"p" * 16, run=NO_ID)
     link, handle = unserved.handle.link, unserved.handle
-    put = {"parts": ["frame"], "wait": 0.0}
+    put = {"frames": 1, "wait": 0.0}
 
     first, _ = link.sync(handle.ask(0, "put", put, frame))
     second, _ = link.sync(handle.ask(0, "put", put, frame))
 
     assert (first["verdict"], second["verdict"]) == ("ACCEPTED", "DUPLICATE")
-    assert second["first"] == first["first"]
+    assert second["firsts"] == first["firsts"]
     assert unserved.counts()["ready"] == 5

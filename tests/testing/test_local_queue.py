@@ -112,7 +112,12 @@ def test_failure_becomes_a_dead_letter_with_its_traceback() -> None:
     queue.run_all()
 
     [letter] = queue.dead()
-    assert (letter.id, letter.error, letter.deliveries, letter.reason) == (id, "ZeroDivisionError", 2, "1 retry used up")
+    assert (letter.id, letter.error, letter.deliveries, letter.reason) == (
+        id,
+        "ZeroDivisionError",
+        2,
+        "1 retry used up",
+    )
     assert "return a / b" in letter.traceback
     assert letter.argument == ((1,), {"b": 0})
     with pytest.raises(MessageNotFound):

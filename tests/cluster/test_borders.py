@@ -1,0 +1,82 @@
+"""What may cross the border of an actor: one `bytes` in, one `bytes` out, from coroutines only."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dqlab as dq
+from dqlab.cluster.consumer_actor import ConsumerActor
+from dqlab.cluster.custom_consumer import CustomConsumer
+from dqlab.cluster.queue_actor import QueueActor
+from dqlab.cluster.wire import pack, unpack
+
+INSIDE = {"report"}
+"""Called in the actor's own process."""
+
+
+def remote_methods(actor: type) -> list[tuple[str, Callable[..., Any]]]:
+    return [
+        (name, method)
+        for name, method in inspect.getmembers(actor, inspect.isfunction)
+        if not name.startswith("_") and name not in INSIDE
+    ]
+
+
+ACTORS = [QueueActor, ConsumerActor, CustomConsumer]
+METHODS = [pytest.param(method, id=f"{actor.__name__}.{name}") for actor in ACTORS for name, method in remote_methods(actor)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_actor_methods_are_coroutines(method: Callable[..., Any]) -> None:
+    """Dask runs plain methods of all actors of a worker in one thread: one that waits stops all others."""
+    assert inspect.iscoroutinefunction(method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_actor_methods_take_and_return_bytes_alone(method: Callable[..., Any]) -> None:
+    """Dask serialises lists, tuples and dicts element by element: 10,000 messages take 203 ms instead of 3."""
+    hints = typing.get_type_hints(method)
+
+    assert list(inspect.signature(method).parameters) == ["self", "body"]
+    assert hints == {"body": bytes, "return": bytes}
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), plain, max_size=5), st.lists(st.binary(max_size=200), max_size=4))
+def test_packed_call_comes_back_as_it_was(meta: dict[str, Any], parts: list[bytes]) -> None:
+    """Everything that queues and consumers say to each other goes through here."""
+    found, views = unpack(pack(meta, *parts))
+
+    assert found == meta
+    assert [bytes(view) for view in views] == parts
+
+
+def test_parts_are_views_and_not_copies() -> None:
+    """A megabyte of results is not copied for being looked at."""
+    blob = pack({}, bytes(1 << 20))
+
+    [view] = unpack(blob)[1]
+
+    assert view.obj is blob
+
+
+def test_answers_of_a_live_queue_are_bytes(queue: dq.QueuePool) -> None:
+    """The annotation is a promise; this is the fact."""
+    link, [ref] = queue.handle.link, queue.handle.refs
+
+    answer = link.sync(ref.call("stats", pack({})))
+
+    assert type(answer) is bytes

@@ -1,0 +1,181 @@
+"""Calls to actors end: with an answer, or with an error that says who is gone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from distributed import Client
+
+import dqlab as dq
+from dqlab.cluster.internals import KEEPER
+from dqlab.cluster.ref import Place, Ref
+from dqlab.cluster.registry import Registry
+from dqlab.cluster.wire import pack
+from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
+from dqlab.errors import ActorGone, RunFailed
+
+
+def same(x: int) -> int:
+    return x
+
+
+def test_client_talks_to_workers_directly(queue: dq.QueuePool, client: Client) -> None:
+    """Dask's default sends every call through the scheduler, where it costs everybody's time."""
+    assert client.direct_to_workers is True
+
+
+def test_unknown_actor_is_gone_and_not_waited_for(client: Client, queue: dq.QueuePool) -> None:
+    """Dask's own proxy would hang here for ever."""
+    began = time.monotonic()
+
+    with pytest.raises(ActorGone, match="queue/no-such-queue/0"):
+        queue.handle.link.sync(Ref("queue/no-such-queue/0", client).call("stats", pack({})))
+
+    assert time.monotonic() - began < 5
+
+
+def test_actor_whose_key_is_gone_is_gone(client: Client, queue: dq.QueuePool) -> None:
+    """The worker lives, the actor does not: the answer is an error and comes at once."""
+    [ref] = queue.handle.refs
+    place = queue.handle.link.sync(ref.place())
+    stale = Ref(ref.name, client)
+    stale._place = Place(place.address, place.key + "-gone", place.epoch)
+
+    with pytest.raises(ActorGone, match="no longer holds"):
+        queue.handle.link.sync(stale.call("stats", pack({})), timeout=10)
+
+
+def test_call_to_a_dead_worker_ends_soon(client: Client, queue: dq.QueuePool) -> None:
+    """Dask tries to connect for 30 s; a notebook must not."""
+    stale = Ref(queue.handle.refs[0].name, client)
+    stale._place = Place("tcp://127.0.0.1:1", "dq-somewhere", 1)
+    began = time.monotonic()
+
+    with pytest.raises(ActorGone, match="does not answer"):
+        queue.handle.link.sync(stale.call("stats", pack({}), timeout=20))
+
+    assert time.monotonic() - began < 12
+
+
+def test_errors_of_a_method_arrive_as_they_were_raised(queue: dq.QueuePool) -> None:
+    """Typed, with their fields."""
+    from dqlab.errors import RunNotFound
+
+    with pytest.raises(RunNotFound):
+        queue.handle.link.sync(queue.handle.ask(0, "watch", {"run": b"no-such-run-here", "wait": 0.0}))
+
+
+def test_installing_twice_is_idempotent(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Every client that connects installs the plugins; the queues must not notice."""
+    queue.put_many([1, 2, 3]).ids  # noqa: B018 - waits until they are in
+    token = lab.session.token
+
+    lab.client.register_plugin(Registry())
+    lab.client.register_plugin(DqlabWorkerPlugin())
+
+    def look(dask_scheduler: Any) -> tuple[str, int]:
+        return dask_scheduler.plugins["dqlab"].token, len(dask_scheduler.plugins["dqlab"].queues)
+
+    found, queues = lab.client.run_on_scheduler(look)
+    assert found == token
+    assert queues >= 1
+    assert sum(queue.counts().values()) == 3
+    assert list(queue.map(same, range(5)).results(timeout=20)) == list(range(5))
+
+
+def test_queues_live_where_no_user_code_runs(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """C code that holds the GIL stalls its whole process; it must not be the queue's."""
+    [worker] = [
+        address
+        for address, keys in lab.client.run(lambda dask_worker: list(dask_worker.state.actors)).items()
+        if any(f"dq-queue/{queue.name}/" in str(key) for key in keys)
+    ]
+    queue.map(same, range(5)).wait(timeout=20)
+    consumers = [
+        address
+        for address, keys in lab.client.run(lambda dask_worker: list(dask_worker.state.actors)).items()
+        if any(f"dq-consumer/{queue.name}/" in str(key) for key in keys)
+    ]
+
+    assert len(consumers) == 2
+    assert worker not in consumers
+
+
+def test_two_queues_of_one_worker_do_not_block_each_other(lab: dq.Lab, queue_name: str) -> None:
+    """Both wait for consumers that never come; both answer."""
+    one = dq.QueuePool(lab.client, name=queue_name + "-1")
+    two = dq.QueuePool(lab.client, name=queue_name + "-2")
+    link = one.handle.link
+    waiting = [
+        link.start(pool.handle.ask(0, "settled", {"run": bytes(16), "lo": 0, "hi": 1 << 44, "wait": 5.0}, wait=5.0))
+        for pool in (one, two)
+        if pool.put(1).ids
+    ]
+    began = time.monotonic()
+
+    counts = [pool.counts()["ready"] for pool in (one, two) for _ in range(20)]
+
+    assert counts == [1] * 40
+    assert time.monotonic() - began < 3
+    for future in waiting:
+        future.cancel()
+    for pool in (one, two):
+        pool.close()
+
+
+def test_frames_of_one_producer_stay_in_order_with_four_in_flight(lab: dq.Lab, queue_name: str) -> None:
+    """Pooled connections overtake each other; the frames' numbers put them back in line."""
+    from dqlab.cluster.handle import Handle
+    from dqlab.cluster.sender import Sender
+
+    pool = lab.queue(queue_name)
+    pool.pause()
+    landed: list[int] = []
+    most = 0
+    real = Sender._deliver
+
+    async def noting(self: Sender, batch: Any) -> None:
+        nonlocal most
+        most = max(most, len(self._flying))
+        await real(self, batch)
+        landed.append(batch.sequence)
+
+    Sender._deliver = noting  # type: ignore[method-assign]
+    try:
+        run = pool.map(same, range(20_000))
+        assert run.submitter is not None
+        assert run.submitter.join(30)
+    finally:
+        Sender._deliver = real  # type: ignore[method-assign]
+
+    assert isinstance(pool.handle, Handle)
+    assert most > 1
+    assert run.counts["ready"] == 20_000
+    seen: list[int] = []
+    link, handle = pool.handle.link, pool.handle
+    pool.resume()
+    assert list(run.results(timeout=30)) == list(range(20_000))
+    link.sync(handle.ask(0, "stats", {}))
+    del seen
+    pool.close()
+
+
+def test_keys_of_closed_queues_are_released(lab: dq.Lab, queue_name: str) -> None:
+    """A pin that is forgotten keeps an actor for the life of the cluster."""
+    pool = lab.queue(queue_name)
+    pool.map(same, range(5)).wait(timeout=20)
+    pool.close()
+
+    def left(dask_scheduler: Any) -> list[str]:
+        keeper = dask_scheduler.clients.get(KEEPER)
+        return [str(task.key) for task in keeper.wants_what] if keeper is not None else []
+
+    assert not [key for key in lab.client.run_on_scheduler(left) if queue_name in key]
+
+
+def test_failure_inside_a_consumer_reaches_the_caller(queue: dq.QueuePool) -> None:
+    """Not the worker's log alone."""
+    with pytest.raises(RunFailed, match="TypeError"):
+        queue.map(len, [1], retry=dq.Retry(0)).results(timeout=20)

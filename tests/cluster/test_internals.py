@@ -1,0 +1,98 @@
+"""The names of `distributed` that are not documented: they exist, and mean what we think they mean."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+
+import distributed
+import pytest
+from distributed import Client, Scheduler, Worker
+from distributed.core import ConnectionPool
+
+import dqlab as dq
+from dqlab.cluster import internals
+from dqlab.cluster.wire import pack
+
+
+def test_version_is_one_that_was_tried() -> None:
+    """A newer distributed may change what has no documentation; run these tests, then name it there."""
+    assert distributed.__version__.rsplit(".", 1)[0] in (internals.__doc__ or "")
+
+
+def test_worker_executes_actors_by_key_function_and_arguments() -> None:
+    """`actor_execute` is the handler behind every call."""
+    parameters = inspect.signature(Worker.actor_execute).parameters
+
+    assert inspect.iscoroutinefunction(Worker.actor_execute)
+    assert {"actor", "function", "args", "kwargs"} <= set(parameters)
+
+
+def test_raw_call_to_a_missing_actor_raises(queue: dq.QueuePool) -> None:
+    """The Actor proxy waits for ever here; the raw call must not."""
+    link, [ref] = queue.handle.link, queue.handle.refs
+    place = link.sync(ref.place())
+    call = internals.call_actor(link.client.rpc, place.address, "dq-no-such-key", "stats", pack({}))
+
+    with pytest.raises(KeyError):
+        link.sync(call, timeout=10)
+
+
+def test_pooled_rpc_is_called_by_address() -> None:
+    """`pool(address)` gives the connections that are kept open."""
+    assert "addr" in inspect.signature(ConnectionPool.__call__).parameters
+
+
+def test_scheduler_pins_keys_for_clients() -> None:
+    """As published datasets are kept; the names of both arguments matter."""
+    for method in (Scheduler.client_desires_keys, Scheduler.client_releases_keys):
+        assert {"keys", "client"} <= set(inspect.signature(method).parameters)
+
+
+def test_pinned_key_is_wanted_by_the_keeper_until_the_queue_is_closed(lab: dq.Lab, queue_name: str) -> None:
+    """It keeps the actor when its client goes; a pin that stays would keep it for ever."""
+
+    def wanted(dask_scheduler: Any) -> list[str]:
+        keeper = dask_scheduler.clients.get("dqlab-keeper")
+        return [str(task.key) for task in keeper.wants_what] if keeper is not None else []
+
+    pool = lab.queue(queue_name)
+    during = [key for key in lab.client.run_on_scheduler(wanted) if queue_name in key]
+    pool.close()
+    after = [key for key in lab.client.run_on_scheduler(wanted) if queue_name in key]
+
+    assert len(during) == 1
+    assert after == []
+
+
+def test_event_loop_of_a_client_runs_in_its_own_thread(client: Client) -> None:
+    """Coroutines are handed to it from users' threads."""
+    loop = internals.event_loop(client)
+
+    assert loop.is_running()
+    assert not internals.in_event_loop(client)
+
+    async def inside() -> bool:
+        return internals.in_event_loop(client)
+
+    assert client.sync(inside) is True
+
+
+def test_worker_streams_reports_to_the_scheduler(client: Client) -> None:
+    """Counters travel over a stream that is open anyway."""
+
+    def look(dask_worker: Any) -> tuple[bool, bool]:
+        stream = dask_worker.batched_stream
+        return hasattr(stream, "send"), stream.comm is None or not stream.comm.closed()
+
+    assert set(client.run(look).values()) == {(True, True)}
+
+
+def test_executor_thread_blocks_no_shutdown() -> None:
+    """A function that never ends must not keep its process alive."""
+    executor = internals.daemon_thread("dq-test")
+    thread = executor.submit(threading.current_thread).result(5)
+    executor.shutdown(wait=True)
+
+    assert thread.daemon

@@ -1,0 +1,220 @@
+"""Calls that wait at a queue: nobody polls, and nobody who left swallows anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from dqlab.cluster.parking import Bell, ParkedLease, ParkingLot
+from dqlab.cluster.queue_actor import QueueActor
+from dqlab.cluster.wire import pack, unpack
+from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.retry import Retry
+
+
+class SilentReporter:
+    """Nobody listens to this queue."""
+
+    def touch(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class DeskActor(QueueActor):
+    """A queue actor without a worker around it."""
+
+    async def start(self, body: bytes) -> bytes:
+        self._reporter: Any = SilentReporter()
+        self._book(NO_ID)
+        return pack({})
+
+
+def options() -> dict[str, Any]:
+    chosen = QueueOptions()
+    return {
+        **{name: getattr(chosen, name) for name in ("visibility_timeout", "max_deliveries", "maxsize", "max_bytes")},
+        "retry": {"retries": Retry().retries},
+        "results_memory": 1 << 20,
+        "results_maxsize": 1 << 30,
+    }
+
+
+async def opened() -> DeskActor:
+    actor = DeskActor("q", 0, 1, options())
+    await actor.start(pack({}))
+    return actor
+
+
+def frame(n: int) -> bytes:
+    return Frame.encode([b"x"] * n, kind=Kind.VALUE)
+
+
+async def put(actor: QueueActor, n: int) -> None:
+    await actor.put(pack({"parts": ["frame"], "wait": 0.0}, frame(n)))
+
+
+def lease(actor: QueueActor, consumer: str, session: str = "s", want: int = 100) -> Coroutine[Any, Any, bytes]:
+    return actor.lease(pack({"consumer": consumer, "session": session, "want": want}))
+
+
+def parked(consumer: str, *, want: int = 1, session: str = "s") -> ParkedLease:
+    return ParkedLease(consumer, session, want, asyncio.get_running_loop().create_future())
+
+
+async def settled() -> None:
+    """Let every task that can run come to where it waits."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_put_wakes_a_parked_consumer() -> None:
+    """Nobody asks twice: the call that waits is answered."""
+
+    async def scenario() -> tuple[dict[str, Any], int]:
+        actor = await opened()
+        waiting = asyncio.create_task(lease(actor, "c"))
+        await settled()
+        await put(actor, 3)
+        meta, parts = unpack(await waiting)
+        return meta, sum(Frame.decode(bytes(part)).count for part in parts)
+
+    meta, count = asyncio.run(scenario())
+
+    assert (meta["lease"]["firsts"], count) == ([0], 3)
+
+
+def test_cancelled_call_swallows_no_messages() -> None:
+    """A consumer whose connection broke while it waited is owed nothing."""
+
+    async def scenario() -> tuple[int, int]:
+        actor = await opened()
+        waiting = asyncio.create_task(lease(actor, "gone"))
+        await settled()
+        waiting.cancel()
+        await settled()
+        await put(actor, 3)
+        leased = len(actor.shard.leases)
+        _, parts = unpack(await lease(actor, "here"))
+        return leased, sum(Frame.decode(bytes(part)).count for part in parts)
+
+    assert asyncio.run(scenario()) == (0, 3)
+
+
+def test_call_cancelled_with_its_answer_in_hand_gives_the_messages_back() -> None:
+    """Between the answer and its departure the caller may leave; its messages must not wait for a lease to end."""
+
+    async def scenario() -> int:
+        actor = await opened()
+        waiting = asyncio.create_task(lease(actor, "gone"))
+        await settled()
+        await put(actor, 3)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        _, parts = unpack(await asyncio.wait_for(lease(actor, "here"), 1))
+        return sum(Frame.decode(bytes(part)).count for part in parts)
+
+    assert asyncio.run(scenario()) > 0
+
+
+def test_newer_call_of_a_consumer_replaces_the_older_one() -> None:
+    """A consumer that reconnects must not compete with its own ghost."""
+
+    async def scenario() -> tuple[dict[str, Any], int]:
+        actor = await opened()
+        old = asyncio.create_task(lease(actor, "c", session="old"))
+        await settled()
+        new = asyncio.create_task(lease(actor, "c", session="new"))
+        old_meta, _ = unpack(await old)
+        await put(actor, 2)
+        _, parts = unpack(await new)
+        return old_meta, sum(Frame.decode(bytes(part)).count for part in parts)
+
+    old_meta, count = asyncio.run(scenario())
+
+    assert "lease" not in old_meta
+    assert count == 2
+
+
+def test_released_consumer_gets_an_empty_answer_and_its_messages_return() -> None:
+    """The scheduler saw its worker go: what it held is free at once."""
+
+    async def scenario() -> tuple[int, int]:
+        actor = await opened()
+        await put(actor, 5)
+        await lease(actor, "consumer/q/0#0")
+        answer, _ = unpack(await actor.release(pack({"consumers": ["consumer/q/0"]})))
+        return answer["returned"], len(actor.shard.leases)
+
+    assert asyncio.run(scenario()) == (5, 0)
+
+
+def test_release_of_consumer_one_spares_consumer_ten() -> None:
+    """Names are compared whole."""
+
+    async def scenario() -> int:
+        actor = await opened()
+        await put(actor, 5)
+        await lease(actor, "consumer/q/10#0")
+        await actor.release(pack({"consumers": ["consumer/q/1"]}))
+        return len(actor.shard.leases)
+
+    assert asyncio.run(scenario()) == 1
+
+
+def test_order_answers_a_parked_call_and_waits_for_one_that_is_not() -> None:
+    """A pause reaches an idle consumer now, and a busy one with its next call."""
+
+    async def scenario() -> tuple[bool, list[dict[str, Any]]]:
+        lot = ParkingLot()
+        call = parked("c")
+        lot.park(call)
+        lot.order("c", op="stop")
+        lot.order("c", op="give_back")
+        return call.answer.done(), lot.take_orders("c")
+
+    assert asyncio.run(scenario()) == (True, [{"op": "stop"}, {"op": "give_back"}])
+
+
+def test_call_at_full_credit_is_parked_and_not_served() -> None:
+    """A consumer with enough in hand waits for orders only."""
+
+    async def scenario() -> tuple[int, int]:
+        lot = ParkingLot()
+        lot.park(parked("full", want=0))
+        before = len(list(lot.hungry()))
+        lot.credit("full", 10)
+        return before, len(list(lot.hungry()))
+
+    assert asyncio.run(scenario()) == (0, 1)
+
+
+def test_longest_parked_consumer_is_served_first() -> None:
+    """Work goes round."""
+
+    async def scenario() -> list[str]:
+        lot = ParkingLot()
+        for name in "abc":
+            lot.park(parked(name))
+        lot.park(parked("a"))
+        return [call.consumer for call in lot.hungry()]
+
+    assert asyncio.run(scenario()) == ["b", "c", "a"]
+
+
+def test_bell_waits_for_the_condition_and_not_for_the_ring() -> None:
+    """Many rings, one answer."""
+
+    async def scenario() -> tuple[bool, bool]:
+        bell, seen = Bell(), []
+        waiting = asyncio.create_task(bell.until(lambda: len(seen) == 3, 5))
+        for n in range(3):
+            await settled()
+            seen.append(n)
+            bell.ring()
+        return await waiting, await bell.until(lambda: False, 0.0)
+
+    assert asyncio.run(scenario()) == (True, False)
