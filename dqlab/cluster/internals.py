@@ -7,7 +7,6 @@ Versions that were tried: distributed 2026.8.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Collection
 from typing import Any
 
@@ -35,6 +34,10 @@ KEEPER = "dqlab-keeper"
 """The pseudo-client that wants our actors, so that they outlive the notebook that made them."""
 
 
+CONNECT_TIMEOUT = 3.0
+"""Seconds to try to connect to a worker."""
+
+
 class NoSuchActor(Exception):
     """The worker answers, but does not hold the actor."""
 
@@ -55,7 +58,15 @@ async def call_actor(pool: ConnectionPool, address: str, key: str, function: str
     Exception
         What the method raised.
     """
-    return await _answer(pool(address).actor_execute(actor=key, function=function, args=(body,), kwargs={}))
+    return await _answer(_execute(pool, address, key, function, body))
+
+
+async def _execute(pool: ConnectionPool, address: str, key: str, function: str, body: bytes) -> dict[str, Any]:
+    # Left to itself the pool tries for 30 s to connect to a worker that is dead. The connection put back here
+    # is the one that the call takes next.
+    pool.reuse(address, await pool.connect(address, timeout=CONNECT_TIMEOUT))
+    answer: dict[str, Any] = await pool(address).actor_execute(actor=key, function=function, args=(body,), kwargs={})
+    return answer
 
 
 async def call_actor_proxied(scheduler: Any, address: str, key: str, function: str, body: bytes) -> bytes:
@@ -93,8 +104,10 @@ def event_loop(client: Client) -> asyncio.AbstractEventLoop:
 
 def in_event_loop(client: Client) -> bool:
     """Return whether the caller runs in the client's own loop thread, where waiting is a deadlock."""
-    runner: Any = client._loop_runner._loop_thread
-    return runner is threading.current_thread()
+    try:
+        return asyncio.get_running_loop() is event_loop(client)
+    except RuntimeError:  # no loop runs in this thread
+        return False
 
 
 def pin(scheduler: Scheduler, keys: Collection[str]) -> None:

@@ -25,8 +25,8 @@ from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import Frame, Settlement
 from dqlab.queue.failures import Failure
 from dqlab.queue.leases import Lease
-from dqlab.queue.shard import Put
 from dqlab.queue.settling import Settled
+from dqlab.queue.shard import Put
 from dqlab.queue.states import Verdict
 
 __all__ = ["QueueActor"]
@@ -111,6 +111,11 @@ class QueueActor(QueueControl, QueueViews):
         try:
             if not call.answer.done():
                 await asyncio.wait((call.answer,), timeout=PARK)
+        except asyncio.CancelledError:
+            if call.answer.done() and call.answer.result() is not None:  # its caller will never see it
+                self.shard.end(call.answer.result())
+                self._dispatch()
+            raise
         finally:
             self._lot.leave(call)
         lease: Lease | None = call.answer.result() if call.answer.done() else None

@@ -18,6 +18,9 @@ from dqlab.errors import ActorGone, CallTimeout, SchedulerGone
 __all__ = ["Place", "Ref"]
 
 RPC_TIMEOUT = 30.0
+NEWS_WAIT = 2.0
+"""Seconds the scheduler is given to notice that a worker has died."""
+NEWS_EVERY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +99,27 @@ class Ref:
         except NoSuchActor:
             self._place = None
             raise ActorGone(name=self.name, reason="its worker no longer holds it") from None
-        except Unreachable as error:
+        except Unreachable:
+            if await self._moved(place):
+                return await self.call(function, body, timeout=timeout)
+            raise CallTimeout(name=self.name, call=function, seconds=NEWS_WAIT) from None
+
+    async def _moved(self, place: Place) -> bool:
+        """Wait a little for the registry to learn what became of an actor whose worker does not answer.
+
+        Raises
+        ------
+        ActorGone
+            Its worker died.
+        """
+        deadline = asyncio.get_running_loop().time() + NEWS_WAIT
+        while True:
             self._place = None
-            await self.place()
-            raise ActorGone(
-                name=self.name, reason=f"its worker at {place.address} does not answer ({error})"
-            ) from error
+            if await self.place() != place:
+                return True
+            if asyncio.get_running_loop().time() >= deadline:
+                return False
+            await asyncio.sleep(NEWS_EVERY)
 
     async def _called(self, place: Place, function: str, body: bytes) -> bytes:
         if self._direct:

@@ -30,7 +30,9 @@ def remote_methods(actor: type) -> list[tuple[str, Callable[..., Any]]]:
 
 
 ACTORS = [QueueActor, ConsumerActor, CustomConsumer]
-METHODS = [pytest.param(method, id=f"{actor.__name__}.{name}") for actor in ACTORS for name, method in remote_methods(actor)]
+METHODS = [
+    pytest.param(method, id=f"{actor.__name__}.{name}") for actor in ACTORS for name, method in remote_methods(actor)
+]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -35,7 +35,7 @@ def test_raw_call_to_a_missing_actor_raises(queue: dq.QueuePool) -> None:
     place = link.sync(ref.place())
     call = internals.call_actor(link.client.rpc, place.address, "dq-no-such-key", "stats", pack({}))
 
-    with pytest.raises(KeyError):
+    with pytest.raises(internals.NoSuchActor):
         link.sync(call, timeout=10)
 
 

@@ -54,15 +54,15 @@ def frame(n: int) -> bytes:
 
 
 async def put(actor: QueueActor, n: int) -> None:
-    await actor.put(pack({"parts": ["frame"], "wait": 0.0}, frame(n)))
+    await actor.put(pack({"frames": 1, "wait": 0.0}, frame(n)))
 
 
 def lease(actor: QueueActor, consumer: str, session: str = "s", want: int = 100) -> Coroutine[Any, Any, bytes]:
-    return actor.lease(pack({"consumer": consumer, "session": session, "want": want}))
+    return actor.lease(pack({"consumer": consumer, "session": session, "want": want, "at_least": 1}))
 
 
 def parked(consumer: str, *, want: int = 1, session: str = "s") -> ParkedLease:
-    return ParkedLease(consumer, session, want, asyncio.get_running_loop().create_future())
+    return ParkedLease(consumer, session, want, 1, asyncio.get_running_loop().create_future())
 
 
 async def settled() -> None:
@@ -186,7 +186,7 @@ def test_call_at_full_credit_is_parked_and_not_served() -> None:
         lot = ParkingLot()
         lot.park(parked("full", want=0))
         before = len(list(lot.hungry()))
-        lot.credit("full", 10)
+        lot.credit("full", 10, 1)
         return before, len(list(lot.hungry()))
 
     assert asyncio.run(scenario()) == (0, 1)

@@ -1,0 +1,162 @@
+"""What dies is noticed: messages of dead consumers return at once, and nobody waits for the dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import dqlab as dq
+from dqlab.errors import ActorGone, DqlabError, SchedulerGone
+from dqlab.testing import Gate, Tally
+
+
+def same(x: int) -> int:
+    return x
+
+
+@pytest.fixture
+def own_lab() -> Iterator[dq.Lab]:
+    """A cluster that may be hurt."""
+    with dq.connect(n=2, name="to-be-hurt") as lab:
+        yield lab
+
+
+class Crashing:
+    """Kills its own worker at one element, once."""
+
+    def __init__(self, directory: Path, at: int) -> None:
+        self.tally, self.at = Tally(directory), at
+
+    def __call__(self, x: int) -> int:
+        if x == self.at and not self.tally.seen():
+            self.tally.add(os.getpid())
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+
+def consumers(lab: dq.Lab, pool: dq.QueuePool) -> list[str]:
+    """Addresses of the workers that hold a consumer of the queue."""
+    held = lab.client.run(lambda dask_worker: [str(key) for key in dask_worker.state.actors])
+    return [at for at, keys in held.items() if any(key.startswith(f"dq-consumer/{pool.name}/") for key in keys)]
+
+
+def process_of(lab: dq.Lab, address: str) -> int:
+    return int(lab.client.run(os.getpid, workers=[address])[address])
+
+
+def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> None:
+    """Its messages return at once, not after their lease of 60 s; finished results stay; a new consumer joins."""
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+    pool = own_lab.queue("killed")
+
+    def work(x: int) -> int:
+        if x >= 100:
+            gate.wait(os.getpid())
+        tally.add(x)
+        return x
+
+    run = pool.map(work, range(300))
+    holders = {int(pid) for pid in gate.until_arrived(2)}
+    done = run.counts["acked"]
+    victim = process_of(own_lab, consumers(own_lab, pool)[0])
+    assert victim in holders
+
+    began = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    gate.open()
+
+    assert list(run.results(timeout=25)) == list(range(300))
+    assert time.monotonic() - began < 20
+    assert done > 0
+    assert run.counts["acked"] == 300
+    seen = [int(x) for x in tally.seen()]
+    assert sorted(set(seen)) == list(range(300))
+    assert len(seen) <= 300 + 64
+    while len(consumers(own_lab, pool)) < 2:
+        assert time.monotonic() - began < 25
+
+
+def test_document_that_kills_its_worker_is_tried_again_and_the_others_are_not_blamed(
+    own_lab: dq.Lab, tmp_path: Path
+) -> None:
+    """Memory ran out once: a second try may well succeed, and nobody else is counted as having failed."""
+    run = own_lab.map(Crashing(tmp_path, at=50), range(200))
+
+    assert list(run.results(timeout=40)) == list(range(200))
+    assert run.counts["dead"] == 0
+
+
+def test_queue_whose_worker_dies_is_gone_and_says_so(own_lab: dq.Lab) -> None:
+    """What a transient queue held is lost; the error says that, and nothing waits for it."""
+    pool = own_lab.queue("lost")
+    run = pool.map(same, range(10)).wait(timeout=20)
+    [address] = [
+        at
+        for at, keys in own_lab.client.run(lambda dask_worker: [str(k) for k in dask_worker.state.actors]).items()
+        if any(key.startswith("dq-queue/lost/") for key in keys)
+    ]
+    began = time.monotonic()
+    os.kill(process_of(own_lab, address), signal.SIGKILL)
+
+    with pytest.raises(ActorGone, match="map the documents again"):
+        while run.done:
+            pass
+
+    assert time.monotonic() - began < 10
+    pool.close()
+
+
+SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"
+WORKER = "from distributed.cli.dask_worker import main; main()"
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A scheduler and two workers as processes of their own, found by a scheduler file."""
+    file = tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": Path.cwd()}
+    head = [sys.executable, "-c"]
+    scheduler = subprocess.Popen(
+        [*head, SCHEDULER, "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)], **quiet
+    )
+    options = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--death-timeout", "5", "--scheduler-file", str(file)]
+    workers = [subprocess.Popen([*head, WORKER, *options], **quiet) for _ in range(2)]
+    yield {"file": file, "scheduler": scheduler, "workers": workers}
+    for process in (scheduler, *workers):
+        if psutil.pid_exists(process.pid):
+            process.kill()
+        process.wait(10)
+
+
+@pytest.mark.filterwarnings("ignore:this cluster has too few workers")
+def test_scheduler_that_dies_ends_every_wait(processes: dict[str, Any], tmp_path: Path) -> None:
+    """A notebook that waits for ever for what is gone is the worst answer; ten seconds are allowed."""
+    gate = Gate(tmp_path)
+    lab = dq.connect(scheduler_file=processes["file"], timeout=20)
+    lab.client.wait_for_workers(2, timeout=20)
+    pool = lab.queue("orphan")
+    run = pool.map(lambda _: gate.wait(), range(10))
+    gate.until_arrived(1)
+
+    processes["scheduler"].kill()
+    began = time.monotonic()
+
+    with pytest.raises(SchedulerGone, match=r"dq.connect\(\)"):
+        run.wait()
+    assert time.monotonic() - began < 10
+    with pytest.raises(DqlabError):
+        _ = run.counts
+    with pytest.raises(DqlabError):
+        pool.submit(same, 1).results(timeout=3)
+    assert time.monotonic() - began < 25
+    gate.open()
+    lab.close()
