@@ -16,6 +16,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 __all__ = [
     "KEEPER",
+    "ActorFailed",
     "NoSuchActor",
     "Unreachable",
     "call_actor",
@@ -44,6 +45,10 @@ class NoSuchActor(Exception):
 
 class Unreachable(Exception):
     """The worker does not answer."""
+
+
+class ActorFailed(Exception):
+    """The method raised; the scheduler passes on what without opening it."""
 
 
 async def call_actor(pool: ConnectionPool, address: str, key: str, function: str, body: bytes) -> bytes:
@@ -87,7 +92,8 @@ async def _answer(call: Awaitable[dict[str, Any]]) -> bytes:
     if answer["status"] == "OK":
         result: bytes = answer["result"]
         return result
-    raise answer["exception"]
+    raised = answer["exception"]
+    raise raised if isinstance(raised, BaseException) else ActorFailed("see the log of its worker")
 
 
 def scheduler_rpc(owner: Any) -> rpc:

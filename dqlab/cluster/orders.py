@@ -26,12 +26,11 @@ class Recalls:
         """Note a settle: that consumer may be asked again."""
         self._asked.pop(consumer, None)
 
-    def consider(self, shard: Shard, lot: ParkingLot, starving: str) -> float | None:
-        """Ask the consumer slot with the most untouched work to give half of it back.
+    def consider(self, shard: Shard, lot: ParkingLot) -> float | None:
+        """Ask the consumer slot with the most untouched work to give half of it back, if another slot has none.
 
-        Nothing is asked for while a recall is under way, from the starving slot itself, or for
-        work that is done before it could have moved. Work that stands still behind a slow message
-        is asked for whole, however small it looks.
+        Nothing is asked for while a recall is under way, or for work that is done before it could have
+        moved. Work that stands still behind a slow message is asked for whole, however small it looks.
 
         Returns
         -------
@@ -39,13 +38,15 @@ class Recalls:
             Seconds after which to consider again, when something small may stand still.
         """
         now, before, self._small = shard.clock.monotonic(), self._small, {}
+        if all(shard.leases.of_consumer(call.consumer) for call in lot.hungry()):
+            return None
         held: dict[str, tuple[float, int, int]] = {}
         working: set[str] = set()
         for lease in shard.leases.values():  # oldest first: a slot works on its oldest lease, later ones are untouched
             left = len(lease.remaining)
             untouched = left - (lease.consumer not in working)
             working.add(lease.consumer)
-            if untouched <= 0 or lease.consumer == starving or lease.consumer in self._asked or lease.early:
+            if untouched <= 0 or lease.consumer in self._asked or lease.early:
                 continue
             cost, n = untouched * (shard.mean_cost(lease.run) or WORTH_S), (untouched + 1) // 2
             if cost < WORTH_S:

@@ -106,6 +106,7 @@ class QueueActor(QueueControl, QueueViews):
         call = ParkedLease(
             meta["consumer"], meta["session"], meta["want"], meta["at_least"], loop.create_future(), loop.time()
         )
+        self._recalls.answered(call.consumer)  # it has obeyed every order, also one that found nothing to give back
         self._lot.park(call)
         self._dispatch()
         try:

@@ -103,17 +103,13 @@ class QueueDesk:
             return
         self.shard.tick()
         self._apply_effects()
-        hungry = again = None
         for call in self._lot.hungry():
             lease = self.shard.lease(call.consumer, call.want, budget=CHUNK_S, at_least=call.at_least)
             if lease is not None:
                 self._lot.serve(call, lease)
-                continue
-            hungry = hungry or call
-            if not any(lane.suspects for lane in self.shard.lanes.values()):
+            elif not any(lane.suspects for lane in self.shard.lanes.values()):
                 break  # with suspects it depends on who asks; else there is nothing for the others either
-        if hungry is not None:
-            again = self._recalls.consider(self.shard, self._lot, hungry.consumer)
+        again = self._recalls.consider(self.shard, self._lot)
         for book in self.books.values():
             if book.ended is None and book.lane.done:
                 book.ended = self._clock.wall()

@@ -18,7 +18,7 @@ from distributed import Scheduler, SchedulerPlugin
 
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.consumer_actor import ConsumerActor
-from dqlab.cluster.internals import NoSuchActor, Unreachable, call_actor, pin, unpin
+from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.placement import Host, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import seal_value
@@ -43,6 +43,8 @@ class _Entry:
     key: str
     epoch: int
     gone: str | None = None
+    made: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its start has ended, well or not: nobody closes what is still being made."""
 
 
 @dataclass
@@ -257,6 +259,8 @@ class Registry(SchedulerPlugin):
     async def _serve_everywhere(self, queue: str) -> list[str]:
         service = self.services[queue]
         async with service.busy:
+            if queue not in self.services:
+                return []  # closed meanwhile
             served = {entry.address for entry in self._of(queue) if entry.name.startswith("consumer/")}
             missing = [address for address in self._plan().consumers if address not in served]
             return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at) for at in missing)))
@@ -278,6 +282,8 @@ class Registry(SchedulerPlugin):
                 del self.entries[name]
             logger.warning("event=spawn_failed name=%s worker=%s %r", name, address, error)
             raise
+        finally:
+            entry.made.set()
 
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
         await self.scheduler.rpc(address).dq_spawn(key=key, sealed=sealed)
@@ -287,10 +293,11 @@ class Registry(SchedulerPlugin):
         if entry.gone is not None:
             return None
         try:
+            await asyncio.wait_for(entry.made.wait(), SPAWN_TIMEOUT)
             return await asyncio.wait_for(
                 call_actor(self.scheduler.rpc, entry.address, entry.key, "close", pack({})), CLOSE_TIMEOUT
             )
-        except (NoSuchActor, Unreachable, TimeoutError) as error:
+        except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
             logger.warning("event=close_failed name=%s %r", entry.name, error)
             return None
 
@@ -301,7 +308,7 @@ class Registry(SchedulerPlugin):
             body = pack({"consumers": consumers})
             try:
                 await asyncio.wait_for(call_actor(self.scheduler.rpc, entry.address, entry.key, "release", body), 10)
-            except (NoSuchActor, Unreachable, TimeoutError) as error:
+            except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
                 logger.warning("event=release_failed name=%s %r", entry.name, error)
 
     def _in_background(self, work: Any) -> None:

@@ -41,7 +41,7 @@ class Footprint:
     descriptors : Counter of str
         Open files, pipes and sockets of this process, by kind.
     comms : Counter of str
-        Open connections of the client's pool, by address.
+        Connections of the client that are in use, by address.
     pinned : Counter of str
         Keys of actors that live without a client.
     workers : Counter of str
@@ -57,7 +57,9 @@ class Footprint:
 
     @classmethod
     def take(cls, client: Client | None = None) -> Footprint:
-        """Look around; with a client also at its cluster."""
+        """Look around; with a client also at its cluster, whose idle pooled connections are closed first."""
+        if client is not None:
+            _close_idle(client)
         return cls(
             threads=_threads(),
             children=Counter(_command(child) for child in psutil.Process().children(recursive=True)),
@@ -77,7 +79,7 @@ class Footprint:
 def no_leaks(client: Client | None = None, *, timeout: float = SETTLE_S) -> Iterator[None]:
     """Fail when the block leaves more threads, processes, descriptors, connections or pinned keys than it found.
 
-    Connections are pooled and threads started on first use, so do once what the block does before it.
+    Threads of pools start on first use, so do once what the block does before it.
 
     Parameters
     ----------
@@ -121,6 +123,21 @@ def _command(process: psutil.Process) -> str:
         return " ".join(process.cmdline()[:4]) or process.name()
     except psutil.Error:
         return "a process that has ended"
+
+
+def _close_idle(client: Client) -> None:
+    async def here() -> None:
+        client.rpc.collect()
+
+    async def on_scheduler(dask_scheduler: Any) -> None:
+        dask_scheduler.rpc.collect()
+
+    async def on_worker(dask_worker: Any) -> None:
+        dask_worker.rpc.collect()
+
+    client.run(on_worker)
+    client.run_on_scheduler(on_scheduler)
+    client.sync(here)
 
 
 def _comms(client: Client) -> Counter[str]:

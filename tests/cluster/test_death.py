@@ -95,6 +95,23 @@ def test_document_that_kills_its_worker_is_tried_again_and_the_others_are_not_bl
     assert run.counts["dead"] == 0
 
 
+def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.Lab) -> None:
+    """One broken file among many: one dead letter that says so, and all other results."""
+    pool = own_lab.queue("crashing", max_deliveries=2)
+
+    def work(x: int) -> int:
+        if x == 123:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    run = pool.map(work, range(500)).wait(timeout=50)
+
+    [letter] = run.failures()
+    assert (letter.ordinal, letter.deliveries) == (123, 2)
+    assert letter.reason == "its consumer died or its lease ended 2 times"
+    assert list(run.results(errors="skip")) == [x for x in range(500) if x != 123]
+
+
 def test_queue_whose_worker_dies_is_gone_and_says_so(own_lab: dq.Lab) -> None:
     """What a transient queue held is lost; the error says that, and nothing waits for it."""
     pool = own_lab.queue("lost")
@@ -126,7 +143,8 @@ def processes(tmp_path: Path) -> Iterator[dict[str, Any]]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": Path.cwd()}
     head = [sys.executable, "-c"]
     scheduler = subprocess.Popen(
-        [*head, SCHEDULER, "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)], **quiet
+        [*head, SCHEDULER, "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)],
+        **quiet,
     )
     options = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--death-timeout", "5", "--scheduler-file", str(file)]
     workers = [subprocess.Popen([*head, WORKER, *options], **quiet) for _ in range(2)]

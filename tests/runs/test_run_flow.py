@@ -130,23 +130,41 @@ def test_full_queue_without_consumers_refuses_with_the_way_out(client: object, l
     pool.close()
 
 
-def test_slow_document_holds_nobody_up(queue: dq.QueuePool) -> None:
+def test_slow_document_holds_nobody_up(queue: dq.QueuePool, tmp_path: Path) -> None:
     """One book among leaflets: while one consumer reads it, the other takes over the rest of its lease."""
+    gate = Gate(tmp_path)
 
     def read(pages: int) -> int:
-        time.sleep(2 if pages == 1000 else 0.001)
+        if pages == 1000:
+            gate.wait()
         return pages
 
-    pages = [1] * 3 + [1000] + [1] * 600
-    run = queue.map(read, pages)
-    early = 0
-    began = time.monotonic()
-    for _ in run.as_completed(timeout=20):
-        early += time.monotonic() - began < 1.9
-    took = time.monotonic() - began
+    run = queue.map(read, [1] * 3 + [1000] + [1] * 600)
+    stream = run.as_completed(timeout=10)
+    leaflets = [next(stream) for _ in range(603)]
+    gate.open()
 
-    assert early == len(pages) - 1
-    assert took < 3
+    assert (3, 1000) not in leaflets
+    assert list(stream) == [(3, 1000)]
+
+
+@pytest.mark.parametrize("leaflets", [1, 5, 40])
+def test_few_documents_behind_a_slow_one_are_moved_too(queue: dq.QueuePool, tmp_path: Path, leaflets: int) -> None:
+    """However small the rest looks, it does not wait for hours."""
+    gate = Gate(tmp_path)
+
+    def read(pages: int) -> int:
+        if pages == 1000:
+            gate.wait()
+        return pages
+
+    run = queue.map(read, [1] * 200 + [1000] + [1] * leaflets)
+    stream = run.as_completed(timeout=10)
+    early = [value for _, value in (next(stream) for _ in range(200 + leaflets))]
+    gate.open()
+
+    assert 1000 not in early
+    run.wait(timeout=20)
 
 
 def test_short_run_beside_a_long_one_finishes_early(queue: dq.QueuePool) -> None:
