@@ -9,11 +9,11 @@ NOTEBOOKS  = $(wildcard notebooks/*.ipynb)
 NBVAL      = $(if $(NOTEBOOKS),--nbval-lax --nbval-current-env --nbval-cell-timeout=300 $(NOTEBOOKS))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab demo test test-slow check format bench bench-quick constraints clean
+.PHONY: help venv lab demo test test-slow check format bench bench-quick constraints screenshots clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "  bench-ROOM     Measure one room of the benchmarks, for example bench-queue."
+	@echo "  bench-ROOM     Measure one room of the benchmarks, for example bench-latency."
 	@echo
 	@echo "  Variables: PYTHON=python3.12 (to make .venv with), ARGS='...' (passed on by lab, demo, test, bench)"
 
@@ -58,6 +58,9 @@ bench-quick: $(STAMP) ## The same with fewer messages (90 seconds).
 
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks $* $(ARGS)
+
+screenshots: $(STAMP) ## Take the pictures of README.md anew, in a real browser.
+	$(BIN)/python docs/screenshots.py
 
 constraints: $(STAMP) ## Write the versions now in .venv to constraints.txt.
 	@head -n 1 constraints.txt > constraints.new

@@ -49,7 +49,7 @@ def main() -> None:
                 "() => parseFloat(document.querySelector('.dq-pct')?.innerText) > 40", timeout=60_000, polling=50
             )
             page.screenshot(path=IMAGES / "quickstart.png")
-    print(IMAGES / "quickstart.png")
+    print(IMAGES / "quickstart.png")  # noqa: T201 - a script
 
 
 if __name__ == "__main__":

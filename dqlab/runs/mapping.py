@@ -147,7 +147,7 @@ class Submitter:
             self._open_again()
 
     def _open_again(self) -> None:
-        """The input is that of the run so far: the run takes documents again."""
+        """Take documents again: the input is that of the run so far."""
         self._reopen = False
         handle = self._sender.handle
         handle.link.sync(handle.control("reopen", run=self._sender.run))

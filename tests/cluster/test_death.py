@@ -125,11 +125,15 @@ def test_queue_whose_worker_dies_is_gone_and_says_so(own_lab: dq.Lab) -> None:
     os.kill(process_of(own_lab, address), signal.SIGKILL)
 
     with pytest.raises(ActorGone, match="map the documents again"):
-        while run.done:
-            pass
+        _ask_until_it_is_gone(run)
 
     assert time.monotonic() - began < 10
     pool.close()
+
+
+def _ask_until_it_is_gone(run: dq.Run) -> None:
+    while run.done:
+        pass
 
 
 SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"
