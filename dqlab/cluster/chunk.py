@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from dqlab.frame import Frame, Outcome, Piece, Settlement
+from dqlab.queue.failures import Failure
 
 __all__ = ["Chunk", "Done"]
 
@@ -129,8 +130,15 @@ class Chunk:
         acked = sum(not outcome for _, outcome, _, _ in done)
         self.acked += acked
         self.failed += len(done) - acked
+        if acked < len(done):
+            self._note_error(done)
         self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
         return self._encode(done, share)
+
+    def _note_error(self, done: list[Done]) -> None:
+        failed = [payload for _, outcome, payload, _ in done if outcome in (Outcome.FAIL, Outcome.REJECT)]
+        if failed:
+            self.last_error = Failure.from_bytes(failed[-1]).error
 
     def _encode(self, done: list[Done], busy_s: float) -> bytes:
         n = len(done)

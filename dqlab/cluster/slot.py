@@ -34,6 +34,8 @@ SETTLE_EVERY = 0.1
 SETTLE_MOST = 4096
 """Messages in one settlement."""
 IN_HAND = 2
+PARK_AGAIN = 1.0
+"""Seconds after which a slot parks again when a call failed in a way nobody thought of."""
 COROUTINES_AHEAD = 4
 """Coroutines leased for each that runs at a time: they wait together, so their mean cost says little."""
 
@@ -146,16 +148,19 @@ class Slot:
             body = pack({"session": self._session, **self._credit(shard)})
             try:
                 meta, parts = unpack(await ref.call("lease", body, timeout=PARK + 10))
+                if "lease" in meta:
+                    self._receive(shard, meta, parts)
+                for order in meta["orders"]:
+                    await self._obey(order)
             except (ActorGone, SchedulerGone) as error:
                 self.gone = str(error)
                 self._arrived.set()
                 return
             except CallTimeout:
                 continue
-            if "lease" in meta:
-                self._receive(shard, meta, parts)
-            for order in meta["orders"]:
-                await self._obey(order)
+            except Exception:  # whatever it was, a slot that leases no more would be worse
+                logger.exception("event=park_failed slot=%s shard=%s", self.name, shard)
+                await asyncio.sleep(PARK_AGAIN)
 
     def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
         """Put a lease into the inbox, as one chunk for each function in it."""
@@ -203,6 +208,8 @@ class Slot:
                 await self._run(chunk)
             except DqlabError as error:
                 logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
+            except Exception:  # the lease ends by itself; the next chunk may fare better
+                logger.exception("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease)
             finally:
                 self._running = None
                 self._touched()

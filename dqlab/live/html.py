@@ -72,11 +72,11 @@ def table_html(table: Table) -> str:
             body.append(f"<tr>{''.join(cells)}</tr>")
         parts.append(_table(heads, body))
     parts += [f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes]
-    return _wrap(parts)
+    return _wrap(parts, width=1100)
 
 
-def _wrap(parts: list[str]) -> str:
-    return f'<div style="{_OUTER};max-width:760px">\n' + "\n".join(parts) + "\n</div>"
+def _wrap(parts: list[str], *, width: int = 760) -> str:
+    return f'<div style="{_OUTER};max-width:{width}px">\n' + "\n".join(parts) + "\n</div>"
 
 
 def _bar(view: RunView) -> str:
