@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Collection
 from typing import Any
 
 from distributed import Client, Scheduler, Worker
-from distributed.core import ConnectionPool, rpc
+from distributed.core import ConnectionPool, Status, rpc
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "daemon_thread",
     "event_loop",
     "in_event_loop",
+    "is_shut",
     "pin",
     "pin_remotely",
     "report",
@@ -100,6 +101,11 @@ def scheduler_rpc(owner: Any) -> rpc:
     """Return the pooled RPC of a client or worker to its scheduler."""
     scheduler: rpc = owner.scheduler
     return scheduler
+
+
+def is_shut(owner: Client | Worker) -> bool:
+    """Return whether a client's or worker's connections are closed for good: its process is going."""
+    return owner.rpc.status is not Status.running
 
 
 def event_loop(client: Client) -> asyncio.AbstractEventLoop:

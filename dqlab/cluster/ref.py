@@ -12,7 +12,14 @@ from typing import Any
 
 from distributed import Client, Worker
 
-from dqlab.cluster.internals import NoSuchActor, Unreachable, call_actor, call_actor_proxied, scheduler_rpc
+from dqlab.cluster.internals import (
+    NoSuchActor,
+    Unreachable,
+    call_actor,
+    call_actor_proxied,
+    is_shut,
+    scheduler_rpc,
+)
 from dqlab.errors import ActorGone, CallTimeout, SchedulerGone
 
 __all__ = ["Place", "Ref"]
@@ -64,6 +71,7 @@ class Ref:
         SchedulerGone
             The registry does not answer.
         """
+        self._check_open()
         if self._place is None:
             try:
                 found: dict[str, Any] = await asyncio.wait_for(
@@ -99,10 +107,18 @@ class Ref:
         except NoSuchActor:
             self._place = None
             raise ActorGone(name=self.name, reason="its worker no longer holds it") from None
+        except RuntimeError:
+            self._check_open()
+            raise
         except Unreachable:
             if await self._moved(place):
                 return await self.call(function, body, timeout=timeout)
             raise CallTimeout(name=self.name, call=function, seconds=NEWS_WAIT) from None
+
+    def _check_open(self) -> None:
+        """Raise `SchedulerGone` when this process has closed its connections for good."""
+        if is_shut(self._owner):
+            raise SchedulerGone(address=_scheduler_address(self._owner), reason="this process closes its connections")
 
     async def _moved(self, place: Place) -> bool:
         """Wait a little for the registry to learn what became of an actor whose worker does not answer.

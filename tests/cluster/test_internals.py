@@ -96,3 +96,13 @@ def test_executor_thread_blocks_no_shutdown() -> None:
     executor.shutdown(wait=True)
 
     assert thread.daemon
+
+
+def test_open_client_is_not_taken_for_a_closed_one(client: Client) -> None:
+    """A pool that is closed never opens again, and who waits for it waits for ever."""
+    from dqlab.cluster.internals import is_shut
+
+    assert not is_shut(client)
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        assert not is_shut(other)
+    assert is_shut(other)
