@@ -7,6 +7,7 @@ that `dqlab --version` needs neither Jupyter nor Dask. Exit status: 0 done, 1 fa
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -109,8 +110,13 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
             shutil.copyfile(notebook, copy)
             print(f"dqlab lab: copied the quickstart to {copy}")
         notebook = copy
-    LabApp.launch_instance([str(notebook), *rest])
+    LabApp.launch_instance([str(notebook), *_as_root(), *rest])
     return 0
+
+
+def _as_root() -> list[str]:
+    """Return what Jupyter wants to be told before it starts for root, as in a container."""
+    return ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
 
 
 def _demo(options: argparse.Namespace, _: list[str]) -> int:
