@@ -344,3 +344,15 @@ def test_address_that_is_none_fails_at_once() -> None:
     """A slip in the scheme is told from an absent scheduler."""
     with pytest.raises((ConnectFailed, dq.DqlabError)):
         dq.connect("htp://nowhere:8786", timeout=1)
+
+
+def test_message_above_its_queues_bound_is_refused_at_once(lab: dq.Lab, queue_name: str) -> None:
+    """It would wait for ever for room that the queue never has."""
+    pool = lab.queue(queue_name, max_bytes=1000)
+    run = pool.map(len, [b"x", bytes(5000), b"y"])
+
+    with pytest.raises(SubmissionIncomplete, match="MessageTooLarge") as caught:
+        run.wait(timeout=20)
+
+    assert caught.value.position == 1
+    pool.close()

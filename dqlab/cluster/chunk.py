@@ -92,10 +92,6 @@ class Chunk:
         at = bisect_right(self._starts, index) - 1
         return self.pieces[at].first + index - self._starts[at]
 
-    def frame_at(self, index: int) -> Frame:
-        """Return the frame that holds a position."""
-        return self.frames[bisect_right(self._starts, index) - 1]
-
     def _weight_at(self, index: int) -> int:
         at = bisect_right(self._starts, index) - 1
         weights = self.frames[at].weights

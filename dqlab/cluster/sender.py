@@ -137,6 +137,7 @@ class Sender:
         max_bytes: int | None = None,
     ) -> None:
         self.handle, self.run, self.producer, self.patient = handle, run, producer, patient
+        self.max_bytes = max_bytes
         self.sent = 0
         self.why = ""
         self.opening = opening

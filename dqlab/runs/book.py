@@ -48,10 +48,6 @@ class RunBook:
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
 
-    def serve_if_ours(self, pool: QueuePool) -> None:
-        """Make consumers for a queue of `lab.queue`; a bare `QueuePool` is served by its ConsumerPools alone."""
-        self._serve(pool)
-
     def map(
         self,
         pool: QueuePool,

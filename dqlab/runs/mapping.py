@@ -81,7 +81,9 @@ class Submitter:
         self.digest = Digest()
         self._elements, self._sender = elements, sender
         self._skip, self._expected, self._verify, self._reopen = skip, expected, verify, reopen
-        self._limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
+        # A message above its lane's bound would wait for ever for room that never comes.
+        limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
+        self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
         self.error: BaseException | None = None
         self.finished = threading.Event()
         self._stopped = False
