@@ -51,7 +51,7 @@ class Chunk:
         self.done: list[Done] = []
         self.cancelled: set[int] = set()
         self.running: int | None = None
-        self._began = self._ended = 0.0
+        self._began = self._spent = 0.0
         self.stopped = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
@@ -66,12 +66,18 @@ class Chunk:
 
     def end(self) -> None:
         """Note that the executor is through with it."""
-        self._ended = time.perf_counter()
+        began, self._began = self._began, 0.0
+        self.spend(time.perf_counter() - began)
+
+    def spend(self, seconds: float) -> None:
+        """Note time the executor gave to this chunk, when it runs several together."""
+        self._spent += seconds
 
     @property
     def busy_s(self) -> float:
         """Seconds the executor has spent on it."""
-        return ((self._ended or time.perf_counter()) - self._began) if self._began else 0.0
+        began = self._began
+        return self._spent + (time.perf_counter() - began if began else 0.0)
 
     @property
     def settled(self) -> int:
@@ -130,6 +136,10 @@ class Chunk:
             self._note_error(done)
         self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
         return self._encode(done, share)
+
+    def nothing(self) -> bytes:
+        """Return a settlement of no message."""
+        return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
 
     def _note_error(self, done: list[Done]) -> None:
         failed = [payload for _, outcome, payload, _ in done if outcome in (Outcome.FAIL, Outcome.REJECT)]

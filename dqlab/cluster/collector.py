@@ -74,6 +74,14 @@ class Collector:
         self._drop_meters("run", queue)
         self.forget([name for name, report in self._consumers.items() if report["queue"] == queue])
 
+    def shards(self, queue: str) -> list[dict[str, Any]]:
+        """Return the latest reports of a queue's shards, by index; those that have not reported yet are missing."""
+        return self._of(queue)
+
+    def runs_named(self, name: str) -> bool:
+        """Return whether a shard has reported a run of that name."""
+        return any(lane["name"] == name for report in self._shards.values() for lane in report["lanes"])
+
     async def snapshot(self, since: int, timeout: float) -> dict[str, Any]:
         """Return a Snapshot's dict; wait up to `timeout` seconds while its seq is not above `since`."""
         if timeout > 0:

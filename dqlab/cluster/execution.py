@@ -8,11 +8,13 @@ that cannot be pickled.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import pickle
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from dqlab.cluster.chunk import Chunk, Done
@@ -24,7 +26,7 @@ from dqlab.queue.failures import Failure, retryable
 
 ACK = Outcome.ACK
 
-__all__ = ["Origin", "Work", "fail_all", "run_chunk"]
+__all__ = ["Coroutines", "Flight", "Origin", "Work", "fail_all", "run_chunk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,12 @@ def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> Non
     concurrency : int
         How many coroutines run at a time, for coroutine functions.
     """
+    if work.is_coroutine:
+        asyncio.run(_run_coroutines(chunk, work, origin, concurrency))
+        return
     chunk.begin()
     try:
-        if work.is_coroutine:
-            asyncio.run(_run_coroutines(chunk, work, origin, concurrency))
-        else:
-            _run_calls(chunk, work, origin)
+        _run_calls(chunk, work, origin)
     finally:
         chunk.end()
 
@@ -133,26 +135,111 @@ def _run_calls(chunk: Chunk, work: Work, origin: Origin) -> None:
 
 
 async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
-    messages = chunk.messages()
-    spread = chunk.frames[0].kind is Kind.CALL
+    flight = Flight(chunk, work)
+    Coroutines(concurrency, origin).add(flight)
+    await asyncio.wrap_future(flight.ended)
 
-    async def one(index: int) -> Done:
-        key, started = None, time.perf_counter()
+
+@dataclass(eq=False)
+class Flight:
+    """A chunk on its way through `Coroutines`.
+
+    Attributes
+    ----------
+    begun : Future
+        Done when none of its messages is left to begin.
+    ended : Future
+        Done when none of them runs any more either.
+    """
+
+    chunk: Chunk
+    work: Work
+    begun: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+    ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+    messages: list[bytes] = field(default_factory=list)
+    running: int = 0
+
+    @property
+    def spread(self) -> bool:
+        """Whether a message holds the arguments of a call."""
+        return self.chunk.frames[0].kind is Kind.CALL
+
+
+class Coroutines:
+    """Calls of coroutine functions on one event loop, at most `concurrency` at a time.
+
+    Whenever one ends, the next message begins, be it of the same chunk or of the next: a slow one
+    holds back nobody. Everything here runs on that loop.
+    """
+
+    def __init__(self, concurrency: int, origin: Origin) -> None:
+        self._free, self._concurrency, self._origin = concurrency, concurrency, origin
+        self._waiting: deque[Flight] = deque()
+        self._hands: set[asyncio.Task[None]] = set()
+        self._counted = 0.0
+        """Until when the loop's time was given to the chunks of the messages that ended."""
+
+    def add(self, flight: Flight) -> None:
+        """Begin a chunk's messages as soon as there is room for them, behind those of earlier chunks."""
+        flight.messages = flight.chunk.messages()
+        self._waiting.append(flight)
+        if self._free == self._concurrency:
+            self._counted = time.perf_counter()
+        for _ in range(min(self._free, flight.chunk.count)):
+            self._free -= 1
+            task = asyncio.get_running_loop().create_task(self._hand(), name="dqlab-coroutines")
+            self._hands.add(task)
+            task.add_done_callback(self._hands.discard)
+
+    def clear(self) -> None:
+        """Begin nothing more."""
+        self._waiting.clear()
+
+    async def _hand(self) -> None:
+        """Run one message after another until none waits."""
+        while (taken := self._next()) is not None:
+            flight, index = taken
+            chunk = flight.chunk
+            chunk.running = index
+            if index in chunk.cancelled:
+                chunk.done.append((index, Outcome.RETURN, b"", None))
+            else:
+                chunk.done.append(await self._run(flight, index))
+            now = time.perf_counter()
+            chunk.spend(now - self._counted)
+            self._counted = now
+            flight.running -= 1
+            self._end(flight)
+        self._free += 1
+
+    def _next(self) -> tuple[Flight, int] | None:
+        while self._waiting:
+            flight = self._waiting[0]
+            index = _take(flight.chunk)
+            if index is not None:
+                flight.running += 1
+            if not flight.chunk.todo or index is None:
+                self._waiting.popleft()
+                flight.begun.set_result(None)
+                self._end(flight)
+            if index is not None:
+                return flight, index
+        return None
+
+    def _end(self, flight: Flight) -> None:
+        if flight.begun.done() and not flight.running:
+            flight.ended.set_result(None)
+
+    async def _run(self, flight: Flight, index: int) -> Done:
+        key, started, origin = None, time.perf_counter(), self._origin
         try:
-            value = open_value(messages[index])
+            value = open_value(flight.messages[index])
             key = value.key if type(value) is Document else None
-            awaited: Coroutine[Any, Any, Any] = work.call(*value[0], **value[1]) if spread else work.call(value)
+            call = flight.work.call
+            awaited = call(*value[0], **value[1]) if flight.spread else call(value)
             return index, Outcome.ACK, _seal(await awaited, origin.result_max), key
         except BaseException as error:  # noqa: BLE001 - as above
-            return _failed(index, error, origin, work.code, key, time.perf_counter() - started)
-
-    async def slot() -> None:
-        while (index := _take(chunk)) is not None:
-            chunk.running = index
-            chunk.done.append((index, Outcome.RETURN, b"", None) if index in chunk.cancelled else await one(index))
-
-    await asyncio.gather(*(slot() for _ in range(min(concurrency, chunk.count))))
-    chunk.running = None
+            return _failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
 
 
 def _seal(result: Any, limit: int) -> bytes:

@@ -18,13 +18,18 @@ class Recalls:
     """At most one recall is under way per consumer slot; its next settle answers it."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, int] = {}
+        self._asked: dict[str, tuple[int, int]] = {}
+        """Consumer slot to the lease it was asked for, and the messages left in it then."""
+        self._tried: dict[int, int] = {}
+        """Leases that were asked for, and the messages left in them then: as long as it is as many, all run."""
         self._small: dict[int, tuple[int, float]] = {}
         """Leases not worth moving yet: messages left in them, and since when it is as many."""
 
     def answered(self, consumer: str) -> None:
-        """Note a settle: that consumer may be asked again."""
-        self._asked.pop(consumer, None)
+        """Note that a consumer has obeyed: it may be asked again, unless for the same when it gave nothing."""
+        asked = self._asked.pop(consumer, None)
+        if asked is not None:
+            self._tried[asked[0]] = asked[1]
 
     def consider(self, shard: Shard, lot: ParkingLot) -> float | None:
         """Ask the consumer slot with the most untouched work to give half of it back, if another slot has none.
@@ -40,12 +45,16 @@ class Recalls:
         now, before, self._small = shard.clock.monotonic(), self._small, {}
         if all(shard.leases.of_consumer(call.consumer) for call in lot.hungry()):
             return None
-        held: dict[str, tuple[float, int, int]] = {}
+        held: dict[str, tuple[float, int, int, int]] = {}
+        tried, self._tried = self._tried, {}
         working: set[str] = set()
         for lease in shard.leases.values():  # oldest first: a slot works on its oldest lease, later ones are untouched
             left = len(lease.remaining)
             untouched = left - (lease.consumer not in working)
             working.add(lease.consumer)
+            if tried.get(lease.id) == left:
+                self._tried[lease.id] = left
+                continue
             if untouched <= 0 or lease.consumer in self._asked or lease.early:
                 continue
             cost, n = untouched * (shard.mean_cost(lease.run) or WORTH_S), (untouched + 1) // 2
@@ -55,10 +64,10 @@ class Recalls:
                 cost, n = now - self._small[lease.id][1], untouched
                 if cost < STILL_S:
                     continue
-            held[lease.consumer] = max(held.get(lease.consumer, (0.0, 0, 0)), (cost, lease.id, n))
+            held[lease.consumer] = max(held.get(lease.consumer, (0.0, 0, 0, 0)), (cost, lease.id, n, left))
         if held:
             consumer = max(held, key=lambda name: held[name])
-            _, lease_id, n = held[consumer]
-            self._asked[consumer] = lease_id
+            _, lease_id, n, left = held[consumer]
+            self._asked[consumer] = lease_id, left
             lot.order(consumer, op="give_back", lease=lease_id, n=n)
         return LOOK_AGAIN_S if self._small else None

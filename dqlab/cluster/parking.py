@@ -7,7 +7,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Bell", "ParkedLease", "ParkingLot"]
+__all__ = ["Bell", "ParkedLease", "ParkingLot", "rung"]
+
+
+async def rung(future: asyncio.Future[Any], timeout: float) -> None:
+    """Wait for a future of our own, for at most `timeout` seconds; then it has the result None."""
+    timer = asyncio.get_running_loop().call_later(timeout, _give_up, future)
+    try:
+        await future
+    finally:
+        timer.cancel()
+
+
+def _give_up(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Bell:
@@ -34,7 +48,7 @@ class Bell:
             future: asyncio.Future[None] = loop.create_future()
             self._waiting.add(future)
             try:
-                await asyncio.wait((future,), timeout=left)
+                await rung(future, left)
             finally:
                 self._waiting.discard(future)
         return True

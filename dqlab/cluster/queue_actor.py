@@ -16,16 +16,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dqlab.cluster.book import Book
-from dqlab.cluster.parking import ParkedLease
+from dqlab.cluster.parking import ParkedLease, rung
 from dqlab.cluster.protocol import PARK
 from dqlab.cluster.queue_control import QueueControl
 from dqlab.cluster.queue_views import QueueViews
 from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import Frame, Settlement
-from dqlab.queue.failures import Failure
 from dqlab.queue.leases import Lease
-from dqlab.queue.settling import Settled
 from dqlab.queue.shard import Put
 from dqlab.queue.states import Verdict
 
@@ -45,10 +42,11 @@ class QueueActor(QueueControl, QueueViews):
         that are in, and the verdict on the last.
         """
         meta, parts = unpack(body)
-        if "open" in meta:
-            self._open(meta["open"])
+        if "open" in meta and meta["open"]["run"] not in self.books:
+            self.ledger.open(meta["open"])
+            self._store.ordered("open", None, {"open": meta["open"]})
         if "function" in meta:
-            self._functions[meta["function"]] = bytes(parts[meta["frames"]])
+            self.ledger.functions[meta["function"]] = bytes(parts[meta["frames"]])
         answer: dict[str, Any] = {"firsts": []}
         for part in parts[: meta["frames"]]:
             frame = Frame.decode(bytes(part))
@@ -60,6 +58,7 @@ class QueueActor(QueueControl, QueueViews):
                 break
             answer["firsts"].append(put.first)
         self._dispatch()
+        await self._store.durable()
         return pack(answer)
 
     async def _put_frame(self, frame: Frame, wait: float) -> Put:
@@ -73,8 +72,6 @@ class QueueActor(QueueControl, QueueViews):
 
             self._dispatch()
             await self._changed.until(taken, wait)
-        if put.verdict is Verdict.ACCEPTED and put.first is not None:
-            self._frames[put.first] = frame
         return put
 
     def _fullness(self, run: bytes) -> dict[str, Any]:
@@ -91,7 +88,7 @@ class QueueActor(QueueControl, QueueViews):
     async def function(self, body: bytes) -> bytes:
         """Return a function's blob by its hash; consumers ask once."""
         meta, _ = unpack(body)
-        blob = self._functions.get(meta["hash"])
+        blob = self.ledger.functions.get(meta["hash"])
         return pack({"known": blob is not None}, blob or b"")
 
     # --- messages out -----------------------------------------------------------------------
@@ -110,25 +107,26 @@ class QueueActor(QueueControl, QueueViews):
         self._lot.park(call)
         self._dispatch()
         try:
-            if not call.answer.done():
-                await asyncio.wait((call.answer,), timeout=PARK)
+            await rung(call.answer, PARK)
         except asyncio.CancelledError:
-            if call.answer.done() and call.answer.result() is not None:  # its caller will never see it
-                self.shard.end(call.answer.result())
+            given = None if call.answer.cancelled() else call.answer.result()
+            if given is not None:  # its caller will never see it
+                self.shard.end(given)
                 self._dispatch()
             raise
         finally:
             self._lot.leave(call)
-        lease: Lease | None = call.answer.result() if call.answer.done() else None
+        lease: Lease | None = call.answer.result()
         orders = self._lot.take_orders(call.consumer) if self._lot.known.get(call.consumer) == call.session else []
         if lease is None:
             return pack({"orders": orders, "epoch": self.shard.epoch})
-        return self._delivery(lease, orders)
+        return await self._delivery(lease, orders)
 
-    def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
+    async def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
         cuts, firsts = [], []
+        batches = self.shard.lanes[lease.run].batches
         for piece in lease.pieces:
-            frame = self._frames[piece.frame]
+            frame = await self._store.frame(batches[piece.frame])
             cuts.append(frame.cut(piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal))
             firsts.append(piece.frame + piece.lo)
         meta = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts}
@@ -139,28 +137,22 @@ class QueueActor(QueueControl, QueueViews):
         meta, parts = unpack(body)
         settlement = Settlement.decode(parts[0])
         settled = self.shard.settle(settlement)
-        book = self.books.get(settlement.run)
-        if book is not None:
-            self._record(book, settlement, settled)
+        self.ledger.record(settlement, settled, self._store.settled(settlement, settled))
+        self._stop_when_full(settlement.run)
         if "want" in meta:
             self._lot.credit(meta["consumer"], meta["want"], meta["at_least"])
         self._recalls.answered(meta["consumer"])
         self._dispatch()
+        await self._store.durable()
         return pack({"duplicates": settled.duplicates, "stale": settled.stale})
 
-    def _record(self, book: Book, settlement: Settlement, settled: Settled) -> None:
-        if settled.results:
-            book.results.append(settlement, settled.results)
-            if book.lane.retrying or len(book.classes):
-                for piece, _ in settled.results:
-                    book.classes.settled_well(piece.ordinal, piece.n)
-        for failed in settled.failed:
-            failure = Failure.from_bytes(bytes(settlement.entry(failed.at)))
-            book.classes.add(failure, dead=failed.dead, ordinal=failed.ordinal)
-        if self._vault.full and not book.stopped:
+    def _stop_when_full(self, run: bytes) -> None:
+        """Pause a run when there is no room for more results."""
+        book = self.books.get(run)
+        if book is not None and self._store.full and not book.stopped:
             book.stopped = True
-            self.shard.pause(settlement.run)
-            self._give_back_untouched(settlement.run)
+            self.shard.pause(run)
+            self._give_back_untouched(run)
 
     async def renew(self, body: bytes) -> bytes:
         """Renew leases; answer those that are gone."""
@@ -191,5 +183,5 @@ class QueueActor(QueueControl, QueueViews):
         for consumer in list(self._lot.known):
             self._lot.order(consumer, op="stop")
         self._changed.ring()
-        self._vault.close()
+        await self._store.close()
         return pack({})

@@ -10,15 +10,13 @@ from typing import Any
 from distributed import get_worker
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.book import Book
+from dqlab.cluster.memory import MemoryStore, Store
 from dqlab.cluster.orders import Recalls
 from dqlab.cluster.parking import Bell, ParkingLot
 from dqlab.cluster.reporter import Reporter
-from dqlab.cluster.results import ResultLog, Vault
 from dqlab.cluster.wire import pack
-from dqlab.errors import RunNotFound
-from dqlab.frame import NO_ID, Frame
-from dqlab.queue.effects import Freed
+from dqlab.queue.book import Book
+from dqlab.queue.ledger import Ledger
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 from dqlab.queue.shard import Shard
@@ -46,15 +44,19 @@ class QueueDesk:
 
     def __init__(self, name: str, index: int, epoch: int, options: dict[str, Any]) -> None:
         options = dict(options)
-        self._vault = Vault(options.pop("results_memory"), options.pop("results_maxsize"))
+        self._store: Store = MemoryStore(options.pop("results_memory"), options.pop("results_maxsize"))
         options["retry"] = Retry(**options["retry"])
         self._clock = SystemClock()
         self.shard = Shard(
-            name, index, epoch=epoch, options=QueueOptions(**options), clock=self._clock, random=random.Random()
+            name,
+            index,
+            epoch=epoch,
+            options=QueueOptions(**options),
+            clock=self._clock,
+            random=random.Random(),
+            journal=self._store,
         )
-        self._frames: dict[int, Frame] = {}
-        self._functions: dict[bytes, bytes] = {}
-        self.books: dict[bytes, Book] = {}
+        self.ledger = Ledger(self.shard)
         self._lot = ParkingLot()
         self._recalls = Recalls()
         self._changed = Bell()
@@ -65,18 +67,13 @@ class QueueDesk:
         """Bind to this worker's event loop; the constructor ran in a thread."""
         self._worker = get_worker()
         self._reporter = Reporter(self._worker, self.report)
-        self._book(NO_ID)
         self._reporter.touch()
         return pack({"epoch": self.shard.epoch})
 
-    def _book(self, run: bytes) -> Book:
-        book = self.books.get(run)
-        if book is None:
-            if run not in self.shard.lanes:
-                raise RunNotFound(run=run.hex(), hint="", known="-")
-            book = Book(self.shard.lanes[run], ResultLog(self._vault), started=self._clock.wall())
-            self.books[run] = book
-        return book
+    @property
+    def books(self) -> dict[bytes, Book]:
+        """The books by run."""
+        return self.ledger.books
 
     def report(self) -> dict[str, Any]:
         """Return absolute totals of this shard."""
@@ -91,7 +88,7 @@ class QueueDesk:
             "lag": shard.lag(),
             "maxsize": shard.options.maxsize,
             "consumers": len(self._lot.known),
-            "stored": self._vault.nbytes,
+            "stored": self._store.nbytes,
             "lanes": [book.report(run) for run, book in self.books.items()],
         }
 
@@ -110,9 +107,8 @@ class QueueDesk:
             elif not any(lane.suspects for lane in self.shard.lanes.values()):
                 break  # with suspects it depends on who asks; else there is nothing for the others either
         again = self._recalls.consider(self.shard, self._lot)
-        for book in self.books.values():
-            if book.ended is None and book.lane.done:
-                book.ended = self._clock.wall()
+        self.ledger.note_ends()
+        self._store.noted()
         self._changed.ring()
         self._reporter.touch()
         self._set_alarm(again)
@@ -120,11 +116,8 @@ class QueueDesk:
     def _apply_effects(self) -> None:
         effects = self.shard.effects
         while effects:
-            effect = effects.popleft()
-            if isinstance(effect, Freed):
-                self._frames.pop(effect.first, None)
-            else:
-                self._lot.order(effect.consumer, op="cancel", lease=effect.lease_id, ids=list(effect.ranges))
+            revoked = effects.popleft()
+            self._lot.order(revoked.consumer, op="cancel", lease=revoked.lease_id, ids=list(revoked.ranges))
 
     def _set_alarm(self, again: float | None) -> None:
         """Dispatch once more when time brings something, at the latest in `again` seconds."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqlab.cluster.book import Book
 from dqlab.cluster.queue_desk import QueueDesk
+from dqlab.cluster.results import page, page_behind
 from dqlab.cluster.wire import pack, unpack
+from dqlab.queue.book import Book
 from dqlab.queue.states import State
 
 __all__ = ["QueueViews"]
@@ -22,7 +23,8 @@ class QueueViews(QueueDesk):
         await self._changed.until(lambda: self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
         left = self.shard.unsettled(run, lo, hi)
         paused = self.shard.paused or self.shard.lanes[run].paused
-        parts = [] if left else await self._book(run).results.page(lo, hi)
+        await self._store.durable()
+        parts = [] if left else await page(self.ledger.book(run).results, self._store.read, lo, hi)
         return pack({"left": left, "consumers": len(self._lot.known), "paused": paused}, *parts)
 
     async def idle(self, body: bytes) -> bytes:
@@ -33,7 +35,7 @@ class QueueViews(QueueDesk):
         meta, _ = unpack(body)
         await self._changed.until(lambda: not self._alive() or self._stuck() != meta["stuck"], meta["wait"])
         full = any(book.stopped for book in self.books.values())
-        return pack({"alive": self._alive(), "stuck": self._stuck(), "full": full, "stored": self._vault.nbytes})
+        return pack({"alive": self._alive(), "stuck": self._stuck(), "full": full, "stored": self._store.nbytes})
 
     def _alive(self) -> int:
         return sum(lane.alive for lane in self.shard.lanes.values())
@@ -50,21 +52,23 @@ class QueueViews(QueueDesk):
     async def page(self, body: bytes) -> bytes:
         """Return one page of results by ordinal: {run, lo, hi}."""
         meta, _ = unpack(body)
-        return pack({}, *await self._book(meta["run"]).results.page(meta["lo"], meta["hi"]))
+        await self._store.durable()
+        return pack({}, *await page(self.ledger.book(meta["run"]).results, self._store.read, meta["lo"], meta["hi"]))
 
     async def stream(self, body: bytes) -> bytes:
         """Return results in the order of completion: {run, cursor, wait}; the cursor confirms nothing away."""
         meta, _ = unpack(body)
-        book, lane = self._book(meta["run"]), self.shard.lanes[meta["run"]]
+        book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
         results = book.results
         await self._changed.until(lambda: results.end > meta["cursor"] or lane.done or book.stopped, meta["wait"])
-        parts, cursor = await results.after(meta["cursor"])
+        await self._store.durable()
+        parts, cursor = await page_behind(results, self._store.read, meta["cursor"])
         return pack({"cursor": cursor, "done": lane.done and cursor >= results.end}, *parts)
 
     async def watch(self, body: bytes) -> bytes:
         """Wait until a run is done or stands still: {run, wait}; answers counts and what is known of it."""
         meta, _ = unpack(body)
-        book, lane = self._book(meta["run"]), self.shard.lanes[meta["run"]]
+        book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
         await self._changed.until(lambda: lane.done or book.stopped, meta.get("wait", 0.0))
         return pack(
             self._progress(book) | {"covered": list(book.results.covered)}
@@ -79,7 +83,7 @@ class QueueViews(QueueDesk):
             "consumers": len(self._lot.known),
             "parked": len(self._lot.parked),
             "queue_paused": self.shard.paused,
-            "stored": self._vault.nbytes,
+            "stored": self._store.nbytes,
             "codes": record.codes if record else [],
             "submitted": record.submitted if record else 0,
             "digest": record.digest if record else "",
@@ -94,7 +98,7 @@ class QueueViews(QueueDesk):
         parts: list[bytes | memoryview] = []
         for letter in letters:
             first, index = self.shard.locate(letter.id)
-            frame = self._frames[first]
+            frame = await self._store.frame(self.shard.lanes[meta["run"]].batches[first])
             rows.append(
                 [letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, int(frame.kind)]
             )

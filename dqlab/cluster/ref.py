@@ -74,9 +74,8 @@ class Ref:
         self._check_open()
         if self._place is None:
             try:
-                found: dict[str, Any] = await asyncio.wait_for(
-                    scheduler_rpc(self._owner).dq_resolve(name=self.name), RPC_TIMEOUT
-                )
+                async with asyncio.timeout(RPC_TIMEOUT):
+                    found: dict[str, Any] = await scheduler_rpc(self._owner).dq_resolve(name=self.name)
             except (OSError, TimeoutError) as error:
                 raise SchedulerGone(
                     address=_scheduler_address(self._owner), reason=str(error) or "no answer"
@@ -100,7 +99,8 @@ class Ref:
         """
         place = await self.place()
         try:
-            return await asyncio.wait_for(self._called(place, function, body), timeout)
+            async with asyncio.timeout(timeout):
+                return await self._called(place, function, body)
         except TimeoutError:
             self._place = None
             raise CallTimeout(name=self.name, call=function, seconds=timeout) from None

@@ -16,6 +16,7 @@ from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 
+from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
@@ -81,9 +82,9 @@ class Registry(SchedulerPlugin):
         self.entries: dict[str, _Entry] = {}
         self.queues: dict[str, dict[str, Any]] = {}
         self.services: dict[str, _Service] = {}
-        self.attached: dict[str, set[str]] = {}
+        self.attachments = Attachments(self)
         self.numbers: dict[str, Iterator[int]] = {}
-        self._opening = asyncio.Lock()
+        self.opening = asyncio.Lock()
         self.collector = Collector(where=self.where)
         self.collector.workers = len(scheduler.workers)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -96,9 +97,16 @@ class Registry(SchedulerPlugin):
             dq_retire=self.retire,
             dq_close=self.leave_queue,
             dq_queues=self.list_queues,
+            dq_run_name=self.name_run,
             dq_snapshot=self.snapshot,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
+        self._in_background(self.attachments.watch())
+
+    async def close(self) -> None:
+        """End with the scheduler."""
+        for task in self._tasks:
+            task.cancel()
 
     # --- what clients and workers ask -------------------------------------------------------
 
@@ -122,12 +130,17 @@ class Registry(SchedulerPlugin):
         """Return every open queue's options."""
         return self.queues
 
+    async def name_run(self, stem: str) -> str:
+        """Return a name for a run, "STEM-NUMBER", that no run of this cluster has had."""
+        numbers = self.numbers.setdefault(f"run/{stem}", count(1))
+        return next(name for number in numbers if not self.collector.runs_named(name := f"{stem}-{number}"))
+
     async def open_queue(
         self, name: str, shards: int, options: dict[str, Any], sealed: bytes, client: str
     ) -> dict[str, Any]:
         """Make a queue's shards, or return the options of the queue that is already open; attach the client."""
-        async with self._opening:
-            self.attached.setdefault(name, set()).add(client)
+        async with self.opening:
+            self.attachments.add(name, client)
             if name in self.queues:
                 return {"created": False, **self.queues[name]}
             return await self._make_queue(name, shards, options, sealed)
@@ -188,16 +201,16 @@ class Registry(SchedulerPlugin):
 
     async def leave_queue(self, name: str, client: str, *, force: bool) -> int:
         """Close a queue for its last client, or for all with `force`; return how many others keep it open."""
-        others = self.attached.get(name, set()) - {client}
+        others = self.attachments.others(name, client)
         if others and not force:
-            return len(others)
+            return others
         await self.close_queue(name)
         return 0
 
     async def close_queue(self, name: str) -> None:
         """Retire a queue's consumers, then close its shards and let them go."""
         self.queues.pop(name, None)
-        self.attached.pop(name, None)
+        self.attachments.forget(name)
         self.services.pop(name, None)
         await self.retire([entry.name for entry in self._of(name) if entry.name.startswith("consumer/")])
         shards = self._of(name)
@@ -238,9 +251,12 @@ class Registry(SchedulerPlugin):
             self._in_background(self._release(queue, consumers))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Detach a client that is gone from every queue; queues belong to the cluster and stay."""
-        for clients in self.attached.values():
-            clients.discard(client)
+        """Detach a client that is gone."""
+        self.attachments.client_left(client)
+
+    def add_client(self, scheduler: Scheduler, client: str) -> None:
+        """Attach a client that has come back."""
+        self.attachments.client_came(client)
 
     # --- inside -----------------------------------------------------------------------------
 

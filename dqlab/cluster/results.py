@@ -1,8 +1,7 @@
-"""Results of one lane, kept where they were settled, until the run is dropped.
+"""Bytes of results of one shard that lives in memory, and pages of results wherever they are.
 
-Owns settle frames, verbatim, and an index from ordinals into them. Holds some in memory and
-moves the rest, oldest first, to an unlinked temporary file; reading never frees. File access
-goes to an executor, never to the event loop.
+A `Vault` owns settle frames, verbatim: some in memory, the rest, oldest first, in an unlinked temporary
+file; reading never frees. File access goes to an executor, never to the event loop.
 """
 
 from __future__ import annotations
@@ -11,29 +10,49 @@ import asyncio
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import IO
-
-from sortedcontainers import SortedKeyList
+from typing import IO, TypeAlias
 
 from dqlab.frame import Piece, Settlement
-from dqlab.queue.ranges import Ranges
+from dqlab.queue.results import ResultIndex
 
-__all__ = ["PAGE_BYTES", "PAGE_VALUES", "ResultLog", "Vault"]
+__all__ = ["PAGE_BYTES", "PAGE_VALUES", "Vault", "page", "page_behind"]
 
 PAGE_VALUES = 1000
 PAGE_BYTES = 4 << 20
 
+Read: TypeAlias = Callable[[int], Awaitable[bytes]]
+"""Returns the settlement at a place."""
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One stretch of results: which ordinals, in which record, from which position on."""
 
-    piece: Piece
-    record: int
-    at: int
+async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes]:
+    """Return results with ordinals in [lo, hi), from `lo` on, one page at most, as settlements."""
+    parts: list[bytes] = []
+    size = 0
+    for stretch, piece, at in list(results.between(lo, hi)):
+        parts.append(_cut(await read(stretch.place), piece, at))
+        size += len(parts[-1])
+        if size >= PAGE_BYTES:
+            break
+    return parts
+
+
+async def page_behind(results: ResultIndex, read: Read, cursor: int) -> tuple[list[bytes], int]:
+    """Return the next page in the order of completion, and the cursor behind it."""
+    parts: list[bytes] = []
+    size = values = 0
+    for stretch in results.behind(cursor):
+        parts.append(_cut(await read(stretch.place), stretch.piece, stretch.at))
+        size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, cursor + 1
+        if values >= PAGE_VALUES or size >= PAGE_BYTES:
+            break
+    return parts, cursor
+
+
+def _cut(blob: bytes, piece: Piece, at: int) -> bytes:
+    settlement = Settlement.decode(blob)
+    return blob if piece.n == settlement.count else settlement.cut(piece, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,83 +151,3 @@ def _write_all(descriptor: int, data: bytes, offset: int) -> None:
     while view:
         written = os.pwrite(descriptor, view, offset)
         view, offset = view[written:], offset + written
-
-
-class ResultLog:
-    """The results of one lane: in the order of completion, and by ordinal."""
-
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
-        self._entries: list[_Entry] = []
-        self._by_ordinal: SortedKeyList = SortedKeyList(key=lambda entry: entry.piece.ordinal)
-        self.covered = Ranges()
-        self.nbytes = 0
-
-    def __len__(self) -> int:
-        """Return the number of results."""
-        return len(self.covered)
-
-    @property
-    def end(self) -> int:
-        """The cursor behind the newest result; see `after`."""
-        return len(self._entries)
-
-    def append(self, settlement: Settlement, stretches: Sequence[tuple[Piece, int]]) -> None:
-        """Keep the accepted acks of a settlement, recorded once."""
-        blob = bytes(settlement.blob)
-        accepted = sum(piece.n for piece, _ in stretches)
-        if accepted < settlement.count:
-            blobs = [(settlement.cut(piece, at), piece) for piece, at in stretches]
-            for cut, piece in blobs:
-                self._index(piece, self._vault.add(cut), 0)
-                self.nbytes += len(cut)
-            return
-        record = self._vault.add(blob)
-        self.nbytes += len(blob)
-        for piece, at in stretches:
-            self._index(piece, record, at)
-
-    def _index(self, piece: Piece, record: int, at: int) -> None:
-        entry = _Entry(piece, record, at)
-        self._entries.append(entry)
-        self._by_ordinal.add(entry)
-        self.covered.add(piece.ordinal, piece.ordinal + piece.n)
-
-    async def page(self, lo: int, hi: int) -> list[bytes]:
-        """Return results with ordinals in [lo, hi), from `lo` on, one page at most, as settlements."""
-        parts: list[bytes] = []
-        size = 0
-        start = max(0, self._by_ordinal.bisect_key_right(lo) - 1)
-        entries = takewhile(lambda entry: entry.piece.ordinal < hi, self._by_ordinal.islice(start))
-        for entry in list(entries):
-            first, last = max(lo, entry.piece.ordinal), min(hi, entry.piece.ordinal + entry.piece.n)
-            if first < last and size < PAGE_BYTES:
-                parts.append(await self._cut(entry, first - entry.piece.ordinal, last - first))
-                size += len(parts[-1])
-        return parts
-
-    async def after(self, cursor: int) -> tuple[list[bytes], int]:
-        """Return the next page in the order of completion, and the cursor behind it."""
-        parts: list[bytes] = []
-        size = values = 0
-        while cursor < len(self._entries) and values < PAGE_VALUES and size < PAGE_BYTES:
-            entry = self._entries[cursor]
-            parts.append(await self._cut(entry, 0, entry.piece.n))
-            size, values, cursor = size + len(parts[-1]), values + entry.piece.n, cursor + 1
-        return parts, cursor
-
-    async def _cut(self, entry: _Entry, offset: int, n: int) -> bytes:
-        blob = await self._vault.read(entry.record)
-        settlement = Settlement.decode(blob)
-        if n == settlement.count:
-            return blob
-        piece = Piece(entry.piece.first + offset, entry.piece.ordinal + offset, n)
-        return settlement.cut(piece, entry.at + offset)
-
-    def drop(self) -> None:
-        """Forget every result and give its space back."""
-        self._vault.forget({entry.record for entry in self._entries})
-        self._entries.clear()
-        self._by_ordinal.clear()
-        self.covered = Ranges()
-        self.nbytes = 0

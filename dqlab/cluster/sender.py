@@ -76,6 +76,14 @@ class Ticket:
         if self.confirmed == self.count and not self.done.done():
             self.done.set_result(self.ranges)
 
+    async def landed(self) -> list[tuple[int, int]]:
+        """Wait, on the client's loop, until all are confirmed; raises why they were refused."""
+        if not self.done.done():
+            news = asyncio.Event()
+            self.done.add_done_callback(lambda _: news.set())  # on that loop too: there senders confirm and refuse
+            await news.wait()
+        return self.done.result(0)
+
     def fail(self, error: BaseException) -> None:
         """Note that the put was refused."""
         if not self.done.done():
@@ -245,7 +253,7 @@ class Sender:
                     await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
                 elif self._flying and len(self.buffer) < self.frame_messages:
                     await asyncio.wait(self._flying, timeout=LINGER, return_when=asyncio.FIRST_COMPLETED)
-                    if self.buffer:
+                    if self.buffer and self.failure is None:  # a refused number must not be given to another frame
                         self._send(self._parcel())
                 else:
                     self._send(self._parcel())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sender import Batch, Entry, Sender, Ticket
+from dqlab.errors import DqlabError
+from dqlab.queue.ranges import Ranges
 
 __all__ = ["PutSender", "RunSender"]
+
+_ENDLESS = 1 << 62
 
 
 class PutSender(Sender):
@@ -44,6 +48,13 @@ class RunSender(Sender):
 
     `buffer` holds payloads and `weights`, if the run's first document has pages, their pages; both are
     appended to by the run's one thread, which calls `hand_over` after each message.
+
+    Attributes
+    ----------
+    held : Ranges
+        Ordinals that the queue holds, as far as confirmed.
+    through : int
+        The first ordinal that is not among them.
     """
 
     buffer: deque[bytes]
@@ -52,19 +63,42 @@ class RunSender(Sender):
         super().__init__(handle, patient=True, **options)
         self.entry = entry
         self.weights: deque[int] = deque()
+        self.held, self.through = Ranges(), 0
+        self._refusals: list[Batch] = []
+        self._gaps: deque[tuple[int, int]] = deque([(0, _ENDLESS)])
 
-    def go_on_behind(self, here: Sequence[int]) -> None:
-        """Continue a run of which each shard holds so many documents already."""
-        self.here = list(here)
-        self.sent = sum(here)
+    def go_on(self, here: Sequence[int], held: Iterable[tuple[int, int]]) -> None:
+        """Continue a run of which each shard holds so many documents already, and all of them these ordinals."""
+        self.here, self.held = list(here), Ranges(held)
+        self._gaps = deque(self.held.gaps(0, _ENDLESS))
+        self.through = self._gaps[0][0]
+
+    def recount(self, shard: int, holds: int) -> None:
+        """Count the refused frames that a shard holds after all; it took what it took in their order."""
+        for batch in sorted(self._refusals, key=lambda batch: batch.sequence):
+            if batch.shard == shard and self.here[shard] + len(batch.payloads) <= holds:
+                self._confirmed(batch, None)
 
     def gather(self) -> Batch:
         """Take as many as fit a frame by their mean size."""
         buffer, batch = self.buffer, Batch(self.entry)
         mean = self.buffered_bytes / max(1, len(buffer))
-        n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean))))
+        self.sent, stop = self._gaps.popleft()
+        n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
+        if self.sent + n < stop:
+            self._gaps.appendleft((self.sent + n, stop))
         batch.payloads = [buffer.popleft() for _ in range(n)]
         if self.weights:
             batch.weights = [self.weights.popleft() for _ in range(n)]
         self.buffered_bytes -= sum(map(len, batch.payloads))
         return batch
+
+    def _confirmed(self, batch: Batch, first: int | None) -> None:
+        super()._confirmed(batch, first)
+        self.held.add(batch.ordinal, batch.ordinal + len(batch.payloads))
+        lo, hi = next(iter(self.held))
+        self.through = 0 if lo else hi
+
+    def _refused(self, batch: Batch, error: DqlabError) -> None:
+        super()._refused(batch, error)
+        self._refusals.append(batch)

@@ -2,6 +2,8 @@
 
 A slot parks one lease call at each shard it serves and runs chunks one after another in a thread
 of its own, with at most two chunks in hand, so that it never waits for the network between them.
+Coroutine functions run in a second thread, where chunks overlap: one that has begun all its
+messages is no longer counted as in hand.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ import contextvars
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import groupby
 from typing import Any
 
 from dqlab.cluster.chunk import Chunk
-from dqlab.cluster.execution import Origin, Work, fail_all, refuse_value, run_chunk
+from dqlab.cluster.coroutines import CoroutineThread
+from dqlab.cluster.execution import Flight, Origin, Work, fail_all, refuse_value, run_chunk
 from dqlab.cluster.functions import FunctionCache, FunctionLost
 from dqlab.cluster.internals import daemon_thread
 from dqlab.cluster.protocol import PARK
@@ -90,8 +93,12 @@ class Slot:
         self._session = uuid.uuid4().hex
         self._inbox: deque[Chunk] = deque()
         self._running: Chunk | None = None
+        self._flying: list[Chunk] = []
+        """Chunks whose coroutines run, or wait to begin, oldest first."""
         self._arrived = asyncio.Event()
+        self._renewed = 0.0
         self._thread = daemon_thread(f"dq-{name}")
+        self._coroutines: CoroutineThread | None = None
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
@@ -117,9 +124,11 @@ class Slot:
         for task in self._tasks[:-1]:
             task.cancel()
         await asyncio.wait([*self._tasks, *self._settling], timeout=5)
-        for task in self._tasks:
+        for task in [*self._tasks, *self._settling]:
             task.cancel()
         self._thread.shutdown(wait=False)
+        if self._coroutines is not None:
+            self._coroutines.close()
 
     @property
     def in_hand(self) -> int:
@@ -129,13 +138,13 @@ class Slot:
     @property
     def _chunks(self) -> list[Chunk]:
         """Chunks in hand, oldest first."""
-        return [*([self._running] if self._running else []), *self._inbox]
+        return [*self._flying, *([self._running] if self._running else []), *self._inbox]
 
     # --- leasing ----------------------------------------------------------------------------
 
     def _want(self, shard: int) -> int:
         """How many messages to ask a shard for: none while enough chunks are in hand."""
-        chunks = self._chunks
+        chunks = [chunk for chunk in self._chunks if chunk.todo or chunk is self._running]
         here = sum(chunk.shard == shard for chunk in chunks)
         limit = IN_HAND if len(chunks) < IN_HAND else 1
         return self.options.batch if here < limit and not self._stopping else 0
@@ -165,6 +174,8 @@ class Slot:
     def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
         """Put a lease into the inbox, as one chunk for each function in it."""
         lease = meta["lease"]
+        if not self._chunks:
+            self._renewed = asyncio.get_running_loop().time()
         frames = zip(lease["firsts"], (Frame.decode(bytes(part)) for part in parts), strict=True)
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
@@ -206,10 +217,8 @@ class Slot:
             self._running = chunk = self._inbox.popleft()
             try:
                 await self._run(chunk)
-            except DqlabError as error:
-                logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
-            except Exception:  # the lease ends by itself; the next chunk may fare better
-                logger.exception("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease)
+            except Exception as error:  # noqa: BLE001 - the lease ends by itself; the next chunk may fare better
+                self._lost(chunk, error)
             finally:
                 self._running = None
                 self._touched()
@@ -226,24 +235,52 @@ class Slot:
             if frame.function != NO_ID and frame.function not in blobs:
                 blobs[frame.function] = await self._functions.fetch(ref, frame.function)
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
-        renewed = loop.time()
-        while True:
-            finished, _ = await asyncio.wait((running,), timeout=SETTLE_EVERY)
-            if finished:
-                break
-            await self._settle_done(chunk)
-            if loop.time() - renewed >= chunk.timeout / 3:
-                renewed = loop.time()
-                await self._renew()
-        running.result()
+        await self._attend(chunk, running)
+        flight = running.result()
         self._running = None
-        # Not awaited: the next chunk starts while this one's outcomes travel.
-        settling = loop.create_task(self._settle_last(chunk), name=f"dqlab-settle-{self.name}")
+        if flight is None:
+            # Not awaited: the next chunk starts while this one's outcomes travel.
+            self._in_background(self._settle_last(chunk))
+        else:
+            self._flying.append(chunk)
+            self._in_background(self._follow(chunk, flight))
+            if self.options.early:  # what has not begun may still be given back when this consumer dies
+                await asyncio.wait((asyncio.wrap_future(flight.begun),))
+
+    async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> None:
+        """Settle what is finished every 100 ms, and renew what is in hand, until the end."""
+        while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
+            await self._settle_done(chunk)
+            if asyncio.get_running_loop().time() - self._renewed >= chunk.timeout / 3:
+                await self._renew()
+
+    async def _follow(self, chunk: Chunk, flight: Flight) -> None:
+        """See a chunk of coroutines to its end, while others run."""
+        try:
+            await self._attend(chunk, asyncio.wrap_future(flight.begun))
+            if not flight.ended.done():
+                await self._settle_done(chunk, tell=True)
+            await self._attend(chunk, asyncio.wrap_future(flight.ended))
+            await self._settle_done(chunk)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._lost(chunk, error)
+        finally:
+            self._flying.remove(chunk)
+            self._touched()
+
+    def _lost(self, chunk: Chunk, error: Exception) -> None:
+        if isinstance(error, DqlabError):
+            logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
+        else:
+            logger.error("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease, exc_info=error)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        settling = asyncio.get_running_loop().create_task(work, name=f"dqlab-settle-{self.name}")
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
 
-    def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> None:
-        """Run the chunk; in the slot's thread."""
+    def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
+        """Run the chunk, or hand it to the coroutines; in the slot's thread."""
         frame = chunk.frames[0]
         try:
             if frame.kind is Kind.VALUE:
@@ -257,10 +294,16 @@ class Slot:
                     work = self.options.calls(work, chunk)
         except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
             fail_all(chunk, error, self.options.origin)
-            return
+            return None
         concurrency = self.options.concurrency
-        self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch) if work.is_coroutine else 1
-        run_chunk(chunk, work, self.options.origin, concurrency)
+        if not work.is_coroutine:
+            self._at_least = 1
+            run_chunk(chunk, work, self.options.origin, concurrency)
+            return None
+        self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
+        if self._coroutines is None:
+            self._coroutines = CoroutineThread(f"dq-{self.name}-coroutines", concurrency, self.options.origin)
+        return self._coroutines.add(chunk, work)
 
     # --- settling ---------------------------------------------------------------------------
 
@@ -270,17 +313,21 @@ class Slot:
         except Exception:  # the lease ends by itself, and the messages are delivered again
             logger.exception("event=settle_lost slot=%s lease=%s", self.name, chunk.lease)
 
-    async def _settle_done(self, chunk: Chunk) -> None:
+    async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:
+        """Settle what is finished; with `tell`, at least say how many messages are wanted now."""
         while True:
             done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
             settlement = chunk.collect(SETTLE_MOST)
             if settlement is None:
-                return
+                break
             self.done += chunk.acked + chunk.failed - done
             self.units += chunk.units - units
             self.busy_s += chunk.busy_collected - busy
             self.last_error = chunk.last_error or self.last_error
+            tell = False
             await self._settle(chunk, settlement)
+        if tell:
+            await self._settle(chunk, chunk.nothing())
 
     async def _settle(self, chunk: Chunk, settlement: bytes) -> None:
         body = pack(self._credit(chunk.shard), settlement)
@@ -293,6 +340,7 @@ class Slot:
         self._touched()
 
     async def _renew(self) -> None:
+        self._renewed = asyncio.get_running_loop().time()
         by_shard: dict[int, list[int]] = {}
         for chunk in self._chunks:
             by_shard.setdefault(chunk.shard, []).append(chunk.lease)

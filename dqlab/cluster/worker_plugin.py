@@ -9,16 +9,15 @@ from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
 
-from dqlab.cluster.internals import call_actor, pin_remotely
+from dqlab.cluster.internals import CALL, answer_call, pin_remotely, start_actor
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import open_value
-from dqlab.cluster.wire import pack
 
 __all__ = ["DqlabWorkerPlugin"]
 
 
 class DqlabWorkerPlugin(WorkerPlugin):
-    """Adds the handlers ``dq_spawn`` and ``dq_greet`` to a worker."""
+    """Adds the handlers ``dq_spawn``, ``dq_greet`` and ``dq_call`` to a worker."""
 
     name = "dqlab"
     idempotent = True
@@ -28,15 +27,20 @@ class DqlabWorkerPlugin(WorkerPlugin):
         self._worker = worker
         worker.handlers["dq_spawn"] = self.spawn
         worker.handlers["dq_greet"] = self.greet
+        worker.handlers[CALL] = self.call
 
     def teardown(self, worker: Worker) -> None:
-        """Take our handlers away."""
+        """Take our handlers away, but the one of the actors that still live here."""
         worker.handlers.pop("dq_spawn", None)
         worker.handlers.pop("dq_greet", None)
 
     async def greet(self) -> dict[str, object]:
         """Say which protocol this worker speaks."""
         return greeting()
+
+    async def call(self, actor: str, call: str, body: bytes) -> dict[str, Any]:
+        """Call an actor that lives here."""
+        return await answer_call(self._worker, actor, call, body)
 
     async def spawn(self, key: str, sealed: bytes) -> dict[str, Any]:
         """Make an actor here, pin it, and start it.
@@ -67,5 +71,5 @@ class DqlabWorkerPlugin(WorkerPlugin):
             )
             await future
             await pin_remotely(worker, key)
-        await call_actor(worker.rpc, worker.address, key, "start", pack({}))
+        await start_actor(worker, key)
         return {"address": worker.address, **greeting()}

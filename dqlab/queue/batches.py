@@ -1,18 +1,21 @@
 """The frames a lane holds, each with one state byte per message.
 
-Owns where a message's bytes are; knows nothing of what the states mean.
+Owns which ids stand in which frame; knows nothing of what the states mean, and has no payloads: they are
+the journal's.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sortedcontainers import SortedDict
 
-from dqlab.frame import Frame
+__all__ = ["Batch", "Batches", "share"]
 
-__all__ = ["Batch", "Batches"]
+
+def share(size: int, count: int, a: int, b: int) -> int:
+    """Return what positions `a` to `b` of `count` have of a size; neighbours' shares add up exactly."""
+    return size * b // count - size * a // count
 
 
 class Batch:
@@ -26,40 +29,57 @@ class Batch:
         Position of the first message in the run's input.
     put_at : float
         When it came, monotonic seconds.
+    size : int
+        Bytes of all payloads. A part of the batch counts for its share, whatever its messages weigh: a frame
+        is at most a few hundred kilobytes, and its shares add up to it.
+    weights : sequence of int or None
+        Pages of each message.
+    place : int
+        Where the journal keeps the frame.
     states : bytearray
         One `State` per message.
     left : int
         Messages whose state is not final.
     """
 
-    __slots__ = ("first", "frame", "left", "ordinal", "put_at", "states")
+    __slots__ = ("first", "left", "ordinal", "place", "put_at", "size", "states", "weights")
 
-    def __init__(self, frame: Frame, first: int, ordinal: int, put_at: float) -> None:
-        self.frame = frame
+    def __init__(
+        self,
+        first: int,
+        count: int,
+        *,
+        ordinal: int,
+        put_at: float,
+        size: int,
+        weights: Sequence[int] | None = None,
+        place: int = 0,
+    ) -> None:
         self.first = first
         self.ordinal = ordinal
         self.put_at = put_at
-        self.left = frame.count
-        self.states = bytearray(frame.count)
+        self.size = size
+        self.weights = weights
+        self.place = place
+        self.left = count
+        self.states = bytearray(count)
 
     def nbytes(self, a: int, b: int) -> int:
-        """Return the payload bytes of messages `a` to `b`."""
-        if b - a == len(self.states):
-            return len(self.frame.payload)
-        ends = self.frame.ends()
-        return ends[b - 1] - ends[a] + self.frame.lengths[a]
+        """Return the share of messages `a` to `b` in the payload, bytes."""
+        return share(self.size, len(self.states), a, b)
 
     def units(self, a: int, b: int) -> int:
         """Return the weights (pages) of messages `a` to `b`; 0 when the frame has none."""
-        weights = self.frame.weights
-        return 0 if weights is None else sum(weights[a:b])
+        return 0 if self.weights is None else sum(self.weights[a:b])
 
     def fit(self, a: int, b: int, room: int) -> int:
         """Return how many of the messages `a` to `b` fit into `room` bytes, from the front."""
         if self.nbytes(a, b) <= room:
             return b - a
-        ends = self.frame.ends()
-        return bisect_right(ends, ends[a] - self.frame.lengths[a] + room, a, b) - a
+        if room < 0:
+            return 0
+        count = len(self.states)
+        return ((room + 1 + self.size * a // count) * count - 1) // self.size - a
 
 
 class Batches:

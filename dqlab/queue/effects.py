@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-__all__ = ["Effect", "Freed", "Revoked"]
-
-
-class Freed(NamedTuple):
-    """The frame whose first message has this id is needed no more."""
-
-    first: int
+__all__ = ["Revoked"]
 
 
 class Revoked(NamedTuple):
@@ -19,6 +13,3 @@ class Revoked(NamedTuple):
     consumer: str
     lease_id: int
     ranges: tuple[tuple[int, int], ...]
-
-
-Effect: TypeAlias = Freed | Revoked

@@ -11,6 +11,7 @@ from random import Random
 
 from dqlab.frame import Outcome
 from dqlab.queue.batches import Batch
+from dqlab.queue.failure_records import keep
 from dqlab.queue.lane import Lane, microseconds
 from dqlab.queue.leases import Lease
 from dqlab.queue.states import State
@@ -51,7 +52,7 @@ def fail(
     record.receipt = receipt
     if outcome is not Outcome.NACK:
         record.exceptions += 1
-        record.failure = entry
+        record.failure = keep(entry)
     record.reason = _death(lane, record, outcome, early=early)
     if record.reason:
         lane.move(batch, index, index + 1, State.DEAD)

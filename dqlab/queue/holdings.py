@@ -13,10 +13,11 @@ from random import Random
 from dqlab.clock import Clock
 from dqlab.errors import MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID
-from dqlab.queue.effects import Effect
+from dqlab.queue.effects import Revoked
 from dqlab.queue.endings import end_lease
 from dqlab.queue.fairness import Fairness
 from dqlab.queue.ids import first_id
+from dqlab.queue.journal import Journal, MemoryJournal
 from dqlab.queue.lane import Lane
 from dqlab.queue.leases import Lease, Leases
 from dqlab.queue.options import QueueOptions
@@ -43,6 +44,8 @@ class Holdings:
         Where time and the jitter of retries come from.
     first_sequence : int, default 0
         Where ids start; see `dqlab.queue.ids.next_sequence`.
+    journal : Journal, optional
+        Keeps the frames; in memory by default.
 
     Attributes
     ----------
@@ -52,7 +55,7 @@ class Holdings:
         The live ones.
     paused, draining : bool
         Of the whole queue. A lane has a `paused` of its own.
-    effects : deque of Freed or Revoked
+    effects : deque of Revoked
         For the shell to empty after each call.
     """
 
@@ -66,6 +69,7 @@ class Holdings:
         clock: Clock,
         random: Random,
         first_sequence: int = 0,
+        journal: Journal | None = None,
     ) -> None:
         self.name = name
         self.index = index
@@ -75,9 +79,10 @@ class Holdings:
         self.random = random
         self.paused = False
         self.draining = False
-        self.effects: deque[Effect] = deque()
+        self.effects: deque[Revoked] = deque()
+        self.journal = journal if journal is not None else MemoryJournal()
         self.leases = Leases()
-        self.lanes = {NO_ID: Lane(NO_ID, options, self.effects)}
+        self.lanes = {NO_ID: Lane(NO_ID, options, self.journal)}
         self.producers = Producers()
         self.fairness = Fairness()
         self.next_id = first_id(index, first_sequence)

@@ -6,15 +6,14 @@ bytes, the counters and the indexes in step; which changes are right is for the 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 from sortedcontainers import SortedDict, SortedList
 
 from dqlab.frame import NO_ID, Frame
 from dqlab.queue.batches import Batch, Batches
-from dqlab.queue.effects import Effect, Freed
 from dqlab.queue.ids import END
+from dqlab.queue.journal import Journal
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.overrides import Overrides
 from dqlab.queue.ranges import Ranges
@@ -42,8 +41,8 @@ class Lane:
         `NO_ID` is lane 0, for plain puts.
     options : QueueOptions
         Limits of this lane.
-    effects : deque
-        Takes a `Freed` for each frame that is needed no more.
+    journal : Journal
+        Keeps the frames and hears of every change.
 
     Attributes
     ----------
@@ -64,7 +63,7 @@ class Lane:
         Messages that were ever put here, known when the lane is sealed.
     """
 
-    def __init__(self, run: bytes, options: QueueOptions, effects: deque[Effect]) -> None:
+    def __init__(self, run: bytes, options: QueueOptions, journal: Journal) -> None:
         self.run = run
         self.retry = options.retry
         self.max_deliveries = options.max_deliveries
@@ -85,7 +84,7 @@ class Lane:
         self.overrides = Overrides()
         self.paused = False
         self.total: int | None = None
-        self._effects = effects
+        self.journal = journal
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{self.counts[state]:,} {state.name.lower()}" for state in State if self.counts[state])
@@ -116,15 +115,47 @@ class Lane:
         """Return whether there is something to lease now, with or without suspects."""
         return not self.paused and bool(self.ready or (suspects and self.suspects))
 
-    def put(self, frame: Frame, first: int, now: float) -> None:
+    def put(self, frame: Frame, first: int, now: float, place: int) -> None:
         """Store a frame; its messages, from id `first`, are ready behind all others."""
-        # In lane 0 nobody iterates an input, so a message's position is its id.
-        batch = Batch(frame, first, first if self.run == NO_ID else frame.ordinal, now)
+        batch = Batch(
+            first,
+            frame.count,
+            # In lane 0 nobody iterates an input, so a message's position is its id.
+            ordinal=first if self.run == NO_ID else frame.ordinal,
+            put_at=now,
+            size=len(frame.payload),
+            weights=frame.weights,
+            place=place,
+        )
         self.batches.add(batch)
         self.ready.add(first, first + frame.count)
         self.counts[State.READY] += frame.count
         self.units[State.READY] += batch.units(0, frame.count)
         self.nbytes += len(frame.payload)
+
+    def adopt(self, batch: Batch) -> None:
+        """Take back a batch as it was before the process ended, its counts being here already.
+
+        None of its messages is leased; `remember` follows for those in trouble.
+        """
+        self.batches.add(batch)
+        batch.left = 0
+        for a, b, value in stretches(batch.states, 0, len(batch.states)):
+            state = State(value)
+            batch.left += 0 if state.final else b - a
+            self.nbytes += batch.nbytes(a, b) if state.alive else 0
+            if state in (State.READY, State.DEAD):
+                self._enter(state, batch.first + a, batch.first + b, suspect=False, due=0)
+
+    def remember(self, id: int, trouble: Trouble, *, due: int) -> None:
+        """Take back what was known of a message in trouble; `due`, monotonic microseconds, counts if it is delayed."""
+        found = self.batches.at(id)
+        assert found is not None, "trouble is remembered of stored messages only"
+        state = State(found[0].states[found[1]])
+        self.trouble[id] = trouble
+        self.retrying += state.alive and trouble.deliveries > 0
+        if state is State.DELAYED:
+            self._enter(state, id, id + 1, suspect=False, due=due)
 
     def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False, due: int = 0) -> None:
         """Bring messages `a` to `b` of a batch, which are all in one state, into another.
@@ -142,7 +173,7 @@ class Lane:
         batch.states[a:b] = _FILL[new] * n
         self.counts[old] -= n
         self.counts[new] += n
-        if batch.frame.weights is not None:
+        if batch.weights is not None:
             units = batch.units(a, b)
             self.units[old] -= units
             self.units[new] += units
@@ -156,6 +187,9 @@ class Lane:
             self._finish(batch, lo, hi)
         else:
             self._enter(new, lo, hi, suspect=suspect, due=due)
+        self.journal.moved(self, batch, a, b, old, new, suspect=suspect, due=due)
+        if not batch.left:
+            self.journal.freed(batch)
 
     def stretches(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int, State]]:
         """Yield (batch, a, b, state) for each stretch of equal state in ids ``[lo, hi)``; unknown ids are left out.
@@ -245,4 +279,3 @@ class Lane:
         if self.overrides:
             self.overrides.discard(batch.first, stop)
         self.batches.remove(batch)
-        self._effects.append(Freed(batch.first))

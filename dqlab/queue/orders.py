@@ -7,7 +7,6 @@ from types import EllipsisType
 
 from dqlab.errors import BadOption
 from dqlab.frame import NO_ID
-from dqlab.queue.effects import Freed
 from dqlab.queue.holdings import Holdings
 from dqlab.queue.ids import END
 from dqlab.queue.lane import Lane
@@ -58,7 +57,7 @@ class Orders(Holdings):
                 maxsize=given.maxsize if isinstance(maxsize, EllipsisType) else maxsize,
                 max_bytes=given.max_bytes if isinstance(max_bytes, EllipsisType) else max_bytes,
             )
-            self.lanes[run] = Lane(run, options, self.effects)
+            self.lanes[run] = Lane(run, options, self.journal)
         return self.lanes[run]
 
     def seal_lane(self, run: bytes, total: int) -> None:
@@ -80,10 +79,11 @@ class Orders(Holdings):
             return
         for lease in self.leases.of_run(run):
             revoke(lease, Ranges(_EVERYTHING), self.leases, self.effects)
-        self.effects.extend(Freed(batch.first) for batch in lane.batches)
+        for batch in lane.batches:
+            self.journal.freed(batch)
         self.fairness.forget(run)
         if run == NO_ID:
-            self.lanes[NO_ID] = Lane(NO_ID, self.options, self.effects)
+            self.lanes[NO_ID] = Lane(NO_ID, self.options, self.journal)
         else:
             self.producers.forget(run)
         self.end_drain()

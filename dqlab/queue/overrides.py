@@ -20,6 +20,10 @@ class Overrides:
     def __bool__(self) -> bool:
         return bool(self._by_function)
 
+    def items(self) -> Iterator[tuple[bytes, Ranges]]:
+        """Yield each function and the ids that have it."""
+        yield from self._by_function.items()
+
     def assign(self, lo: int, hi: int, function: bytes) -> None:
         """Give the ids ``[lo, hi)`` a function, in place of any other."""
         self.discard(lo, hi)

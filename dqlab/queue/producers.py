@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 
 from dqlab.frame import NO_ID
 from dqlab.queue.states import Verdict
@@ -60,6 +61,17 @@ class Producers:
             line = self._lines[producer] = _Line(run)
         line.firsts.append(first)
         line.expected += 1
+
+    def lines(self) -> Iterator[tuple[bytes, bytes, int, list[int]]]:
+        """Yield (producer, run, expected sequence, first ids of the last frames) of each."""
+        for producer, line in self._lines.items():
+            yield producer, line.run, line.expected, list(line.firsts)
+
+    def restore(self, producer: bytes, run: bytes, expected: int, firsts: Iterable[int]) -> None:
+        """Take back what `lines` yielded."""
+        line = self._lines[producer] = _Line(run)
+        line.expected = expected
+        line.firsts.extend(firsts)
 
     def forget(self, run: bytes) -> None:
         """Forget the producers that began with this run."""

@@ -2,7 +2,7 @@
 
 Pure: no I/O, threads, Dask or real time. Time comes from the clock that is passed in, and what is due is
 applied before each change, so results do not depend on when a timer fires. What the shell around it has
-to do in turn (free a frame, tell a consumer) is left in `effects`. Not thread-safe.
+to do in turn (tell a consumer) is left in `effects`; bytes are the journal's. Not thread-safe.
 
 ::
 
@@ -68,7 +68,7 @@ class Shard(Orders):
         if not lane.has_room(frame):
             return Put(Verdict.FULL)
         first = self.next_id
-        lane.put(frame, first, self.clock.monotonic())
+        lane.put(frame, first, self.clock.monotonic(), self.journal.put(frame, first))
         self.next_id += frame.count
         self.producers.record(frame.producer, frame.run, first)
         return Put(verdict, first=first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from dqlab.queue.effects import Effect, Revoked
+from dqlab.queue.effects import Revoked
 from dqlab.queue.lane import Lane
 from dqlab.queue.leases import Lease, Leases
 from dqlab.queue.ranges import Ranges
@@ -14,7 +14,7 @@ from dqlab.queue.states import State
 __all__ = ["cancel", "purge", "retry", "revoke"]
 
 
-def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Effect]) -> None:
+def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]) -> None:
     """Take ids out of a lease, if it holds any of them, and leave word for its consumer."""
     taken = tuple(hit for lo, hi in wanted for hit in lease.remaining.overlap(lo, hi))
     if not taken:
@@ -26,7 +26,7 @@ def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Effect])
         leases.close(lease)
 
 
-def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Effect]) -> int:
+def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
     """Cancel what is ready, delayed or leased among `ids`; return how many messages that were."""
     wanted = Ranges(ids)
     for lease in leases.of_run(lane.run):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from dqlab.queue.failure_records import StoredRecord
+
 __all__ = ["DeadLetter", "Death", "Receipt", "Trouble"]
 
 _HISTORY = 8
@@ -20,9 +22,13 @@ class Death(NamedTuple):
     """An earlier death of a message that was retried since."""
 
     reason: str
-    failure: bytes
+    failure: StoredRecord
     deliveries: int
     exceptions: int
+
+    def opened(self) -> Death:
+        """Return it with its record as the consumer sent it."""
+        return self._replace(failure=bytes(self.failure))
 
 
 class DeadLetter(NamedTuple):
@@ -66,7 +72,7 @@ class Trouble:
     deliveries: int = 0
     exceptions: int = 0
     reason: str = ""
-    failure: bytes = b""
+    failure: StoredRecord = b""
     receipt: Receipt | None = None
     due: int = 0
     history: tuple[Death, ...] = ()
@@ -80,4 +86,5 @@ class Trouble:
 
     def letter(self, id: int, ordinal: int) -> DeadLetter:
         """Return what is known, for people."""
-        return DeadLetter(id, ordinal, self.reason, self.failure, self.deliveries, self.exceptions, self.history)
+        history = tuple(death.opened() for death in self.history)
+        return DeadLetter(id, ordinal, self.reason, bytes(self.failure), self.deliveries, self.exceptions, history)

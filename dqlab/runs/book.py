@@ -9,22 +9,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from dqlab.cluster.book import CANCELLED
 from dqlab.cluster.link import Link
 from dqlab.cluster.sender import Entry
 from dqlab.cluster.senders import RunSender
 from dqlab.config import check_name
 from dqlab.errors import BadOption, RunExists, RunNotFound
 from dqlab.frame import Kind
+from dqlab.queue.book import CANCELLED
 from dqlab.queue.retry import Retry
 from dqlab.runs.mapping import Submitter
 from dqlab.runs.run import Run
 from dqlab.runs.sealing import code_record, sealed_function
+from dqlab.runs.submitted import Submitted
 
 if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
 
 __all__ = ["RunBook"]
+
+LANDING = 20.0
+"""Seconds that puts in flight may take to be refused, behind one that was."""
 
 
 class RunBook:
@@ -133,11 +137,10 @@ class RunBook:
             "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in function).strip("-._")[:90]
             or "run"
         )
-        taken = self._known()
-        number = 1
-        while f"{stem}-{number}" in taken:
-            number += 1
-        return f"{stem}-{number}"
+        while True:  # the cluster may not have heard yet of a run of this lab that was given such a name
+            name: str = self._link.sync(self._link.scheduler("dq_run_name", stem=stem))
+            if name not in self._runs:
+                return name
 
     def _start(
         self,
@@ -182,7 +185,7 @@ class RunBook:
             run.retry(fn)
             return run
         if run.submitter is not None and run.submitter.error is not None:
-            run.submitter.join()  # it still tells the queue where the input ended
+            run.submitter.join(LANDING)  # it still tells the queue where the input ended
         progress = run._progress()
         record = progress.record
         if record["codes"][0]["hash"] != code["hash"]:
@@ -199,13 +202,13 @@ class RunBook:
                 maxsize=bounds.get("maxsize"),
                 max_bytes=bounds.get("max_bytes"),
             )
-            sender.go_on_behind([shard_counts.all for shard_counts in progress.by_shard])
+            before = Submitted.of(record)
+            sender.go_on([shard_counts.all for shard_counts in progress.by_shard], before.held)
             run.submitter = Submitter(
                 run.name,
                 elements,
                 sender,
-                skip=record["submitted"],
-                expected=record["digest"],
+                before=before,
                 verify=not cut_off,
                 reopen=cut_off,
             )

@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterable
 from typing import Any
 
-from dqlab.cluster.book import CANCELLED
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.cluster.senders import RunSender
 from dqlab.config import nbytes, option
 from dqlab.documents import Document
 from dqlab.errors import DqlabError, MessageTooLarge, NotPicklable, RunExists
+from dqlab.queue.book import CANCELLED
+from dqlab.runs.submitted import Digest, Submitted
 
-__all__ = ["Digest", "Submitter"]
-
-
-class Digest:
-    """Rolling hash of a run's input: documents by (key, version), other elements by their pickle."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._pending: list[bytes] = []
-
-    def update(self, element: Any, payload: bytes) -> None:
-        """Take in the next element."""
-        if type(element) is Document:
-            payload = f"{element.key}\0{element.version}\n".encode("utf-8", "surrogatepass")
-        self._pending.append(payload)
-        if len(self._pending) > 500:
-            self._fold()
-
-    def hex(self) -> str:
-        """Return the digest of what was taken in so far."""
-        self._fold()
-        return self._hash.hexdigest()
-
-    def _fold(self) -> None:
-        # One update of a joined block costs a tenth of one update an element.
-        self._hash.update(b"".join(self._pending))
-        self._pending.clear()
+__all__ = ["Submitter"]
 
 
 class Submitter:
@@ -49,14 +23,12 @@ class Submitter:
 
     Parameters
     ----------
-    skip : int
-        Elements that an earlier submission already put; they are only hashed.
-    expected : str
-        What their digest must be.
+    before : Submitted, optional
+        What an earlier submission put already; that is only hashed.
     verify : bool
         Put nothing: the run is complete, and the input only has to be the same.
     reopen : bool
-        The run's input was cut off; what comes behind the first `skip` elements is put now.
+        The run's input was cut off; what the queue does not hold is put now.
 
     Attributes
     ----------
@@ -72,15 +44,14 @@ class Submitter:
         elements: Iterable[Any],
         sender: RunSender,
         *,
-        skip: int = 0,
-        expected: str = "",
+        before: Submitted | None = None,
         verify: bool = False,
         reopen: bool = False,
     ) -> None:
         self.name, self.count = name, 0
-        self.digest = Digest()
+        self.digest = Digest(lambda: sender.through)
         self._elements, self._sender = elements, sender
-        self._skip, self._expected, self._verify, self._reopen = skip, expected, verify, reopen
+        self._before, self._verify, self._reopen = before or Submitted(), verify, reopen
         # A message above its lane's bound would wait for ever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
@@ -120,7 +91,9 @@ class Submitter:
 
     def _submit(self) -> None:
         sender, limit, seal, update = self._sender, self._limit, make_sealer(), self.digest.update
-        put, hand_over, weighted, first = sender.buffer.append, sender.hand_over, False, self._skip + 1
+        put, hand_over, weighted = sender.buffer.append, sender.hand_over, False
+        before = self._before
+        skip, beyond = before.through, before.beyond
         for element in self._elements:
             try:
                 payload = seal(element)
@@ -130,12 +103,16 @@ class Submitter:
                 raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
             update(element, payload)
             self.count += 1
-            if self.count <= self._skip or self._verify:
+            if self.count <= skip or self._verify:
                 self._check()
                 continue
             if self._reopen:
                 self._open_again()
-            if type(element) is Document and (weighted or (self.count == first and element.page_count)):
+            if beyond and self.count - 1 in beyond:
+                if self.count == before.end:
+                    self._compare(before.end_digest)
+                continue
+            if type(element) is Document and (weighted or (self.count == skip + 1 and element.page_count)):
                 weighted = True
                 sender.weights.append(element.page_count or 0)
             elif weighted:
@@ -143,8 +120,8 @@ class Submitter:
             put(payload)
             sender.buffered_bytes += len(payload)
             hand_over()
-        if self.count < self._skip:
-            raise RunExists(run=self.name, difference=f"{self._skip:,} documents, these are {self.count:,}")
+        if self.count < before.end:
+            raise RunExists(run=self.name, difference=f"{before.end:,} documents, these are {self.count:,}")
         if self._reopen:
             self._open_again()
 
@@ -160,9 +137,14 @@ class Submitter:
 
     def _check(self) -> None:
         """Compare what an earlier submission put with what the input holds now."""
-        if self.count > self._skip:
-            raise RunExists(run=self.name, difference=f"{self._skip:,} documents, these are more")
-        if self.count == self._skip and self.digest.hex() != self._expected:
+        through = self._before.through
+        if self.count > through:
+            raise RunExists(run=self.name, difference=f"{through:,} documents, these are more")
+        if self.count == through:
+            self._compare(self._before.digest)
+
+    def _compare(self, digest: str) -> None:
+        if self.digest.at(self.count) != digest:
             raise RunExists(run=self.name, difference="other documents")
 
     def _finish(self) -> None:
@@ -180,13 +162,19 @@ class Submitter:
 
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
         sender = self._sender
-        taken = sum(sender.here)
-        # After a refused put the queue holds other elements than the first ones; no digest fits those.
-        digest = self.digest.hex() if taken == self.count else ""
-        submitted = {"op": "submitted", "run": sender.run, "submitted": taken, "digest": digest}
-        for shard, here in enumerate(sender.here):
-            seal = {"run": sender.run, "here": here, "total": taken, "incomplete": incomplete}
+        for shard in range(len(sender.here)):
             await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
+            if incomplete is not None:
+                answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
+                sender.recount(shard, sum(answer["counts"]))
+        submitted = {
+            "op": "submitted",
+            "run": sender.run,
+            **Submitted.now(sender.held, self.digest, self._before).record(),
+        }
+        total = sum(sender.here)
+        for shard, here in enumerate(sender.here):
+            seal = {"run": sender.run, "here": here, "total": total, "incomplete": incomplete}
             if shard == 0:
                 await handle.ask(0, "control", submitted)
             await handle.ask(shard, "control", {"op": "seal", "seal": seal})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from dqlab.cluster.handle import Handle, shard_of
@@ -52,12 +52,12 @@ class PutResult:
         QueueFull, QueueDraining
             The put was refused.
         """
-        return [id for lo, hi in self._confirmed() for id in range(lo, hi)]
+        return [id for lo, hi in self._ranges() for id in range(lo, hi)]
 
     @property
     def durability(self) -> str:
         """What the queue promises for these messages: "transient" (in memory)."""
-        self._confirmed()
+        self._ranges()
         return "transient"
 
     def results(self, timeout: float | str | None = None) -> list[Any]:
@@ -79,29 +79,57 @@ class PutResult:
         """
         limit = seconds(timeout, name="timeout")
         deadline = None if limit is None else time.monotonic() + limit
-        values: list[Any] = []
-        for lo, hi in self._confirmed(limit):
+        sync, values = self._handle.link.sync, list[Any]()
+        self._ticket.read = True
+        ranges, parts = sync(self._first_look(deadline, limit))
+        for lo, hi in ranges:
             for start in range(lo, hi, PAGE):
-                values += self._page(start, min(hi, start + PAGE), deadline, limit)
+                stop = min(hi, start + PAGE)
+                if parts is None:
+                    parts = sync(self._settled(start, stop, deadline, limit))
+                values += self._page(start, stop, parts)
+                parts = None
         return values
 
-    def _confirmed(self, limit: float | None = None) -> list[tuple[int, int]]:
-        done = self._ticket.done
+    def _ranges(self) -> list[tuple[int, int]]:
         self._ticket.read = True
-        limit = CONFIRM_WAIT if limit is None else min(limit, CONFIRM_WAIT)
-        deadline = time.monotonic() + limit
-        while True:
-            try:
-                return done.result(max(0.0, min(0.2, deadline - time.monotonic())))
-            except FutureTimeout:
-                if done.done():
-                    raise
-                self._handle.link.check_scheduler()
-                if time.monotonic() >= deadline:
-                    raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None
+        return self._handle.link.sync(self._confirmed())
 
-    def _page(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> list[Any]:
-        parts = self._settled(lo, hi, deadline, limit)
+    async def _confirmed(self, limit: float | None = None) -> list[tuple[int, int]]:
+        limit = CONFIRM_WAIT if limit is None else min(limit, CONFIRM_WAIT)
+        try:
+            async with asyncio.timeout(limit):
+                return await self._ticket.landed()
+        except TimeoutError:
+            raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None
+
+    async def _first_look(
+        self, deadline: float | None, limit: float | None
+    ) -> tuple[list[tuple[int, int]], list[memoryview] | None]:
+        """Wait for the ids and the first page's results in one go: crossing threads costs as much as a call."""
+        ranges = await self._confirmed(limit)
+        if not ranges:
+            return ranges, None
+        lo, hi = ranges[0]
+        return ranges, await self._settled(lo, min(hi, lo + PAGE), deadline, limit)
+
+    async def _settled(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> list[memoryview]:
+        """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
+        alone_since: float | None = None
+        while True:
+            left = PARK if deadline is None else max(0.0, min(PARK, deadline - time.monotonic()))
+            meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": left if alone_since is None else min(left, 0.5)}
+            answer, parts = await self._handle.ask(shard_of(lo), "settled", meta, wait=left)
+            if not answer["left"]:
+                return parts
+            name, now = f"put on {self._handle.name}", time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise WaitTimeout(run=name, seconds=limit, left=answer["left"])
+            alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
+            if alone_since is not None and now - alone_since > PARK:
+                raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
+
+    def _page(self, lo: int, hi: int, parts: list[memoryview]) -> list[Any]:
         found: dict[int, Any] = {}
         cursor = lo
         while cursor < hi:
@@ -117,22 +145,6 @@ class PutResult:
         if len(found) < hi - lo:
             raise self._dead(lo, hi, len(found))
         return [found[ordinal] for ordinal in range(lo, hi)]
-
-    def _settled(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> list[memoryview]:
-        """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
-        alone_since: float | None = None
-        while True:
-            left = PARK if deadline is None else max(0.0, min(PARK, deadline - time.monotonic()))
-            meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": left if alone_since is None else min(left, 0.5)}
-            answer, parts = self._handle.link.sync(self._handle.ask(shard_of(lo), "settled", meta, wait=left))
-            if not answer["left"]:
-                return parts
-            name, now = f"put on {self._handle.name}", time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise WaitTimeout(run=name, seconds=limit, left=answer["left"])
-            alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
-            if alone_since is not None and now - alone_since > PARK:
-                raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
 
     def _dead(self, lo: int, hi: int, acked: int) -> RunFailed:
         counts = [0] * len(self._handle.refs)

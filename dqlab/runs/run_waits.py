@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Self
 
-from dqlab.cluster.book import CANCELLED
 from dqlab.cluster.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
@@ -18,6 +17,7 @@ from dqlab.errors import (
     SubmissionIncomplete,
     WaitTimeout,
 )
+from dqlab.queue.book import CANCELLED
 from dqlab.runs.mapping import unsent
 from dqlab.runs.progress import Progress
 from dqlab.runs.results import Results, open_settlements
@@ -68,8 +68,9 @@ class RunWaits(RunViews):
         while True:
             judge(None)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ended = self.submitter is None or self.submitter.finished.is_set()  # asked first: shards answer one by one
             progress = self._progress(wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left))
-            if progress.done and (self.submitter is None or self.submitter.finished.is_set()):
+            if progress.done and ended:
                 judge(progress)
                 return progress
             if progress.stopped:

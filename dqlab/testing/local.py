@@ -19,8 +19,8 @@ from dqlab.cluster.sealed import blob_hash, open_value, seal_function, seal_or_e
 from dqlab.config import nbytes, option
 from dqlab.errors import MessageNotFound, MessageTooLarge, QueueDraining, QueueFull
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.effects import Freed
 from dqlab.queue.failures import Failure, retryable
+from dqlab.queue.journal import MemoryJournal
 from dqlab.queue.leases import Lease
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
@@ -108,11 +108,13 @@ class LocalQueue:
         del chosen["results_memory"], chosen["results_maxsize"]
         chosen["retry"] = Retry(**chosen["retry"])
         self.clock = clock
-        self.shard = Shard("local", 0, epoch=1, options=QueueOptions(**chosen), clock=clock, random=Random(0))
+        self._journal = MemoryJournal()
+        self.shard = Shard(
+            "local", 0, epoch=1, options=QueueOptions(**chosen), clock=clock, random=Random(0), journal=self._journal
+        )
         self._limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._origin = Origin(CONSUMER, "local", nbytes(option("results.max-bytes"), name="dqlab.results.max-bytes"))
         self._producer, self._sequence = uuid.uuid4().bytes, 0
-        self._frames: dict[int, Frame] = {}
         self._functions: dict[bytes, bytes] = {}
         self._results: dict[int, bytes] = {}
 
@@ -162,7 +164,6 @@ class LocalQueue:
             )
         assert put.first is not None, "a numbered frame of this queue's own is taken, refused or full"
         self._sequence += 1
-        self._frames[put.first] = frame
         return list(range(put.first, put.first + frame.count))
 
     # --- messages out, one by one -----------------------------------------------------------
@@ -174,7 +175,7 @@ class LocalQueue:
             return []
         found = []
         for piece in lease.pieces:
-            frame = self._frames[piece.frame]
+            frame = self._journal.frames[piece.frame]
             for offset in range(piece.n):
                 value = open_value(frame.message(piece.lo + offset))
                 id = piece.frame + piece.lo + offset
@@ -233,7 +234,7 @@ class LocalQueue:
     def _run(self, lease: Lease, values: Work) -> int:
         cuts = []
         for piece in lease.pieces:
-            frame = self._frames[piece.frame]
+            frame = self._journal.frames[piece.frame]
             cut = frame.cut(piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal)
             cuts.append((piece.frame + piece.lo, Frame.decode(cut)))
         ran = 0
@@ -263,10 +264,7 @@ class LocalQueue:
             for offset in range(piece.n):
                 self._results[piece.first + offset] = bytes(settlement.entry(at + offset))
         self.shard.invariants()
-        while self.shard.effects:
-            effect = self.shard.effects.popleft()
-            if isinstance(effect, Freed):
-                self._frames.pop(effect.first, None)
+        self.shard.effects.clear()
         return settled
 
     # --- looking ----------------------------------------------------------------------------
@@ -297,7 +295,7 @@ class LocalQueue:
         found = []
         for letter in self.shard.dead_letters(NO_ID):
             first, index = self.shard.locate(letter.id)
-            frame = self._frames[first]
+            frame = self._journal.frames[first]
             row = [letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, int(frame.kind)]
             found.append(dead_letter(row, memoryview(letter.failure), frame.message(index)))
         return found

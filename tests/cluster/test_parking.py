@@ -9,7 +9,7 @@ from typing import Any
 from dqlab.cluster.parking import Bell, ParkedLease, ParkingLot
 from dqlab.cluster.queue_actor import QueueActor
 from dqlab.cluster.wire import pack, unpack
-from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.frame import Frame, Kind
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 
@@ -29,7 +29,6 @@ class DeskActor(QueueActor):
 
     async def start(self, body: bytes) -> bytes:
         self._reporter: Any = SilentReporter()
-        self._book(NO_ID)
         return pack({})
 
 

@@ -177,3 +177,18 @@ def test_early_acked_lease_is_not_asked_for(on_floor: Callable[..., Any]) -> Non
         return floor.asked()
 
     assert on_floor(scenario) == {}
+
+
+def test_consumer_that_found_nothing_to_give_back_is_not_asked_again_for_the_same(on_floor: Callable[..., Any]) -> None:
+    """All of a lease of coroutines may run at once; asking over and over would keep both sides busy with it."""
+
+    def scenario(floor: Floor) -> Any:
+        lease = floor.hold("coroutines", 10)
+        floor.park("idle")
+        first = floor.asked()
+        floor.recalls.answered("coroutines")
+        second = floor.asked()
+        floor.settle("coroutines", [0], lease)
+        return len(first), len(second), len(floor.asked())
+
+    assert on_floor(scenario) == (1, 0, 1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.effects import Freed
+from dqlab.queue.journal import MemoryJournal
 from dqlab.queue.leases import Lease
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
@@ -31,7 +31,6 @@ class Desk:
     shard: Shard
     clock: FakeClock
     sequence: int = 0
-    freed: list[int] = field(default_factory=list)
 
     def frame(
         self,
@@ -108,10 +107,10 @@ class Desk:
         counts = self.shard.lanes[run].counts
         return {state: counts[state] for state in State if counts[state]}
 
-    def freed_frames(self) -> list[int]:
-        self.freed += [effect.first for effect in self.shard.effects if isinstance(effect, Freed)]
-        self.shard.effects.clear()
-        return self.freed
+    def kept_frames(self) -> list[int]:
+        """First ids of the frames whose bytes are still kept."""
+        assert isinstance(self.shard.journal, MemoryJournal)
+        return list(self.shard.journal.frames)
 
     @staticmethod
     def ids(lease: Lease) -> list[int]:

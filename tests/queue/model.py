@@ -48,6 +48,7 @@ class Model:
     leases: dict[int, Held] = field(default_factory=dict)
     paused: set[bytes | None] = field(default_factory=set)
     draining: bool = False
+    epoch: int = EPOCH
 
     def of(self, run: bytes, *states: str) -> list[Message]:
         return [m for m in self.messages.values() if m.run == run and (not states or m.state in states)]
@@ -68,7 +69,7 @@ class Model:
             m.state, m.suspect = "ready", True
             if lease.early or len(lease.ids) == 1:
                 m.deliveries += 1
-                m.receipt = (EPOCH, lease.id)
+                m.receipt = (self.epoch, lease.id)
                 if lease.early or m.deliveries >= MAX_DELIVERIES:
                     m.state, m.suspect = "dead", False
         del self.leases[lease.id]
@@ -92,7 +93,7 @@ class Model:
         if m.state in ("acked", "dead"):
             return "duplicate"
         lease = self.leases.get(m.lease) if m.state == "leased" else None
-        if lease is not None and receipt != (EPOCH, lease.id):
+        if lease is not None and receipt != (self.epoch, lease.id):
             return "stale"
         if lease is None and outcome is not Outcome.ACK and (outcome is Outcome.RETURN or m.receipt == receipt):
             return "duplicate"
@@ -112,3 +113,13 @@ class Model:
             m.due = now + (delay if outcome is Outcome.NACK else BACKOFF * 2 ** (m.exceptions - 1))
             m.state = "delayed" if m.due > now else "ready"
         return "other" if outcome is Outcome.NACK else "failed"
+
+    def reopen(self, epoch: int) -> None:
+        """Start anew from what is on disk: nothing is leased, and what was acked early is not delivered again."""
+        for lease in self.leases.values():
+            for m in self.unsettled(lease):
+                m.state, m.suspect = "ready", lease.suspect
+                if lease.early:
+                    m.state, m.suspect, m.deliveries = "dead", False, m.deliveries + 1
+        self.leases.clear()
+        self.epoch = epoch

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.effects import Freed, Revoked
+from dqlab.queue.batches import share
+from dqlab.queue.effects import Revoked
+from dqlab.queue.journal import MemoryJournal
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 from dqlab.queue.shard import Shard
@@ -45,24 +47,28 @@ late = st.sampled_from([0, 0, 0, TIMEOUT + 1])
 spans = st.just([(0, 1000)]) | st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=3)
 
 
+OPTIONS = QueueOptions(
+    visibility_timeout=TIMEOUT,
+    max_deliveries=MAX_DELIVERIES,
+    retry=Retry(RETRIES, backoff=BACKOFF, jitter=False),
+    maxsize=MAXSIZE,
+)
+
+
 class ShardMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock(monotonic=1000)
-        options = QueueOptions(
-            visibility_timeout=TIMEOUT,
-            max_deliveries=MAX_DELIVERIES,
-            retry=Retry(RETRIES, backoff=BACKOFF, jitter=False),
-            maxsize=MAXSIZE,
-        )
-        self.shard = Shard("q", 0, epoch=EPOCH, options=options, clock=self.clock, random=Random(0))
+        self.shard = self.make_shard()
         for run in RUNS[1:]:
             self.shard.open_lane(run)
         self.model = Model()
         self.granted: list[Held] = []
         self.sequences = dict.fromkeys(RUNS, 0)
-        self.frames: set[int] = set()
         self.next_id = 0
+
+    def make_shard(self) -> Shard:
+        return Shard("q", 0, epoch=EPOCH, options=OPTIONS, clock=self.clock, random=Random(0))
 
     def now(self) -> float:
         return self.clock.monotonic()
@@ -102,11 +108,10 @@ class ShardMachine(RuleBasedStateMachine):
             assert put.verdict is Verdict.FULL
         else:
             assert (put.verdict, put.first) == (Verdict.ACCEPTED, self.next_id)
-            for i, size in enumerate(sizes):
-                id = self.next_id + i
+            for i in range(len(sizes)):
+                id, size = self.next_id + i, share(sum(sizes), len(sizes), i, i + 1)
                 ordinal = id if run == NO_ID else 100 * sequence + i
                 self.model.messages[id] = Message(id, run, ordinal, self.next_id, size)
-            self.frames.add(self.next_id)
             self.next_id += len(sizes)
             self.sequences[run] += 1
 
@@ -132,7 +137,7 @@ class ShardMachine(RuleBasedStateMachine):
             self.shard.tick()
             self.model.pass_time(self.now())
             ids = data.draw(st.permutations(held.ids))[: len(results)]
-            self._settle(held, ids, [Piece(id, 0, 1) for id in ids], results[: len(ids)], delay, EPOCH)
+            self._settle(held, ids, [Piece(id, 0, 1) for id in ids], results[: len(ids)], delay, self.model.epoch)
 
     def _lease(self, consumer: str, n: int, slots: int, max_bytes: int) -> Held | None:
         lease = self.shard.lease(consumer, n, slots=slots, max_bytes=max_bytes)
@@ -176,10 +181,10 @@ class ShardMachine(RuleBasedStateMachine):
         data=st.data(),
         results=outcomes,
         delay=delays,
-        epoch=st.sampled_from([EPOCH, EPOCH, EPOCH, EPOCH - 1]),
+        older=st.sampled_from([0, 0, 0, 1]),
         by_piece=st.booleans(),
     )
-    def settle(self, data: st.DataObject, results: list[Outcome], delay: bytes, epoch: int, by_piece: bool) -> None:
+    def settle(self, data: st.DataObject, results: list[Outcome], delay: bytes, older: int, by_piece: bool) -> None:
         live = [held for held in self.granted if held.id in self.model.leases]
         held = data.draw(st.sampled_from([*live, *self.granted[-3:]]))
         if by_piece:
@@ -189,7 +194,7 @@ class ShardMachine(RuleBasedStateMachine):
             known = st.sampled_from([*held.ids, 0, 9999])
             ids = data.draw(st.lists(known, min_size=len(results), max_size=len(results)))
             pieces = [Piece(id, 0, 1) for id in ids]
-        self._settle(held, ids, pieces, results, delay, epoch)
+        self._settle(held, ids, pieces, results, delay, self.model.epoch - older)
 
     def _settle(
         self, held: Held, ids: list[int], pieces: list[Piece], results: list[Outcome], delay: bytes, epoch: int
@@ -325,11 +330,8 @@ class ShardMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         self.model.pass_time(self.now())
         self.shard.invariants()
-        for effect in self.shard.effects:
-            if isinstance(effect, Freed):
-                self.frames.remove(effect.first)
         self.shard.effects.clear()
-        assert self.frames == {m.frame for m in self.model.messages.values() if m.state not in FINAL}
+        self.check_frames({m.frame for m in self.model.messages.values() if m.state not in FINAL})
         assert set(self.shard.leases) == set(self.model.leases)
         assert self.shard.paused == (None in self.model.paused)
         for run in RUNS:
@@ -337,6 +339,10 @@ class ShardMachine(RuleBasedStateMachine):
         deadlines = [m.due for m in self.model.messages.values() if m.state == "delayed"]
         deadlines += [held.deadline for held in self.model.leases.values()]
         assert self.shard.next_deadline() == min(deadlines, default=None)
+
+    def check_frames(self, expected: set[int]) -> None:
+        assert isinstance(self.shard.journal, MemoryJournal)
+        assert set(self.shard.journal.frames) == expected
 
     def _agrees_on(self, run: bytes) -> None:
         lane = self.shard.lanes[run]

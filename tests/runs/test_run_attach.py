@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import BadName, BadOption, RunCancelled, RunExists, RunNotFound, SubmissionIncomplete
+from dqlab.cluster import sender
+from dqlab.cluster.handle import Handle
+from dqlab.errors import (
+    BadName,
+    BadOption,
+    CallTimeout,
+    PutTimeout,
+    QueueDraining,
+    RunCancelled,
+    RunExists,
+    RunNotFound,
+    SubmissionIncomplete,
+)
 from dqlab.testing import Tally
 
 
@@ -235,6 +249,135 @@ def test_cut_off_run_is_not_completed_with_other_documents(queue: dq.QueuePool, 
         queue.map(same, range(100, 120), name=name).wait(timeout=20)
 
     assert list(queue.map(same, range(7), name=name).results(timeout=20)) == list(range(7))
+
+
+def draining(pool: dq.QueuePool, shards: list[int], at: int, n: int) -> Iterator[int]:
+    """Yield numbers; at one of them some shards refuse further puts."""
+    for x in range(n):
+        if x == at:
+            for shard in shards:
+                pool.handle.link.sync(pool.handle.ask(shard, "control", {"op": "drain"}))
+        yield x
+
+
+@pytest.mark.parametrize(("shards", "refusing"), [(1, [0]), (3, [0, 1, 2]), (3, [0]), (3, [1, 2])], ids=str)
+def test_mapping_again_completes_a_run_whose_puts_were_refused(
+    lab: dq.Lab, name: str, tmp_path: Path, shards: int, refusing: list[int]
+) -> None:
+    """Whatever the shards had taken by then, also with gaps between: every document is done once."""
+    tally = Tally(tmp_path)
+
+    def noted(x: int) -> int:
+        tally.add(x)
+        return -x
+
+    pool = lab.queue(f"q-{name}", n_queues=shards)
+    first = pool.map(noted, draining(pool, refusing, 20_000, 60_000), name=name)
+    with pytest.raises(QueueDraining):
+        first.wait(timeout=30)
+    taken = sum(first.counts.values())
+    pool.resume()
+    run = pool.map(noted, range(60_000), name=name)
+
+    results = run.results(timeout=60)
+    assert 0 < taken < 60_000
+    assert run.id == first.id
+    assert len(results) == run.stats().total == 60_000
+    assert all(value == -x for x, value in results.items())
+    assert len(tally) == 60_000
+    assert run.state == "done"
+    pool.close()
+
+
+def test_mapping_again_attaches_to_a_run_that_was_completed(lab: dq.Lab, name: str) -> None:
+    """What was put in two parts is one input, and is compared as one."""
+    pool = lab.queue(f"q-{name}", n_queues=2)
+    first = pool.map(same, draining(pool, [0], 5000, 40_000), name=name)
+    with pytest.raises(QueueDraining):
+        first.wait(timeout=30)
+    pool.resume()
+    pool.map(same, range(40_000), name=name).wait(timeout=60)
+
+    again = pool.map(same, range(40_000), name=name)
+    assert len(again.results(timeout=30)) == 40_000
+    with pytest.raises(RunExists, match="documents"):
+        pool.map(same, range(1, 40_001), name=name).wait(timeout=30)
+    pool.close()
+
+
+def test_run_whose_puts_were_refused_is_not_completed_with_other_documents(lab: dq.Lab, name: str) -> None:
+    """Neither with fewer nor with changed ones; with the same ones it still is."""
+    pool = lab.queue(f"q-{name}", n_queues=2)
+    with pytest.raises(QueueDraining):
+        pool.map(same, draining(pool, [1], 5000, 40_000), name=name).wait(timeout=30)
+    pool.resume()
+
+    for other in (range(100), range(1, 40_001)):
+        with pytest.raises(RunExists, match="documents"):
+            pool.map(same, other, name=name).wait(timeout=30)
+
+    assert len(pool.map(same, range(40_000), name=name).results(timeout=60)) == 40_000
+    pool.close()
+
+
+def test_frame_whose_confirmation_was_lost_is_not_put_again(
+    lab: dq.Lab, queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue took it; only the answer never came."""
+    ask, lost = Handle.ask, []
+
+    async def deaf(self: Handle, shard: int, call: str, *rest: Any, **options: Any) -> Any:
+        answer = await ask(self, shard, call, *rest, **options)
+        if call == "put":
+            lost.append(answer)
+            raise CallTimeout(name="queue", call=call, seconds=0.0)
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Handle, "ask", deaf)
+        patch.setattr(sender, "CONFIRM_WAIT", 0.0)
+        with pytest.raises(PutTimeout):
+            queue.map(same, range(3000), name=name).wait(timeout=30)
+    assert lost
+
+    run = queue.map(same, range(3000), name=name)
+    assert list(run.results(timeout=30)) == list(range(3000))
+    assert run.counts["acked"] == 3000
+
+
+def test_cut_off_run_is_completed_by_another_client(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:
+    """The notebook that began it is gone."""
+    with pytest.raises(SubmissionIncomplete):
+        queue.map(same, cut_off(1500), name=name).wait(timeout=20)
+
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        there = dq.QueuePool(client, name=queue.name)
+        assert list(there.map(same, range(2000), name=name).results(timeout=20)) == list(range(2000))
+
+
+def test_unnamed_runs_of_two_clients_have_different_names(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Both are rows of the same dashboard."""
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        there = dq.QueuePool(client, name=f"{queue.name}-too", served=True)
+        runs = [pool.map(same, range(3)) for _ in range(3) for pool in (queue, there)]
+        for run in runs:
+            run.wait(timeout=20)
+        there.close()
+
+    assert len({run.name for run in runs}) == 6
+    assert all(run.name.startswith("same-") for run in runs)
+
+
+def test_unnamed_run_does_not_take_the_name_of_a_named_one(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Whether the cluster has heard of that one yet or not."""
+
+    def fresh(x: int) -> int:
+        return x
+
+    named = [queue.map(fresh, range(2), name=f"fresh-{number}") for number in (1, 2)]
+
+    assert queue.map(fresh, range(2)).wait(timeout=20).name == "fresh-3"
+    assert [len(run.results(timeout=20)) for run in named] == [2, 2]
 
 
 def test_cancelled_run_attaches_as_cancelled(queue: dq.QueuePool, name: str) -> None:

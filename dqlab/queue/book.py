@@ -1,4 +1,4 @@
-"""What a queue actor keeps about each run beside the rules: record, results, failure classes.
+"""What a shard knows of each run beside the rules: record, results, failure classes.
 
 The run record itself (name, code, total) lives in shard 0; other shards keep only what is theirs.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dqlab.cluster.results import ResultLog
-from dqlab.queue.failures import FailureClasses
+from dqlab.errors import FrameCorrupt
+from dqlab.queue.failures import Failure, FailureClasses
 from dqlab.queue.lane import Lane
+from dqlab.queue.results import ResultIndex
 
 __all__ = ["CANCELLED", "Book", "RunRecord"]
 
@@ -45,7 +46,7 @@ class Book:
     """One lane's bookkeeping in one shard."""
 
     lane: Lane
-    results: ResultLog
+    results: ResultIndex = field(default_factory=ResultIndex)
     record: RunRecord | None = None
     classes: FailureClasses = field(default_factory=FailureClasses)
     started: float = 0.0
@@ -53,6 +54,14 @@ class Book:
     why: str = ""
     stopped: bool = False
     """Paused because no room was left for results."""
+
+    def failed(self, record: bytes, *, dead: bool, ordinal: int) -> None:
+        """Enter a failure by what its consumer sent; a record that cannot be read belongs to no class."""
+        try:
+            failure = Failure.from_bytes(record)
+        except FrameCorrupt:
+            return
+        self.classes.add(failure, dead=dead, ordinal=ordinal)
 
     def counts(self) -> list[int]:
         """Return messages by state, in the order of `queue.states.State`."""

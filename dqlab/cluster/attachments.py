@@ -1,0 +1,102 @@
+"""Which clients have which queues open, and the end of queues that nobody has and that hold nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dqlab.cluster.registry import Registry
+
+__all__ = ["CLOSE_AFTER", "Attachments"]
+
+logger = logging.getLogger("dqlab.registry")
+
+CLOSE_AFTER = 3600.0
+"""Seconds a vacant queue stays open."""
+LOOK_EVERY = 60.0
+
+
+class Attachments:
+    """Clients by queue. A queue without any, and without messages, dead letters and results, is vacant.
+
+    Results and dead letters wait for their owner, who may be away for a weekend; they keep a queue open.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._clients: dict[str, set[str]] = {}
+        self._left: dict[str, list[str]] = {}
+        """Clients that are gone, and what they had open: one that only lost its connection comes back."""
+        self._vacant: dict[str, tuple[int, float]] = {}
+        """Vacant queue to the messages it has ever had, and since when they are as many."""
+
+    def add(self, queue: str, client: str) -> None:
+        """Note that a client has a queue open."""
+        self._clients.setdefault(queue, set()).add(client)
+        self._vacant.pop(queue, None)
+
+    def others(self, queue: str, client: str) -> int:
+        """Return how many clients other than this one have a queue open."""
+        return len(self._clients.get(queue, set()) - {client})
+
+    def forget(self, queue: str) -> None:
+        """Forget a queue that is closed."""
+        self._clients.pop(queue, None)
+
+    def client_left(self, client: str) -> None:
+        """Detach a client from every queue; queues belong to the cluster and stay."""
+        had = [queue for queue, clients in self._clients.items() if client in clients]
+        for queue in had:
+            self._clients[queue].discard(client)
+        if had:
+            self._left[client] = had
+
+    def client_came(self, client: str) -> None:
+        """Attach a client that has come back to those of its queues that are still open."""
+        for queue in self._left.pop(client, ()):
+            if queue in self._clients:
+                self.add(queue, client)
+
+    # --- queues of nobody -------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Look for vacant queues once a minute, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                await self.close_vacant(asyncio.get_running_loop().time())
+            except Exception:  # the next look may fare better
+                logger.exception("event=look_failed")
+
+    async def close_vacant(self, now: float) -> list[str]:
+        """Close what has been vacant for an hour; return the names.
+
+        Parameters
+        ----------
+        now : float
+            Monotonic seconds.
+        """
+        async with self._registry.opening:  # who opens a queue meanwhile gets a new one
+            before, self._vacant = self._vacant, {}
+            for queue in self._registry.queues:
+                had = None if self._clients.get(queue) else self._had(queue)
+                if had is not None:
+                    was, since = before.get(queue, (had, now))
+                    self._vacant[queue] = had, since if was == had else now
+            due = [queue for queue, (_, since) in self._vacant.items() if now - since >= CLOSE_AFTER]
+            for queue in due:
+                logger.info("event=queue_closed queue=%s reason=vacant seconds=%d", queue, now - self._vacant[queue][1])
+                await self._registry.close_queue(queue)
+        return due
+
+    def _had(self, queue: str) -> int | None:
+        """Return how many messages a queue has had that holds nothing now, else None."""
+        shards = self._registry.collector.shards(queue)
+        if len(shards) < self._registry.queues[queue]["shards"] or any(shard["stored"] for shard in shards):
+            return None
+        counts = [lane["counts"] for shard in shards for lane in shard["lanes"]]
+        if any(ready or delayed or leased or dead for ready, delayed, leased, _, dead, *_ in counts):
+            return None
+        return sum(map(sum, counts))

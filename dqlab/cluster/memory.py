@@ -1,0 +1,117 @@
+"""Where a transient shard's bytes are: frames in memory, results in a vault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from dqlab.cluster.results import Vault
+from dqlab.frame import Frame, Settlement
+from dqlab.queue.batches import Batch
+from dqlab.queue.journal import Journal, MemoryJournal
+from dqlab.queue.results import Stretch
+from dqlab.queue.settling import Settled
+
+__all__ = ["MemoryStore", "Store"]
+
+
+class Store(Journal, Protocol):
+    """A journal as a queue actor needs it.
+
+    Attributes
+    ----------
+    promise : str
+        What a confirmed put survives: "transient" = nothing.
+    nbytes : int
+        Bytes of results.
+    full : bool
+        No more results should be taken in.
+    """
+
+    promise: str
+
+    @property
+    def nbytes(self) -> int: ...  # noqa: D102
+
+    @property
+    def full(self) -> bool: ...  # noqa: D102
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Keep a settlement that changed something; return where its results are."""
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Keep an order that was applied."""
+
+    def noted(self) -> None:
+        """Keep what else has moved since the last record."""
+
+    async def durable(self) -> None:
+        """Wait until all that was kept so far is as safe as `promise` says."""
+
+    async def frame(self, batch: Batch) -> Frame:
+        """Return a batch's frame."""
+
+    async def read(self, place: int) -> bytes:
+        """Return the settlement at a place."""
+
+    async def close(self) -> None:
+        """Let go of everything that is open."""
+
+
+class MemoryStore(MemoryJournal):
+    """A `Store` that ends with its process.
+
+    Parameters
+    ----------
+    memory_bytes, maxsize : int
+        Budget for results in memory, and in all, bytes.
+    """
+
+    promise = "transient"
+
+    def __init__(self, memory_bytes: int, maxsize: int) -> None:
+        super().__init__()
+        self._vault = Vault(memory_bytes, maxsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of results."""
+        return self._vault.nbytes
+
+    @property
+    def full(self) -> bool:
+        """No more results should be taken in."""
+        return self._vault.full
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Keep the results that count: the whole settlement, or what of it was accepted."""
+        accepted = sum(piece.n for piece, _ in settled.results)
+        if accepted == settlement.count:
+            place = self._vault.add(bytes(settlement.blob))
+            return [Stretch(piece, place, at) for piece, at in settled.results]
+        return [Stretch(piece, self._vault.add(settlement.cut(piece, at)), 0) for piece, at in settled.results]
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def noted(self) -> None:
+        """Do nothing."""
+
+    async def durable(self) -> None:
+        """Return at once."""
+
+    async def frame(self, batch: Batch) -> Frame:
+        """Return a batch's frame."""
+        return self.frames[batch.place]
+
+    async def read(self, place: int) -> bytes:
+        """Return the settlement at a place."""
+        return await self._vault.read(place)
+
+    def forgot(self, results: Iterable[Stretch]) -> None:
+        """Give the space of results back."""
+        self._vault.forget({stretch.place for stretch in results})
+
+    async def close(self) -> None:
+        """Drop everything."""
+        self._vault.close()

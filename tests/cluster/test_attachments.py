@@ -1,0 +1,193 @@
+"""Queues of nobody end after an hour; nobody's work does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed import Client
+
+import dqlab as dq
+from dqlab.cluster.attachments import CLOSE_AFTER
+from dqlab.cluster.registry import Registry
+from dqlab.testing import FakeClock
+
+MINUTE = 60.0
+IDLE = [0, 0, 0, 0, 0, 0, 0]
+
+
+class Town:
+    """A registry without a cluster: queues without actors, and a clock moved by hand."""
+
+    def __init__(self, clock: FakeClock, registry: Registry) -> None:
+        self.clock, self.registry, self.attachments = clock, registry, registry.attachments
+
+    def queue(self, name: str, *clients: str, shards: int = 1) -> None:
+        self.registry.queues[name] = {"shards": shards, "options": {}}
+        for client in clients:
+            self.attachments.add(name, client)
+        for shard in range(shards):
+            self.report(name, IDLE, shard=shard)
+
+    def report(self, name: str, counts: list[int], *, shard: int = 0, stored: int = 0) -> None:
+        lane = {"run": "00", "name": None, "counts": counts, "units": None}
+        self.registry.collect("w", kind="shard", queue=name, shard=shard, stored=stored, lanes=[lane])
+
+    async def after(self, seconds: float) -> list[str]:
+        """Look once a minute, for so long; return what was closed."""
+        closed = []
+        for _ in range(round(seconds / MINUTE)):
+            self.clock.advance(MINUTE)
+            closed += await self.attachments.close_vacant(self.clock.monotonic())
+        return closed
+
+
+@pytest.fixture
+def in_town(clock: FakeClock) -> Callable[..., Any]:
+    def run(scenario: Callable[[Town], Coroutine[Any, Any, Any]]) -> Any:
+        async def inside() -> Any:
+            registry = Registry()
+            scheduler = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={})
+            await registry.start(scheduler)  # type: ignore[arg-type]
+            try:
+                return await scenario(Town(clock, registry))
+            finally:
+                await registry.close()
+
+        return asyncio.run(inside())
+
+    return run
+
+
+def test_empty_queue_of_nobody_is_closed_after_an_hour(
+    in_town: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not before; and the log says so, once."""
+    caplog.set_level(logging.INFO, "dqlab.registry")
+
+    async def scenario(town: Town) -> Any:
+        town.queue("q", shards=2)
+        before = await town.after(CLOSE_AFTER)
+        return before, await town.after(MINUTE), list(town.registry.queues), await town.after(CLOSE_AFTER)
+
+    assert in_town(scenario) == ([], ["q"], [], [])
+    assert [record.message for record in caplog.records] == ["event=queue_closed queue=q reason=vacant seconds=3600"]
+
+
+def test_queue_that_a_client_has_open_stays(in_town: Callable[..., Any]) -> None:
+    """The hour begins when the last one leaves."""
+
+    async def scenario(town: Town) -> Any:
+        town.queue("q", "one", "two")
+        town.attachments.client_left("one")
+        attached = await town.after(5 * CLOSE_AFTER)
+        town.attachments.client_left("two")
+        return attached, await town.after(CLOSE_AFTER), await town.after(MINUTE)
+
+    assert in_town(scenario) == ([], [], ["q"])
+
+
+@pytest.mark.parametrize("state", range(5))
+def test_queue_that_holds_messages_stays(in_town: Callable[..., Any], state: int) -> None:
+    """Ready, delayed, leased and dead ones are somebody's work; acked ones are done."""
+
+    async def scenario(town: Town) -> list[str]:
+        town.queue("q")
+        town.report("q", [int(at == state) for at in range(7)])
+        return await town.after(5 * CLOSE_AFTER)
+
+    assert in_town(scenario) == (["q"] if state == 3 else [])
+
+
+def test_queue_with_results_stays(in_town: Callable[..., Any]) -> None:
+    """They are what somebody will come back for on Monday."""
+
+    async def scenario(town: Town) -> list[str]:
+        town.queue("q")
+        town.report("q", [0, 0, 0, 9, 0, 0, 0], stored=100)
+        return await town.after(5 * CLOSE_AFTER)
+
+    assert in_town(scenario) == []
+
+
+def test_messages_that_came_and_went_begin_the_hour_anew(in_town: Callable[..., Any]) -> None:
+    """Also when they did between two looks."""
+
+    async def scenario(town: Town) -> Any:
+        town.queue("q")
+        await town.after(CLOSE_AFTER - MINUTE)
+        town.report("q", [0, 0, 0, 5, 0, 0, 0])
+        return await town.after(CLOSE_AFTER), await town.after(MINUTE)
+
+    assert in_town(scenario) == ([], ["q"])
+
+
+def test_client_that_came_and_went_begins_the_hour_anew(in_town: Callable[..., Any]) -> None:
+    """However shortly it was there."""
+
+    async def scenario(town: Town) -> Any:
+        town.queue("q")
+        await town.after(CLOSE_AFTER - MINUTE)
+        town.attachments.add("q", "visitor")
+        town.attachments.client_left("visitor")
+        return await town.after(CLOSE_AFTER), await town.after(MINUTE)
+
+    assert in_town(scenario) == ([], ["q"])
+
+
+def test_client_that_reconnects_has_its_queues_open_again(in_town: Callable[..., Any]) -> None:
+    """A laptop that slept comes back under the same name, and does not open its queues again."""
+
+    async def scenario(town: Town) -> list[str]:
+        town.queue("q", "laptop")
+        town.attachments.client_left("laptop")
+        await town.after(CLOSE_AFTER / 2)
+        town.registry.add_client(town.registry.scheduler, "laptop")
+        return await town.after(5 * CLOSE_AFTER)
+
+    assert in_town(scenario) == []
+
+
+def test_queue_that_has_not_reported_stays(in_town: Callable[..., Any]) -> None:
+    """What is not known to be empty is not."""
+
+    async def scenario(town: Town) -> list[str]:
+        town.registry.queues["q"] = {"shards": 1, "options": {}}
+        return await town.after(5 * CLOSE_AFTER)
+
+    assert in_town(scenario) == []
+
+
+def test_queue_left_by_its_client_ends_with_its_actors(lab: dq.Lab, queue_name: str) -> None:
+    """On a cluster, where queues outlive the notebook that made them."""
+
+    async def look(seconds: float, dask_scheduler: Any) -> list[str]:
+        registry: Registry = dask_scheduler.plugins["dqlab"]
+        now = asyncio.get_running_loop().time() + seconds
+        return await registry.attachments.close_vacant(now)
+
+    async def actors(dask_scheduler: Any) -> list[str]:
+        return [name for name in dask_scheduler.plugins["dqlab"].entries if f"/{queue_name}/" in name]
+
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        dq.QueuePool(client, name=queue_name)
+        assert lab.client.run_on_scheduler(actors) == [f"queue/{queue_name}/0"]
+    while queue_name not in lab.client.run_on_scheduler(look, 0.0) + _vacant(lab):
+        pass
+    closed = lab.client.run_on_scheduler(look, CLOSE_AFTER + 1)
+
+    assert queue_name in closed
+    assert lab.client.run_on_scheduler(actors) == []
+
+
+def _vacant(lab: dq.Lab) -> list[str]:
+    """Return the queues that are known to be vacant; reports take a quarter of a second."""
+
+    async def vacant(dask_scheduler: Any) -> list[str]:
+        return list(dask_scheduler.plugins["dqlab"].attachments._vacant)
+
+    return list(lab.client.run_on_scheduler(vacant))

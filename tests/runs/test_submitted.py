@@ -1,0 +1,79 @@
+"""What is remembered of an input that was submitted in part."""
+
+from __future__ import annotations
+
+import pytest
+
+from dqlab.documents import Document
+from dqlab.queue.ranges import Ranges
+from dqlab.runs.submitted import Digest, Submitted
+
+
+def digest_of(elements: list[bytes], confirmed: int = 0) -> Digest:
+    digest = Digest(lambda: confirmed)
+    for element in elements:
+        digest.update(None, element)
+    return digest
+
+
+INPUT = [b"%d" % n for n in range(2000)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 500, 501, 502, 1200, 1999, 2000])
+def test_digest_of_the_first_elements_is_that_of_an_input_that_ends_there(count: int) -> None:
+    """What is in the queue is less than what was read from the input."""
+    assert digest_of(INPUT).at(count) == digest_of(INPUT[:count]).at(count)
+
+
+def test_digest_forgets_what_is_confirmed() -> None:
+    """A run of a hundred million elements holds none of them."""
+    digest = digest_of(INPUT, confirmed=1700)
+
+    assert sum(len(inputs) for _, _, inputs in digest._blocks) <= 600
+    assert digest.at(1700) == digest_of(INPUT[:1700]).at(1700)
+
+
+def test_documents_are_known_by_key_and_version() -> None:
+    """Where they lie may change."""
+    digests = []
+    for key, version, where in [("a", "1", "/x/a"), ("a", "1", "/y/a"), ("a", "2", "/x/a")]:
+        digest = Digest(lambda: 0)
+        digest.update(Document(key, version, where), b"")
+        digests.append(digest.at(1))
+
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [[], [(0, 700)], [(0, 700), (900, 1100), (1300, 1301)], [(5, 9)]],
+    ids=["nothing", "all", "gaps", "no first"],
+)
+def test_submitted_survives_the_run_record(held: list[tuple[int, int]]) -> None:
+    """Another process reads it."""
+    submitted = Submitted.now(Ranges(held), digest_of(INPUT), Submitted())
+
+    again = Submitted.of(submitted.record())
+
+    assert again == submitted
+    assert Ranges(again.held) == Ranges(held)
+    assert again.end == max((hi for _, hi in held), default=0)
+
+
+def test_input_that_ended_before_a_gap_was_filled_leaves_the_end_as_it_was() -> None:
+    """Nobody has seen the elements behind it this time."""
+    before = Submitted.now(Ranges([(0, 700), (900, 1100)]), digest_of(INPUT), Submitted())
+
+    now = Submitted.now(Ranges([(0, 800), (900, 1100)]), digest_of(INPUT[:850]), before)
+
+    assert (now.through, list(now.beyond), now.end_digest) == (800, [(900, 1100)], before.end_digest)
+    assert now.digest == digest_of(INPUT[:800]).at(800)
+
+
+def test_input_that_ended_in_a_filled_gap_is_known_as_far_as_it_was_read() -> None:
+    """All is in the queue up to 1100, but only 900 elements have been seen again."""
+    before = Submitted.now(Ranges([(0, 700), (900, 1100)]), digest_of(INPUT), Submitted())
+
+    now = Submitted.now(Ranges([(0, 1100)]), digest_of(INPUT[:900]), before)
+
+    assert (now.through, list(now.beyond), now.end_digest) == (900, [(900, 1100)], before.end_digest)
