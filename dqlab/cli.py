@@ -133,7 +133,10 @@ def _demo(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _missing_extra(error: ModuleNotFoundError) -> int:
-    print(f"dqlab: {error.name} is not installed here. Install it with: pip install 'dqlab[lab]'", file=sys.stderr)
+    print(
+        f"dqlab: {error.name} is not installed here. In the checkout: pip install '.[lab]'",
+        file=sys.stderr,
+    )
     return FAILED
 
 

@@ -147,7 +147,8 @@ class MessageTooLarge(PutError):
 
     text = (
         "message {position} is {size:,} bytes, the limit is {limit:,}. It was not queued. Send a reference "
-        "(a path or URL) and open it in the function, or raise dqlab.message.max-bytes."
+        "(a path or URL) and open it in the function, or raise the limit before connecting: "
+        "dask.config.set({{'dqlab.message.max-bytes': '4 MiB'}})."
     )
 
 
@@ -198,8 +199,8 @@ class RunFailed(RunError):
     """Some documents of the run are dead; the others have their results."""
 
     text = (
-        "{dead:,} of {total:,} documents of run {run!r} failed, the first with {first}. The others have "
-        "results: run.results(errors='skip'). See run.failures(); fix the function, then run.retry(fn=...)."
+        "{dead:,} of {total:,} documents of run {run!r} failed, the first with {first}. What "
+        "succeeded: run.results(errors='skip'). See run.failures(); fix the function, then run.retry(fn=...)."
     )
 
 

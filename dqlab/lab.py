@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from dqlab.config import option, seconds
-from dqlab.errors import BadOption, ConnectFailed, QueueClosed
+from dqlab.errors import BadOption, ConnectFailed, QueueClosed, UsageError
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Session
@@ -102,7 +103,14 @@ def _embedded(n: int, name: str | None) -> Lab:
     """Start `n` consumer processes of one thread, and one process more for queues."""
     from distributed import Client, LocalCluster
 
-    cluster = LocalCluster(n_workers=n + 1, threads_per_worker=1, dashboard_address="127.0.0.1:0")
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            reason="dq.connect() ran while a worker process imported this script, and would start workers without "
+            "end. Nothing was started. Put the script's work under: if __name__ == '__main__':"
+        )
+    cluster = LocalCluster(
+        n_workers=n + 1, threads_per_worker=1, dashboard_address="127.0.0.1:0", preload=["dqlab.preload"]
+    )
     client = Client(cluster, set_as_default=False)
     return Lab(client, name=name, own_client=True, cluster=cluster, reserved=("0",))
 

@@ -356,3 +356,9 @@ def test_message_above_its_queues_bound_is_refused_at_once(lab: dq.Lab, queue_na
 
     assert caught.value.position == 1
     pool.close()
+
+
+def test_one_text_is_no_list_of_documents(queue: dq.QueuePool) -> None:
+    """Its characters are hardly what was meant."""
+    with pytest.raises(dq.DqlabError, match=r"Pass \[text\]"):
+        queue.map(same, "papers/*.txt")

@@ -163,6 +163,9 @@ class QueuePool(Putting, Shards):
             `name` cannot be one.
         """
         self._check_open()
+        if isinstance(documents, str | bytes):
+            problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."
+            raise BadOption(option="documents", value=documents[:40], problem=problem)
         if on_existing not in ("attach", "new", "retry-failed"):
             raise BadOption(option="on_existing", value=on_existing, problem="is 'attach', 'new' or 'retry-failed'.")
         if consumers not in ("auto", None):
