@@ -1,0 +1,58 @@
+"""A durable log: bytes in, bytes out. Confirmed is what survives; `Log` is the whole of it."""
+
+from dqlab.log.checkpoints import Mark
+from dqlab.log.compaction import Compaction, Moved
+from dqlab.log.errors import (
+    DiskFull,
+    Fenced,
+    LockUnsupported,
+    LogClosed,
+    LogError,
+    LogFailed,
+    LogTooNew,
+    ManifestCorrupt,
+    NotALog,
+    OwnerStillAlive,
+    RecordCorrupt,
+    RecordTooLarge,
+    SegmentMissing,
+)
+from dqlab.log.files import Files
+from dqlab.log.group_commit import GroupCommit
+from dqlab.log.log import Log
+from dqlab.log.options import LogOptions
+from dqlab.log.records import NewRecord, Position, Record, RecordType
+from dqlab.log.recovery import Corruption, Recovery
+from dqlab.log.space import Usage
+from dqlab.log.upkeep import Collected
+
+__all__ = [
+    "Collected",
+    "Compaction",
+    "Corruption",
+    "DiskFull",
+    "Fenced",
+    "Files",
+    "GroupCommit",
+    "LockUnsupported",
+    "Log",
+    "LogClosed",
+    "LogError",
+    "LogFailed",
+    "LogOptions",
+    "LogTooNew",
+    "ManifestCorrupt",
+    "Mark",
+    "Moved",
+    "NewRecord",
+    "NotALog",
+    "OwnerStillAlive",
+    "Position",
+    "Record",
+    "RecordCorrupt",
+    "RecordTooLarge",
+    "RecordType",
+    "Recovery",
+    "SegmentMissing",
+    "Usage",
+]

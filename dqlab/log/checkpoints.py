@@ -1,0 +1,100 @@
+"""The bytes of a checkpoint: where replay starts, what each segment is still needed for, and the journal's state."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dqlab.log.directory import Directory
+from dqlab.log.errors import LogTooNew
+
+__all__ = ["Checkpoint", "Mark", "read_checkpoint"]
+
+_MAGIC = b"DQLABCKP"
+_VERSION = 1
+_HEADER = struct.Struct("<8sI16sQQIQ")
+_NEEDED = struct.Struct("<QQ")
+
+
+class Mark(NamedTuple):
+    """An instant: everything appended before it, and nothing after.
+
+    Attributes
+    ----------
+    segment, offset : int
+        The end of what was appended.
+    needed : dict of int to int
+        Bytes needed of each segment.
+    end : int
+        Number of the last appended record.
+    """
+
+    segment: int
+    offset: int
+    needed: Mapping[int, int]
+    end: int
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint as it is kept in memory, without the journal's state.
+
+    Attributes
+    ----------
+    name : str
+        Its file.
+    segment, offset : int
+        Where replay starts.
+    needed : mapping of int to int
+        Bytes needed of each segment when it was taken.
+    size : int
+        Bytes of its file.
+    """
+
+    name: str
+    segment: int
+    offset: int
+    needed: Mapping[int, int]
+    size: int
+
+    @staticmethod
+    def encode(uuid: str, segment: int, offset: int, needed: Mapping[int, int], body: bytes) -> bytes:
+        """Return a file's bytes."""
+        packed = zlib.compress(body, 1)
+        table = b"".join(_NEEDED.pack(*pair) for pair in needed.items())
+        fields = (bytes.fromhex(uuid), segment, offset, len(needed), len(packed))
+        data = _HEADER.pack(_MAGIC, _VERSION, *fields) + table + packed
+        return data + zlib.crc32(data).to_bytes(4, "little")
+
+
+def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpoint, bytes] | None:
+    """Return a checkpoint and the journal's state, or None when the file is missing or damaged.
+
+    Raises
+    ------
+    LogTooNew
+        A later version wrote it.
+    """
+    try:
+        data = directory.read(name)
+        if zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
+            return None
+        fields = _HEADER.unpack_from(data)
+        magic, version, owner, segment, offset, count, length = fields
+    except (OSError, struct.error):
+        return None
+    if magic != _MAGIC or owner != bytes.fromhex(uuid):
+        return None
+    if version != _VERSION:
+        raise LogTooNew(file=str(directory / name), theirs=f"{version} (checkpoint)", ours=str(_VERSION))
+    table = _HEADER.size
+    at = table + count * _NEEDED.size
+    if at + length + 4 != len(data):
+        return None
+    needed = dict(_NEEDED.iter_unpack(data[table:at]))
+    try:
+        body = zlib.decompress(data[at:-4])
+    except zlib.error:
+        return None
+    return Checkpoint(name, segment, offset, needed, len(data)), body

@@ -1,0 +1,150 @@
+"""What can go wrong with a log.
+
+::
+
+    LogError
+    ├── NotALog · LogTooNew · ManifestCorrupt · SegmentMissing     it cannot be opened; nothing was changed
+    ├── OwnerStillAlive · LockUnsupported                         somebody else may be writing to it
+    ├── Fenced · LogFailed · LogClosed                            this process may write no more
+    └── DiskFull · RecordCorrupt · RecordTooLarge                 one call failed; the log goes on
+"""
+
+from __future__ import annotations
+
+from dqlab.errors import DqlabError
+
+__all__ = [
+    "DiskFull",
+    "Fenced",
+    "LockUnsupported",
+    "LogClosed",
+    "LogError",
+    "LogFailed",
+    "LogTooNew",
+    "ManifestCorrupt",
+    "NotALog",
+    "OwnerStillAlive",
+    "RecordCorrupt",
+    "RecordTooLarge",
+    "SegmentMissing",
+]
+
+
+class LogError(DqlabError):
+    """Something about the files of a durable queue."""
+
+    text = "the log in {directory} failed: {reason}"
+
+
+# --- it cannot be opened --------------------------------------------------------------------
+
+
+class NotALog(LogError):
+    """The directory holds files, and none of them is a log's."""
+
+    text = (
+        "{directory} is not a log: it holds {names} and no file of ours. Nothing was touched. "
+        "Give an empty or a new directory."
+    )
+
+
+class LogTooNew(LogError):
+    """The files were written by a later version."""
+
+    text = (
+        "{file} has format {theirs}, this version of dqlab reads up to {ours}. Nothing was changed in it. "
+        "Install a newer dqlab to open it."
+    )
+
+
+class ManifestCorrupt(LogError):
+    """The list of the log's files cannot be read."""
+
+    text = (
+        "{file} is damaged: {reason}. Nothing was deleted, the messages are still in the segments. "
+        "Rebuild the log with `dqlab fsck --repair`, then open what it wrote."
+    )
+
+
+class SegmentMissing(LogError):
+    """A file that the manifest lists is not there."""
+
+    text = (
+        "{file} is listed in the manifest of {directory} and is not there. Nothing was deleted. Put it back, "
+        "or rebuild the log from the other files with `dqlab fsck --repair`."
+    )
+
+
+# --- somebody else may be writing to it -------------------------------------------------------
+
+
+class OwnerStillAlive(LogError):
+    """Another process, or another log object in this one, has the log open."""
+
+    text = (
+        "{directory} is open in process {pid} on {host}. Nothing was touched. Close it there, or end that process; "
+        "with takeover=True a local log is taken from an owner that hangs."
+    )
+
+
+class LockUnsupported(LogError):
+    """The file system knows no locks, so a second writer could not be kept out."""
+
+    text = (
+        "the file system of {directory} ({filesystem}) supports no locks. Nothing was touched. Use another "
+        "directory, or unsafe_no_lock=True when nobody else can open this one."
+    )
+
+
+# --- this process may write no more -----------------------------------------------------------
+
+
+class Fenced(LogError):
+    """Another process took the log over; whatever this one still writes does not count."""
+
+    text = (
+        "{directory} was taken over (this process held epoch {epoch}). What was confirmed is safe with the new "
+        "owner, what was not is not confirmed. Ask the new owner; this log object is of no more use."
+    )
+
+
+class LogFailed(LogError):
+    """The disk refused what had to be written, twice."""
+
+    text = (
+        "the log in {directory} failed: {reason}. Everything confirmed is on disk, nothing else was confirmed. "
+        "Check the disk, then open the log again: it recovers by itself."
+    )
+
+
+class LogClosed(LogError):
+    """The log was closed."""
+
+    text = "the log in {directory} was closed. Open it again."
+
+
+# --- one call failed --------------------------------------------------------------------------
+
+
+class DiskFull(LogError):
+    """No room on the disk or within the quota; what was to be written stays in memory, unconfirmed."""
+
+    text = (
+        "no room in {directory}: {needed:,} bytes needed, {free:,} free. Nothing was confirmed and nothing is lost. "
+        "Delete files, raise max_bytes, or let consumers go on: space comes back as messages are settled."
+    )
+
+
+class RecordCorrupt(LogError):
+    """A record's bytes are not what was written."""
+
+    text = (
+        "the record at byte {offset:,} of {file} ({size:,} bytes) cannot be read: {reason}. "
+        "The others can. See `dqlab fsck` for what is lost."
+    )
+
+
+class RecordTooLarge(LogError):
+    """One record is above what the format can hold."""
+
+    text = "a record of {size:,} bytes is above the limit of {limit:,}. It was not written. Send smaller batches."

@@ -1,0 +1,109 @@
+"""One thread that commits for everybody: the next commit starts when the last one ends, and takes all that waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from dqlab.errors import DqlabError
+from dqlab.log.errors import DiskFull
+from dqlab.log.log import Log
+
+__all__ = ["GroupCommit"]
+
+_RETRY_S = 1.0
+_IDLE_S = 1.0  # then the next open is told what was durable
+
+
+class GroupCommit:
+    """Commits a log from a daemon thread.
+
+    Parameters
+    ----------
+    log : Log
+        Nobody else need commit it.
+    wake : callable
+        Gets a callable without arguments and calls it where the callbacks shall run, such as
+        ``loop.call_soon_threadsafe``.
+
+    Attributes
+    ----------
+    on_durable : callable
+        Called through `wake` with the number of the last confirmed record.
+    on_failure : callable
+        Called through `wake` with the error of a commit. After `DiskFull` it is tried again, a second later or
+        when `wanted` is called; after any other the thread ends.
+    """
+
+    def __init__(self, log: Log, *, wake: Callable[[Callable[[], None]], None]) -> None:
+        self._log = log
+        self._wake = wake
+        self._condition = threading.Condition()
+        self._wanted = False
+        self._closing = False
+        self._told = 0
+        self.on_durable: Callable[[int], None] = _ignore
+        self.on_failure: Callable[[Exception], None] = _ignore
+        self._thread = threading.Thread(target=self._run, name="dqlab-commit", daemon=True)
+        self._thread.start()
+
+    def wanted(self) -> None:
+        """Commit soon: something was appended. Cheap; from any thread."""
+        with self._condition:
+            self._wanted = True
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Commit what is left, and end the thread. The log stays open."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        patience: float | None = None
+        then: _Step | None = None
+        closing = False
+        while not closing:
+            with self._condition:
+                if not self._wanted and not self._closing:
+                    self._condition.wait(patience)
+                step = self._commit if self._wanted or self._closing else then
+                self._wanted, closing = False, self._closing
+            if step is None:
+                continue
+            try:
+                patience, then = step()
+            except DiskFull as error:
+                self._wake(partial(self.on_failure, error))
+                patience, then = _RETRY_S, self._commit
+            except DqlabError as error:
+                self._wake(partial(self.on_failure, error))
+                return
+
+    def _commit(self) -> _Then:
+        durable = self._log.commit()
+        if durable > self._told:
+            self._told = durable
+            self._wake(partial(self.on_durable, durable))
+        if self._log.options.sync == "interval":
+            return self._log.options.interval, self._sync
+        return (_IDLE_S, self._note_synced) if self._log.options.sync == "always" else (None, None)
+
+    def _sync(self) -> _Then:
+        self._log.sync()
+        return _IDLE_S, self._note_synced
+
+    def _note_synced(self) -> _Then:
+        self._log.note_synced()
+        return None, None
+
+
+_Then = tuple[float | None, "_Step | None"]
+_Step = Callable[[], _Then]
+
+
+def _ignore(_: object) -> None:
+    pass

@@ -1,0 +1,139 @@
+"""Who may write to a log: one object in one process, and whoever began the newest epoch.
+
+The lock keeps careful processes apart; the epoch stops a process that was presumed dead and only slept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from dqlab.log.directory import EPOCH, LOCK, MANIFEST, Directory, epoch_name
+from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
+
+__all__ = ["LockState", "Ownership"]
+
+LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
+
+_PAUSE_S = 0.02
+_PATIENCE = 50  # pauses, together 1 s
+_SHARED = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "glusterfs", "9p", "afs", ""})
+
+_registry: dict[Path, object] = {}
+_registry_lock = threading.Lock()
+
+
+class Ownership:
+    """The right to write, as long as nobody begins a newer epoch.
+
+    Attributes
+    ----------
+    epoch : int
+        The one that began with it.
+    lock : {"held", "unsupported", "bypassed"}
+        What the file system said; bypassed = somebody else holds it and the epoch alone protects.
+    filesystem : str
+        Type of the file system, "" when unknown.
+    """
+
+    def __init__(self, directory: Directory, *, owner: str, takeover: bool, unsafe_no_lock: bool) -> None:
+        self._directory = directory
+        self._place = directory.path.resolve()
+        self.filesystem = directory.files.filesystem(self._place)
+        before = self._register(takeover=takeover)
+        self._descriptor = -1
+        try:
+            self._descriptor = directory.files.open_lock(directory / LOCK)
+            self.lock = self._take_lock(takeover=takeover, unsafe_no_lock=unsafe_no_lock)
+            if self.lock != "bypassed":
+                self._sign(owner)
+            self.epoch = self._begin_epoch()
+        except BaseException:
+            self.release()
+            if before is not None:
+                _registry[self._place] = before
+            raise
+        self._own = directory / epoch_name(self.epoch)
+        self._next = directory / epoch_name(self.epoch + 1)
+
+    def check(self) -> None:
+        """Raise `Fenced` when somebody took over.
+
+        The next epoch's file is removed once a later one exists, but never before this epoch's own.
+        """
+        files = self._directory.files
+        if files.exists(self._next) or not files.exists(self._own):
+            raise Fenced(directory=str(self._directory), epoch=self.epoch)
+
+    def release(self) -> None:
+        """Let the next owner in."""
+        with _registry_lock:
+            if _registry.get(self._place) is self:
+                del _registry[self._place]
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                self._directory.files.close(self._descriptor)
+            self._descriptor = -1
+
+    def _register(self, *, takeover: bool) -> object | None:
+        """Note that this process has the log open; return who had it before."""
+        with _registry_lock:
+            before = _registry.get(self._place)
+            if before is not None and not takeover:
+                raise OwnerStillAlive(directory=str(self._directory), pid=os.getpid(), host=socket.gethostname())
+            _registry[self._place] = self
+            return before
+
+    def _take_lock(self, *, takeover: bool, unsafe_no_lock: bool) -> LockState:
+        files = self._directory.files
+        state = files.lock(self._descriptor)
+        for _ in range(_PATIENCE if takeover else 0):
+            if state != "refused":
+                break
+            files.pause(_PAUSE_S)
+            state = files.lock(self._descriptor)
+        if state == "held":
+            return "held"
+        if state == "unsupported":
+            if not unsafe_no_lock:
+                filesystem = self.filesystem or "type unknown"
+                raise LockUnsupported(directory=str(self._directory), filesystem=filesystem)
+            return "unsupported"
+        if takeover and self.filesystem not in _SHARED:
+            return "bypassed"
+        raise self._still_alive()
+
+    def _still_alive(self) -> OwnerStillAlive:
+        holder: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            holder = dict(json.loads(self._directory.read(LOCK)))
+        host, pid = holder.get("host", "an unknown host"), holder.get("pid", "of unknown id")
+        return OwnerStillAlive(directory=str(self._directory), host=host, pid=pid)
+
+    def _sign(self, owner: str) -> None:
+        """Say in the lock file who holds it; only for the error that the next one gets."""
+        boot = ""
+        with suppress(OSError):
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        text = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "boot": boot, "owner": owner})
+        files = self._directory.files
+        with suppress(OSError):
+            files.truncate(self._descriptor, 0)
+            files.write(self._descriptor, [text.encode()], 0)
+
+    def _begin_epoch(self) -> int:
+        directory = self._directory
+        known = directory.numbered(EPOCH) + directory.numbered(MANIFEST)
+        epoch = max(known, default=0) + 1
+        try:
+            descriptor = directory.files.create(directory / epoch_name(epoch))
+        except FileExistsError:
+            raise self._still_alive() from None
+        directory.files.close(descriptor)
+        directory.files.sync_directory(directory.path)
+        return epoch

@@ -1,0 +1,143 @@
+"""Single records, from memory or from their segment; each is checked before anybody sees it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from zlib import crc32
+
+from dqlab.log.catalog import Catalog
+from dqlab.log.directory import Directory, segment_name
+from dqlab.log.errors import RecordCorrupt
+from dqlab.log.records import HEADER_BYTES, Position, parse_header
+from dqlab.log.segment import read_fully
+from dqlab.log.tail import Tail
+
+__all__ = ["Reader"]
+
+_AHEAD = 1 << 20
+_OPEN_FILES = 16
+
+
+class _File:
+    """A segment open for reading."""
+
+    __slots__ = ("descriptor", "readers")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.readers = 0
+
+
+class Reader:
+    """Reads records by position, from any thread; one read fetches its neighbours too."""
+
+    def __init__(self, directory: Directory, catalog: Catalog, tail: Tail) -> None:
+        self._directory = directory
+        self._catalog = catalog
+        self._tail = tail
+        self._lock = threading.Lock()
+        self._files: OrderedDict[int, _File] = OrderedDict()
+        self._window: tuple[int, int, bytes] = (0, 0, b"")
+
+    def cached(self, position: Position) -> bytes | None:
+        """Return a record's body if that needs no I/O."""
+        body = self._tail.body(position)
+        if body is not None:
+            return body
+        segment, offset = self._catalog.resolve(position.segment, position.offset)
+        record = self._from_window(segment, offset, position.size)
+        return None if record is None else self._body(record, segment)
+
+    def read(self, position: Position) -> bytes:
+        """Return a record's body; may block on the disk.
+
+        Raises
+        ------
+        RecordCorrupt
+            Its bytes are not what was written, or its segment is gone.
+        """
+        body = self.cached(position)
+        if body is not None:
+            return body
+        segment, offset = self._catalog.resolve(position.segment, position.offset)
+        try:
+            with self._opened(segment) as descriptor:
+                window = read_fully(self._directory.files, descriptor, max(_AHEAD, position.size), offset)
+        except OSError as error:
+            raise self._corrupt(position, f"{type(error).__name__}: {error}") from error
+        if len(window) < position.size:
+            raise self._corrupt(position, "the file ends before it does")
+        self._window = (segment, offset, window)
+        body = self._body(window[: position.size], segment)
+        if body is None:
+            raise self._corrupt(position, "its checksum is wrong")
+        return body
+
+    def retire(self, segment: int) -> None:
+        """Forget a segment that is gone; who reads from it may finish."""
+        with self._lock:
+            file = self._files.pop(segment, None)
+            if file is not None:
+                self._close(file)
+
+    def close(self) -> None:
+        """Let go of all files."""
+        with self._lock:
+            for file in self._files.values():
+                self._close(file)
+            self._files.clear()
+
+    def _from_window(self, segment: int, offset: int, size: int) -> bytes | None:
+        of, start, window = self._window
+        at = offset - start
+        return window[at : at + size] if of == segment and at >= 0 and at + size <= len(window) else None
+
+    def _body(self, record: bytes, segment: int) -> bytes | None:
+        """Return the body of a whole record, None when a checksum is wrong."""
+        header = parse_header(record, 0, self._catalog.seed(segment))
+        if header is None or header.length != len(record) - HEADER_BYTES:
+            return None
+        body = record[HEADER_BYTES:]
+        return body if crc32(body) == header.body_crc else None
+
+    def _corrupt(self, position: Position, reason: str) -> RecordCorrupt:
+        segment, offset = self._catalog.resolve(position.segment, position.offset)
+        entry = self._catalog.entry(segment)
+        file = entry.name if entry is not None else f"segment {segment}"
+        return RecordCorrupt(
+            file=str(self._directory / file), offset=offset, size=position.size, reason=reason, position=position
+        )
+
+    @contextmanager
+    def _opened(self, segment: int) -> Iterator[int]:
+        with self._lock:
+            file = self._files.get(segment)
+            if file is None:
+                file = self._files[segment] = _File(self._open(segment))
+                if len(self._files) > _OPEN_FILES:
+                    self._close(self._files.popitem(last=False)[1])
+            self._files.move_to_end(segment)
+            file.readers += 1
+        try:
+            yield file.descriptor
+        finally:
+            with self._lock:
+                file.readers -= 1
+                if self._files.get(segment) is not file:
+                    self._close(file)
+
+    def _open(self, segment: int) -> int:
+        entry = self._catalog.entry(segment)
+        if entry is None:
+            raise FileNotFoundError(f"segment {segment} was collected")
+        return self._directory.files.open(self._directory / segment_name(segment, entry.epoch))
+
+    def _close(self, file: _File) -> None:
+        """Close a file that nobody finds any more, unless somebody still reads from it."""
+        if file.readers == 0 and file.descriptor >= 0:
+            with suppress(OSError):
+                self._directory.files.close(file.descriptor)
+            file.descriptor = -1

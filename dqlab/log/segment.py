@@ -1,0 +1,197 @@
+"""The first 64 bytes of a segment, and reading what follows.
+
+`Scan` goes through a segment's records in order and past what is damaged; it is the only reader of whole files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from dqlab.log.errors import LogTooNew
+from dqlab.log.files import Files
+from dqlab.log.records import (
+    FIELDS,
+    FIRST_OPAQUE,
+    HEADER_BYTES,
+    MAGIC,
+    MAX_BODY,
+    Header,
+    Position,
+    Record,
+    parse_header,
+)
+
+__all__ = [
+    "FORMAT",
+    "FORMAT_TEXT",
+    "SEGMENT_BYTES",
+    "Gap",
+    "Scan",
+    "check_segment_header",
+    "pack_segment_header",
+    "read_fully",
+]
+
+FORMAT = (1, 0)
+FORMAT_TEXT = "1.0"
+SEGMENT_BYTES = 64
+
+_MAGIC = b"DQLABSEG"
+_CRC32 = 0  # the one checksum there is; others would get numbers of their own
+_FIELDS = Struct("<8sHHIB3xQQQQ8s")
+_WINDOW = 256 << 10
+_ANY = 1 << 32
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+
+
+def pack_segment_header(uuid: bytes, seq: int, epoch: int, wall: float) -> bytes:
+    """Return the header of a new segment, made at `wall` seconds since 1970."""
+    fields = _FIELDS.pack(_MAGIC, *FORMAT, 0, _CRC32, seq, epoch, 0, int(wall * 1e9), uuid[:8])
+    return fields + crc32(fields).to_bytes(4, "little")
+
+
+def check_segment_header(header: bytes, uuid: bytes, seq: int, epoch: int, file: str) -> bool:
+    """Return whether these are the first bytes of that segment.
+
+    Raises
+    ------
+    LogTooNew
+        They are, in a format that this version cannot read.
+    """
+    if len(header) < SEGMENT_BYTES or crc32(header[:60]) != int.from_bytes(header[60:64], "little"):
+        return False
+    magic, major, minor, incompatible, algorithm, *where, _base, _wall, prefix = _FIELDS.unpack_from(header)
+    if magic != _MAGIC or where != [seq, epoch] or prefix != uuid[:8]:
+        return False
+    if major != FORMAT[0] or incompatible or algorithm != _CRC32:
+        raise LogTooNew(file=file, theirs=f"{major}.{minor} (features {incompatible:#x})", ours=FORMAT_TEXT)
+    return True
+
+
+class Gap(NamedTuple):
+    """Bytes of a segment that hold no valid record; `header` when at least that is intact."""
+
+    start: int
+    stop: int
+    header: Header | None
+
+
+class Scan:
+    """The valid records of one segment from `start` to `limit`, each read and checked once.
+
+    Parameters
+    ----------
+    segment, epoch, seed
+        Which segment it is; see `seed_of`.
+    start, limit : int
+        The first byte to read, and the first not to.
+
+    Attributes
+    ----------
+    end : int
+        Where the last valid record so far ends.
+    last : int
+        Type of that record; 0 when there was none.
+    gaps : list of Gap
+        What lies between valid records, and behind the last one.
+    """
+
+    def __init__(
+        self, files: Files, descriptor: int, *, segment: int, epoch: int, seed: int, start: int, limit: int
+    ) -> None:
+        self._files = files
+        self._descriptor = descriptor
+        self._segment = segment
+        self._epoch = epoch
+        self._seed = seed
+        self._limit = limit
+        self._number = -1  # of the last record whose header was intact
+        self._follows = False  # the next record must carry the next number
+        self.end = start
+        self.last = 0
+        self.gaps: list[Gap] = []
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield the journal's records; the log's own are passed over."""
+        offset, need = self.end, HEADER_BYTES
+        while offset < self._limit:
+            window = self._read(offset, max(need, _WINDOW))
+            if len(window) >= need:
+                offset, need = yield from self._records(window, offset)
+            else:
+                need = 0
+            if need == 0:
+                offset, need = self._pass_gap(offset), HEADER_BYTES
+
+    def _records(self, window: bytes, start: int) -> Generator[Record, None, tuple[int, int]]:
+        """Yield what lies in a window; return where it ends and the bytes needed there, 0 when those are damaged."""
+        unpack, segment, seed, epoch = FIELDS.unpack_from, self._segment, self._seed, self._epoch
+        new: Any = tuple.__new__  # twice as fast as the constructors of named tuples
+        at, size, least, last, need = 0, len(window), self._number + 1, self.last, HEADER_BYTES
+        most = least if self._follows else _ANY
+        while (body_at := at + HEADER_BYTES) <= size:
+            _, type, flags, _, count, length, base, aux, number, owner, body_crc, crc = unpack(window, at)
+            if crc32(window[at : body_at - 4], seed) != crc or owner != epoch or not least <= number <= most:
+                need = 0
+                break
+            stop = body_at + length
+            if stop > size:
+                need = HEADER_BYTES + length if length <= MAX_BODY else 0
+                break
+            body = window[body_at:stop]
+            if crc32(body) != body_crc:
+                need = 0
+                break
+            least = most = number + 1
+            last = type
+            if type >= FIRST_OPAQUE:
+                yield new(
+                    Record, (type, flags, count, base, aux, body, new(Position, (segment, start + at, stop - at)))
+                )
+            at = stop
+        if at:
+            self._number, self._follows, self.end, self.last = least - 1, True, start + at, last
+        return start + at, need
+
+    def _pass_gap(self, offset: int) -> int:
+        """Note the damage at an offset; return where to go on."""
+        header = parse_header(self._read(offset, HEADER_BYTES), 0, self._seed)
+        if header is None or header.epoch != self._epoch or header.number <= self._number:
+            stop, header = self._find(offset + 1), None
+            self._follows = False
+        elif self._follows and header.number != self._number + 1:
+            stop, header = offset, None
+            self._follows = False
+        else:
+            stop = min(offset + HEADER_BYTES + header.length, self._limit)
+            self._number, self._follows = header.number, True
+        self.gaps.append(Gap(offset, stop, header))
+        return stop
+
+    def _find(self, offset: int) -> int:
+        """Return where the next header of this segment is, the limit when there is none."""
+        while window := self._read(offset, _WINDOW):
+            at = window.find(_MAGIC_BYTES)
+            while at >= 0:
+                header = parse_header(window, at, self._seed)
+                if header is not None and header.epoch == self._epoch and header.number > self._number:
+                    return offset + at
+                at = window.find(_MAGIC_BYTES, at + 1)
+            if len(window) < HEADER_BYTES:
+                break
+            offset += len(window) - HEADER_BYTES + 1
+        return self._limit
+
+    def _read(self, offset: int, size: int) -> bytes:
+        return read_fully(self._files, self._descriptor, min(size, self._limit - offset), offset)
+
+
+def read_fully(files: Files, descriptor: int, size: int, offset: int) -> bytes:
+    """Return up to `size` bytes at an offset, fewer only at the end of the file."""
+    data = files.read(descriptor, size, offset)
+    while len(data) < size and (more := files.read(descriptor, size - len(data), offset + len(data))):
+        data += more
+    return data

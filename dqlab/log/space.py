@@ -1,0 +1,200 @@
+"""How much is needed, how much there is, and a reserve for the day there is nothing left."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dqlab.clock import Clock
+from dqlab.log.directory import RESERVE, TEMPORARY, Directory
+from dqlab.log.errors import DiskFull
+
+__all__ = ["NO_SPACE", "FreeSpace", "Needed", "Reserve", "Usage"]
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_LOOK_EVERY_S = 1.0
+_LOOK_EVERY_BYTES = 1 << 20
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a log's directory holds, bytes.
+
+    Attributes
+    ----------
+    segments : int
+        All segments, with what is appended and not yet written.
+    needed : int
+        The part of them that the journal needs.
+    checkpoints, quarantine, reserve : int
+        The rest.
+    files : int
+        Number of files.
+    """
+
+    segments: int
+    needed: int
+    checkpoints: int
+    quarantine: int
+    reserve: int
+    files: int
+
+    @property
+    def total(self) -> int:
+        """Everything together."""
+        return self.segments + self.checkpoints + self.quarantine + self.reserve
+
+
+class Needed:
+    """Bytes that the journal still needs, by segment."""
+
+    def __init__(self, table: Mapping[int, int]) -> None:
+        self._table = dict(table)
+        self._lock = threading.Lock()
+
+    def __getitem__(self, segment: int) -> int:
+        return self._table.get(segment, 0)
+
+    def add(self, segment: int, nbytes: int) -> None:
+        """Count bytes that are needed from now on."""
+        with self._lock:
+            self._table[segment] = self._table.get(segment, 0) + nbytes
+
+    def take(self, segment: int, nbytes: int) -> None:
+        """Count bytes that are needed no more.
+
+        Raises
+        ------
+        ValueError
+            More than were needed: the journal's books are wrong, and deleting by them would lose messages.
+        """
+        with self._lock:
+            left = self._table.get(segment, 0) - nbytes
+            if left < 0:
+                raise ValueError(f"{nbytes} bytes of segment {segment} freed, {left + nbytes} were needed")
+            self._table[segment] = left
+
+    def forget(self, segment: int) -> None:
+        """Drop a segment that is gone."""
+        with self._lock:
+            self._table.pop(segment, None)
+
+    def keep_only(self, segments: Collection[int]) -> None:
+        """Drop all others: segments that were deleted after the checkpoint that this table came from."""
+        with self._lock:
+            self._table = {segment: nbytes for segment, nbytes in self._table.items() if segment in segments}
+
+    def table(self) -> dict[int, int]:
+        """Return bytes by segment, without zeros."""
+        with self._lock:
+            return {segment: nbytes for segment, nbytes in self._table.items() if nbytes}
+
+
+class Reserve:
+    """A file that only takes up room, given up when there is no other.
+
+    Attributes
+    ----------
+    present : bool
+        False while it is given up: no new messages should be taken in.
+    """
+
+    def __init__(self, directory: Directory, size: int) -> None:
+        self._directory = directory
+        self.size = size
+        self.present = size == 0 or RESERVE in directory.names()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes up now."""
+        return self.size if self.present else 0
+
+    def release(self) -> bool:
+        """Give it up; return False when that gained nothing."""
+        if not self.present or self.size == 0:
+            return False
+        self.present = False
+        try:
+            self._directory.files.unlink(self._directory / RESERVE)
+        except OSError:
+            return False
+        return True
+
+    def restore(self) -> None:
+        """Set it aside again if the disk has twice its size."""
+        if self.present:
+            return
+        directory, files = self._directory, self._directory.files
+        try:
+            if files.free_bytes(directory.path) < 2 * self.size:
+                return
+            descriptor = directory.create_temporary(RESERVE + TEMPORARY)
+        except OSError:
+            return
+        try:
+            files.allocate(descriptor, self.size)
+            files.rename(directory / (RESERVE + TEMPORARY), directory / RESERVE)
+        except OSError:
+            directory.abandon(descriptor, RESERVE + TEMPORARY)
+            return
+        with suppress(OSError):
+            files.close(descriptor)
+        self.present = True
+
+    def twice(self, step: Callable[[], T]) -> T:
+        """Return what a step returns; if it fails, give up the reserve where that can help, and take it once more.
+
+        The step must leave nothing behind that a second one would stumble over.
+
+        Raises
+        ------
+        DiskFull
+            No room even so.
+        OSError
+            It failed twice.
+        """
+        try:
+            return step()
+        except OSError as error:
+            if error.errno in NO_SPACE and not self.release():
+                raise self.full(0) from error
+        try:
+            return step()
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise self.full(0) from error
+            raise
+
+    def full(self, needed: int) -> DiskFull:
+        """Return the error that says so."""
+        free = 0
+        with suppress(OSError):
+            free = self._directory.files.free_bytes(self._directory.path)
+        return DiskFull(directory=str(self._directory), needed=needed, free=free)
+
+
+class FreeSpace:
+    """Free bytes of the disk, looked up at most once a second or a MiB."""
+
+    def __init__(self, directory: Directory, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._free = 0
+        self._written = 0
+
+    def __call__(self, written: int) -> tuple[int, bool]:
+        """Return free bytes when `written` bytes were appended in all, and whether that was just looked up."""
+        now = self._clock.monotonic()
+        if now - self._looked_at < _LOOK_EVERY_S and written - self._written < _LOOK_EVERY_BYTES:
+            return self._free - (written - self._written), False
+        self._free = self._directory.files.free_bytes(self._directory.path)
+        self._looked_at, self._written = now, written
+        return self._free, True

@@ -1,0 +1,124 @@
+"""The newest records, in memory: not yet written, not yet synced, and just synced but soon read."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import NamedTuple
+
+from dqlab.log.records import Position
+
+__all__ = ["Entry", "Tail"]
+
+_CACHED_BYTES = 8 << 20
+_ENTRY_BYTES = 400  # what Python takes for one record beside its body
+_WRITE_RECORDS = 500  # two buffers each, of the 1,024 that one call may have
+_WRITE_BYTES = 1 << 30
+
+
+class Entry(NamedTuple):
+    """One appended record.
+
+    Attributes
+    ----------
+    position : Position
+        What the journal knows it by.
+    segment, offset : int
+        Where it is written; elsewhere than `position` says only after a disk failed.
+    header, body : bytes
+        What is written.
+    """
+
+    position: Position
+    segment: int
+    offset: int
+    header: bytes
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of it in its file."""
+        return self.position.size
+
+
+class Tail:
+    """Appended records in order; callers hold the writer's lock.
+
+    Attributes
+    ----------
+    unwritten_bytes, unsynced_bytes : int
+        Not yet written; written and not yet synced.
+    """
+
+    def __init__(self) -> None:
+        self._unwritten: deque[Entry] = deque()
+        self._unsynced: deque[Entry] = deque()
+        self._synced: deque[Entry] = deque()
+        self._bodies: dict[Position, bytes] = {}
+        self._synced_bytes = 0
+        self.unwritten_bytes = self.unsynced_bytes = 0
+
+    def __len__(self) -> int:
+        """Return the number of records that are not yet written."""
+        return len(self._unwritten)
+
+    @property
+    def unsynced(self) -> bool:
+        """True when something was written and not yet synced."""
+        return bool(self._unsynced)
+
+    def body(self, position: Position) -> bytes | None:
+        """Return a record's body if it is here; needs no lock."""
+        return self._bodies.get(position)
+
+    def append(self, entry: Entry) -> None:
+        """Add a record."""
+        self._unwritten.append(entry)
+        self.unwritten_bytes += entry.position.size
+        self._bodies[entry.position] = entry.body
+
+    def next_write(self, limit: int) -> tuple[list[Entry], int]:
+        """Return what one call can write, and its bytes: at most `limit` records, neighbours in one segment."""
+        entries: list[Entry] = []
+        total = 0
+        for entry in islice(self._unwritten, min(limit, _WRITE_RECORDS)):
+            size = entry.position.size
+            if entries and (entry.segment != entries[0].segment or total + size > _WRITE_BYTES):
+                break
+            entries.append(entry)
+            total += size
+        return entries, total
+
+    def written(self, entries: list[Entry], nbytes: int) -> None:
+        """Note that what `next_write` returned was written."""
+        for _ in entries:
+            self._unwritten.popleft()
+        self._unsynced += entries
+        self.unwritten_bytes -= nbytes
+        self.unsynced_bytes += nbytes
+
+    def synced(self) -> None:
+        """Note that all that was written was synced, and forget the oldest synced records above 8 MiB."""
+        self._synced += self._unsynced
+        self._synced_bytes += self.unsynced_bytes + _ENTRY_BYTES * len(self._unsynced)
+        self._unsynced.clear()
+        self.unsynced_bytes = 0
+        while self._synced_bytes > _CACHED_BYTES:
+            entry = self._synced.popleft()
+            self._synced_bytes -= entry.position.size + _ENTRY_BYTES
+            self._bodies.pop(entry.position, None)
+
+    def take_back(self, segment: int) -> list[Entry]:
+        """Remove and return all of a segment's records that are not synced; later segments' stay."""
+        waiting = [*self._unsynced, *self._unwritten]
+        moving = [entry for entry in waiting if entry.segment == segment]
+        self._unsynced.clear()
+        self.unsynced_bytes = 0
+        self._unwritten = deque(entry for entry in waiting if entry.segment != segment)
+        self.unwritten_bytes = sum(entry.size for entry in self._unwritten)
+        return moving
+
+    def put_first(self, entries: list[Entry]) -> None:
+        """Let these be written before all others."""
+        self._unwritten.extendleft(reversed(entries))
+        self.unwritten_bytes += sum(entry.size for entry in entries)

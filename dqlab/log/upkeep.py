@@ -1,0 +1,124 @@
+"""Checkpoints, and deleting the segments that nobody needs after them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dqlab.log.catalog import Catalog
+from dqlab.log.checkpoints import Checkpoint, Mark
+from dqlab.log.directory import Directory, checkpoint_name
+from dqlab.log.manifest import Manifest, SegmentEntry
+from dqlab.log.reader import Reader
+from dqlab.log.space import Needed, Reserve
+from dqlab.log.writer import Writer
+
+__all__ = ["Collected", "Upkeep", "removable"]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a collection deleted: number of segments, and their bytes."""
+
+    segments: int
+    nbytes: int
+
+
+class Upkeep:
+    """What is done now and then, beside appends and commits; one step at a time.
+
+    Attributes
+    ----------
+    checkpoints : list of Checkpoint
+        The two newest, newest last.
+    busy : frozenset of int
+        Segments that a compaction reads.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        catalog: Catalog,
+        writer: Writer,
+        reader: Reader,
+        needed: Needed,
+        reserve: Reserve,
+        checkpoints: list[Checkpoint],
+    ) -> None:
+        self._directory = directory
+        self._catalog = catalog
+        self._writer = writer
+        self._reader = reader
+        self._needed = needed
+        self._reserve = reserve
+        self._lock = threading.RLock()
+        self.checkpoints = checkpoints
+        self.busy: frozenset[int] = frozenset()
+
+    def checkpoint(self, mark: Mark, body: bytes) -> None:
+        """Make the journal's state at a mark durable; see `Log.checkpoint`."""
+        with self._lock:
+            self._writer.commit(sync=True)
+            catalog, directory = self._catalog, self._directory
+            name = checkpoint_name(catalog.manifest.epoch, catalog.manifest.next_checkpoint())
+            place = catalog.resolve(mark.segment, mark.offset)
+            data = Checkpoint.encode(catalog.manifest.uuid, *place, mark.needed, body)
+            self._reserve.twice(lambda: directory.publish(name, [data]))
+            with catalog.lock:
+                catalog.publish(catalog.manifest.having_checkpoint(name))
+            kept = catalog.manifest.checkpoints
+            self.checkpoints.append(Checkpoint(name, *place, mark.needed, len(data)))
+            for old in [checkpoint for checkpoint in self.checkpoints if checkpoint.name not in kept]:
+                self.checkpoints.remove(old)
+                with suppress(OSError):
+                    directory.files.unlink(directory / old.name)
+            self.collect()
+
+    def collect(self) -> Collected:
+        """Delete segments that are not needed; see `Log.collect`."""
+        with self._lock:
+            catalog, directory = self._catalog, self._directory
+            doomed = self._removable()
+            if doomed:
+                # The settles that made them superfluous may only be in memory; the segments must not go first.
+                self._writer.commit(sync=True)
+                with catalog.lock:
+                    doomed = [entry for entry in self._removable() if entry in doomed]
+                    catalog.publish(catalog.manifest.without({entry.seq for entry in doomed}))
+            for entry in doomed:
+                self._reader.retire(entry.seq)
+                self._needed.forget(entry.seq)
+                with suppress(OSError):  # the next open removes what this cannot
+                    directory.files.unlink(directory / entry.name)
+            if doomed:
+                directory.files.sync_directory(directory.path)
+            self._reserve.restore()
+            return Collected(len(doomed), sum(entry.length or 0 for entry in doomed))
+
+    def _removable(self) -> list[SegmentEntry]:
+        return removable(self._catalog.manifest, self.checkpoints, self._needed, self.busy)
+
+
+def removable(
+    manifest: Manifest, checkpoints: list[Checkpoint], needed: Needed, busy: frozenset[int]
+) -> list[SegmentEntry]:
+    """Return the segments that neither the journal nor a recovery from either checkpoint can miss.
+
+    Deleting a segment deletes the settles in it, so both checkpoints must lie behind it. A segment whose records
+    were compacted elsewhere also stays while a kept checkpoint needs it: that one knows the old positions.
+    """
+    if len(checkpoints) < 2:
+        return []
+    listed = manifest.listed()
+    end = min(manifest.place(checkpoint.segment) for checkpoint in checkpoints)
+    free = {entry.seq for entry in manifest.segments[:end] if not needed[entry.seq]} - busy
+    for entry in manifest.segments:
+        covered = listed.keys() & set(entry.covers)
+        wanted = {seq for seq in covered if any(seq in checkpoint.needed for checkpoint in checkpoints)}
+        if wanted or not covered <= free:  # they go together: replay takes all of them or what covers them
+            free -= covered
+    for entry in manifest.segments:
+        if entry.continues and entry.continues[0] in listed and entry.continues[0] not in free:
+            free.discard(entry.seq)  # what is needed of the other one lies here
+    return [entry for entry in manifest.segments if entry.seq in free]

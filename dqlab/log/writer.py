@@ -1,0 +1,303 @@
+"""Appends to memory; writes, syncs and rolls; and carries on in a new segment when the disk fails.
+
+Order of every commit: write, sync, look whether somebody took over, and only then confirm.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from zlib import crc32
+
+from dqlab.clock import Clock
+from dqlab.log.catalog import Catalog
+from dqlab.log.directory import Directory, segment_name
+from dqlab.log.errors import Fenced, LogClosed, LogError, LogFailed, RecordTooLarge
+from dqlab.log.files import Buffer
+from dqlab.log.manifest import SegmentEntry
+from dqlab.log.options import LogOptions
+from dqlab.log.ownership import Ownership
+from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordType, pack_header, parse_header
+from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
+from dqlab.log.space import NO_SPACE, Reserve
+from dqlab.log.tail import Entry, Tail
+
+__all__ = ["OpenSegment", "Writer"]
+
+_FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
+_UNSYNCED_BYTES = 8 << 20  # kept in memory, so that they can be written again elsewhere
+
+
+class _Broken(Exception):
+    """The open file cannot be trusted any more: never write to it or sync it again."""
+
+
+class OpenSegment:
+    """The file that is written to.
+
+    Attributes
+    ----------
+    seq, descriptor : int
+        Which it is.
+    end : int
+        Behind the last record that was written whole.
+    synced : int
+        Behind the last one that is on the device.
+    """
+
+    __slots__ = ("descriptor", "end", "seq", "synced")
+
+    def __init__(self, seq: int, descriptor: int, end: int) -> None:
+        self.seq = seq
+        self.descriptor = descriptor
+        self.end = self.synced = end
+
+
+class Writer:
+    """The end of the log.
+
+    Appending only needs the memory lock and does no I/O; committing holds the catalog's lock, one at a time.
+
+    Attributes
+    ----------
+    tail : Tail
+        What was appended last.
+    end, durable : int
+        Number of the last record that was appended, and of the last that a commit confirmed.
+    refusal : LogError or None
+        Why nothing can be appended or committed any more.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        catalog: Catalog,
+        owner: Ownership,
+        reserve: Reserve,
+        segment: OpenSegment,
+        options: LogOptions,
+        clock: Clock,
+    ) -> None:
+        self._directory = directory
+        self._files = directory.files
+        self._catalog = catalog
+        self._owner = owner
+        self._reserve = reserve
+        self._options = options
+        self._clock = clock
+        self._open = segment
+        self._synced_at = clock.monotonic()
+        self.memory = threading.Lock()
+        self.tail = Tail()
+        self.end = self.durable = 0
+        self.appended_bytes = self._durable_bytes = 0
+        self.refusal: LogError | None = None
+        # Where the next record goes, which may be segments ahead of the open one.
+        self._seq, self._offset, self._number = segment.seq, segment.end, 1
+        self._seed = catalog.seed(segment.seq)
+
+    # --- appending -------------------------------------------------------------------------
+
+    def append(self, type: int, parts: Sequence[Buffer], count: int, base: int, aux: int, flags: int) -> Position:
+        """Add a record of the journal to memory; return where it will be."""
+        body = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
+        if len(body) > MAX_BODY:
+            raise RecordTooLarge(size=len(body), limit=MAX_BODY)
+        body_crc = crc32(body)
+        with self.memory:
+            if self.refusal is not None:
+                self.check()
+            if self._offset > _FIRST and self._offset + HEADER_BYTES + len(body) > self._options.segment_bytes:
+                self._add(RecordType.SEAL, 0, 0, 0, 0, b"", 0)
+                self._seq, self._offset, self._number = self._catalog.allocate(), SEGMENT_BYTES, 0
+                self._seed = self._catalog.seed(self._seq)
+            position = self._add(type, flags, count, base, aux, body, body_crc)
+            self.end += 1
+            return position
+
+    def note(self, type: RecordType) -> None:
+        """Add a record of the log's own; it is not numbered, and nobody waits for it."""
+        with self.memory:
+            self._add(type, 0, 0, 0, 0, b"", 0)
+
+    def _add(self, type: int, flags: int, count: int, base: int, aux: int, body: bytes, body_crc: int) -> Position:
+        header = Header(type, flags, count, len(body), base, aux, self._number, self._owner.epoch, body_crc)
+        packed = pack_header(header, self._seed)
+        position = Position(self._seq, self._offset, HEADER_BYTES + len(body))
+        self.tail.append(Entry(position, self._seq, self._offset, packed, body))
+        self._offset += position.size
+        self._number += 1
+        self.appended_bytes += position.size
+        return position
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes appended and not yet confirmed."""
+        return self.appended_bytes - self._durable_bytes
+
+    @property
+    def open_bytes(self) -> int:
+        """Bytes of the open segment and of what is not yet written; callers hold the memory lock."""
+        return self._open.end + self.tail.unwritten_bytes
+
+    def place(self) -> tuple[int, int]:
+        """Return where the next record would be; callers hold the memory lock."""
+        return self._seq, self._offset
+
+    # --- committing ------------------------------------------------------------------------
+
+    def commit(self, *, sync: bool) -> int:
+        """Write what was appended, sync if asked or due, and confirm it; return the last confirmed number."""
+        with self._catalog.lock:
+            self.check()
+            with self.memory:
+                end, appended, count = self.end, self.appended_bytes, len(self.tail)
+            try:
+                self._persist(count, sync=sync or self._sync_due())
+                self._owner.check()
+            except Fenced as error:
+                raise self.refuse(error) from None
+            except (OSError, _Broken) as error:
+                raise self.refuse(self._failure(error)) from error
+            self.durable, self._durable_bytes = end, appended
+            return end
+
+    def check(self) -> None:
+        """Raise if nothing may be written any more."""
+        if self.refusal is not None:
+            raise type(self.refusal)(**self.refusal.fields)
+
+    def refuse(self, error: LogError) -> LogError:
+        """Take nothing any more; return the error, or an earlier one."""
+        with self.memory:
+            self.refusal = self.refusal or error
+            return self.refusal
+
+    def close(self) -> None:
+        """Let go of the file; nothing is written."""
+        with self._catalog.lock:
+            self.refuse(LogClosed(directory=str(self._directory)))
+            with suppress(OSError):
+                self._files.close(self._open.descriptor)
+
+    def _sync_due(self) -> bool:
+        if self._options.sync == "always":
+            return True
+        late = self._clock.monotonic() - self._synced_at >= self._options.interval
+        return self._options.sync == "interval" and late
+
+    def _failure(self, error: BaseException) -> LogFailed:
+        reason = error.__cause__ or error
+        return LogFailed(directory=str(self._directory), reason=f"{type(reason).__name__}: {reason}")
+
+    def _persist(self, count: int, *, sync: bool) -> None:
+        try:
+            self._write(count)
+            if sync or self.tail.unsynced_bytes > _UNSYNCED_BYTES:
+                self._sync()
+        except _Broken as error:
+            self._leave(error.__cause__)
+            self._write(len(self.tail))
+            self._sync()
+
+    def _write(self, count: int) -> None:
+        """Write the first `count` records that are not yet written."""
+        while count > 0 and len(self.tail):
+            with self.memory:
+                entries, size = self.tail.next_write(count)
+            if entries[0].segment != self._open.seq:
+                self._roll(entries[0].segment)
+            self._write_together(entries, size)
+            with self.memory:
+                self.tail.written(entries, size)
+            count -= len(entries)
+
+    def _write_together(self, entries: list[Entry], size: int) -> None:
+        segment = self._open
+        buffers = [buffer for entry in entries for buffer in (entry.header, entry.body)]
+        was_short = False
+        while True:
+            try:
+                written = self._files.write(segment.descriptor, buffers, segment.end)
+            except OSError as error:
+                self._cut(segment)
+                if error.errno == errno.EINTR:
+                    continue
+                if error.errno not in NO_SPACE:
+                    raise _Broken from error
+                was_short = True
+            else:
+                if written == size:
+                    segment.end += size
+                    return
+                self._cut(segment)
+            if was_short and not self._reserve.release():
+                raise self._reserve.full(size)
+            was_short = True
+
+    def _cut(self, segment: OpenSegment) -> None:
+        """Remove what a failed write may have left; nothing may follow it."""
+        try:
+            self._files.truncate(segment.descriptor, segment.end)
+        except OSError as error:
+            raise _Broken from error
+
+    def _sync(self) -> None:
+        self._synced_at = self._clock.monotonic()
+        if not self.tail.unsynced:
+            return
+        try:
+            self._files.sync(self._open.descriptor)
+        except OSError as error:
+            raise _Broken from error
+        self._open.synced = self._open.end
+        with self.memory:
+            self.tail.synced()
+
+    # --- the next segment ------------------------------------------------------------------
+
+    def _roll(self, seq: int) -> None:
+        """Seal the open segment, synced whatever the mode, and begin another; can be repeated."""
+        self._sync()
+        old, epoch = self._open, self._owner.epoch
+        header = pack_segment_header(self._catalog.uuid, seq, epoch, self._clock.wall())
+        name = segment_name(seq, epoch)
+        descriptor = self._reserve.twice(lambda: self._directory.create(name, [header]))
+        entry = SegmentEntry(seq, epoch, continues=self._catalog.continues(seq))
+        try:
+            self._catalog.publish(self._catalog.manifest.sealed(old.seq, old.end).having(entry))
+        except BaseException:
+            with suppress(OSError):
+                self._files.close(descriptor)
+            raise
+        self._open = OpenSegment(seq, descriptor, SEGMENT_BYTES)
+        with suppress(OSError):
+            self._files.close(old.descriptor)
+
+    def _leave(self, cause: BaseException | None) -> None:
+        """Give up the open segment behind its last synced record; what was to follow goes to another one.
+
+        Nothing is written here: the records wait in memory, and writing them rolls to the new segment.
+        """
+        if isinstance(cause, OSError) and cause.errno in NO_SPACE:
+            self._reserve.release()
+        old = self._open
+        with self.memory:
+            old.end = old.synced
+            seq = self._catalog.allocate()
+            seed = self._catalog.seed(seq)
+            self._catalog.continue_in(old.seq, old.end, seq)
+            moved = [self._move(entry, seed, n) for n, entry in enumerate(self.tail.take_back(old.seq))]
+            self.tail.put_first(moved)
+            if self._seq == old.seq:
+                self._seq, self._offset = self._catalog.resolve(self._seq, self._offset)
+                self._number, self._seed = len(moved), seed
+
+    def _move(self, entry: Entry, seed: int, number: int) -> Entry:
+        segment, offset = self._catalog.resolve(entry.segment, entry.offset)
+        header = parse_header(entry.header, 0, self._catalog.seed(entry.segment))
+        if header is None:
+            raise AssertionError("a header in memory is not what was packed")
+        return entry._replace(segment=segment, offset=offset, header=pack_header(header._replace(number=number), seed))

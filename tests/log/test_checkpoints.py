@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from dqlab.log import Files
+from dqlab.log.checkpoints import Checkpoint, read_checkpoint
+from dqlab.log.directory import Directory
+
+UUID = "00112233445566778899aabbccddeeff"
+NAME = "ckpt-0000000001-0000000001"
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    body = b"state" * 1000
+    data = Checkpoint.encode(UUID, 3, 400, {1: 10, 3: 1 << 40}, body)
+    (tmp_path / NAME).write_bytes(data)
+    found = read_checkpoint(Directory(tmp_path, Files()), NAME, UUID)
+    assert found == (Checkpoint(NAME, 3, 400, {1: 10, 3: 1 << 40}, len(data)), body)
+
+
+def test_a_damaged_cut_missing_or_foreign_checkpoint_is_none(tmp_path: Path) -> None:
+    directory = Directory(tmp_path, Files())
+    data = Checkpoint.encode(UUID, 3, 400, {1: 10}, b"state")
+    for n in range(len(data)):
+        for bad in (data[:n], data[:n] + bytes([data[n] ^ 128]) + data[n + 1 :]):
+            (tmp_path / NAME).write_bytes(bad)
+            assert read_checkpoint(directory, NAME, UUID) is None
+    (tmp_path / NAME).write_bytes(data)
+    assert read_checkpoint(directory, NAME, "f" * 32) is None
+    (tmp_path / NAME).unlink()
+    assert read_checkpoint(directory, NAME, UUID) is None

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from dqlab.errors import UsageError
+from dqlab.log import Log, LogClosed, LogOptions, NotALog, RecordTooLarge, RecordType
+
+
+def test_what_was_committed_is_replayed_as_it_was(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        positions = [
+            log.append(RecordType.PUT, [b"x" * n, b"end"], count=n, base=1 << 50, aux=n << 40, flags=n)
+            for n in range(100)
+        ]
+        assert log.commit() == log.end == log.durable == 100
+    with Log.open(tmp_path / "log") as log:
+        records = list(log.replay())
+        assert [record.position for record in records] == positions
+        assert [bytes(record.body) for record in records] == [b"x" * n + b"end" for n in range(100)]
+        assert [tuple(record[:5]) for record in records] == [(16, n, n, 1 << 50, n << 40) for n in range(100)]
+        assert log.recovery.clean
+        assert log.epoch == 2
+
+
+def test_segments_roll_and_keep_the_order(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", options=LogOptions(segment_bytes=1000)) as log:
+        positions = [log.append(16, [b"x" * 100], base=n) for n in range(50)]
+        large = log.append(16, [b"y" * 5000], base=50)
+        log.commit()
+        assert len({position.segment for position in positions}) == 9
+        assert log.read(large) == b"y" * 5000
+    with Log.open(tmp_path / "log") as log:
+        assert [record.base for record in log.replay()] == list(range(51))
+
+
+def test_appending_does_no_io_and_commits_nothing(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", options=LogOptions(segment_bytes=1000)) as log:
+        before = {path.name: path.stat().st_size for path in (tmp_path / "log").iterdir()}
+        position = [log.append(16, [b"x" * 100]) for _ in range(50)][-1]
+        assert {path.name: path.stat().st_size for path in (tmp_path / "log").iterdir()} == before
+        assert (log.end, log.durable) == (50, 0)
+        assert log.pending_bytes >= 50 * 148
+        assert log.cached(position) == b"x" * 100
+        log.commit()
+        assert (log.durable, log.pending_bytes) == (50, 0)
+
+
+def test_a_buffer_may_be_changed_once_it_was_appended(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        buffer = bytearray(b"before")
+        position = log.append(16, [buffer])
+        buffer[:] = b"after!"
+        log.commit()
+        assert log.read(position) == b"before"
+
+
+def test_a_log_without_clean_close_recovers_what_was_committed(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    log.append(16, [b"committed"])
+    log.commit()
+    log.append(16, [b"not committed"])
+    log.close(clean=False)
+    with Log.open(tmp_path / "log") as log:
+        assert [bytes(record.body) for record in log.replay()] == [b"committed"]
+        assert not log.recovery.clean
+
+
+def test_opening_and_closing_does_not_make_it_grow(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        log.append(16, [b"x"])
+    sizes = []
+    for _ in range(4):
+        with Log.open(tmp_path / "log") as log:
+            assert [bytes(record.body) for record in log.replay()] == [b"x"]
+        sizes.append(len(list((tmp_path / "log").iterdir())))
+    assert len(set(sizes)) == 1
+
+
+def test_a_record_above_the_limit_is_refused_and_the_log_goes_on(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        with pytest.raises(RecordTooLarge):
+            log.append(16, [bytes(64 << 20), b"!"])
+        log.append(16, [b"fits"])
+        assert log.commit() == 1
+
+
+def test_the_logs_own_types_are_not_for_the_journal(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log, pytest.raises(ValueError, match="own"):
+        log.append(RecordType.SEAL, [b""])
+
+
+@pytest.mark.parametrize("wrong", [{"count": 1 << 32}, {"base": 1 << 64}, {"aux": -1}, {"flags": 256}])
+def test_what_a_header_cannot_hold_is_refused_and_leaves_no_trace(tmp_path: Path, wrong: dict[str, int]) -> None:
+    with Log.open(tmp_path / "log", options=LogOptions(segment_bytes=200)) as log:
+        log.append(16, [bytes(100)])
+        with pytest.raises(ValueError, match="out of range"):
+            log.append(16, [bytes(100)], **wrong)
+        log.checkpoint(log.mark(), b"state")
+    with Log.open(tmp_path / "log") as log:
+        assert log.recovery.checkpoint == b"state"
+
+
+def test_a_closed_log_says_so(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    log.close()
+    log.close()
+    for call in (log.commit, log.sync, lambda: log.append(16, [b""]), log.collect):
+        with pytest.raises(LogClosed):
+            call()
+
+
+def test_a_log_is_replayed_once_and_before_its_state_is_marked(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log") as log:
+        log.append(16, [b"x"])
+    with Log.open(tmp_path / "log") as log:
+        with pytest.raises(UsageError, match="replay"):
+            log.mark()
+        assert len(list(log.replay())) == 1
+        with pytest.raises(UsageError, match="once"):
+            list(log.replay())
+        log.mark()
+
+
+def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(NotALog, match=r"thesis\.tex"):
+        Log.open(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "runs" / "log") as log:
+        log.append(16, [b"secret"])
+        log.checkpoint(log.mark(), b"state")
+        assert stat.S_IMODE(log.directory.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(path.stat().st_mode) for path in log.directory.iterdir()} == {0o600}
+
+
+def test_the_lock_file_says_who_holds_it(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", owner="queue pages, shard 0") as log:
+        assert json.loads((log.directory / "LOCK").read_text())["owner"] == "queue pages, shard 0"

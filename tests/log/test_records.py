@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from dqlab.log.records import HEADER_BYTES, Header, pack_header, parse_header, seed_of
+
+UUID = bytes(range(16))
+HEADER = Header(
+    type=16, flags=3, count=7, length=100, base=1 << 52, aux=1 << 60, number=9, epoch=2, body_crc=0xDEADBEEF
+)
+
+
+def test_a_header_comes_back_as_it_was() -> None:
+    seed = seed_of(UUID, 5)
+    packed = pack_header(HEADER, seed)
+    assert len(packed) == HEADER_BYTES
+    assert parse_header(packed, 0, seed) == HEADER
+
+
+@pytest.mark.parametrize("seed", [seed_of(UUID, 6), seed_of(bytes(16), 5)], ids=["other segment", "other log"])
+def test_a_header_of_another_file_is_none(seed: int) -> None:
+    assert parse_header(pack_header(HEADER, seed_of(UUID, 5)), 0, seed) is None
+
+
+def test_every_flipped_bit_of_a_header_is_noticed() -> None:
+    seed = seed_of(UUID, 5)
+    packed = pack_header(HEADER, seed)
+    for bit in range(8 * HEADER_BYTES):
+        flipped = bytearray(packed)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert parse_header(bytes(flipped), 0, seed) is None
+
+
+def test_a_header_cut_short_is_none() -> None:
+    seed = seed_of(UUID, 5)
+    packed = pack_header(HEADER, seed)
+    assert all(parse_header(packed[:n], 0, seed) is None for n in range(HEADER_BYTES))
+
+
+def test_a_body_above_the_limit_is_none_however_right_its_checksum() -> None:
+    seed = seed_of(UUID, 5)
+    assert parse_header(pack_header(HEADER._replace(length=(64 << 20) + 1), seed), 0, seed) is None

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from dqlab.log import Files, LogTooNew, Record
+from dqlab.log.records import HEADER_BYTES, Header, pack_header, seed_of
+from dqlab.log.segment import SEGMENT_BYTES, Scan, check_segment_header, pack_segment_header
+
+UUID = bytes(range(16))
+SEED = seed_of(UUID, 1)
+
+
+def record(number: int, body: bytes, *, type: int = 16, epoch: int = 1, seed: int = SEED) -> bytes:
+    return pack_header(Header(type, 0, 1, len(body), number, 0, number, epoch, crc32(body)), seed) + body
+
+
+def scan(path: Path, data: bytes, *, start: int = SEGMENT_BYTES) -> tuple[list[Record], Scan]:
+    path.write_bytes(bytes(SEGMENT_BYTES) + data)
+    files = Files()
+    descriptor = files.open(path)
+    found = Scan(files, descriptor, segment=1, epoch=1, seed=SEED, start=start, limit=files.size(descriptor))
+    records = list(found)
+    files.close(descriptor)
+    return records, found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "segment"
+
+
+def test_records_come_back_in_order_with_their_positions(path: Path) -> None:
+    bodies = [b"a" * n for n in (0, 1, 100, 300_000, 5)]  # one is larger than what is read at once
+    data = [record(n, body) for n, body in enumerate(bodies)]
+    records, found = scan(path, b"".join(data))
+    assert [bytes(r.body) for r in records] == bodies
+    assert [r.position.offset for r in records] == [64 + len(b"".join(data[:n])) for n in range(5)]
+    assert found.gaps == []
+    assert found.end == 64 + sum(map(len, data))
+
+
+def test_a_damaged_body_is_passed_over_and_named(path: Path) -> None:
+    data = bytearray(record(0, b"one") + record(1, b"two") + record(2, b"three"))
+    data[HEADER_BYTES + 3 + HEADER_BYTES] ^= 1
+    records, found = scan(path, bytes(data))
+    assert [r.body for r in records] == [b"one", b"three"]
+    [gap] = found.gaps
+    assert (gap.start, gap.stop) == (64 + 51, 64 + 102)
+    assert gap.header is not None
+    assert gap.header.base == 1
+
+
+def test_a_damaged_header_costs_one_record(path: Path) -> None:
+    data = bytearray(record(0, b"one") + record(1, b"two") + record(2, b"three"))
+    data[51] ^= 1
+    records, found = scan(path, bytes(data))
+    assert [r.body for r in records] == [b"one", b"three"]
+    assert [(gap.start, gap.stop, gap.header) for gap in found.gaps] == [(64 + 51, 64 + 102, None)]
+
+
+def test_what_looks_like_a_record_inside_a_body_is_none(path: Path) -> None:
+    inner = record(0, b"an older record of this very file")
+    data = bytearray(record(0, b"zero") + record(1, inner) + record(2, b"two"))
+    data[52] ^= 1  # the header of the record that holds it
+    records, _ = scan(path, bytes(data))
+    assert [r.body for r in records] == [b"zero", b"two"]
+
+
+@pytest.mark.parametrize("stranger", [{"epoch": 2}, {"seed": seed_of(UUID, 2)}], ids=["epoch", "segment"])
+def test_records_of_another_file_end_the_scan(path: Path, stranger: dict[str, int]) -> None:
+    records, found = scan(path, record(0, b"mine") + record(1, b"not mine", **stranger))
+    assert [r.body for r in records] == [b"mine"]
+    assert found.end == 64 + 52
+
+
+def test_a_block_written_twice_is_read_once(path: Path) -> None:
+    block = record(0, b"zero") + record(1, b"one")
+    records, found = scan(path, block + block + record(2, b"two"))
+    assert [r.body for r in records] == [b"zero", b"one", b"two"]
+    assert len(found.gaps) == 1
+
+
+def test_a_missing_number_is_noticed(path: Path) -> None:
+    records, found = scan(path, record(0, b"zero") + record(2, b"two"))
+    assert [r.body for r in records] == [b"zero", b"two"]
+    assert [(gap.start, gap.stop) for gap in found.gaps] == [(64 + 52, 64 + 52)]
+
+
+def test_every_truncation_leaves_the_whole_records_before_it(path: Path) -> None:
+    data = record(0, b"zero") + record(1, b"one") + record(2, b"two")
+    ends = [0, 52, 103, 154]
+    for n in range(len(data) + 1):
+        records, found = scan(path, data[:n])
+        whole = max(k for k, end in enumerate(ends) if end <= n)
+        assert len(records) == whole
+        assert found.end == 64 + ends[whole]
+
+
+def test_a_segment_header_belongs_to_one_file() -> None:
+    header = pack_segment_header(UUID, 3, 4, 1.5)
+    assert len(header) == SEGMENT_BYTES
+    assert check_segment_header(header, UUID, 3, 4, "file")
+    assert not check_segment_header(header, UUID, 3, 5, "file")
+    assert not check_segment_header(header, bytes(16), 3, 4, "file")
+    assert not check_segment_header(header[:63], UUID, 3, 4, "file")
+
+
+def test_a_segment_of_a_later_version_is_refused_by_name() -> None:
+    header = bytearray(pack_segment_header(UUID, 3, 4, 0.0))
+    header[8] = 2
+    header[60:] = crc32(header[:60]).to_bytes(4, "little")
+    with pytest.raises(LogTooNew, match=r"file has format 2\.0"):
+        check_segment_header(bytes(header), UUID, 3, 4, "file")

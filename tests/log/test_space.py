@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dqlab.log import DiskFull, Files, Log, LogOptions
+from dqlab.log.space import Needed
+from dqlab.testing import FakeClock
+
+
+class Filling(Files):
+    """A disk with as many free bytes as the test says."""
+
+    free = 1 << 30
+    looked = 0
+
+    def free_bytes(self, directory: Path) -> int:
+        self.looked += 1
+        return self.free
+
+
+def test_needed_bytes_are_counted_by_segment() -> None:
+    needed = Needed({1: 10})
+    needed.add(2, 5)
+    needed.take(1, 10)
+    assert needed.table() == {2: 5}
+    with pytest.raises(ValueError, match="6 bytes of segment 2 freed, 5 were needed"):
+        needed.take(2, 6)
+
+
+def test_the_quota_refuses_before_anything_is_written(tmp_path: Path) -> None:
+    options = LogOptions(max_bytes=10_000, reserve_bytes=1000)
+    with Log.open(tmp_path / "log", options=options) as log:
+        assert log.room(5000)
+        log.append(16, [bytes(5000)])
+        assert not log.room(5000)  # what waits to be written counts
+        error = log.disk_full(5000)
+        assert isinstance(error, DiskFull)
+        assert error.needed == 5000
+        assert 3500 < error.free < 4000
+
+
+def test_free_space_is_looked_up_once_a_second_or_a_mebibyte(tmp_path: Path, clock: FakeClock) -> None:
+    files = Filling()
+    with Log.open(tmp_path / "log", files=files, clock=clock) as log:
+        assert all(log.room(100) for _ in range(100))
+        looked = files.looked
+        files.free = 50
+        assert log.room(100)
+        clock.advance(1.0)
+        assert not log.room(100)
+        assert files.looked == looked + 1
+        files.free = 1 << 30
+        clock.advance(1.0)
+        assert log.room(100)
+        log.append(16, [bytes(1 << 20)])
+        files.free = 50
+        assert not log.room(100)
+
+
+def test_puts_are_refused_while_the_reserve_is_gone_and_taken_once_it_is_back(tmp_path: Path, clock: FakeClock) -> None:
+    files = Filling()
+    files.free = 1000
+    with Log.open(tmp_path / "log", files=files, clock=clock, options=LogOptions(reserve_bytes=4096)) as log:
+        assert log.usage().reserve == 0
+        assert not log.room(10)
+        files.free = 1 << 30
+        clock.advance(1.0)
+        assert log.room(10)
+        assert log.usage().reserve == 4096
+        assert (log.directory / "reserve").stat().st_blocks * 512 >= 4096
+
+
+def test_usage_agrees_with_the_directory(tmp_path: Path) -> None:
+    with Log.open(tmp_path / "log", options=LogOptions(segment_bytes=1000, reserve_bytes=4096)) as log:
+        for n in range(30):
+            log.append(16, [bytes(100)], needed=n)
+        log.checkpoint(log.mark(), b"state")
+        usage = log.usage()
+        sizes = {path.name: path.stat().st_size for path in log.directory.iterdir()}
+        assert usage.segments == sum(size for name, size in sizes.items() if name.endswith(".seg"))
+        assert usage.checkpoints == sum(size for name, size in sizes.items() if name.startswith("ckpt"))
+        assert usage.needed == sum(range(30))
+        assert usage.files == len(sizes)
+        assert usage.total == usage.segments + usage.checkpoints + 4096

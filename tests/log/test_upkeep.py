@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dqlab.log import Log, LogOptions, Position
+from dqlab.log.checkpoints import Checkpoint
+from dqlab.log.manifest import Manifest, SegmentEntry
+from dqlab.log.space import Needed
+from dqlab.log.upkeep import removable
+
+SMALL = LogOptions(segment_bytes=1000, reserve_bytes=0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def segments(path: Path) -> list[int]:
+    return sorted(int(file.name[:10]) for file in path.glob("*.seg"))
+
+
+def put(log: Log, n: int) -> list[Position]:
+    positions = [log.append(16, [bytes([k]) * 100], needed=100) for k in range(n)]
+    log.commit()
+    return positions
+
+
+def test_a_segment_goes_when_nobody_needs_it_and_two_checkpoints_lie_behind_it(path: Path) -> None:
+    with Log.open(path, options=SMALL) as log:
+        positions = put(log, 20)
+        assert segments(path) == [1, 2, 3, 4]
+        for position in positions:
+            if position.segment != 2:
+                log.free(position.segment, 100)
+        assert log.collect().segments == 0
+        log.checkpoint(log.mark(), b"1")
+        assert segments(path) == [1, 2, 3, 4]
+        log.checkpoint(log.mark(), b"2")
+        assert segments(path) == [2, 4]
+        for position in positions:
+            if position.segment == 2:
+                assert len(log.read(position)) == 100
+                log.free(2, 100)
+        assert log.collect().segments == 1
+        assert log.collect().segments == 0
+        assert segments(path) == [4]
+
+
+def test_what_a_checkpoint_needs_is_needed_after_reopening(path: Path) -> None:
+    with Log.open(path, options=SMALL) as log:
+        positions = put(log, 20)
+        for position in positions[:10]:
+            log.free(position.segment, 100)
+        log.checkpoint(log.mark(), b"1")
+    with Log.open(path, options=SMALL) as log:
+        assert list(log.replay()) == []
+        assert log.usage().needed == 1000
+        log.checkpoint(log.mark(), b"2")
+        assert log.usage().needed == 1000
+        assert all(len(log.read(position)) == 100 for position in positions[10:])
+        for position in positions[10:]:
+            log.free(position.segment, 100)
+        log.checkpoint(log.mark(), b"3")
+        log.checkpoint(log.mark(), b"4")
+        assert len(segments(path)) == 1
+
+
+def test_a_settle_is_durable_before_what_it_settled_is_deleted(path: Path) -> None:
+    log = Log.open(path, options=SMALL)
+    positions = put(log, 20)
+    for n in range(2):
+        log.checkpoint(log.mark(), b"%d" % n)
+    log.append(17, [b"all of segment 1 is settled"])
+    for position in positions:
+        if position.segment == 1:
+            log.free(1, 100)
+    assert log.collect().segments == 1
+    log.close(clean=False)
+    with Log.open(path) as log:
+        assert [bytes(record.body) for record in log.replay()] == [b"all of segment 1 is settled"]
+
+
+def test_settles_of_collected_segments_can_be_replayed(path: Path) -> None:
+    log = Log.open(path, options=SMALL)
+    positions = put(log, 20)
+    for n in range(2):
+        log.checkpoint(log.mark(), b"%d" % n)
+    first = [position for position in positions if position.segment == 1]
+    log.append(17, [b"settled"])
+    log.free(1, 100 * len(first))
+    log.collect()
+    log.close(clean=False)
+    with Log.open(path) as log:
+        for _ in log.replay():
+            log.free(1, 100 * len(first))
+        assert log.usage().needed == 100 * (20 - len(first))
+
+
+def test_a_checkpoint_of_what_is_only_in_memory_makes_it_durable_first(path: Path) -> None:
+    log = Log.open(path, options=LogOptions(sync="os"))
+    position = log.append(16, [b"x"], needed=1)
+    mark = log.mark()
+    log.append(16, [b"later"])
+    log.checkpoint(mark, b"state")
+    log.close(clean=False)
+    with Log.open(path) as log:
+        assert [bytes(record.body) for record in log.replay()] == [b"later"]
+        assert log.read(position) == b"x"
+
+
+def test_a_checkpoint_is_due_after_so_many_bytes(path: Path) -> None:
+    with Log.open(path, options=LogOptions(checkpoint_bytes=1000)) as log:
+        assert not log.checkpoint_due
+        log.append(16, [bytes(1000)])
+        assert log.checkpoint_due
+        log.checkpoint(log.mark(), b"")
+        assert not log.checkpoint_due
+
+
+# --- which segments may go --------------------------------------------------------------------
+
+
+def checkpoint(segment: int, **needed: int) -> Checkpoint:
+    return Checkpoint("c", segment, 64, {int(name[1:]): nbytes for name, nbytes in needed.items()}, 100)
+
+
+def free(
+    entries: list[SegmentEntry], checkpoints: list[Checkpoint], *, busy: frozenset[int] = frozenset(), **needed: int
+) -> list[int]:
+    table = Needed({int(name[1:]): nbytes for name, nbytes in needed.items()})
+    manifest = Manifest("", 1, 10, tuple(entries))
+    return [entry.seq for entry in removable(manifest, checkpoints, table, busy)]
+
+
+PLAIN = [SegmentEntry(1, 1, length=500), SegmentEntry(2, 1, length=500), SegmentEntry(3, 1)]
+
+
+def test_no_segment_goes_that_a_recovery_may_start_in() -> None:
+    assert free(PLAIN, [checkpoint(2), checkpoint(3)]) == [1]
+    assert free(PLAIN, [checkpoint(3), checkpoint(3)]) == [1, 2]
+    assert free(PLAIN, [checkpoint(3)]) == []
+    assert free(PLAIN, [checkpoint(3), checkpoint(3)], s1=1) == [2]
+    assert free(PLAIN, [checkpoint(3), checkpoint(3)], busy=frozenset({2})) == [1]
+
+
+def test_compacted_segments_stay_while_a_checkpoint_knows_them_by_their_old_positions() -> None:
+    entries = [SegmentEntry(4, 1, kind="compacted", covers=(1, 2), length=300), *PLAIN]
+    assert free(entries, [checkpoint(3, s1=5), checkpoint(3, s4=5)], s4=5) == []
+    assert free(entries, [checkpoint(3, s4=5), checkpoint(3, s4=5)], s4=5) == [1, 2]
+    assert free(entries, [checkpoint(3, s4=5), checkpoint(3, s4=5)], s4=5, s2=1) == []
+
+
+def test_a_segment_that_continues_another_stays_as_long_as_that_one() -> None:
+    entries = [SegmentEntry(1, 1, length=64), SegmentEntry(2, 1, length=500, continues=(1, 64)), SegmentEntry(3, 1)]
+    assert free(entries, [checkpoint(3), checkpoint(3)], s1=5) == []
+    assert free(entries, [checkpoint(3), checkpoint(3)]) == [1, 2]

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from dqlab.log import DiskFull, Files, Log, LogFailed, LogOptions, Position
+from dqlab.log.files import Buffer
+from dqlab.testing import FakeClock
+
+
+class Failing(Files):
+    """Calls fail as long as the test's functions say so; counts syncs of data."""
+
+    def __init__(self) -> None:
+        self.on_write: Callable[[int], int | OSError] = lambda size: size
+        self.on_sync: Callable[[], OSError | None] = lambda: None
+        self.on_truncate: Callable[[], OSError | None] = lambda: None
+        self.syncs = 0
+        self.synced: list[int] = []
+
+    def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        data = b"".join(buffers)
+        allowed = self.on_write(len(data))
+        if isinstance(allowed, OSError):
+            raise allowed
+        return super().write(descriptor, [data[:allowed]], offset) if allowed else 0
+
+    def sync(self, descriptor: int) -> None:
+        self.syncs += 1
+        self.synced.append(descriptor)
+        error = self.on_sync()
+        if error is not None:
+            raise error
+        super().sync(descriptor)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        error = self.on_truncate()
+        if error is not None:
+            raise error
+        super().truncate(descriptor, size)
+
+
+def once(error: OSError) -> Callable[..., OSError | None]:
+    errors = [error]
+    return lambda *_: errors.pop() if errors else None
+
+
+def bodies(directory: Path) -> list[bytes]:
+    with Log.open(directory) as log:
+        found = [bytes(record.body) for record in log.replay()]
+        assert log.recovery.corrupt == ()
+        return found
+
+
+@pytest.fixture
+def files() -> Failing:
+    return Failing()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+# --- what a commit promises -------------------------------------------------------------------
+
+
+def test_always_syncs_every_commit_once(path: Path, files: Failing) -> None:
+    with Log.open(path, files=files) as log:
+        before = files.syncs
+        for _ in range(10):
+            log.append(16, [b"x"])
+        log.commit()
+        log.commit()
+        assert files.syncs == before + 1
+
+
+def test_interval_confirms_first_and_syncs_when_the_interval_is_over(
+    path: Path, files: Failing, clock: FakeClock
+) -> None:
+    with Log.open(path, files=files, clock=clock, options=LogOptions(sync="interval")) as log:
+        before = files.syncs
+        log.append(16, [b"x"])
+        assert log.commit() == 1
+        assert files.syncs == before
+        clock.advance(0.06)
+        log.commit()
+        assert files.syncs == before + 1
+
+
+def test_os_syncs_only_when_a_segment_is_sealed(path: Path, files: Failing, clock: FakeClock) -> None:
+    options = LogOptions(sync="os", segment_bytes=1000)
+    with Log.open(path, files=files, clock=clock, options=options) as log:
+        before = files.syncs
+        for _ in range(5):
+            log.append(16, [bytes(100)])
+            log.commit()
+            clock.advance(10.0)
+        assert files.syncs == before
+        log.append(16, [bytes(900)])
+        log.commit()
+        assert files.syncs == before + 3  # the old segment, the new one's header, the manifest
+
+
+# --- writes that fail -------------------------------------------------------------------------
+
+
+def test_nothing_follows_a_short_write(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files)
+    log.append(16, [bytes(100)])
+    sizes = [50]
+    files.on_write = lambda size: sizes.pop() if sizes else size
+    assert log.commit() == 1
+    log.append(16, [b"next"])
+    log.close()
+    assert bodies(path) == [bytes(100), b"next"]
+
+
+def test_an_interrupted_write_is_taken_up_again(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files)
+    log.append(16, [b"x"])
+    failure = once(OSError(errno.EINTR, "interrupted"))
+    files.on_write = lambda size: failure() or size
+    assert log.commit() == 1
+    log.close()
+    assert bodies(path) == [b"x"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_takes_the_reserve_and_goes_on(path: Path, files: Failing, code: int) -> None:
+    log = Log.open(path, files=files, options=LogOptions(reserve_bytes=4096))
+    log.append(16, [b"settle"])
+    files.on_write = lambda size: OSError(code, "full") if (path / "reserve").exists() else size
+    assert log.commit() == 1
+    assert log.usage().reserve == 0
+    log.close()
+    assert bodies(path) == [b"settle"]
+
+
+def test_a_disk_that_stays_full_confirms_nothing_and_loses_nothing(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files)
+    position = log.append(16, [b"x"])
+    files.on_write = lambda size: OSError(errno.ENOSPC, "full")
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            log.commit()
+    assert (log.durable, log.read(position)) == (0, b"x")
+    files.on_write = lambda size: size
+    assert log.commit() == 1
+    log.close()
+    assert bodies(path) == [b"x"]
+
+
+def test_a_disk_that_is_full_at_a_roll_is_no_worse(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files, options=LogOptions(segment_bytes=500, reserve_bytes=0))
+    for n in range(20):
+        log.append(16, [bytes([n]) * 100])
+    sizes = [1000, 1000]
+    files.on_write = lambda size: sizes.pop() if sizes else OSError(errno.ENOSPC, "full")
+    with pytest.raises(DiskFull):
+        log.commit()
+    files.on_write = lambda size: size
+    assert log.commit() == 20
+    log.close()
+    assert bodies(path) == [bytes([n]) * 100 for n in range(20)]
+
+
+# --- a file that cannot be trusted any more ---------------------------------------------------
+
+
+def fail_sync(files: Failing) -> None:
+    files.on_sync = once(OSError(errno.EIO, "sync failed"))
+
+
+def fail_write(files: Failing) -> None:
+    failure = once(OSError(errno.EIO, "write failed"))
+    files.on_write = lambda size: failure() or size
+
+
+def fail_truncate(files: Failing) -> None:
+    sizes = [10]
+    files.on_write = lambda size: sizes.pop() if sizes else size
+    files.on_truncate = once(OSError(errno.EIO, "truncate failed"))
+
+
+@pytest.mark.parametrize("fail", [fail_sync, fail_write, fail_truncate])
+def test_after_a_failure_the_records_go_to_a_new_segment_and_keep_their_positions(
+    path: Path, files: Failing, fail: Callable[[Failing], None]
+) -> None:
+    log = Log.open(path, files=files, options=LogOptions(segment_bytes=1000))
+    expected: dict[Position, bytes] = {}
+    for n in range(40):
+        if n == 3:
+            log.commit()
+            fail(files)
+        body = bytes([n]) * 100
+        expected[log.append(16, [body])] = body
+    mark = log.mark()
+    assert log.commit() == 40
+    log.checkpoint(mark, b"state")
+    for n in range(40, 50):
+        body = bytes([n]) * 100
+        expected[log.append(16, [body])] = body
+    log.close()
+    assert len(expected) == 50
+    with Log.open(path) as log:
+        assert [bytes(record.body) for record in log.replay()] == list(expected.values())[40:]
+        assert {position: log.read(position) for position in expected} == expected
+        assert log.recovery.corrupt == ()
+    with Log.open(path) as log:
+        assert {position: log.read(position) for position in expected} == expected
+
+
+def test_a_descriptor_whose_sync_failed_is_never_used_again(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files)
+    log.append(16, [b"x"])
+    fail_sync(files)
+    files.synced.clear()
+    writes: list[int] = []
+    files.on_write = lambda size: writes.append(size) or size  # type: ignore[func-returns-value]
+    log.commit()
+    assert len(files.synced) == 4  # the one that failed, the new segment twice, the manifest
+    assert files.synced[0] != files.synced[-1]
+    log.close()
+    assert bodies(path) == [b"x"]
+
+
+def test_the_second_failure_is_final_and_confirms_nothing(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files)
+    log.append(16, [b"first"])
+    log.commit()
+    log.append(16, [b"second"])
+    files.on_sync = lambda: OSError(errno.EIO, "dead")
+    with pytest.raises(LogFailed, match="dead"):
+        log.commit()
+    files.on_sync = lambda: None
+    for call in (log.commit, log.sync, log.collect, lambda: log.append(16, [b""])):
+        with pytest.raises(LogFailed):
+            call()
+    assert log.durable == 1
+    log.close()
+    assert bodies(path)[0] == b"first"
+
+
+def test_records_of_the_mode_os_survive_a_failed_sync_too(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files, options=LogOptions(sync="os", segment_bytes=1000))
+    for n in range(5):
+        log.append(16, [bytes([n]) * 100])
+        log.commit()
+    fail_sync(files)
+    log.append(16, [bytes(900)])
+    assert log.commit() == 6
+    log.close()
+    assert bodies(path) == [bytes([n]) * 100 for n in range(5)] + [bytes(900)]
