@@ -81,6 +81,8 @@ class WrittenHistory(History):
     """A history that is in a file before the log hears of the record."""
 
     descriptor: int
+    pulse: int | None = None
+    """Gets one byte for each line of what is confirmed; None: nobody counts."""
 
     def add(self, entry: Entry) -> None:
         super().add(entry)
@@ -88,7 +90,13 @@ class WrittenHistory(History):
 
     def promised(self, promise: Promise) -> None:
         """Say what is confirmed."""
-        self.say({"confirmed": promise.written})
+        self.confirm(promise.written)
+
+    def confirm(self, written: int) -> None:
+        """Say that all up to this serial number is confirmed."""
+        self.say({"confirmed": written})
+        if self.pulse is not None:
+            os.write(self.pulse, b".")
 
     def say(self, what: dict[str, Any]) -> None:
         """One line, whole or not at all."""
@@ -131,7 +139,14 @@ class DyingFiles(CountingFiles):
 
 
 def write_until_killed(
-    directory: Path, lines: Path, seed: int, options: dict[str, Any], *, die: str | None = None, at: int = 0
+    directory: Path,
+    lines: Path,
+    seed: int,
+    options: dict[str, Any],
+    *,
+    pulse: int | None = None,
+    die: str | None = None,
+    at: int = 0,
 ) -> None:
     """Open a log and work on it for ever; `die` at the `at`-th call of its recovery or of a compaction."""
     files = DyingFiles()
@@ -141,6 +156,7 @@ def write_until_killed(
     ledger = Ledger(log)
     history = WrittenHistory(ledger.history.first, added=ledger.history.added)
     history.descriptor = os.open(lines, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    history.pulse = pulse
     ledger.history = history
     load = Workload(ledger, Random(seed), history.promised)
     if die == "compaction":
@@ -151,18 +167,31 @@ def write_until_killed(
         load.steps(20)
 
 
-def write_with_threads_until_killed(directory: Path, lines: Path, seed: int, options: dict[str, Any]) -> None:
+AHEAD = 100
+"""Records that a thread appends before it waits for the one that confirms them."""
+
+
+def write_with_threads_until_killed(
+    directory: Path, lines: Path, seed: int, options: dict[str, Any], *, pulse: int | None = None
+) -> None:
     """As a shard does it: one thread appends, one commits and confirms, one checkpoints and compacts."""
     ledger = Ledger(Log.open(directory, options=small_options(**options)))
     history = WrittenHistory(ledger.history.first, added=ledger.history.added)
     history.descriptor = os.open(lines, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    history.pulse = pulse
     ledger.history = history
 
+    turn = threading.Condition(ledger.lock)
+    confirmed = history.issued
+
     def commit() -> None:
+        nonlocal confirmed
         while True:
             ledger.log.commit()
-            with ledger.lock:
-                history.say({"confirmed": ledger.confirmed()})
+            with turn:
+                confirmed = ledger.confirmed()
+                history.confirm(confirmed)
+                turn.notify_all()
 
     def tidy() -> None:
         while True:
@@ -173,7 +202,8 @@ def write_with_threads_until_killed(directory: Path, lines: Path, seed: int, opt
         threading.Thread(target=_or_die, args=(work, lines), daemon=True).start()
     load = Workload(ledger, Random(seed))
     while True:
-        with ledger.lock:
+        with turn:
+            turn.wait_for(lambda: history.issued - confirmed < AHEAD)
             load.steps(1, without=frozenset({"commit", "sync", "checkpoint", "collect", "compact"}))
         if load.wrong:
             raise AssertionError(load.wrong)
@@ -192,6 +222,7 @@ class Server:
 
     def __init__(self) -> None:
         self.ledger: Ledger | None = None
+        self.pulses: list[int] = []
 
     def open(self, directory: str, options: dict[str, Any], *, takeover: bool = False, locks: bool = True) -> Any:
         files = None if locks else NoLocks()
@@ -226,10 +257,15 @@ class Server:
             self.ledger = None
         return {}
 
-    def fork(self, **arguments: Any) -> Any:
-        """Fork a child that writes until it is killed."""
+    def fork(self, *, confirmations: int = 0, **arguments: Any) -> Any:
+        """Fork a child that writes until it is killed; answer when it has confirmed so often, or died."""
+        hears, arguments["pulse"] = os.pipe()
         pid = os.fork()
         if pid:
+            os.close(arguments["pulse"])
+            while confirmations > 0 and (pulses := os.read(hears, confirmations)):
+                confirmations -= len(pulses)
+            self.pulses.append(hears)
             return {"pid": pid}
         try:
             paths = {name: Path(arguments.pop(name)) for name in ("directory", "lines")}
@@ -248,6 +284,8 @@ class Server:
     def reap(self, pid: int) -> Any:
         """Wait for a child's death; say by which signal."""
         status = os.waitpid(pid, 0)[1]
+        while self.pulses:
+            os.close(self.pulses.pop())
         return {"signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None}
 
 
