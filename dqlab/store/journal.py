@@ -1,0 +1,145 @@
+"""What happens to a shard, as records of a log, and which bytes of the log are still needed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dqlab.clock import Clock
+from dqlab.frame import Frame, Outcome, Settlement
+from dqlab.log import Log, RecordType
+from dqlab.queue.batches import Batch, share
+from dqlab.queue.lane import Lane, microseconds
+from dqlab.queue.leases import Lease
+from dqlab.queue.results import Stretch
+from dqlab.queue.settling import Settled
+from dqlab.queue.states import State, stretches
+from dqlab.store.places import place_of, position_of
+from dqlab.store.records import Counts, Move, Ruling, open_settle, pack_plain, pack_settle
+
+__all__ = ["LogJournal"]
+
+_UNRECORDED = frozenset({"why", "purge"})
+"""Orders that are no records: words for people, and one whose moves are recorded, for it depends on leases."""
+
+
+class LogJournal:
+    """A `Journal` over a log. Does no I/O but in `frame` and `settlement`, when what they read is not in memory.
+
+    Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they
+    were given, and everything else that the rules do as moves of messages between states.
+
+    Parameters
+    ----------
+    log : Log
+    clock : Clock
+        Its wall time is kept with frames and delays.
+    """
+
+    def __init__(self, log: Log, clock: Clock) -> None:
+        self.log = log
+        self._clock = clock
+        self._moves: list[Move] = []
+        self.recording = True
+        """False while records are read back: what moves then stands in the log already."""
+
+    # --- what the rules tell ----------------------------------------------------------------
+
+    def put(self, frame: Frame, first: int) -> int:
+        """Append a frame; its place is that of its record."""
+        position = self.log.append(RecordType.PUT, [frame.blob], count=frame.count, base=first, aux=self._now())
+        self.log.need(position.segment, position.size)
+        return place_of(position)
+
+    def moved(
+        self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
+    ) -> None:
+        """Free the share of what is final; remember what a later reader could not know."""
+        if new.final:
+            self._free_share(batch, a, b)
+        if not self.recording or new is State.LEASED or (old is State.DELAYED and new is State.READY):
+            return
+        trouble = lane.trouble.get(batch.first + a) if b - a == 1 else None
+        if new is State.READY and trouble is None and not suspect:
+            return  # given back, as if it had never been leased
+        delay = max(0, due - microseconds(self._clock.monotonic())) if new is State.DELAYED else 0
+        counts = None if trouble is None or new.final else Counts.of(trouble)
+        self._moves.append(Move(lane.run, batch.first + a, batch.first + b, new, suspect, delay, counts))
+
+    def freed(self, batch: Batch) -> None:
+        """Free what a dropped lane still held."""
+        if batch.left:
+            for a, b, state in stretches(batch.states, 0, len(batch.states)):
+                if not State(state).final:
+                    self._free_share(batch, a, b)
+
+    def forgot(self, results: Iterable[Stretch]) -> None:
+        """Free the settlements of results."""
+        for place in {stretch.place for stretch in results}:
+            position = position_of(place)
+            self.log.free(position.segment, position.size)
+
+    # --- what the shell tells ---------------------------------------------------------------
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Append a settlement that changed something; return where its results are."""
+        if not (settled.results or settled.failed or self._moves):
+            return []
+        moves, self._moves = self._moves, []
+        acked = sum(piece.n for piece, _ in settled.results)
+        whole = acked == settlement.count == settlement.outcomes.count(Outcome.ACK)
+        ruling = None if whole else Ruling.of(settled, [move for move in moves if move.state is not State.ACKED])
+        parts = pack_settle(settlement, ruling)
+        position = self.log.append(RecordType.SETTLE, parts, count=settlement.count, aux=self._now())
+        if settled.results:
+            self.log.need(position.segment, position.size)
+        place = place_of(position)
+        return [Stretch(piece, place, at) for piece, at in settled.results]
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Append an order; what moved by it will move again when it is read."""
+        if op in _UNRECORDED:
+            return
+        self._moves.clear()
+        self.log.append(RecordType.RUN, [pack_plain([op, run, meta])], aux=self._now())
+
+    def noted(self) -> None:
+        """Append what has moved since the last record."""
+        if self._moves:
+            moves, self._moves = self._moves, []
+            self.log.append(RecordType.STATE, [pack_plain(moves)], aux=self._now())
+
+    def begun(self, lease: Lease) -> None:
+        """Append that these messages are never to be delivered again."""
+        self.log.append(RecordType.LEASE, [pack_plain([lease.run, list(lease.remaining)])], aux=self._now())
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Append a function."""
+        self.log.append(RecordType.FUNCTION, [hash, blob], aux=self._now())
+
+    # --- what was kept ----------------------------------------------------------------------
+
+    def cached_frame(self, place: int) -> Frame | None:
+        """Return a frame if that needs no I/O."""
+        body = self.log.cached(position_of(place))
+        return None if body is None else Frame.decode(body)
+
+    def frame(self, place: int) -> Frame:
+        """Return a frame; blocks when it is not in memory."""
+        return Frame.decode(self.log.read(position_of(place)))
+
+    def cached_settlement(self, place: int) -> bytes | None:
+        """Return a settlement's bytes if that needs no I/O."""
+        body = self.log.cached(position_of(place))
+        return None if body is None else bytes(open_settle(body)[1])
+
+    def settlement(self, place: int) -> bytes:
+        """Return a settlement's bytes; blocks when they are not in memory."""
+        return bytes(open_settle(self.log.read(position_of(place)))[1])
+
+    def _free_share(self, batch: Batch, a: int, b: int) -> None:
+        position = position_of(batch.place)
+        self.log.free(position.segment, share(position.size, len(batch.states), a, b))
+
+    def _now(self) -> int:
+        return round(self._clock.wall() * 1e9)

@@ -1,0 +1,171 @@
+"""The records of a log, applied again to a ledger, each with what it said then and never judged anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dqlab.frame import Frame, Piece, Settlement
+from dqlab.log import Record, RecordType
+from dqlab.queue.lane import Lane, microseconds
+from dqlab.queue.ledger import Ledger
+from dqlab.queue.results import Stretch
+from dqlab.queue.settling import Settled
+from dqlab.queue.states import State
+from dqlab.queue.trouble import Trouble
+from dqlab.store.journal import LogJournal
+from dqlab.store.places import place_of
+from dqlab.store.records import Move, open_settle, unpack_plain
+
+__all__ = ["Replay"]
+
+_HASH_BYTES = 16
+
+
+@dataclass
+class Replay:
+    """Brings a ledger to where its log ends.
+
+    Attributes
+    ----------
+    highest : int
+        The highest id met, -1 when none was.
+    skipped : int
+        Records about runs that are not known: their opening was lost with a corrupted record.
+    early : list of (bytes, list of [int, int])
+        Runs and ranges of ids that were acked early.
+    """
+
+    ledger: Ledger
+    journal: LogJournal
+    highest: int = -1
+    skipped: int = 0
+    early: list[tuple[bytes, list[list[int]]]] = field(default_factory=list)
+
+    def run(self, records: Iterable[Record]) -> None:
+        """Apply all records; then end what was acked early and never heard of again."""
+        for record in records:
+            self._apply(record)
+        for run, ranges in self.early:
+            self._end_early(run, ranges)
+
+    def _apply(self, record: Record) -> None:
+        match record.type:
+            case RecordType.PUT:
+                self._put(record)
+            case RecordType.SETTLE:
+                self._settle(record)
+            case RecordType.STATE:
+                elapsed = self._elapsed(record)
+                for row in unpack_plain(record.body):
+                    self._move(Move.from_list(row), None, elapsed)
+            case RecordType.RUN:
+                op, run, meta = unpack_plain(record.body)
+                if op == "open" or run is None or run in self.ledger.books:
+                    self.ledger.order(op, run, meta)
+                    self._note_end(run, record)
+                else:
+                    self.skipped += 1
+            case RecordType.FUNCTION:
+                body = bytes(record.body)
+                self.ledger.functions[body[:_HASH_BYTES]] = body[_HASH_BYTES:]
+            case RecordType.LEASE:
+                run, ranges = unpack_plain(record.body)
+                self.early.append((run, ranges))
+            case _:
+                self.skipped += 1
+
+    def _put(self, record: Record) -> None:
+        frame = Frame.decode(record.body)
+        shard, first = self.ledger.shard, record.base
+        self.highest = max(self.highest, first + frame.count - 1)
+        lane = shard.lanes.get(frame.run)
+        if lane is None:
+            self.skipped += 1
+            return
+        position = record.position
+        self.journal.log.need(position.segment, position.size)
+        lane.put(frame, first, shard.clock.monotonic() - self._elapsed(record), place_of(position))
+        shard.producers.record(frame.producer, frame.run, first)
+
+    def _settle(self, record: Record) -> None:
+        ruling, blob = open_settle(record.body)
+        settlement = Settlement.decode(blob)
+        lane = self.ledger.shard.lanes.get(settlement.run)
+        if lane is None:
+            self.skipped += 1
+            return
+        acked = _whole(settlement) if ruling is None else ruling.acked
+        for piece, _ in acked:
+            for batch, a, b, state in lane.stretches(piece.first, piece.first + piece.n):
+                if not state.final:
+                    lane.move(batch, a, b, State.ACKED)
+        if ruling is not None:
+            elapsed = self._elapsed(record)
+            for move in ruling.moves:
+                self._move(move, settlement, elapsed)
+        if acked:
+            self.journal.log.need(record.position.segment, record.position.size)
+        place = place_of(record.position)
+        settled = Settled(tuple(acked), () if ruling is None else ruling.failed)
+        self.ledger.record(settlement, settled, [Stretch(piece, place, at) for piece, at in acked])
+        self._note_end(settlement.run, record)
+
+    def _move(self, move: Move, settlement: Settlement | None, elapsed: float) -> None:
+        lane = self.ledger.shard.lanes.get(move.run)
+        if lane is None:
+            self.skipped += 1
+            return
+        now = self.ledger.shard.clock.monotonic()
+        due = microseconds(now + max(0.0, move.delay / 1e6 - elapsed))
+        for batch, a, b, state in lane.stretches(move.lo, move.hi):
+            if state.final:
+                continue
+            if move.counts is not None:
+                self._remember(lane, move, settlement)
+            if state is not State.READY and move.state is State.READY:
+                lane.move(batch, a, b, State.LEASED)  # so that it enters the ready line anew
+            lane.move(batch, a, b, move.state, suspect=move.suspect, due=due)
+
+    @staticmethod
+    def _remember(lane: Lane, move: Move, settlement: Settlement | None) -> None:
+        counts = move.counts
+        assert counts is not None, "asked only for messages in trouble"
+        trouble = lane.trouble.get(move.lo)
+        if trouble is None:
+            trouble = lane.trouble[move.lo] = Trouble()
+        lane.retrying += trouble.deliveries == 0 and counts.deliveries > 0
+        trouble.deliveries, trouble.exceptions = counts.deliveries, counts.exceptions
+        trouble.reason, trouble.receipt = counts.reason, counts.receipt
+        if isinstance(counts.failure, bytes):
+            trouble.failure = counts.failure
+        elif counts.failure is not None and settlement is not None:
+            trouble.failure = bytes(settlement.entry(counts.failure))
+
+    def _end_early(self, run: bytes, ranges: list[list[int]]) -> None:
+        lane = self.ledger.shard.lanes.get(run)
+        if lane is None:
+            return
+        for lo, hi in ranges:
+            for batch, a, b, state in lane.stretches(lo, hi):
+                for index in range(a, b) if state.alive else ():
+                    lane.count_delivery(batch.first + index).reason = "lost after early ack"
+                    lane.move(batch, index, index + 1, State.DEAD)
+
+    def _note_end(self, run: bytes | None, record: Record) -> None:
+        book = self.ledger.books.get(run) if run is not None else None
+        if book is not None and book.ended is None and book.lane.done:
+            book.ended = record.aux / 1e9
+
+    def _elapsed(self, record: Record) -> float:
+        """Return the seconds since a record was written; 0 when the clock was set back meanwhile."""
+        return max(0.0, self.ledger.shard.clock.wall() - record.aux / 1e9)
+
+
+def _whole(settlement: Settlement) -> list[tuple[Piece, int]]:
+    """Return all pieces of a settlement, and where each begins in its columns."""
+    at, found = 0, []
+    for piece in settlement.pieces:
+        found.append((piece, at))
+        at += piece.n
+    return found

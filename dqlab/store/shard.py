@@ -1,0 +1,98 @@
+"""A durable shard: opened from its directory, or made there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from dqlab.clock import Clock, SystemClock
+from dqlab.log import Files, Log, LogOptions, Recovery
+from dqlab.queue.ids import first_id, next_sequence
+from dqlab.queue.ledger import Ledger
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.shard import Shard
+from dqlab.store.journal import LogJournal
+from dqlab.store.replay import Replay
+from dqlab.store.snapshot import restore, take
+
+__all__ = ["DurableShard"]
+
+
+@dataclass
+class DurableShard:
+    """A ledger, the journal that records it, and what opening found. Made by `open`."""
+
+    ledger: Ledger
+    journal: LogJournal
+    recovery: Recovery
+    skipped: int
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        name: str,
+        index: int,
+        options: QueueOptions,
+        *,
+        log_options: LogOptions | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        files: Files | None = None,
+        owner: str = "",
+        takeover: bool = False,
+        journal: Callable[[Log, Clock], LogJournal] = LogJournal,
+    ) -> DurableShard:
+        """Open a shard and bring it to where its log ends; blocks.
+
+        Parameters
+        ----------
+        directory : Path
+            The shard's own.
+        name, index
+            Of the queue, and which of its shards.
+        options : QueueOptions
+            For lanes that are opened from now on.
+        log_options, files, owner, takeover
+            See `Log.open`.
+        journal : callable, optional
+            Makes the journal.
+
+        Raises
+        ------
+        LogError
+            See `Log.open`.
+        FrameCorrupt
+            A record that this dqlab cannot read.
+        """
+        clock = clock or SystemClock()
+        log = Log.open(directory, options=log_options, files=files, clock=clock, owner=owner, takeover=takeover)
+        try:
+            keeper = journal(log, clock)
+            shard = Shard(
+                name, index, epoch=log.epoch, options=options, clock=clock, random=random or Random(), journal=keeper
+            )
+            ledger = Ledger(shard)
+            keeper.recording = False
+            highest = -1
+            replay = Replay(ledger, keeper)
+            if log.recovery.checkpoint is not None:
+                replay.early = restore(ledger, log.recovery.checkpoint)
+                highest = shard.next_id - 1
+            replay.run(log.replay())
+            highest = max(highest, replay.highest)
+            shard.next_id = first_id(index, next_sequence(highest if highest >= first_id(index, 0) else None))
+            shard.tick()  # what fell due while the shard was closed
+            keeper.recording = True
+            return cls(ledger, keeper, log.recovery, replay.skipped)
+        except BaseException:
+            log.close(clean=False)
+            raise
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Take the state of this instant; return what makes it durable, to be called in any thread."""
+        self.journal.noted()
+        mark, body = self.journal.log.mark(), take(self.ledger)
+        return lambda: self.journal.log.checkpoint(mark, body)

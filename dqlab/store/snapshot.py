@@ -1,0 +1,228 @@
+"""A ledger as the body of a checkpoint, and back.
+
+Plain data in msgpack; numbers of which there are many as columns of little-endian 64-bit integers. Times of
+the monotonic clock become wall times, delays become what is left of them, leases become what they came from.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from dqlab.errors import FrameCorrupt
+from dqlab.frame import Piece
+from dqlab.queue.batches import Batch
+from dqlab.queue.book import Book, RunRecord
+from dqlab.queue.lane import Lane, microseconds
+from dqlab.queue.ledger import Ledger
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.ranges import Ranges
+from dqlab.queue.results import Stretch
+from dqlab.queue.retry import Retry
+from dqlab.queue.shard import Shard
+from dqlab.queue.states import State
+from dqlab.queue.trouble import Death, Trouble
+from dqlab.store.records import pack_plain, unpack_plain
+
+__all__ = ["restore", "take"]
+
+_VERSION = 1
+
+
+def take(ledger: Ledger) -> bytes:
+    """Return a ledger as bytes."""
+    shard = ledger.shard
+    return pack_plain(
+        {
+            "version": _VERSION,
+            "at": shard.clock.wall(),
+            "next_id": shard.next_id,
+            "paused": shard.paused,
+            "draining": shard.draining,
+            "producers": [list(line) for line in shard.producers.lines()],
+            "functions": ledger.functions,
+            "early": [[lease.run, list(lease.remaining)] for lease in shard.leases.values() if lease.early],
+            "lanes": [_take_lane(lane, ledger.books.get(run), shard) for run, lane in shard.lanes.items()],
+        }
+    )
+
+
+def restore(ledger: Ledger, body: bytes) -> list[tuple[bytes, list[list[int]]]]:
+    """Bring a fresh ledger into the state that `take` saw.
+
+    Returns
+    -------
+    list of (bytes, list of [int, int])
+        Runs and ranges of ids that were acked early and not yet settled.
+
+    Raises
+    ------
+    FrameCorrupt
+        A checkpoint of another version.
+    """
+    state = unpack_plain(body)
+    if state["version"] != _VERSION:
+        reason = f"version {state['version']}, this dqlab reads {_VERSION}"
+        raise FrameCorrupt(kind="checkpoint", reason=reason, size=len(body))
+    shard = ledger.shard
+    shard.next_id, shard.paused, shard.draining = state["next_id"], state["paused"], state["draining"]
+    for producer, run, expected, firsts in state["producers"]:
+        shard.producers.restore(producer, run, expected, firsts)
+    ledger.functions.update(state["functions"])
+    elapsed = max(0.0, shard.clock.wall() - state["at"])
+    for entry in state["lanes"]:
+        _restore_lane(ledger, entry, elapsed)
+    return [(run, ranges) for run, ranges in state["early"]]
+
+
+# --- lanes ----------------------------------------------------------------------------------
+
+
+def _take_lane(lane: Lane, book: Book | None, shard: Shard) -> dict[str, Any]:
+    clock = shard.clock
+    wall, now = clock.wall() - clock.monotonic(), microseconds(clock.monotonic())
+    batches = list(lane.batches)
+    held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]
+    touched = [batch for batch in batches if batch.states.count(State.READY) != len(batch.states)]
+    return {
+        "run": lane.run,
+        "retry": asdict(lane.retry),
+        "limits": [lane.max_deliveries, lane.visibility_timeout, lane.maxsize, lane.max_bytes],
+        "paused": lane.paused,
+        "total": lane.total,
+        "counts": lane.counts,
+        "units": lane.units,
+        "settled": _column(number for interval in lane.settled for number in interval),
+        "suspects": _column(number for ids in (lane.suspects, *held) for interval in ids for number in interval),
+        "first": _column(batch.first for batch in batches),
+        "count": _column(len(batch.states) for batch in batches),
+        "ordinal": _column(batch.ordinal for batch in batches),
+        "put_at": _column(microseconds(batch.put_at + wall) for batch in batches),
+        "size": _column(batch.size for batch in batches),
+        "place": _column(batch.place >> 32 for batch in batches),
+        "place_low": _column(batch.place & 0xFFFF_FFFF for batch in batches),
+        "weights": [[batch.first, array("I", batch.weights).tobytes()] for batch in batches if batch.weights],
+        "states": [[batch.first, bytes(batch.states)] for batch in touched],
+        "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
+        "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
+        "book": None if book is None else _take_book(book),
+    }
+
+
+def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None:
+    shard = ledger.shard
+    deliveries, timeout, maxsize, max_bytes = entry["limits"]
+    options = QueueOptions(timeout, deliveries, Retry(**entry["retry"]), maxsize, max_bytes)
+    lane = shard.lanes[entry["run"]] = Lane(entry["run"], options, shard.journal)
+    lane.paused, lane.total = entry["paused"], entry["total"]
+    lane.counts, lane.units = entry["counts"], entry["units"]
+    for counted in (lane.counts, lane.units):
+        counted[State.READY] += counted[State.LEASED]
+        counted[State.LEASED] = 0
+    lane.settled = Ranges(_pairs(entry["settled"]))
+    _restore_batches(lane, entry, shard.clock.monotonic() - shard.clock.wall())
+    for function, ids in entry["overrides"]:
+        for lo, hi in ids:
+            lane.overrides.assign(lo, hi, function)
+    for lo, hi in _pairs(entry["suspects"]):
+        lane.ready.discard(lo, hi)
+        lane.suspects.add(lo, hi)
+    for row in entry["trouble"]:
+        _restore_trouble(lane, row, shard.clock.monotonic(), elapsed)
+    if entry["book"] is not None:
+        ledger.books[lane.run] = _restore_book(lane, entry["book"])
+
+
+def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> None:
+    names = ("first", "count", "ordinal", "put_at", "size", "place", "place_low")
+    weights = dict(entry["weights"])
+    states = dict(entry["states"])
+    for first, count, ordinal, put_at, size, high, low in zip(*(_numbers(entry[name]) for name in names), strict=True):
+        pages = array("I", weights[first]) if first in weights else None
+        batch = Batch(
+            first,
+            count,
+            ordinal=ordinal,
+            put_at=put_at / 1e6 + monotonic,
+            size=size,
+            weights=pages,
+            place=high << 32 | low,
+        )
+        if first in states:
+            batch.states[:] = states[first].replace(bytes((State.LEASED,)), bytes((State.READY,)))
+        lane.adopt(batch)
+
+
+# --- troubles -------------------------------------------------------------------------------
+
+
+def _take_trouble(id: int, trouble: Trouble, now: int) -> list[Any]:
+    history = [[death.reason, bytes(death.failure), death.deliveries, death.exceptions] for death in trouble.history]
+    failure, delay = bytes(trouble.failure), max(0, trouble.due - now)
+    return [id, trouble.deliveries, trouble.exceptions, trouble.reason, failure, trouble.receipt, delay, history]
+
+
+def _restore_trouble(lane: Lane, row: list[Any], now: float, elapsed: float) -> None:
+    id, deliveries, exceptions, reason, failure, receipt, delay, history = row
+    trouble = Trouble(deliveries, exceptions, reason, failure, tuple(receipt) if receipt else None)
+    trouble.history = tuple(Death(*death) for death in history)
+    lane.remember(id, trouble, due=microseconds(now + max(0.0, delay / 1e6 - elapsed)))
+
+
+# --- books ----------------------------------------------------------------------------------
+
+
+def _take_book(book: Book) -> dict[str, Any]:
+    results = list(book.results)
+    return {
+        "record": None if book.record is None else asdict(book.record),
+        "started": book.started,
+        "ended": book.ended,
+        "why": book.why,
+        "results": _column(number for stretch in results for number in (*stretch.piece, stretch.at)),
+        "places": _column(
+            number for stretch in results for number in (stretch.place >> 32, stretch.place & 0xFFFF_FFFF)
+        ),
+    }
+
+
+def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
+    book = Book(lane, started=entry["started"], ended=entry["ended"], why=entry["why"])
+    if entry["record"] is not None:
+        book.record = RunRecord(**entry["record"])
+    numbers, places = _numbers(entry["results"]), _pairs(entry["places"])
+    for first, ordinal, n, at in zip(numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True):
+        high, low = next(places)
+        book.results.add(Stretch(Piece(first, ordinal, n), high << 32 | low, at))
+    for id, trouble in lane.trouble.items():
+        found = lane.batches.at(id)
+        if trouble.failure and found is not None:
+            batch, index = found
+            dead = batch.states[index] == State.DEAD
+            book.failed(bytes(trouble.failure), dead=dead, ordinal=batch.ordinal + index)
+    return book
+
+
+# --- columns --------------------------------------------------------------------------------
+
+
+def _column(numbers: Iterable[int]) -> bytes:
+    column = array("Q", numbers)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def _numbers(column: bytes) -> array[int]:
+    numbers = array("Q", column)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def _pairs(column: bytes) -> Iterator[tuple[int, int]]:
+    numbers = iter(_numbers(column))
+    return zip(numbers, numbers, strict=True)

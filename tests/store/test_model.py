@@ -1,0 +1,84 @@
+"""Random histories of a durable shard, closed, killed and checkpointed between any two steps.
+
+The histories and the model are those of the rules; what the rules promise must hold over restarts too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from dqlab.log import LogOptions
+from dqlab.queue.batches import share
+from dqlab.queue.states import State, stretches
+from dqlab.store.places import position_of
+from dqlab.store.shard import DurableShard
+from tests.queue.test_model import OPTIONS, RUNS, ShardMachine
+from tests.store.recorded import RecordedShard
+
+
+class DurableMachine(ShardMachine):
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="dqlab-model-"))
+        super().__init__()
+        self.model.epoch = self.shard.epoch
+
+    def make_shard(self) -> Any:
+        self.durable = DurableShard.open(
+            self.directory / "0",
+            "q",
+            0,
+            OPTIONS,
+            log_options=LogOptions(sync="os", segment_bytes=2000, reserve_bytes=0),
+            clock=self.clock,
+            random=Random(0),
+        )
+        return RecordedShard(self.durable)
+
+    @rule(clean=st.booleans(), checkpoint=st.booleans())
+    def reopen(self, clean: bool, checkpoint: bool) -> None:
+        if checkpoint:
+            self.durable.checkpoint()()
+        log = self.durable.journal.log
+        log.commit()
+        log.close(clean=clean)
+        self.shard = self.make_shard()
+        self.model.reopen(self.shard.epoch)
+        self.next_id = self.shard.next_id
+        self.granted.clear()
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.durable.checkpoint()()
+
+    def check_frames(self, expected: set[int]) -> None:
+        """What the log is told to keep is what the model still needs, to the byte."""
+        lanes = [self.shard.lanes[run] for run in RUNS]
+        assert {batch.first for lane in lanes for batch in lane.batches} == expected
+        needed = sum(
+            share(position_of(batch.place).size, len(batch.states), a, b)
+            for lane in lanes
+            for batch in lane.batches
+            for a, b, state in stretches(batch.states, 0, len(batch.states))
+            if not State(state).final
+        )
+        places = {stretch.place for book in self.durable.ledger.books.values() for stretch in book.results}
+        needed += sum(position_of(place).size for place in places)
+        assert self.durable.journal.log.usage().needed == needed
+
+    def teardown(self) -> None:
+        self.durable.journal.log.close(clean=False)
+        shutil.rmtree(self.directory)
+
+
+class TestDurableShardAgainstModel(DurableMachine.TestCase):
+    """Whatever happened before it was closed or killed, a shard comes back as the model says."""
+
+    settings = settings(max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
