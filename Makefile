@@ -25,7 +25,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[lab,test,dev]'
+	@echo "Installing exact versions into $(VENV), about a minute and a half the first time."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[lab,test,dev]'
 	@touch $@
 
 lab: $(STAMP) ## Open JupyterLab on the quickstart notebook.

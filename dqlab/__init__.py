@@ -51,6 +51,11 @@ __all__ = [  # noqa: RUF022 - grouped by topic
 ]
 
 
+def __dir__() -> list[str]:
+    """Return what is for users; rooms and imported names are left out of completion."""
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__version__", "errors", "testing"])
+
+
 def load_ipython_extension(shell: Any) -> None:
     """Give IPython `%dq` and `%%dq`, and teach it to show our objects: ``%load_ext dqlab``."""
     from dqlab.jupyter import load

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from urllib.parse import quote
 
 from dqlab import __version__
 
@@ -110,7 +111,9 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
             shutil.copyfile(notebook, copy)
             print(f"dqlab lab: copied the quickstart to {copy}")
         notebook = copy
-    LabApp.launch_instance([str(notebook), *_as_root(), *rest])
+    # The address that is printed, for who has no browser here; Jupyter's own opens the launcher.
+    address = f"--LabApp.default_url=/lab/tree/{quote(notebook.name)}"
+    LabApp.launch_instance([str(notebook), address, *_as_root(), *rest])
     return 0
 
 

@@ -7,53 +7,21 @@ data and what to do next. All of them cross process borders unchanged.
 ::
 
     DqlabError
-    ├── ConnectFailed · VersionMismatch · SchedulerGone · ActorGone · CallTimeout
+    ├── ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone · CallTimeout
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · MessageTooLarge · NotPicklable
     ├── FrameCorrupt
     ├── RunError ── RunNotFound · RunExists · RunFailed · RunCancelled · RunStalled
     │               SubmissionIncomplete · ResultsFull · WaitTimeout · JoinStalled
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
-    └── UsageError ── BadName · BadOption · QueueNotFound · QueueInUse · QueueClosed
+    └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-
-class DqlabError(Exception):
-    """Root of all errors of dqlab.
-
-    Parameters
-    ----------
-    **fields
-        Values for the gaps in `text`; each becomes an attribute.
-    """
-
-    text: ClassVar[str] = "dqlab failed"
-
-    def __init__(self, **fields: Any) -> None:
-        super().__init__(fields)
-        self.fields = fields
-        self.sentence = self.text.format(**fields)
-
-    def __getattr__(self, name: str) -> Any:
-        fields = self.__dict__.get("fields", {})
-        if name in fields:
-            return fields[name]
-        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
-
-    def __str__(self) -> str:
-        return self.sentence
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.fields)
-
-
-def _rebuild(kind: type[DqlabError], fields: dict[str, Any]) -> DqlabError:
-    return kind(**fields)
-
+from dqlab.sentence import DqlabError as DqlabError
 
 # --- the cluster ----------------------------------------------------------------------------
 
@@ -82,8 +50,23 @@ class SchedulerGone(DqlabError):
     """The scheduler stopped answering; with it went every transient queue."""
 
     text = (
-        "the scheduler at {address} is gone ({reason}). Transient queues and their results went with it. "
-        "Start again with dq.connect() and map the documents again."
+        "the scheduler at {address} is gone ({reason}). If its process has ended, transient queues and their "
+        "results went with it. Start again with dq.connect() and map the documents again."
+    )
+
+
+class LabClosed(DqlabError):
+    """The lab, or its Dask client, was closed; what was made with it cannot be asked any more."""
+
+    text = "lab {lab!r} was closed, so {what} cannot be asked any more. {left}"
+
+
+class WorkersGone(DqlabError):
+    """No worker process of an embedded cluster is left."""
+
+    text = (
+        "no worker process of lab {lab!r} is left, and what its queues held went with them. Connect again, with "
+        "lab = dq.connect() or %dq connect -o lab: that starts new ones. Then map the documents again."
     )
 
 
@@ -91,8 +74,8 @@ class ActorGone(DqlabError):
     """A queue or consumer is not registered with the scheduler, or its process died."""
 
     text = (
-        "{name!r} is gone: {reason}. What a transient queue held is lost. "
-        "Open a new one with lab.queue(...) and map the documents again."
+        "{name!r} is gone: {reason}. What a transient queue held is lost, its messages and its results. Connect "
+        "again, with lab = dq.connect() or %dq connect -o lab, and map the documents again."
     )
 
 
@@ -218,7 +201,7 @@ class RunStalled(RunError):
 
     text = (
         "run {run!r} stands still: {waiting:,} messages wait in queue {queue!r} and no consumer has existed for "
-        "{seconds:g} s. Nothing is lost. Start consumers (a ConsumerPool, or map with consumers='auto')."
+        "{seconds:g} s. Nothing is lost. Start consumers: more workers, a ConsumerPool, or map with consumers='auto'."
     )
 
 
@@ -241,11 +224,11 @@ class ResultsFull(RunError):
 
 
 class WaitTimeout(RunError):
-    """The time given to wait() or results() is over; the run goes on."""
+    """The time given to wait() or results() is over; nothing happened to the run."""
 
     text = (
-        "run {run!r} is not done after {seconds:g} s: {left:,} messages left. It goes on. "
-        "Call run.wait(timeout=...) again, or look at run.counts."
+        "run {run!r} is not done after {seconds:g} s: {left:,} messages left. It was left as it is. "
+        "Call run.wait(timeout=...) again, or look at run.counts and run.state."
     )
 
 
@@ -337,6 +320,21 @@ class BadOption(UsageError):
     """An option has a value it cannot have."""
 
     text = "{option}={value!r}: {problem}"
+
+
+class UnknownOption(UsageError, TypeError):
+    """A keyword that the function does not have; a TypeError as well, as for any function."""
+
+    text = "{function}() has no option {option!r}. {hint} Nothing was done."
+
+
+class RunsInFlight(UsageError):
+    """A lab would be closed, and with it work that is not done."""
+
+    text = (
+        "{what} of lab {lab!r} is not done, so that lab was left open and no other was made. Wait for it with "
+        "%dq wait, or give it up with %dq close; then connect again."
+    )
 
 
 class QueueNotFound(UsageError):

@@ -117,7 +117,10 @@ class ClassStats:
 
 @dataclass(frozen=True, slots=True)
 class RunStats:
-    """One run. `units` is None where page counts are unknown; `total` is None while submitting."""
+    """One run. `units` is None where page counts are unknown; `total` is None while submitting.
+
+    `idle` is the time between an end and the retry that followed it: nothing was asked of the run then.
+    """
 
     name: str
     queue: str
@@ -130,6 +133,7 @@ class RunStats:
     retrying: int = 0
     started: float = 0.0
     ended: float | None = None
+    idle: float = 0.0
     at: float = 0.0
     rate: float | None = None
     units_rate: float | None = None
@@ -164,8 +168,8 @@ class RunStats:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the start to the end, or to this snapshot."""
-        return max(0.0, (self.ended if self.ended is not None else self.at) - self.started)
+        """Seconds from the start to the end, or to this snapshot, without those between an end and a retry."""
+        return max(0.0, (self.ended if self.ended is not None else self.at) - self.started - self.idle)
 
     @property
     def mean_rate(self) -> float | None:

@@ -117,7 +117,7 @@ def test_result_that_cannot_be_pickled_is_a_dead_letter(pool: dq.QueuePool) -> N
     run = pool.map(opened, range(3)).wait(timeout=20)
 
     [letter] = run.failures()
-    assert (letter.key, letter.error, letter.deliveries) == (1, "dqlab.errors.ResultNotPicklable", 1)
+    assert (letter.key, letter.error, letter.deliveries) == (1, "ResultNotPicklable", 1)
     assert "of type lock" in letter.message
     assert list(run.results(errors="skip")) == [0, 2]
 
@@ -127,7 +127,7 @@ def test_result_that_is_too_large_is_a_dead_letter(pool: dq.QueuePool) -> None:
     run = pool.map(lambda size: bytes(size), [10, 17 << 20, 20]).wait(timeout=30)
 
     [letter] = run.failures()
-    assert (letter.key, letter.error, letter.deliveries) == (1, "dqlab.errors.ResultTooLarge", 1)
+    assert (letter.key, letter.error, letter.deliveries) == (1, "ResultTooLarge", 1)
     assert "return its path" in letter.message
     assert [len(value) for value in run.results(errors="skip")] == [10, 20]
 
@@ -247,7 +247,7 @@ def test_result_whose_pickling_raises_an_odd_error_is_a_dead_letter(pool: dq.Que
 
     [letter] = pool.map(returns, [1]).wait(timeout=20).failures()
 
-    assert letter.error == "dqlab.errors.ResultNotPicklable"
+    assert letter.error == "ResultNotPicklable"
 
 
 def test_function_of_no_argument_fails_with_pythons_own_words(pool: dq.QueuePool) -> None:

@@ -64,3 +64,17 @@ def test_demo_of_a_missing_notebook_says_so(tmp_path: Path, capsys: pytest.Captu
 
     assert status == 1
     assert "none.ipynb" in capsys.readouterr().err
+
+
+def test_lab_prints_the_address_of_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without a browser the address is all there is, and the launcher shows no quickstart."""
+    labapp = pytest.importorskip("jupyterlab.labapp", reason="the extra `lab` is not installed")
+    words: list[str] = []
+    monkeypatch.setattr(labapp.LabApp, "launch_instance", words.extend)
+
+    status = main(["lab", "--no-browser"])
+
+    assert status == 0
+    assert words[0].endswith("quickstart.ipynb")
+    assert "--LabApp.default_url=/lab/tree/quickstart.ipynb" in words
+    assert words[-1] == "--no-browser"

@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 import dqlab.errors
-from dqlab.errors import DqlabError, Reject
+from dqlab.errors import DqlabError, Reject, SubmissionIncomplete
 
 
 def kinds(root: type[DqlabError] = DqlabError) -> list[type[DqlabError]]:
@@ -78,3 +78,11 @@ def test_reject_takes_a_reason_as_its_only_argument() -> None:
 def test_reason_with_braces_is_kept_as_it_is() -> None:
     """Values go into the sentence once; a JSON snippet in an error message is no template."""
     assert "{'a': {1}}" in str(Reject("{'a': {1}}"))
+
+
+def test_value_that_is_a_sentence_brings_no_second_period() -> None:
+    """Reasons come from other errors, and those are sentences."""
+    error = SubmissionIncomplete(run="r", position=1, reason="too large. Send a path.")
+
+    assert "Send a path. The 1 elements" in str(error)
+    assert error.reason == "too large. Send a path."

@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.errors import BadOption, QueueClosed, QueueInUse, UsageError
+from dqlab.errors import BadOption, LabClosed, QueueInUse, UsageError
 from dqlab.stats import Snapshot
 
 
@@ -78,7 +78,7 @@ def test_closing_a_lab_that_did_not_make_the_cluster_only_detaches(lab: dq.Lab, 
     other.close()
 
     assert "closed" in repr(other)
-    with pytest.raises(QueueClosed):
+    with pytest.raises(LabClosed):
         other.queue("default")
     assert list(queue.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
 

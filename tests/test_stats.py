@@ -83,6 +83,14 @@ def test_run_state_says_what_stops_it_first(state: RunState, given: dict[str, ob
     assert run_state(**given) is state  # type: ignore[arg-type]
 
 
+def test_time_between_an_end_and_a_retry_does_not_count() -> None:
+    """A night between the run and its retry says nothing about how fast it is."""
+    run = RunStats("r", "q", RunState.DONE, Counts(acked=100), started=10.0, ended=1020.0, idle=1000.0)
+
+    assert run.elapsed == 10.0
+    assert run.mean_rate == 10.0
+
+
 def test_meter_needs_time_to_know_a_rate() -> None:
     """Nothing and zero are different figures."""
     meter = Meter()

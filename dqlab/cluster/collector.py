@@ -204,6 +204,7 @@ class Collector:
             retrying=sum(lane["retrying"] for lane in lanes),
             started=record["started"],
             ended=max(ends) if None not in ends else None,
+            idle=max(lane["idle"] for lane in lanes),
             at=self._clock.wall(),
             rate=self._meter("run", queue, run).rate(at),
             units_rate=self._meter("run", queue, run, "units").rate(at),

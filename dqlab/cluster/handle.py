@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from dqlab.cluster.link import Link
 from dqlab.cluster.ref import RPC_TIMEOUT, Ref
@@ -29,11 +30,25 @@ class Handle:
         The queue's name.
     shards : int
         How many shards it has; never changes.
+    promise : str, default "transient"
+        What a confirmed message survives: "transient" = nothing; else see `LogOptions.sync`.
     """
 
-    def __init__(self, link: Link, name: str, shards: int) -> None:
-        self.link, self.name = link, name
+    def __init__(self, link: Link, name: str, shards: int, promise: str = "transient") -> None:
+        self.link, self.name, self.promise = link.named(f"queue {name!r}"), name, promise
         self.refs = [Ref(f"queue/{name}/{index}", link.client, direct=link.direct) for index in range(shards)]
+
+    def named(self, what: str) -> Self:
+        """Return the same handle for something that lives in the queue, which errors then name."""
+        handle = copy.copy(self)
+        handle.link = self.link.named(what)
+        return handle
+
+    async def gone(self) -> bool:
+        """Return whether a shard's worker has died, or nobody knows the shard."""
+        resolve = self.link.scheduler
+        places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name) for ref in self.refs))
+        return any(place["gone"] is not None for place in places)
 
     async def ask(
         self, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import copy
 import time
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from distributed import Client
 
 from dqlab.cluster.internals import event_loop, in_event_loop, scheduler_rpc
-from dqlab.errors import CallTimeout, SchedulerGone, UsageError
+from dqlab.errors import CallTimeout, LabClosed, SchedulerGone, UsageError
 
 __all__ = ["Link"]
 
@@ -34,6 +35,13 @@ class Link:
     ----------
     client : Client
         A synchronous Dask client.
+
+    Attributes
+    ----------
+    lab : str
+        Name of the lab, for errors.
+    embedded : bool
+        The cluster ends with the lab.
     """
 
     def __init__(self, client: Client) -> None:
@@ -45,17 +53,35 @@ class Link:
         self.client = client
         self.address = str(getattr(client.scheduler, "address", "?"))
         self.direct = True
+        self.lab, self.embedded = self.address, False
+        self._what = "it"
         self._lost_since: float | None = None
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the client's loop; returns at once."""
-        return asyncio.run_coroutine_threadsafe(work, event_loop(self.client))
+        """Run a coroutine on the client's loop; returns at once.
+
+        Raises
+        ------
+        LabClosed
+            The client is closed.
+        """
+        try:
+            self.check_open()
+            return asyncio.run_coroutine_threadsafe(work, event_loop(self.client))
+        except RuntimeError:  # the loop has ended meanwhile
+            work.close()
+            raise self.closed_error() from None
+        except LabClosed:
+            work.close()
+            raise
 
     def sync(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         """Run a coroutine on the client's loop and wait for its result.
 
         Raises
         ------
+        LabClosed
+            The client is closed.
         SchedulerGone
             The scheduler has not been reachable for some seconds.
         CallTimeout
@@ -82,22 +108,63 @@ class Link:
                     self.check_scheduler()
                     if deadline is not None and time.monotonic() >= deadline:
                         raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None
+        except (SchedulerGone, RuntimeError, concurrent.futures.CancelledError):
+            self.check_open()
+            raise
         finally:
             future.cancel()
 
     def check_scheduler(self) -> None:
-        """Raise `SchedulerGone` when the scheduler has been out of reach for some seconds."""
-        client = self.client
-        if client.status in ("closed", "closing"):
-            raise SchedulerGone(address=self.address, reason="this client is closed")
-        comm = client.scheduler_comm
-        if client.status == "running" and comm is not None and not comm.comm.closed():
+        """Raise `SchedulerGone` when the scheduler has been out of reach for some seconds, or `LabClosed`."""
+        self.check_open()
+        if self.connected:
             self._lost_since = None
             return
         now = time.monotonic()
         self._lost_since = self._lost_since or now
         if now - self._lost_since > GONE_AFTER:
             raise SchedulerGone(address=self.address, reason=f"no connection for {GONE_AFTER:g} s")
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection to the scheduler stands now."""
+        comm = self.client.scheduler_comm
+        return self.client.status == "running" and comm is not None and not comm.comm.closed()
+
+    # --- closing ----------------------------------------------------------------------------
+
+    def named(self, what: str) -> Self:
+        """Return the same link for something that is reached over it, which errors then name."""
+        link = copy.copy(self)
+        link._what = what
+        return link
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client is closed, or closes."""
+        return self.client.status in ("closed", "closing")
+
+    def check_open(self) -> None:
+        """Raise `LabClosed` when the client is closed."""
+        if self.closed:
+            raise self.closed_error() from None
+
+    def closed_error(self) -> LabClosed:
+        """Return what to raise where the lab was closed."""
+        if self.embedded:
+            left = (
+                "Its cluster ended with it, and what was in its transient queues is gone. Start again with "
+                "dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."
+            )
+        else:
+            left = (
+                "Its cluster was left as it is: queues, runs and results stay there. "
+                f"Connect again with dq.connect({self.address!r}); lab.queue(NAME) opens a queue again, and "
+                "lab.attach(RUN) finds a run in it."
+            )
+        return LabClosed(lab=self.lab, what=self._what, left=left)
+
+    # --- coroutines -------------------------------------------------------------------------
 
     async def reaches(self, worker: str, timeout: float) -> bool:
         """Return whether this process can call a worker directly."""

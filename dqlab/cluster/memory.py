@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from dqlab.cluster.results import Vault
+from dqlab.errors import DqlabError
 from dqlab.frame import Frame, Settlement
 from dqlab.queue.batches import Batch
 from dqlab.queue.journal import Journal, MemoryJournal
+from dqlab.queue.leases import Lease
 from dqlab.queue.results import Stretch
 from dqlab.queue.settling import Settled
 
@@ -20,15 +22,13 @@ class Store(Journal, Protocol):
 
     Attributes
     ----------
-    promise : str
-        What a confirmed put survives: "transient" = nothing.
     nbytes : int
         Bytes of results.
     full : bool
         No more results should be taken in.
+    failure : DqlabError or None
+        Why nothing can be kept any more.
     """
-
-    promise: str
 
     @property
     def nbytes(self) -> int: ...  # noqa: D102
@@ -36,17 +36,29 @@ class Store(Journal, Protocol):
     @property
     def full(self) -> bool: ...  # noqa: D102
 
+    @property
+    def failure(self) -> DqlabError | None: ...  # noqa: D102
+
+    def no_room(self, nbytes: int) -> DqlabError | None:
+        """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
+
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
         """Keep a settlement that changed something; return where its results are."""
 
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
         """Keep an order that was applied."""
 
+    def begun(self, lease: Lease) -> None:
+        """Keep in mind that these messages are never to be delivered again."""
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Keep a function."""
+
     def noted(self) -> None:
         """Keep what else has moved since the last record."""
 
     async def durable(self) -> None:
-        """Wait until all that was kept so far is as safe as `promise` says."""
+        """Wait until all that was kept so far is as safe as the store promises."""
 
     async def frame(self, batch: Batch) -> Frame:
         """Return a batch's frame."""
@@ -67,7 +79,7 @@ class MemoryStore(MemoryJournal):
         Budget for results in memory, and in all, bytes.
     """
 
-    promise = "transient"
+    failure = None
 
     def __init__(self, memory_bytes: int, maxsize: int) -> None:
         super().__init__()
@@ -94,8 +106,17 @@ class MemoryStore(MemoryJournal):
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
         """Do nothing."""
 
+    def begun(self, lease: Lease) -> None:
+        """Do nothing."""
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Do nothing."""
+
     def noted(self) -> None:
         """Do nothing."""
+
+    def no_room(self, nbytes: int) -> None:
+        """Return None: the bounds of lanes are all there is."""
 
     async def durable(self) -> None:
         """Return at once."""

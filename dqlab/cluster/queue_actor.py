@@ -14,6 +14,7 @@ worker's event loop only, so no locks. Payloads and results are never unpickled 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from dqlab.cluster.parking import ParkedLease, rung
@@ -22,11 +23,15 @@ from dqlab.cluster.queue_control import QueueControl
 from dqlab.cluster.queue_views import QueueViews
 from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import Frame, Settlement
+from dqlab.log import RecordCorrupt
+from dqlab.queue.batches import Batch
 from dqlab.queue.leases import Lease
 from dqlab.queue.shard import Put
 from dqlab.queue.states import Verdict
 
 __all__ = ["QueueActor"]
+
+logger = logging.getLogger("dqlab.queue")
 
 
 class QueueActor(QueueControl, QueueViews):
@@ -46,7 +51,7 @@ class QueueActor(QueueControl, QueueViews):
             self.ledger.open(meta["open"])
             self._store.ordered("open", None, {"open": meta["open"]})
         if "function" in meta:
-            self.ledger.functions[meta["function"]] = bytes(parts[meta["frames"]])
+            self._keep_function(meta["function"], bytes(parts[meta["frames"]]))
         answer: dict[str, Any] = {"firsts": []}
         for part in parts[: meta["frames"]]:
             frame = Frame.decode(bytes(part))
@@ -54,7 +59,7 @@ class QueueActor(QueueControl, QueueViews):
             answer["verdict"] = put.verdict.name
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
-                    answer |= self._fullness(frame.run)
+                    answer |= self._fullness(frame)
                 break
             answer["firsts"].append(put.first)
         self._dispatch()
@@ -74,9 +79,15 @@ class QueueActor(QueueControl, QueueViews):
             await self._changed.until(taken, wait)
         return put
 
-    def _fullness(self, run: bytes) -> dict[str, Any]:
-        lane = self.shard.lanes[run]
+    def _keep_function(self, hash: bytes, blob: bytes) -> None:
+        if hash not in self.ledger.functions:
+            self.ledger.functions[hash] = blob
+            self._store.function(hash, blob)
+
+    def _fullness(self, frame: Frame) -> dict[str, Any]:
+        lane, no_room = self.shard.lanes[frame.run], self._store.no_room(frame.nbytes)
         return {
+            "disk": None if no_room is None else no_room.fields,
             "messages": lane.alive,
             "maxsize": lane.maxsize,
             "bytes": lane.nbytes,
@@ -123,14 +134,27 @@ class QueueActor(QueueControl, QueueViews):
         return await self._delivery(lease, orders)
 
     async def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
-        cuts, firsts = [], []
         batches = self.shard.lanes[lease.run].batches
-        for piece in lease.pieces:
-            frame = await self._store.frame(batches[piece.frame])
+        cuts, firsts = [], []
+        for piece, batch in [(piece, batches[piece.frame]) for piece in lease.pieces]:
+            try:
+                frame = await self._store.frame(batch)
+            except RecordCorrupt as error:
+                self._lose(lease.run, batch, error)
+                continue
             cuts.append(frame.cut(piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal))
             firsts.append(piece.frame + piece.lo)
-        meta = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts}
-        return pack({"lease": meta, "orders": orders, "epoch": self.shard.epoch}, *cuts)
+        answer: dict[str, Any] = {"orders": orders, "epoch": self.shard.epoch}
+        if cuts:
+            answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts}
+        return pack(answer, *cuts)
+
+    def _lose(self, run: bytes, batch: Batch, error: RecordCorrupt) -> None:
+        """Give up a frame that cannot be read; its messages are counted as lost, so nobody waits for them."""
+        first, stop = batch.first, batch.first + len(batch.states)
+        lost = self.shard.lose(run, [(first, stop)]) if run in self.shard.lanes else 0
+        logger.error("event=messages_lost queue=%s first=%d count=%d %s", self.shard.name, first, lost, error)
+        self._dispatch()
 
     async def settle(self, body: bytes) -> bytes:
         """Take in outcomes and results of one lease; `want` renews the consumer's credit."""
@@ -162,7 +186,11 @@ class QueueActor(QueueControl, QueueViews):
     async def begin(self, body: bytes) -> bytes:
         """Early ack: nothing of this lease will ever be delivered again."""
         meta, _ = unpack(body)
-        return pack({"begun": self.shard.begin(meta["lease"])})
+        begun = self.shard.begin(meta["lease"])
+        if begun:
+            self._store.begun(self.shard.leases[meta["lease"]])
+            await self._store.durable()
+        return pack({"begun": begun})
 
     async def release(self, body: bytes) -> bytes:
         """Return at once the messages of consumers whose worker died."""
@@ -183,5 +211,7 @@ class QueueActor(QueueControl, QueueViews):
         for consumer in list(self._lot.known):
             self._lot.order(consumer, op="stop")
         self._changed.ring()
+        if self._upkeep is not None:
+            await self._upkeep.close()
         await self._store.close()
         return pack({})

@@ -10,10 +10,12 @@ from typing import Any
 from distributed import get_worker
 
 from dqlab.clock import SystemClock
+from dqlab.cluster.durable import open_durable
 from dqlab.cluster.memory import MemoryStore, Store
 from dqlab.cluster.orders import Recalls
 from dqlab.cluster.parking import Bell, ParkingLot
 from dqlab.cluster.reporter import Reporter
+from dqlab.cluster.upkeep import Upkeep
 from dqlab.cluster.wire import pack
 from dqlab.queue.book import Book
 from dqlab.queue.ledger import Ledger
@@ -39,24 +41,14 @@ class QueueDesk:
     epoch : int
         Grows with each re-creation of the shard.
     options : dict
-        Fields of `QueueOptions`, and `results_memory`, `results_maxsize` in bytes.
+        Fields of `QueueOptions`; `results_memory`, `results_maxsize` in bytes; and `store`, for a durable
+        queue: see `open_durable`.
     """
 
     def __init__(self, name: str, index: int, epoch: int, options: dict[str, Any]) -> None:
-        options = dict(options)
-        self._store: Store = MemoryStore(options.pop("results_memory"), options.pop("results_maxsize"))
-        options["retry"] = Retry(**options["retry"])
+        self._identity = name, index, epoch
+        self._options = options
         self._clock = SystemClock()
-        self.shard = Shard(
-            name,
-            index,
-            epoch=epoch,
-            options=QueueOptions(**options),
-            clock=self._clock,
-            random=random.Random(),
-            journal=self._store,
-        )
-        self.ledger = Ledger(self.shard)
         self._lot = ParkingLot()
         self._recalls = Recalls()
         self._changed = Bell()
@@ -64,10 +56,29 @@ class QueueDesk:
         self._closed = False
 
     async def start(self, body: bytes) -> bytes:
-        """Bind to this worker's event loop; the constructor ran in a thread."""
+        """Bind to this worker's event loop (the constructor ran in a thread), and open what was stored."""
         self._worker = get_worker()
+        self._store: Store
+        self._upkeep: Upkeep | None = None
+        options = dict(self._options)
+        memory, maxsize = options.pop("results_memory"), options.pop("results_maxsize")
+        store = options.pop("store", None)
+        rules = QueueOptions(**options | {"retry": Retry(**options["retry"])})
+        name, index, epoch = self._identity
+        if store is None:
+            self._store = kept = MemoryStore(memory, maxsize)
+            shard = Shard(
+                name, index, epoch=epoch, options=rules, clock=self._clock, random=random.Random(), journal=kept
+            )
+            self.ledger = Ledger(shard)
+        else:
+            durable, self._store = await open_durable(name, index, rules, store, maxsize, self._clock)
+            self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
+            self._store.recorded = self._upkeep.recorded
+        self.shard = self.ledger.shard
         self._reporter = Reporter(self._worker, self.report)
         self._reporter.touch()
+        self._dispatch()
         return pack({"epoch": self.shard.epoch})
 
     @property
@@ -96,7 +107,7 @@ class QueueDesk:
 
     def _dispatch(self) -> None:
         """Do what the rules ask for, hand out messages, wake who waits, set the alarm."""
-        if self._closed:
+        if self._closed or self._store.failure is not None:
             return
         self.shard.tick()
         self._apply_effects()

@@ -93,6 +93,7 @@ class Registry(SchedulerPlugin):
             dq_resolve=self.resolve,
             dq_pin=self.pin,
             dq_open=self.open_queue,
+            dq_stored=self.stored,
             dq_serve=self.serve,
             dq_retire=self.retire,
             dq_close=self.leave_queue,
@@ -135,12 +136,27 @@ class Registry(SchedulerPlugin):
         numbers = self.numbers.setdefault(f"run/{stem}", count(1))
         return next(name for number in numbers if not self.collector.runs_named(name := f"{stem}-{number}"))
 
+    async def stored(self, store: str) -> list[str]:
+        """Return the names of the queues in a store, open or not, as the workers that would host them see it."""
+        places = self._plan().queues
+        if not places:
+            return []
+        names: list[str] = await self.scheduler.rpc(places[0]).dq_stored(store=store)
+        return names
+
     async def open_queue(
         self, name: str, shards: int, options: dict[str, Any], sealed: bytes, client: str
     ) -> dict[str, Any]:
-        """Make a queue's shards, or return the options of the queue that is already open; attach the client."""
+        """Make a queue's shards, or return the options of the queue that is already open; attach the client.
+
+        A durable queue that was made before has the shards and options that it was made with. A queue of which
+        a shard is gone with its worker is made anew.
+        """
         async with self.opening:
             self.attachments.add(name, client)
+            if any(entry.gone is not None and entry.name.startswith("queue/") for entry in self._of(name)):
+                await self.close_queue(name)
+                self.attachments.add(name, client)
             if name in self.queues:
                 return {"created": False, **self.queues[name]}
             return await self._make_queue(name, shards, options, sealed)
@@ -151,6 +167,14 @@ class Registry(SchedulerPlugin):
             places = self._plan().queues
             if not places:
                 raise NoWorkers(queue=name)
+            if "store" in options:
+                store = options["store"]
+                lasting = {key: value for key, value in options.items() if key != "store"}
+                kept = await self.scheduler.rpc(places[0]).dq_keep(
+                    directory=store["directory"], name=name, shards=shards, options=lasting
+                )
+                shards, options = kept["shards"], {**kept["options"], "store": store}
+                self.queues[name] = {"shards": shards, "options": options}
             made = (
                 self._spawn(
                     f"queue/{name}/{index}", name, places[index % len(places)], sealed, (name, index, 1, options)

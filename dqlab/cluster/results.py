@@ -21,6 +21,7 @@ __all__ = ["PAGE_BYTES", "PAGE_VALUES", "Vault", "page", "page_behind"]
 
 PAGE_VALUES = 1000
 PAGE_BYTES = 4 << 20
+KEEP_OPEN = 8
 
 Read: TypeAlias = Callable[[int], Awaitable[bytes]]
 """Returns the settlement at a place."""
@@ -29,9 +30,9 @@ Read: TypeAlias = Callable[[int], Awaitable[bytes]]
 async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes]:
     """Return results with ordinals in [lo, hi), from `lo` on, one page at most, as settlements."""
     parts: list[bytes] = []
-    size = 0
+    size, opened = 0, _Opened(read)
     for stretch, piece, at in list(results.between(lo, hi)):
-        parts.append(_cut(await read(stretch.place), piece, at))
+        parts.append(await opened.cut(stretch.place, piece, at))
         size += len(parts[-1])
         if size >= PAGE_BYTES:
             break
@@ -41,18 +42,31 @@ async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes
 async def page_behind(results: ResultIndex, read: Read, cursor: int) -> tuple[list[bytes], int]:
     """Return the next page in the order of completion, and the cursor behind it."""
     parts: list[bytes] = []
-    size = values = 0
+    size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
-        parts.append(_cut(await read(stretch.place), stretch.piece, stretch.at))
+        parts.append(await opened.cut(stretch.place, stretch.piece, stretch.at))
         size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, cursor + 1
         if values >= PAGE_VALUES or size >= PAGE_BYTES:
             break
     return parts, cursor
 
 
-def _cut(blob: bytes, piece: Piece, at: int) -> bytes:
-    settlement = Settlement.decode(blob)
-    return blob if piece.n == settlement.count else settlement.cut(piece, at)
+class _Opened:
+    """The settlements that were read last: failures and retries between results make many pieces of few."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._settlements: dict[int, Settlement] = {}
+
+    async def cut(self, place: int, piece: Piece, at: int) -> bytes:
+        """Return a piece of the settlement at a place, as one of its own."""
+        settlement = self._settlements.pop(place, None)
+        if settlement is None:
+            settlement = Settlement.decode(await self._read(place))
+        self._settlements[place] = settlement
+        if len(self._settlements) > KEEP_OPEN:
+            del self._settlements[next(iter(self._settlements))]
+        return bytes(settlement.blob) if piece.n == settlement.count else settlement.cut(piece, at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from dqlab.errors import (
     RunCancelled,
 )
 from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.log import DiskFull
 
 __all__ = ["Batch", "Entry", "Sender", "Ticket"]
 
@@ -347,6 +348,11 @@ class Sender:
             return
         nobody = answer["consumers"] == 0
         self.why = "no consumer" if nobody else "paused" if answer["paused"] else "queue full"
+        if answer["disk"] is not None:
+            self.why = "disk full"
+            if not self.patient:
+                raise DiskFull(**answer["disk"])
+            return
         if not self.patient and (nobody or answer["paused"]):
             reason = "no consumer takes messages" if nobody else "it is paused"
             limits = {k: answer[k] for k in ("messages", "maxsize", "bytes", "max_bytes")}

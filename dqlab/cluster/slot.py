@@ -310,8 +310,8 @@ class Slot:
     async def _settle_last(self, chunk: Chunk) -> None:
         try:
             await self._settle_done(chunk)
-        except Exception:  # the lease ends by itself, and the messages are delivered again
-            logger.exception("event=settle_lost slot=%s lease=%s", self.name, chunk.lease)
+        except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
+            self._lost(chunk, error)
 
     async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:
         """Settle what is finished; with `tell`, at least say how many messages are wanted now."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
 
+from dqlab.cluster.durable import keep, list_stored
 from dqlab.cluster.internals import CALL, answer_call, pin_remotely, start_actor
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import open_value
@@ -17,7 +18,7 @@ __all__ = ["DqlabWorkerPlugin"]
 
 
 class DqlabWorkerPlugin(WorkerPlugin):
-    """Adds the handlers ``dq_spawn``, ``dq_greet`` and ``dq_call`` to a worker."""
+    """Adds the handlers ``dq_spawn``, ``dq_greet``, ``dq_keep``, ``dq_stored`` and ``dq_call`` to a worker."""
 
     name = "dqlab"
     idempotent = True
@@ -27,12 +28,14 @@ class DqlabWorkerPlugin(WorkerPlugin):
         self._worker = worker
         worker.handlers["dq_spawn"] = self.spawn
         worker.handlers["dq_greet"] = self.greet
+        worker.handlers["dq_keep"] = keep
+        worker.handlers["dq_stored"] = list_stored
         worker.handlers[CALL] = self.call
 
     def teardown(self, worker: Worker) -> None:
         """Take our handlers away, but the one of the actors that still live here."""
-        worker.handlers.pop("dq_spawn", None)
-        worker.handlers.pop("dq_greet", None)
+        for handler in ("dq_spawn", "dq_greet", "dq_keep", "dq_stored"):
+            worker.handlers.pop(handler, None)
 
     async def greet(self) -> dict[str, object]:
         """Say which protocol this worker speaks."""

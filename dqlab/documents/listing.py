@@ -149,8 +149,10 @@ class Documents:
         raise IndexError(f"{self!r} has no document {position}")
 
     def __repr__(self) -> str:
-        """Say where the documents come from, without listing them."""
-        return self._source.label
+        """Say where the documents come from, without listing them; only whether there are any is looked up."""
+        source = self._source
+        empty = source.repeats and next(iter(source.looks()), None) is None
+        return f"{source.label}: 0 documents" if empty else source.label
 
 
 def _position(value: Any, default: int) -> int:

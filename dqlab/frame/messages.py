@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
@@ -176,3 +176,20 @@ class Frame:
         if self.weights is not None:
             columns.append(u32(self.weights[lo : lo + n]))
         return b"".join((*columns, self.payload[start : ends[lo + n - 1]]))
+
+    def hollow(self, keep: Iterable[tuple[int, int]]) -> bytes:
+        """Return the frame with the payloads at these positions only; the other messages have 0 bytes.
+
+        Parameters
+        ----------
+        keep : iterable of (int, int)
+            Half-open ranges of positions, ascending.
+        """
+        ends, lengths = self.ends(), array("I", bytes(4 * self.count))
+        parts: list[bytes | memoryview] = []
+        for lo, hi in keep:
+            lengths[lo:hi] = array("I", self.lengths[lo:hi])
+            parts.append(self.payload[ends[lo] - self.lengths[lo] : ends[hi - 1]])
+        columns = bytes(memoryview(self.blob)[: _FRAME.size]), u32(lengths)
+        weights = () if self.weights is None else (u32(self.weights),)
+        return b"".join((*columns, *weights, *parts))

@@ -157,9 +157,14 @@ class Settlement:
 
     def entry(self, index: int) -> memoryview:
         """Return the payload at a position: a pickled result, a failure record or a delay."""
+        ends = self.ends()
+        return self.payload[ends[index] - self.lengths[index] : ends[index]]
+
+    def ends(self) -> array[int]:
+        """Return where each entry ends in the payload, bytes; computed once."""
         if self._ends is None:
             self._ends = array("Q", accumulate(self.lengths))
-        return self.payload[self._ends[index] - self.lengths[index] : self._ends[index]]
+        return self._ends
 
     def key(self, index: int) -> str | None:
         """Return the key of the document at a position, or None when this run has no keys."""
@@ -206,8 +211,8 @@ class Settlement:
             bytes(-n % 4),
             u32(self.lengths[at:stop]),
         ]
-        start = sum(self.lengths[:at])
-        columns.append(self.payload[start : start + sum(self.lengths[at:stop])])
+        ends = self.ends()
+        columns.append(self.payload[ends[at] - self.lengths[at] : ends[stop - 1]])
         if self.key_lengths is not None:
             columns.insert(5, u32(self.key_lengths[at:stop]))
             start = sum(self.key_lengths[:at])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
-from dqlab.documents import Documents
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
+from dqlab.jupyter.sayings import Said, end, in_words_of_a_line, standing, submitted
 from dqlab.lab import Lab
-from dqlab.lab import connect as open_lab
+from dqlab.live.display import conclude, is_watched
 from dqlab.live.rows import many
 from dqlab.queue.retry import Retry
 from dqlab.runs.failures import DeadLetter, Failures
@@ -21,15 +22,17 @@ from dqlab.stats import Snapshot
 
 __all__ = ["ACTIONS"]
 
-COUNTING = 1.0
-"""Seconds a submission may take to count its documents, so that the line can say how many there are."""
-
 
 def connect(line: Line, options: Namespace) -> Lab:
     """Connect to a cluster, or start one."""
     target = line.target(options.target)
-    lab = target if isinstance(target, Lab) and not target.closed else open_lab(target, n=options.n)
-    line.desk.use(lab)
+    if isinstance(target, Lab) and not target.closed:
+        lab = target
+        line.desk.use(lab)
+    else:
+        lab, before = line.desk.connect(target, options.n)
+        if before is not None:
+            line.say(end(before))
     if options.out is not None:
         line.say(f"{lab.name}: {many(lab.stats().workers, 'worker')} at {lab.session.link.address}")
     return lab
@@ -41,17 +44,33 @@ def submit(line: Line, options: Namespace) -> Run:
     documents = line.evaluate(options.over, "--over")
     retry = Retry(options.retries) if options.retries is not None else None
     pool = line.lab.queue(options.queue or line.queue)
-    run = pool.map(function, documents, name=options.name, on_existing=options.on_existing, retry=retry, cell=line.cell)
-    line.desk.submitted(line.lab, run)
-    line.say(_submitted(run, documents))
-    if options.watch:
-        line.desk.show(run)
-    return _waited(line, run) if options.wait else run
+    with in_words_of_a_line(options.function, defined=options.defined):
+        run = pool.map(
+            function, documents, name=options.name, on_existing=options.on_existing, retry=retry, cell=line.cell
+        )
+        line.desk.submitted(line.lab, run)
+        line.say(submitted(run, documents, options.over))
+        if options.watch:
+            line.desk.show(run)
+        return _waited(line, run) if options.wait else run
+
+
+def attach(line: Line, options: Namespace) -> Run:
+    """Return a run that was made before."""
+    return line.lab.attach(options.run)
 
 
 def status(line: Line, _: Namespace) -> Snapshot:
-    """Show all queues."""
-    return line.lab.stats()
+    """Show all queues, but those that are gone with their workers."""
+    snapshot = line.lab.stats()
+    if snapshot.workers:
+        gone = {pool.name for pool in line.lab.queues if pool.gone}
+        for name in sorted(gone):
+            line.say(f"queue {name} is gone with its worker, and its memory with it. %dq submit makes it anew")
+    else:
+        gone = {queue.name for queue in snapshot.queues}
+        line.say("no worker is left, and what the queues held is lost. Begin again: %dq connect -o lab")
+    return _without(snapshot, gone)
 
 
 def watch(line: Line, options: Namespace) -> None:
@@ -61,12 +80,19 @@ def watch(line: Line, options: Namespace) -> None:
 
 def wait(line: Line, options: Namespace) -> Run:
     """Wait until a run is done."""
-    return _waited(line, line.run(options.run), options.timeout)
+    run = line.run(options.run)
+    watched = is_watched(run)
+    with in_words_of_a_line():
+        _waited(line, run, options.timeout)
+    if watched:
+        line.say(conclude(run))
+    return run
 
 
 def results(line: Line, options: Namespace) -> Results:
     """Wait for a run, and return its values."""
-    return line.run(options.run).results(errors=options.errors)
+    with in_words_of_a_line():
+        return line.run(options.run).results(errors=options.errors)
 
 
 def failed(line: Line, options: Namespace) -> Failures:
@@ -87,7 +113,7 @@ def retry(line: Line, options: Namespace) -> int:
     count = run.retry(fn=line.function(name) if defined else None, where=options.where)
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
     line.say(f"{run.name}: {many(count, 'document')} sent again with {code}")
-    return count
+    return Said(count)
 
 
 def pause(line: Line, options: Namespace) -> Run | QueuePool:
@@ -115,19 +141,32 @@ def cancel(line: Line, options: Namespace) -> int | None:
         return None
     count = run.cancel()
     line.say(f"{run.name}: {many(count, 'document')} given up")
-    return count
+    return Said(count)
 
 
 def close(line: Line, _: Namespace) -> None:
     """Close the lab."""
-    lab = line.lab
-    lab.close()
-    line.say(f"{lab.name} is closed")
+    line.say(end(line.lab))
 
 
 ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
     action.__name__: action
-    for action in (connect, submit, status, watch, wait, results, failed, show, retry, pause, resume, cancel, close)
+    for action in (
+        connect,
+        submit,
+        attach,
+        status,
+        watch,
+        wait,
+        results,
+        failed,
+        show,
+        retry,
+        pause,
+        resume,
+        cancel,
+        close,
+    )
 }
 """Every command by its name."""
 
@@ -136,7 +175,7 @@ def _waited(line: Line, run: Run, timeout: str | None = None) -> Run:
     try:
         return run.wait(_duration(timeout))
     except KeyboardInterrupt:
-        line.say(f"no longer waiting for {run.name}; it goes on")
+        line.say(f"no longer waiting for {run.name}; {standing(run)}")
         raise
 
 
@@ -144,16 +183,18 @@ def _duration(text: str | None) -> float | str | None:
     return float(text) if text is not None and text.replace(".", "", 1).isdecimal() else text
 
 
-def _submitted(run: Run, documents: object) -> str:
-    """Say how much was submitted, as far as that is known without listing anything twice."""
-    settled = run.submitter is None or run.submitter.join(COUNTING)
-    stats = run.stats()
-    if settled or not isinstance(documents, Sized) or isinstance(documents, Documents):
-        amount = many(stats.counts.all, "document") + ("" if settled else " so far")
-    else:
-        amount = many(len(documents), "document")
-    return f"{run.name}: {amount} on queue {run.queue}, {many(stats.consumers, 'consumer')}"
-
-
 def _called(held: Run | QueuePool) -> str:
     return held.name if isinstance(held, Run) else f"queue {held.name}"
+
+
+def _without(snapshot: Snapshot, gone: Collection[str]) -> Snapshot:
+    """Return a snapshot without queues that answer no more; nobody else takes back their last reports."""
+    queues = tuple(queue for queue in snapshot.queues if queue.name not in gone)
+    runs = tuple(run for run in snapshot.runs if run.queue not in gone)
+    return replace(
+        snapshot,
+        queues=queues,
+        runs=runs,
+        queues_total=snapshot.queues_total - len(snapshot.queues) + len(queues),
+        runs_total=snapshot.runs_total - len(snapshot.runs) + len(runs),
+    )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dqlab.errors import UsageError
-from dqlab.lab import Lab
+from dqlab.errors import DqlabError, RunsInFlight, UsageError
+from dqlab.lab import Lab, connect, opened
 from dqlab.live.display import watch
 from dqlab.runs.run import Run
 
@@ -27,6 +27,7 @@ class Desk:
         display: Any = shell.display_formatter
         self._formatter = display.ipython_display_formatter
         self._lab: Lab | None = None
+        self._made: Lab | None = None
         self._submitted: tuple[Run, Run] | None = None
         self._shown: Run | None = None
         self._show_itself: Callable[[Run], object] | None = None
@@ -45,7 +46,7 @@ class Desk:
             return self._lab
         held = {id(lab): (name, lab) for name, lab in names.items() if isinstance(lab, Lab) and not lab.closed}
         if not held:
-            raise UsageError(reason="there is no lab yet. Start one with: %dq connect")
+            raise UsageError(reason="no lab is open. Start one with: %dq connect")
         if len(held) > 1:
             variables = sorted(name for name, _ in held.values())
             raise UsageError(
@@ -56,6 +57,26 @@ class Desk:
     def use(self, lab: Lab) -> None:
         """Speak of this lab from now on."""
         self._lab, self._submitted = lab, None
+
+    def connect(self, target: Any, n: int | None) -> tuple[Lab, Lab | None]:
+        """Open a lab and use it; return it, and the lab that was made here before, which is to be closed.
+
+        Only one lab that nobody but the desk made is open at a time: no variable need hold it.
+
+        Raises
+        ------
+        RunsInFlight
+            The one made before is not done; nothing was opened.
+        """
+        known = opened(target, n=n)
+        before = self._made if self._made is not None and not self._made.closed else None
+        if before is not None and before is not known:
+            _check_idle(before)
+        lab = connect(target, n=n)
+        if lab is not known:
+            self._made = lab
+        self.use(lab)
+        return lab, before if before is not lab and before is not None and not before.closed else None
 
     def submitted(self, lab: Lab, run: Run) -> None:
         """Note the run of the newest submission: it may be an older run that was attached to."""
@@ -103,3 +124,18 @@ class Desk:
 
     def _forget(self, _: object = None) -> None:
         self._shown = None
+
+
+def _check_idle(lab: Lab) -> None:
+    """Raise `RunsInFlight` when closing a lab would end something that is not done."""
+    for run in lab.runs:
+        if run.submitter is not None and not run.submitter.finished.is_set():
+            raise RunsInFlight(lab=lab.name, what=f"run {run.name}")
+    for pool in lab.queues if lab.embedded else ():
+        try:
+            counts = pool.counts()
+        except DqlabError:  # gone, and with it what it held
+            continue
+        if counts["ready"] or counts["delayed"] or counts["leased"]:
+            runs = [run.name for run in lab.runs if run.queue == pool.name and not run.done]
+            raise RunsInFlight(lab=lab.name, what=f"run {', '.join(runs)}" if runs else f"queue {pool.name}")

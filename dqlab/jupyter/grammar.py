@@ -151,6 +151,7 @@ def _connect() -> Command:
 def _submit() -> Command:
     twin = "run = lab.queue(q).map(fn, documents, name=..., retry=dq.Retry(n))"
     command = _command("submit", "Map a function over documents; %%dq maps the last def of its cell.", twin)
+    command.parser.set_defaults(defined=False)
     command.add("function", nargs="?", metavar="FUNC", names=Names.FUNCTION, help="the function; not with %%%%dq")
     command.add("--over", required=True, metavar="EXPR", names=Names.VALUES, help="anything that can be iterated")
     command.add("-q", "--queue", metavar="QUEUE", names=Names.QUEUE, help="default: what %%config DQMagics.queue says")
@@ -175,6 +176,11 @@ def _wait() -> Command:
     return _out(command.add("--timeout", metavar="TIME", names=Names.NEW, help="seconds, or 90s, 5m"))
 
 
+def _attach() -> Command:
+    command = _command("attach", "Return a run that was made before, here or in another notebook.", "lab.attach(name)")
+    return _out(command.add("run", metavar="RUN", names=Names.RUN, help="its name"))
+
+
 def _show() -> Command:
     command = _command("show", "Show one dead document: error, traceback, deliveries, code.", "run.failures()[0]")
     command.add("letter", metavar="ID|KEY", names=Names.NEW, help="the message's id, or the document's key")
@@ -197,6 +203,7 @@ def _cancel() -> Command:
 def _all() -> Iterable[Command]:
     yield _connect()
     yield _submit()
+    yield _attach()
     yield _out(_command("status", "Show all queues.", "lab.stats()"))
     yield _run(_command("watch", "Show a run while it runs.", "run"))
     yield _wait()

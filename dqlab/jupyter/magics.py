@@ -1,11 +1,13 @@
 """`%dq` and `%%dq`: where a line enters, and where its errors leave.
 
 A line that is wrong, and an error of dqlab, are shown as one sentence: our own frames would tell a
-user nothing. Everything else is in `grammar` (what may be written) and `commands` (what it does).
+user nothing. What a user's own code raised stands above it. Everything else is in `grammar` (what
+may be written) and `commands` (what it does).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError as ShownInOneLine
@@ -29,6 +31,7 @@ from dqlab.jupyter.source import define
 from dqlab.jupyter.words import split
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
+from dqlab.trimming import rendered
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -73,8 +76,7 @@ class DQMagics(Magics):
         except UsageError as error:
             raise ShownInOneLine(str(error)) from None
         except (DqlabError, KeyboardInterrupt) as error:
-            sentence = f"{type(error).__name__}: {error}".removesuffix(": ")
-            vars(error)["_render_traceback_"] = lambda: [sentence]  # asked for by IPython, see its showtraceback
+            vars(error)["_render_traceback_"] = partial(rendered, error, frames=False)  # for IPython's showtraceback
             raise
 
     dq.__doc__ = overview()
@@ -92,7 +94,7 @@ class DQMagics(Magics):
         if cell is not None:
             if command.name != "submit" or options.function is not None:
                 raise UsageError(reason="only %%dq submit takes a cell, and maps the last function of it. Write one %.")
-            options.function = define(self._shell, cell)
+            options.function, options.defined = define(self._shell, cell), True
         value = ACTIONS[command.name](line, options)
         if getattr(options, "out", None) is None:
             return value

@@ -1,4 +1,4 @@
-"""The function that a cell defines: which it is, and running the cell so that it exists.
+"""The function that a cell defines: which it is, running the cell so that it exists, and its lines in tracebacks.
 
 Knows nothing of queues.
 """
@@ -6,14 +6,20 @@ Knows nothing of queues.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+import linecache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 from dqlab.errors import UsageError
+from dqlab.runs.explain import innermost
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["define", "last_function"]
+__all__ = ["CellLines", "define", "last_function"]
+
+_MAGIC_LINE = "# %%dq\n"
+"""Stands where the magic stood, so that lines are counted as the user does; IPython would drop an empty one."""
 
 
 def last_function(source: str) -> str:
@@ -38,6 +44,13 @@ def last_function(source: str) -> str:
 def define(shell: InteractiveShell, cell: str) -> str:
     """Run a cell as if it stood alone; return the name of its last function, which then exists.
 
+    Parameters
+    ----------
+    shell : InteractiveShell
+        Where it runs.
+    cell : str
+        The cell without its first line, the magic.
+
     Raises
     ------
     UsageError
@@ -47,8 +60,46 @@ def define(shell: InteractiveShell, cell: str) -> str:
         name = last_function(shell.transform_cell(cell))
     except SyntaxError:
         name = ""  # running the cell shows what is wrong, and where
-    result = shell.run_cell(cell, store_history=False)
+    result = shell.run_cell(_indent(cell) + _MAGIC_LINE + cell, store_history=False)
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
         raise UsageError(reason=f"the cell raised {type(error).__name__}, shown above; nothing was submitted.")
+    _attach_lines(innermost(shell.user_ns[name]))
     return name
+
+
+def _indent(cell: str) -> str:
+    """Return what stands before the first text: IPython takes away only what all lines are indented by."""
+    return cell[: len(cell) - len(cell.lstrip())].rpartition("\n")[2]
+
+
+class CellLines:
+    """The text of a cell, on its way with a function.
+
+    Whoever opens the function's pickle opens this too, and from then on tracebacks of that process show
+    the lines of the cell. A consumer has no other way to know them: a cell is no file.
+
+    Parameters
+    ----------
+    filename : str
+        What code objects of the cell call it.
+    text : str
+        The cell as it was compiled.
+    """
+
+    def __init__(self, filename: str, text: str) -> None:
+        self.filename, self.text = filename, text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self.filename, self.text)
+
+
+def _opened(filename: str, text: str) -> CellLines:
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    return CellLines(filename, text)
+
+
+def _attach_lines(function: object) -> None:
+    if isinstance(function, FunctionType):
+        filename = function.__code__.co_filename
+        function.__cell_lines__ = CellLines(filename, "".join(linecache.getlines(filename)))  # type: ignore[attr-defined]

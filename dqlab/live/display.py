@@ -16,6 +16,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from queue import SimpleQueue
 from typing import Any, TextIO
+from weakref import WeakKeyDictionary
 
 from dqlab.errors import BadOption, DqlabError
 from dqlab.live.canvas import HtmlCanvas, WidgetCanvas, bundle
@@ -26,14 +27,17 @@ from dqlab.live.source import RunSource
 from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.tables import Table, failures_table, results_table, status_table
 from dqlab.live.terminal import follow_here
-from dqlab.live.text import run_screen, table_text
+from dqlab.live.text import run_end, run_screen, table_text
 from dqlab.live.ticker import shared
 from dqlab.live.view import Command
+from dqlab.stats import RunStats
 
-__all__ = ["Mode", "mode", "register_formatters", "set_mode", "watch"]
+__all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "watch"]
 
-_VIEWS_OF_ONE_RUN = 4
-"""Live views one run may have; older ones are left as they are."""
+_ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
+"""When the runs ended whose end a live view of this notebook has drawn."""
+_concluded: tuple[RunSource, int] | None = None
+"""The run of which a line was said last, and in which cell."""
 
 
 class Mode(StrEnum):
@@ -113,19 +117,54 @@ def _watch_in_notebook(source: RunSource) -> None:
         ticker.wake()
 
     canvas: Canvas = WidgetCanvas(_publish, press) if _has_anywidget() else HtmlCanvas(_publish)
-    live = LiveRun(source, canvas, commands=commands)
-    older = [view for view in ticker.views if isinstance(view, LiveRun) and view.source is source]
-    for view in older[: max(0, len(older) + 1 - _VIEWS_OF_ONE_RUN)]:
+    live = LiveRun(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
+    for view in _live_views(source):
         view.leave()
     if live.tick():  # the first picture belongs to the running cell, hence not to the ticker's thread
         ticker.add(live)
 
 
+def _live_views(source: RunSource) -> list[LiveRun]:
+    return [view for view in shared().views if isinstance(view, LiveRun) and view.source is source]
+
+
+def _note_end(source: RunSource, stats: RunStats) -> None:
+    _ends_on_view[source] = stats.ended
+
+
+def is_watched(source: RunSource) -> bool:
+    """Return whether this notebook has a live view of a run, or one that has drawn how it ended."""
+    if _live_views(source):
+        return True
+    if source not in _ends_on_view:
+        return False
+    try:
+        stats = source.stats(timeout=CALL_TIMEOUT)
+    except DqlabError:
+        return False
+    return stats.resting and stats.ended == _ends_on_view[source]
+
+
+def conclude(source: RunSource) -> str:
+    """Return in one line how a run ended, in place of a second picture: as the value of this cell it shows no more."""
+    global _concluded
+    _concluded = source, _cell()
+    return run_end(_picture(source), _style())
+
+
+def _cell() -> int:
+    shell = _shell()
+    return int(shell.displayhook.prompt_count) if shell is not None else 0
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
 def in_jupyter() -> bool:
     """Return whether this process is a Jupyter kernel."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+    return getattr(_shell(), "kernel", None) is not None
 
 
 def _has_anywidget() -> bool:
@@ -162,7 +201,8 @@ def _shown_table(table: Table) -> dict[str, str]:
 def _watch_if_live(run: RunSource) -> None:
     if mode() is not Mode.LIVE or not in_jupyter():
         raise NotImplementedError  # how a formatter tells IPython to ask the next one
-    watch(run)
+    if _concluded is None or _concluded[0] is not run or _concluded[1] != _cell():
+        watch(run)
 
 
 def _run_bundle(run: RunSource, **_: object) -> dict[str, str]:

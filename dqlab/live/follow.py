@@ -13,7 +13,7 @@ from typing import Protocol
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
-from dqlab.live.rows import Silence, absent_view, connecting_view, run_view
+from dqlab.live.rows import Silence, absent_view, connecting_view, moved_view, run_view
 from dqlab.live.source import RunSource
 from dqlab.live.view import Command, RunView
 from dqlab.stats import RunStats
@@ -60,6 +60,8 @@ class LiveRun:
         Where buttons put what was pressed, from any thread.
     clock : Clock, optional
         Moved by hand in tests.
+    on_end : callable, optional
+        Called with the last statistics when the end of the run was drawn.
     """
 
     def __init__(
@@ -69,11 +71,13 @@ class LiveRun:
         *,
         commands: SimpleQueue[Command] | None = None,
         clock: Clock | None = None,
+        on_end: Callable[[RunStats], object] = lambda stats: None,
     ) -> None:
         self.source = source
         self._canvas, self._clock = canvas, clock or SystemClock()
         self._commands = SimpleQueue[Command]() if commands is None else commands
-        self._left = False
+        self._on_end = on_end
+        self._left = self._over = False
         self._stats: RunStats | None = None
         self._drawn: RunView | None = None
         self._answered = self._clock.monotonic()
@@ -81,20 +85,26 @@ class LiveRun:
         self._trouble = ""
 
     def leave(self) -> None:
-        """Make the next step the last: what is shown then stays. Safe from any thread."""
+        """Make the next step the last: the run is shown elsewhere. Safe from any thread."""
         self._left = True
 
     def tick(self) -> bool:
         """Do one step; return False when there will be nothing more to draw."""
         if self._canvas.gone:
             return False
+        if self._left:
+            self._canvas.finish(moved_view(self.source.name))
+            return False
         self._obey()
         if self._clock.monotonic() >= self._due:
             self._ask()
         view = self._view()
         given_up = self._clock.monotonic() - self._answered > GIVE_UP_AFTER
-        if self._left or given_up or (self._stats is not None and self._stats.resting and not view.stale):
+        ended = self._stats is not None and self._stats.resting and not view.stale
+        if ended or self._over or given_up:
             self._canvas.finish(view)
+            if ended and self._stats is not None:
+                self._on_end(self._stats)
             return False
         if view != self._drawn:
             self._canvas.draw(view)
@@ -129,7 +139,7 @@ class LiveRun:
             self._due = self._clock.monotonic() + self._retry
             self._retry = min(2 * self._retry, LONGEST_RETRY)
         except DqlabError as error:  # dropped, or never there: it will not answer later either
-            self._trouble, self._left = str(error), True
+            self._trouble, self._over = str(error), True
         else:
             self._answered = self._clock.monotonic()
             self._retry = FIRST_RETRY

@@ -7,6 +7,7 @@ that came from users is escaped here.
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from dqlab.live.numbers import UNKNOWN
@@ -23,10 +24,13 @@ _OUTER = (
 _HEAD = "font-weight:normal;opacity:.7;border-bottom:1px solid rgba(128,128,128,.5)"
 _LINE = "border-bottom:1px solid rgba(128,128,128,.35)"
 _LEFT, _RIGHT = "padding:3px 14px 3px 0;text-align:left", "padding:3px 14px 3px 0;text-align:right"
+_QUIET = ' style="opacity:.7"'
+_MONO = ";font-family:monospace;overflow-wrap:anywhere;min-width:10ch"
 _FIGURES = "font-variant-numeric:tabular-nums"
 _INKS = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.GOOD: "#0A9F88"}
 _STATES = {state.field: state for state in State}
 _CLASSES = 5
+_WORD = re.compile(r"[\w.-]+")
 
 
 def run_html(view: RunView) -> str:
@@ -53,7 +57,8 @@ def run_html(view: RunView) -> str:
     about = [text for text in (view.code, view.queue and f"queue {view.queue}", view.consumers) if text]
     if about:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
-        back = f"run = lab.attach({view.name!r}); run.{'failures' if view.failures else 'results'}()"
+        name = view.name if _WORD.fullmatch(view.name) else repr(view.name)
+        back = f"%dq attach {name} -o run"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
     return _wrap(parts)
 
@@ -76,7 +81,7 @@ def table_html(table: Table) -> str:
 
 
 def _wrap(parts: list[str], *, width: int = 760) -> str:
-    return f'<div style="{_OUTER};max-width:{width}px">\n' + "\n".join(parts) + "\n</div>"
+    return f'<div style="{_OUTER};margin-top:4px;max-width:{width}px">\n' + "\n".join(parts) + "\n</div>"
 
 
 def _bar(view: RunView) -> str:
@@ -98,13 +103,14 @@ def _counters(view: RunView) -> str:
     body = []
     for counter in view.counters:
         state = _STATES[counter.state]
+        glyph = state.glyph if counter.zero else f'<span style="color:{state.static}">{state.glyph}</span>'
         cells = [
-            _td(f'<span style="color:{state.static}">{state.glyph}</span> {counter.word}'),
+            _td(f"{glyph} {counter.word}"),
             _td(counter.documents, right=True),
             _td(escape(counter.share), right=True),
         ]
         cells += [_td(counter.pages, right=True)] if paged else []
-        body.append(f"<tr>{''.join(cells)}</tr>")
+        body.append(f"<tr{_QUIET if counter.zero else ''}>{''.join(cells)}</tr>")
     return _table(heads, body)
 
 
@@ -116,7 +122,7 @@ def _failures(view: RunView) -> str:
         cells = [
             _td(f"{escape(row.error)} {message}"),
             _td(escape(row.at), mono=True),
-            _td(row.dead, right=True),
+            _td(_inked(row.dead, Ink.QUIET if row.dead == "0" else Ink.PLAIN), right=True),
             _td(escape(one_line(row.document, 60)), mono=True),
         ]
         body.append(f"<tr>{''.join(cells)}</tr>")
@@ -130,6 +136,8 @@ def _inked(text: str, ink: Ink) -> str:
     safe = escape(text)
     if ink is Ink.STRONG:
         return f"<b>{safe}</b>"
+    if ink is Ink.QUIET:
+        return f"<span{_QUIET}>{safe}</span>"
     return f'<span style="color:{_INKS[ink]}">{safe}</span>' if ink in _INKS else safe
 
 
@@ -139,11 +147,12 @@ def _th(title: str, *, right: bool = False) -> str:
 
 def _td(inner: str, *, right: bool = False, mono: bool = False) -> str:
     style = f"{_RIGHT};{_FIGURES}" if right else _LEFT
-    return f'<td style="{style};{_LINE}{";font-family:monospace" if mono else ""}">{inner}</td>'
+    return f'<td style="{style};{_LINE}{_MONO if mono else ""}">{inner}</td>'
 
 
 def _table(heads: list[str], body: list[str]) -> str:
     return (
+        '<div style="overflow-x:auto">'
         '<table style="border-collapse:collapse;margin:0 0 12px;font:inherit;color:inherit"><thead><tr>'
-        f"{''.join(heads)}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        f"{''.join(heads)}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )

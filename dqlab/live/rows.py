@@ -15,7 +15,7 @@ from dqlab.live.plain import one_line
 from dqlab.live.view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
 from dqlab.stats import ClassStats, Counts, RunState, RunStats
 
-__all__ = ["Silence", "absent_view", "connecting_view", "failure_row", "log_line", "many", "run_view"]
+__all__ = ["Silence", "absent_view", "connecting_view", "failure_row", "log_line", "many", "moved_view", "run_view"]
 
 
 class Silence(NamedTuple):
@@ -69,6 +69,13 @@ def absent_view(name: str, reason: str) -> RunView:
     """Return the view of a run that cannot be asked now, for one picture that stays."""
     return RunView(
         name=one_line(name), face=Face.NO_ANSWER, chip="No answer", notice=Notice(one_line(reason, 300), Tone.WARN)
+    )
+
+
+def moved_view(name: str) -> RunView:
+    """Return the view of a run that is shown elsewhere now: without numbers, which would stand still."""
+    return RunView(
+        name=one_line(name), face=Face.RUNNING, chip="Shown below", compact=("its live view is in a later cell",)
     )
 
 
@@ -204,7 +211,7 @@ def _sentence(stats: RunStats) -> str:
 
 def _silence_notice(silence: Silence) -> Notice:
     again = f"Trying again in {int(silence.retry_in)} s." if silence.retry_in >= 1 else "Trying again now."
-    return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} The run itself goes on.", Tone.WARN)
+    return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} The run is not touched by this.", Tone.WARN)
 
 
 def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str) -> Notice:

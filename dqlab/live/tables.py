@@ -103,7 +103,7 @@ def classes_table(stats: RunStats) -> Table:
     """Return a run's failures by class, the most dead first, with what to do next."""
     columns = (
         Column("fingerprint", mono=True),
-        Column("class"),
+        Column("error"),
         Column("message", mono=True),
         Column("at", mono=True),
         Column("dead", right=True),
@@ -114,7 +114,8 @@ def classes_table(stats: RunStats) -> Table:
         row = failure_row(entry)
         ink = Ink.BAD if entry.dead else Ink.QUIET
         cells = (row.fingerprint, row.error, row.message, row.at)
-        rows.append((*map(Cell, cells), Cell(row.dead, ink), Cell(row.retrying)))
+        retrying = Cell(row.retrying, Ink.PLAIN if entry.retrying else Ink.QUIET)
+        rows.append((*map(Cell, cells), Cell(row.dead, ink), retrying))
     if not stats.classes_total:
         return Table(columns, (), notes=(f"no document of {one_line(stats.name)} has failed",))
     notes = [f"{numbers.count(stats.counts.dead)} dead in {many(stats.classes_total, 'class')}."]
@@ -136,7 +137,7 @@ def failures_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
     """
     columns = (
         Column("document", mono=True),
-        Column("class"),
+        Column("error"),
         Column("message", mono=True),
         Column("at", mono=True),
         Column("deliveries", right=True),

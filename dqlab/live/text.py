@@ -6,6 +6,7 @@ or a `Table`; the line for pipes and logs stands in the view itself (`RunView.lo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import zip_longest
 
 from dqlab.live import numbers
@@ -15,7 +16,7 @@ from dqlab.live.style import PLAIN, Span, TextStyle, paint
 from dqlab.live.tables import Table
 from dqlab.live.view import Face, RunView, Tone
 
-__all__ = ["run_line", "run_screen", "table_text"]
+__all__ = ["run_end", "run_line", "run_screen", "table_text"]
 
 _STATES = {state.field: state for state in State}
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
@@ -63,6 +64,13 @@ def run_line(view: RunView, style: TextStyle = PLAIN) -> str:
             parts.append(f"{figure.value} {'left' if figure.label == 'Left' else figure.unit}")
     state = Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG))
     return paint([Span(f"{view.name}  ", Ink.STRONG), state, Span(f"  {', '.join(parts)}")], style)
+
+
+def run_end(view: RunView, style: TextStyle = PLAIN) -> str:
+    """Return how a run ended in one line, as wide as it takes."""
+    state = Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG))
+    line = [Span(f"{view.name}  ", Ink.STRONG), state, Span(f"  {view.sentence or view.notice.text}")]
+    return paint(line, replace(style, width=max(style.width, columns("".join(span.text for span in line)))))
 
 
 def table_text(table: Table, style: TextStyle = PLAIN) -> str:
@@ -166,8 +174,11 @@ def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
     for counter in view.counters:
         state = _STATES[counter.state]
         glyph = f"{state.glyph} " if style.unicode else ""
-        ink = Ink.QUIET if counter.zero else state.ink
-        line += [Span("  " if line else ""), Span(f"{glyph}{counter.word}", ink), Span(f" {counter.documents}")]
+        line.append(Span("  " if line else ""))
+        if counter.zero:
+            line.append(Span(f"{glyph}{counter.word} 0", Ink.QUIET))
+        else:
+            line += [Span(f"{glyph}{counter.word}", state.ink), Span(f" {counter.documents}")]
     return line
 
 

@@ -118,7 +118,7 @@ function buildFailures(ui) {
   ui.live = make("span", { class: "dq-live dq-narrow" });
   ui.footer = make("footer", { role: "group", "aria-label": "Details" }, ui.toggle, ui.live);
   const heads = [
-    ["class", "dq-c1"], ["message", "dq-wide"], ["at", "dq-c3 dq-wide"], ["dead", "dq-num"], ["retrying", "dq-num"],
+    ["error", "dq-c1"], ["message", "dq-wide"], ["at", "dq-c3 dq-wide"], ["dead", "dq-num"], ["retrying", "dq-num"],
     ["one document", "dq-wide"],
   ].map(([title, style]) => {
     const head = make("th", { scope: "col", class: style });
@@ -306,6 +306,7 @@ function render({ model, el }) {
       [row.message, row.at, row.dead, row.retrying, row.document].forEach((text, place) => {
         say(others[place], text);
         others[place].title = text;
+        others[place].dataset.zero = text === "0";
       });
     });
     say(ui.more, now.more);

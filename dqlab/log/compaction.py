@@ -95,7 +95,7 @@ class Compactor:
         self._clock = clock
         self._one_at_a_time = threading.Lock()
 
-    def victims(self) -> list[int]:
+    def victims(self, below: float) -> list[int]:
         """Return the segments worth copying from; see `Log.victims`."""
         manifest, checkpoints = self._catalog.manifest, self._upkeep.checkpoints
         if not checkpoints:
@@ -106,7 +106,7 @@ class Compactor:
             needed = self._needed[entry.seq]
             if entry.length is None or entry.continues or entry.seq in excluded:
                 continue
-            if 0 < needed < self._options.compact_below * entry.length:
+            if 0 < needed < below * entry.length:
                 found.append(entry.seq)
         return found
 
@@ -132,7 +132,7 @@ class Compactor:
         """Return the first victims, as many as fill one segment."""
         chosen: list[int] = []
         total = 0
-        for seq in self.victims():
+        for seq in self.victims(self._options.compact_below):
             total += self._needed[seq]
             if chosen and total > self._options.segment_bytes:
                 break

@@ -64,6 +64,10 @@ class LogSpace:
         """
         self._needed.take(segment, nbytes)
 
+    def needed(self, segment: int) -> int:
+        """Return how many bytes of a segment are needed."""
+        return self._needed[segment]
+
     def mark(self) -> Mark:
         """Return this instant, for a checkpoint; taken together with the journal's state.
 
@@ -111,9 +115,21 @@ class LogSpace:
         with self._typed():
             return self._upkeep.collect()
 
-    def victims(self) -> list[int]:
-        """Return the sealed segments before the newest checkpoint of which less than `compact_below` is needed."""
-        return self._compactor.victims()
+    def roll(self) -> None:
+        """Seal the open segment, so that it can be collected or compacted; raises as `commit` does."""
+        self._check_replayed()
+        self._writer.roll()
+        self._writer.commit(sync=True)
+
+    def victims(self, below: float | None = None) -> list[int]:
+        """Return the sealed segments before the newest checkpoint of which something is needed, and not much.
+
+        Parameters
+        ----------
+        below : float, optional
+            Share of a segment's bytes; by default the option `compact_below`.
+        """
+        return self._compactor.victims(self.options.compact_below if below is None else below)
 
     def compact(
         self,

@@ -110,9 +110,7 @@ class Writer:
             if self.refusal is not None:
                 self.check()
             if self._offset > _FIRST and self._offset + HEADER_BYTES + len(body) > self._options.segment_bytes:
-                self._add(RecordType.SEAL, 0, 0, 0, 0, b"", 0)
-                self._seq, self._offset, self._number = self._catalog.allocate(), SEGMENT_BYTES, 0
-                self._seed = self._catalog.seed(self._seq)
+                self._go_to_next()
             position = self._add(type, flags, count, base, aux, body, body_crc)
             self.end += 1
             return position
@@ -121,6 +119,18 @@ class Writer:
         """Add a record of the log's own; it is not numbered, and nobody waits for it."""
         with self.memory:
             self._add(type, 0, 0, 0, 0, b"", 0)
+
+    def roll(self) -> None:
+        """Let what follows be in another segment, so that this one can be sealed; the next commit does that."""
+        with self.memory:
+            if self._offset > _FIRST:
+                self._go_to_next()
+                self._add(RecordType.SYNCED, 0, 0, 0, 0, b"", 0)
+
+    def _go_to_next(self) -> None:
+        self._add(RecordType.SEAL, 0, 0, 0, 0, b"", 0)
+        self._seq, self._offset, self._number = self._catalog.allocate(), SEGMENT_BYTES, 0
+        self._seed = self._catalog.seed(self._seq)
 
     def _add(self, type: int, flags: int, count: int, base: int, aux: int, body: bytes, body_crc: int) -> Position:
         header = Header(type, flags, count, len(body), base, aux, self._number, self._owner.epoch, body_crc)

@@ -51,6 +51,8 @@ class Book:
     classes: FailureClasses = field(default_factory=FailureClasses)
     started: float = 0.0
     ended: float | None = None
+    idle: float = 0.0
+    """Seconds that lay between an end and what followed it."""
     why: str = ""
     stopped: bool = False
     """Paused because no room was left for results."""
@@ -62,6 +64,12 @@ class Book:
         except FrameCorrupt:
             return
         self.classes.add(failure, dead=dead, ordinal=ordinal)
+
+    def go_on(self, now: float) -> None:
+        """Note that more came after the end; `now` is seconds since 1970 UTC."""
+        if self.ended is not None:
+            self.idle += max(0.0, now - self.ended)
+            self.ended = None
 
     def counts(self) -> list[int]:
         """Return messages by state, in the order of `queue.states.State`."""
@@ -88,6 +96,7 @@ class Book:
             "why": self.why,
             "started": record.started if record else self.started,
             "ended": self.ended,
+            "idle": self.idle,
             "classes": [entry.to_dict() for entry in top],
             "classes_total": len(self.classes),
         }

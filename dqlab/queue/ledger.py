@@ -103,7 +103,7 @@ class Ledger:
             "purge": lambda meta: shard.purge(run, State[meta["state"]]),
             "retry": lambda meta: self._retry(run, meta),
             "retries": lambda meta: self._set_retries(run, meta["retries"]),
-            "reopen": lambda meta: self._reopen(run),
+            "reopen": lambda meta: self._reopen(run, meta),
             "drop": lambda meta: self._drop(run),
             "why": lambda meta: self._explain(run, meta["why"]),
             "submitted": lambda meta: self._submitted(run, meta),
@@ -152,17 +152,17 @@ class Ledger:
         for lo, hi in meta["ordinals"]:
             book.classes.retried(lo, hi - lo)
         if count:
-            book.ended = None
+            book.go_on(meta.setdefault("at", self.shard.clock.wall()))  # the same when read from a log
         return count
 
     def _set_retries(self, run: bytes, retries: int) -> None:
         lane = self.shard.lane(run)
         lane.retry = replace(lane.retry, retries=retries)
 
-    def _reopen(self, run: bytes) -> None:
+    def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
         self.shard.reopen_lane(run)
         book = self.book(run)
-        book.ended = None
+        book.go_on(meta.setdefault("at", self.shard.clock.wall()))
         if book.record is not None:
             book.record.total = book.record.incomplete = None
 

@@ -14,7 +14,7 @@ from dqlab.queue.options import QueueOptions
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.retry import Retry
 from dqlab.queue.states import State
-from dqlab.queue.sweeps import cancel, purge, retry, revoke
+from dqlab.queue.sweeps import cancel, lose, purge, retry, revoke
 
 __all__ = ["Orders"]
 
@@ -94,6 +94,13 @@ class Orders(Holdings):
         cancelled = cancel(self.lane(run), _EVERYTHING if ids is None else ids, self.leases, self.effects)
         self.end_drain()
         return cancelled
+
+    def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
+        """Count as lost what is not yet settled among ranges of ids: its bytes cannot be read; return how many."""
+        self.tick()
+        lost = lose(self.lane(run), ids, self.leases, self.effects)
+        self.end_drain()
+        return lost
 
     def purge(self, run: bytes | None, state: State) -> int:
         """Cancel all messages of a run (None = of all) that are READY, DELAYED or DEAD; return how many.

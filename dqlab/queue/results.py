@@ -48,6 +48,12 @@ class ResultIndex:
         """Return all stretches in the order of completion."""
         return iter(self._in_order)
 
+    def __contains__(self, stretch: Stretch) -> bool:
+        """Return whether this very stretch is among them, not an equal one."""
+        start = self._by_ordinal.bisect_key_left(stretch.piece.ordinal)
+        same = self._by_ordinal.islice(start, self._by_ordinal.bisect_key_right(stretch.piece.ordinal))
+        return any(found is stretch for found in same)
+
     @property
     def end(self) -> int:
         """The cursor behind the newest result; see `behind`."""

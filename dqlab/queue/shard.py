@@ -65,7 +65,7 @@ class Shard(Orders):
             return Put(Verdict.SEALED)
         if verdict is Verdict.EARLY:
             return Put(verdict, expected=self.producers.expected(frame.producer))
-        if not lane.has_room(frame):
+        if not (lane.has_room(frame) and self.journal.room(frame.nbytes)):
             return Put(Verdict.FULL)
         first = self.next_id
         lane.put(frame, first, self.clock.monotonic(), self.journal.put(frame, first))

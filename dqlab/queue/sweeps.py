@@ -11,7 +11,7 @@ from dqlab.queue.leases import Lease, Leases
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.states import State
 
-__all__ = ["cancel", "purge", "retry", "revoke"]
+__all__ = ["cancel", "lose", "purge", "retry", "revoke"]
 
 
 def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]) -> None:
@@ -38,6 +38,20 @@ def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: 
                 lane.move(batch, a, b, State.CANCELLED)
                 cancelled += b - a
     return cancelled
+
+
+def lose(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
+    """Give up what is not final among `ids`, because its bytes cannot be read; return how many messages that were."""
+    wanted = Ranges(ids)
+    for lease in leases.of_run(lane.run):
+        revoke(lease, wanted, leases, effects)
+    lost = 0
+    for lo, hi in wanted:
+        for batch, a, b, state in lane.stretches(lo, hi):
+            if not state.final:
+                lane.move(batch, a, b, State.LOST)
+                lost += b - a
+    return lost
 
 
 def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:

@@ -48,6 +48,8 @@ class RunBook:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
         self._lock = threading.RLock()
+        self.open_stored: Callable[[], None] = lambda: None
+        """Opens what queues there are beside the open ones, when a name is not found."""
 
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
@@ -97,15 +99,19 @@ class RunBook:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise RunNotFound(run=name, hint=hint, known=", ".join(known) or "none")
+        pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
+        if pool is not None and pool.served:
+            self._serve(pool)  # a queue that was opened again has no consumers yet
         return run
 
     def find(self, name: str) -> Run | None:
         """Return the run of that name if this lab or one of its queues knows it."""
-        run = self._runs.get(name)
+        run = self._runs.get(name) or self._known().get(name)
         if run is None:
+            self.open_stored()
             run = self._known().get(name)
-            if run is not None:
-                self._runs[name] = run
+        if run is not None:
+            self._runs[name] = run
         return run
 
     def closed(self, pool: QueuePool) -> None:
@@ -139,7 +145,7 @@ class RunBook:
         )
         while True:  # the cluster may not have heard yet of a run of this lab that was given such a name
             name: str = self._link.sync(self._link.scheduler("dq_run_name", stem=stem))
-            if name not in self._runs:
+            if name not in self._known():
                 return name
 
     def _start(

@@ -22,6 +22,7 @@ from dqlab.errors import ActorGone, BadOption, JoinStalled, QueueClosed, Results
 from dqlab.frame import NO_ID
 from dqlab.queue.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
+from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import open_settlements
 from dqlab.runs.session import consumer_options
@@ -102,6 +103,7 @@ class ConsumerPool:
         The class cannot be sent to another process.
     """
 
+    @checks_keywords
     def __init__(
         self,
         client: Client,
@@ -124,7 +126,7 @@ class ConsumerPool:
         if retries is not None:
             check_count("retries", retries, least=0)
         self.queue_pool, self.consumer_class, self.n_consumers = queue_pool, ConsumerClass, n_consumers
-        self._link, self._handle, self._retries = queue_pool.session.link, queue_pool.handle, retries
+        self._link, self._handle, self._retries = queue_pool.handle.link, queue_pool.handle, retries
         self._options = consumer_options(
             slots=max_concurrency, batch=batch_size, early=early_ack, concurrency=max_concurrency
         )
@@ -159,6 +161,7 @@ class ConsumerPool:
             The ancestor's limit for one fetch. Leases wait at the queue here, so it changes nothing.
         """
         with self._lock:
+            self._link.check_open()
             if self.queue_pool.closed:
                 raise QueueClosed(queue=self.queue_pool.name)
             if self._names:

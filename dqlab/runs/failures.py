@@ -14,7 +14,7 @@ from dqlab.queue.failures import Failure
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DeadLetter", "Failures", "dead_letter"]
+__all__ = ["DeadLetter", "Failures", "dead_letter", "shown_name"]
 
 PAGE = 500
 
@@ -30,7 +30,8 @@ class DeadLetter:
     reason : str
         Why it is dead: retries used up, rejected, lost after early ack …
     error, message, at, traceback, fingerprint : str
-        The last exception: class, text, "function:line", text, and a hash shared by failures alike.
+        The last exception: class, text, "function:line", text, and a hash shared by failures alike. The class
+        goes by the name that tracebacks give it, and dqlab's own by their last name: "ResultTooLarge".
     key : str or int
         The document's key, else the ordinal.
     deliveries, exceptions : int
@@ -133,7 +134,7 @@ def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> Dead
         id=id,
         ordinal=ordinal,
         reason=reason,
-        error=failure.error if failure else "Lost",
+        error=shown_name(failure.error) if failure else "Lost",
         message=failure.message if failure else reason,
         at=failure.at if failure else "",
         traceback=failure.traceback if failure else "",
@@ -147,3 +148,8 @@ def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> Dead
         kind=Kind(kind),
         payload=bytes(payload),
     )
+
+
+def shown_name(error: str) -> str:
+    """Return the name by which an exception's class is shown, and compared with in filters."""
+    return error.removeprefix("dqlab.errors.")

@@ -79,7 +79,8 @@ class Submitter:
             try:
                 self._submit()
             except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
-                self.error = error
+                link = self._sender.handle.link.named(f"run {self.name!r}")
+                self.error = link.closed_error() if link.closed else error
             if not self._verify and not self._same_end():
                 self._finish()
         except DqlabError as error:

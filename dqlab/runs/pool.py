@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.config import check_name
@@ -13,6 +15,7 @@ from dqlab.queue.checks import check_count
 from dqlab.queue.retry import Retry
 from dqlab.queue.states import State
 from dqlab.runs.failures import Failures
+from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.puts import PlainPuts
 from dqlab.runs.putting import Putting
 from dqlab.runs.run import Run
@@ -42,7 +45,7 @@ class QueuePool(Putting, Shards):
     n_queues : int, default 1
         Shards, each an actor; the number never changes.
     durability : Durability, default TRANSIENT
-        DURABLE arrives with durable queues.
+        DURABLE: what was confirmed is on disk, and a queue of that name opened in the same `dirpath` has it again.
     ack_timeout : float or str, optional
         The ancestor's name for `visibility_timeout`.
     retry : bool or Retry, optional
@@ -66,6 +69,8 @@ class QueuePool(Putting, Shards):
         is never delivered again.
     concurrency : int, default 100
         Calls of coroutine functions at a time on one consumer, likewise.
+    dirpath : path, optional
+        With DURABLE: the store, a directory that all workers can reach; in it the queue has one of its own.
 
     Raises
     ------
@@ -75,6 +80,7 @@ class QueuePool(Putting, Shards):
         The cluster runs another dqlab.
     """
 
+    @checks_keywords
     def __init__(
         self,
         client: Client,
@@ -91,20 +97,20 @@ class QueuePool(Putting, Shards):
         served: bool = False,
         early_ack: bool = False,
         concurrency: int = 100,
+        dirpath: str | os.PathLike[str] | None = None,
     ) -> None:
         check_count("concurrency", concurrency)
         self.session = Session.of(client)
         self.durability = Durability(durability)
-        if self.durability is Durability.DURABLE:
-            raise BadOption(option="durability", value="DURABLE", problem="durable queues are not in this version.")
+        self.name = check_name(name, kind="queue") if name is not None else f"queue-{uuid.uuid4().hex[:8]}"
         asked = queue_options(
             visibility_timeout=visibility_timeout if visibility_timeout is not None else ack_timeout,
             max_deliveries=max_deliveries,
             retry=retry,
             maxsize=maxsize,
             max_bytes=max_bytes,
+            store=self._store_in(dirpath),
         )
-        self.name = check_name(name, kind="queue") if name is not None else f"queue-{uuid.uuid4().hex[:8]}"
         self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
         self.served = served
         self.consumer_options = consumer_options(early=early_ack, concurrency=concurrency)
@@ -116,8 +122,17 @@ class QueuePool(Putting, Shards):
         state = "closed" if self._closed else f"{len(self.handle.refs)} shard(s)"
         return f"<QueuePool {self.name!r}: {state}, maxsize {self.options['maxsize']}>"
 
+    def _store_in(self, dirpath: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
+        if self.durability is Durability.TRANSIENT:
+            return None
+        if dirpath is None:
+            problem = "needs a directory: pass dirpath=, or connect with store= and ask lab.queue(name)."
+            raise BadOption(option="durability", value="DURABLE", problem=problem)
+        return Path(dirpath).expanduser().resolve(), self.name
+
     # --- runs -------------------------------------------------------------------------------
 
+    @checks_keywords
     def map(
         self,
         fn: Callable[[Any], Any],
@@ -168,6 +183,7 @@ class QueuePool(Putting, Shards):
             raise BadOption(option="documents", value=documents[:40], problem=problem)
         if on_existing not in ("attach", "new", "retry-failed"):
             raise BadOption(option="on_existing", value=on_existing, problem="is 'attach', 'new' or 'retry-failed'.")
+        _check_retry(retry)
         if consumers not in ("auto", None):
             raise BadOption(option="consumers", value=consumers, problem="is 'auto' or None.")
         return self.session.runs.map(
@@ -180,6 +196,11 @@ class QueuePool(Putting, Shards):
     def closed(self) -> bool:
         """Whether this handle was closed."""
         return self._closed
+
+    @property
+    def gone(self) -> bool:
+        """Whether the worker of one of its shards has died; then what the queue held is lost."""
+        return self.handle.link.sync(self.handle.gone())
 
     def counts(self) -> dict[str, int]:
         """Return messages by state over all lanes, asked from the queue now."""
@@ -271,5 +292,12 @@ class QueuePool(Putting, Shards):
             self.session.serve(self)
 
     def _check_open(self) -> None:
+        self.handle.link.check_open()
         if self._closed:
             raise QueueClosed(queue=self.name)
+
+
+def _check_retry(retry: object) -> None:
+    if not isinstance(retry, Retry | None):
+        meant = 3 if retry is True or not isinstance(retry, int) else int(retry)
+        raise BadOption(option="retry", value=retry, problem=f"is not a Retry; write dq.Retry({meant}).")

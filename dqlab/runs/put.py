@@ -56,9 +56,13 @@ class PutResult:
 
     @property
     def durability(self) -> str:
-        """What the queue promises for these messages: "transient" (in memory)."""
+        """What these messages survive, now that they are confirmed.
+
+        "transient": nothing, they are in the memory of one process. "always": the end of every process, and a power
+        cut. "interval": both, but for the last 50 ms before a power cut. "os": the end of every process.
+        """
         self._ranges()
-        return "transient"
+        return self._handle.promise
 
     def results(self, timeout: float | str | None = None) -> list[Any]:
         """Wait until all messages are settled; return their values in the order they were put.
@@ -152,5 +156,5 @@ class PutResult:
         counts = [shard["counts"][State.DEAD] for shard in progress]
         letters = Failures("puts", self._handle, NO_ID, counts)
         first = next((letter for letter in letters if lo <= letter.id < hi), None)
-        what = f"{first.error}: {first.message} ({first.reason})" if first else "a cancelled message"
+        what = f"{first.error} ({first.reason}): {first.message}" if first else "a cancelled message"
         return RunFailed(run=f"put on {self._handle.name}", dead=hi - lo - acked, total=hi - lo, first=what)

@@ -78,6 +78,7 @@ class PlainPuts:
 
     def flush(self, timeout: float | None = CONFIRM_WAIT) -> None:
         """Wait until all puts are confirmed."""
+        self.handle.link.check_open()
         self._sender.flush(timeout)
 
     def settle(self) -> None:

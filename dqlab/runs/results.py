@@ -114,7 +114,7 @@ class Results(Sequence[Any]):
         at = range(len(self))[index]
         ordinal = self._ordinal(at)
         if not any(stretch.ordinal <= ordinal < stretch.end for stretch in self._page):
-            self._page = self._fetch(ordinal, self._range_end(at))
+            self._page = self._fetch(at, min(len(self), at + PAGE_VALUES))
         stretch = next(stretch for stretch in self._page if stretch.ordinal <= ordinal < stretch.end)
         return stretch.values[ordinal - stretch.ordinal]
 
@@ -155,56 +155,44 @@ class Results(Sequence[Any]):
         span = bisect_right(self._starts, at) - 1
         return self._ranges[span][0] + at - self._starts[span]
 
-    def _range_end(self, at: int) -> int:
-        return self._ranges[bisect_right(self._starts, at) - 1][1]
-
     def _read(self, low: int, high: int) -> Iterator[Stretch]:
         """Yield the results at positions [low, high), asking for the next pages while one is read."""
         link = self._handle.link
-        wanted = (
-            (lo, min(hi, lo + READ_VALUES))
-            for first, hi in self._spans(low, high)
-            for lo in range(first, hi, READ_VALUES)
-        )
-        asked = deque((lo, hi, link.start(self._ask(lo, hi))) for lo, hi in islice(wanted, READ_AHEAD))
+        wanted = ((at, min(high, at + READ_VALUES)) for at in range(low, high, READ_VALUES))
+        asked = deque((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, READ_AHEAD))
         while asked:
-            lo, hi, future = asked.popleft()
-            page = self._opened(link.result(future), lo, hi)
-            asked.extend((lo, hi, link.start(self._ask(lo, hi))) for lo, hi in islice(wanted, 1))
+            at, stop, future = asked.popleft()
+            page = self._opened(link.result(future), at, stop)
+            asked.extend((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, 1))
             yield from page
-            while (lo := page[-1].end) < hi:  # the page was cut at 4 MiB
-                page = self._fetch(lo, hi)
+            while (at := at + sum(len(stretch.values) for stretch in page)) < stop:  # the page was cut at 4 MiB
+                page = self._fetch(at, stop)
                 yield from page
 
-    def _spans(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        for (lo, hi), start in zip(self._ranges, self._starts, strict=False):
-            first, last = max(low, start), min(high, start + hi - lo)
-            if first < last:
-                yield lo + first - start, lo + last - start
+    def _fetch(self, at: int, stop: int) -> list[Stretch]:
+        return self._opened(self._handle.link.sync(self._ask(at, stop)), at, stop)
 
-    def _fetch(self, lo: int, hi: int) -> list[Stretch]:
-        hi = min(hi, lo + PAGE_VALUES)
-        return self._opened(self._handle.link.sync(self._ask(lo, hi)), lo, hi)
-
-    def _opened(self, parts: list[memoryview], lo: int, hi: int) -> list[Stretch]:
-        """Return a page's results from `lo` on, up to the first one that is missing from it."""
+    def _opened(self, parts: list[memoryview], at: int, stop: int) -> list[Stretch]:
+        """Return a page's results from position `at` on, up to the first one that is missing from it."""
         page = open_settlements(parts)
         if self._failures:
-            near = (f for ordinal, f in self._failures.items() if lo <= ordinal < hi)
+            lo, hi = self._ordinal(at), self._ordinal(stop - 1)
+            near = (f for ordinal, f in self._failures.items() if lo <= ordinal <= hi)
             page += [Stretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
             page.sort(key=lambda stretch: stretch.ordinal)
         kept = []
         for stretch in page:
-            if stretch.ordinal != lo:
+            if at == stop or stretch.ordinal != self._ordinal(at):
                 break
             kept.append(stretch)
-            lo = stretch.end
+            at += len(stretch.values)
         if not kept:
-            raise MessageNotFound(queue=self._handle.name, id=lo)
+            raise MessageNotFound(queue=self._handle.name, id=self._ordinal(at))
         return kept
 
-    async def _ask(self, lo: int, hi: int) -> list[memoryview]:
-        meta = {"run": self._run, "lo": lo, "hi": hi}
+    async def _ask(self, at: int, stop: int) -> list[memoryview]:
+        """Ask for the results at positions [at, stop); what lies between them has none."""
+        meta = {"run": self._run, "lo": self._ordinal(at), "hi": self._ordinal(stop - 1) + 1}
         answers = await asyncio.gather(*(self._handle.ask(at, "page", meta) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from dqlab.errors import RunCancelled
 from dqlab.runs.failures import DeadLetter
+from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.run_waits import RunWaits
 from dqlab.runs.sealing import code_record, sealed_function
 from dqlab.runs.where import compile_where
@@ -57,6 +58,7 @@ class Run(RunWaits):
         self.handle.link.sync(self.handle.control("drop", run=self.id))
         self.on_drop(self)
 
+    @checks_keywords
     def retry(
         self,
         fn: Callable[..., Any] | None = None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.handle import Handle
 from dqlab.errors import RunNotFound
 from dqlab.queue.states import State
-from dqlab.runs.failures import Failures
+from dqlab.runs.failures import Failures, shown_name
 from dqlab.runs.progress import Progress
 from dqlab.stats import CodeStats, Counts, RunState, RunStats, Snapshot, run_state
 
@@ -33,6 +33,9 @@ class RunViews:
     handle: Handle
     submitter: Submitter | None = None
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.handle = self.handle.named(f"run {self.name!r}")
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
@@ -99,11 +102,12 @@ class RunViews:
             retrying=sum(shard["retrying"] for shard in progress.shards),
             started=record["started"],
             ended=max(ends) if None not in ends else None,
+            idle=max(shard["idle"] for shard in progress.shards),
             at=snapshot.at,
             rate=known.rate if known else None,
             units_rate=known.units_rate if known else None,
             consumers=consumers,
-            classes=known.classes if known else (),
+            classes=tuple(replace(kind, error=shown_name(kind.error)) for kind in known.classes) if known else (),
             classes_total=known.classes_total if known else 0,
         )
 
@@ -144,7 +148,8 @@ class RunViews:
         try:
             return Progress(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
         except RunNotFound:
-            raise RunNotFound(run=self.name, hint=" It was dropped.", known="see lab.runs") from None
+            hint = " It was dropped, or went with its queue."
+            raise RunNotFound(run=self.name, hint=hint, known="see lab.runs") from None
 
     @property
     def state(self) -> RunState:

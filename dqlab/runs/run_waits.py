@@ -18,6 +18,7 @@ from dqlab.errors import (
     WaitTimeout,
 )
 from dqlab.queue.book import CANCELLED
+from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.mapping import unsent
 from dqlab.runs.progress import Progress
 from dqlab.runs.results import Results, open_settlements
@@ -32,6 +33,7 @@ STALLED_AFTER = 5.0
 class RunWaits(RunViews):
     """The part of a run that blocks its caller. Attributes: see `Run`."""
 
+    @checks_keywords
     def wait(self, timeout: float | str | None = None) -> Self:
         """Wait until every document is acked, dead or cancelled. Ctrl-C stops waiting; the run goes on.
 
@@ -103,6 +105,7 @@ class RunWaits(RunViews):
             raise SubmissionIncomplete(run=self.name, position=position, reason=reason) from error
         raise error
 
+    @checks_keywords
     def results(
         self, errors: Literal["raise", "skip", "return"] = "raise", timeout: float | str | None = None
     ) -> Results:
@@ -149,7 +152,7 @@ class RunWaits(RunViews):
             raise RunCancelled(run=self.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
         if counts.dead:
             first = next(iter(self.failures()))
-            what = f"{first.error}: {first.message} (document {first.key!r})"
+            what = f"{first.error} at document {first.key!r}: {first.message}"
             raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what)
 
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:

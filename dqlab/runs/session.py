@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client
@@ -24,6 +25,7 @@ from dqlab.errors import BadOption
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 from dqlab.runs.book import RunBook
+from dqlab.store.directories import queue_directory
 
 if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
@@ -106,16 +108,23 @@ class Session:
             )
 
     def open_queue(self, name: str, shards: int, options: dict[str, Any]) -> tuple[Handle, dict[str, Any]]:
-        """Open a queue, or the one of that name that is open already; return its handle and options."""
+        """Open a queue, or the one of that name that is open already; return its handle and options.
+
+        One whose worker has died is made anew, if durable with all that it held.
+        """
         if not isinstance(shards, int) or not 1 <= shards <= 64:
             raise BadOption(option="n_queues", value=shards, problem="is 1 to 64.")
-        sealed = seal_value(QueueActor)
+        sealed, client = seal_value(QueueActor), self.link.client.id
         answer = self.link.sync(
-            self.link.scheduler(
-                "dq_open", name=name, shards=shards, options=options, sealed=sealed, client=self.link.client.id
-            )
+            self.link.scheduler("dq_open", name=name, shards=shards, options=options, sealed=sealed, client=client)
         )
-        return Handle(self.link, name, answer["shards"]), answer["options"]
+        promise = answer["options"].get("store", {}).get("sync", "transient")
+        return Handle(self.link, name, answer["shards"], promise), answer["options"]
+
+    def stored_queues(self, store: Path) -> list[str]:
+        """Return the names of the queues in a store, open or not."""
+        names: list[str] = self.link.sync(self.link.scheduler("dq_stored", store=str(store)))
+        return names
 
     def serve(self, pool: QueuePool) -> None:
         """Make one consumer on every consumer worker, once for each queue."""
@@ -138,8 +147,15 @@ def queue_options(
     retry: bool | Retry | None,
     maxsize: int | None,
     max_bytes: int | str | None,
+    store: tuple[Path, str] | None = None,
 ) -> dict[str, Any]:
-    """Join what a user gave with the configured defaults; checked, as plain data."""
+    """Join what a user gave with the configured defaults; checked, as plain data.
+
+    Parameters
+    ----------
+    store : tuple of Path and str, optional
+        Of a durable queue: the store's directory, and the queue's name.
+    """
     if retry is None or retry is True:
         retry = Retry(
             retries=option("retry.retries"),
@@ -158,8 +174,10 @@ def queue_options(
         maxsize=maxsize,
         max_bytes=nbytes(max_bytes if max_bytes is not None else option("queue.max-bytes"), name="max_bytes"),
     )
+    kept = {} if store is None else {"store": {"directory": str(queue_directory(*store)), "sync": option("log.sync")}}
     return {
         **asdict(chosen),
+        **kept,
         "results_memory": nbytes(option("results.memory-bytes"), name="dqlab.results.memory-bytes"),
         "results_maxsize": nbytes(option("results.maxsize"), name="dqlab.results.maxsize"),
     }

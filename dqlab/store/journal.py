@@ -7,15 +7,16 @@ from typing import Any
 
 from dqlab.clock import Clock
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import Log, RecordType
+from dqlab.log import Log, Position, RecordType
 from dqlab.queue.batches import Batch, share
 from dqlab.queue.lane import Lane, microseconds
 from dqlab.queue.leases import Lease
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.settling import Settled
 from dqlab.queue.states import State, stretches
 from dqlab.store.places import place_of, position_of
-from dqlab.store.records import Counts, Move, Ruling, open_settle, pack_plain, pack_settle
+from dqlab.store.records import Counts, Move, Ruling, pack_plain, pack_settle
 
 __all__ = ["LogJournal"]
 
@@ -24,7 +25,7 @@ _UNRECORDED = frozenset({"why", "purge"})
 
 
 class LogJournal:
-    """A `Journal` over a log. Does no I/O but in `frame` and `settlement`, when what they read is not in memory.
+    """A `Journal` over a log. Does no I/O but in `body`, when that is not in memory.
 
     Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they
     were given, and everything else that the rules do as moves of messages between states.
@@ -42,8 +43,15 @@ class LogJournal:
         self._moves: list[Move] = []
         self.recording = True
         """False while records are read back: what moves then stands in the log already."""
+        self._early = Ranges()
+        self.stored = 0
+        """Bytes of settlements that are kept for their results."""
 
     # --- what the rules tell ----------------------------------------------------------------
+
+    def room(self, nbytes: int) -> bool:
+        """Return whether the disk and the quota have room for a frame, and the reserve is there."""
+        return self.log.room(nbytes)
 
     def put(self, frame: Frame, first: int) -> int:
         """Append a frame; its place is that of its record."""
@@ -59,12 +67,15 @@ class LogJournal:
             self._free_share(batch, a, b)
         if not self.recording or new is State.LEASED or (old is State.DELAYED and new is State.READY):
             return
-        trouble = lane.trouble.get(batch.first + a) if b - a == 1 else None
-        if new is State.READY and trouble is None and not suspect:
+        lo, hi = batch.first + a, batch.first + b
+        trouble = lane.trouble.get(lo) if b - a == 1 else None
+        early = bool(self._early) and bool(self._early.overlap(lo, hi))
+        self._early.discard(lo, hi)
+        if new is State.READY and trouble is None and not suspect and not early:
             return  # given back, as if it had never been leased
         delay = max(0, due - microseconds(self._clock.monotonic())) if new is State.DELAYED else 0
         counts = None if trouble is None or new.final else Counts.of(trouble)
-        self._moves.append(Move(lane.run, batch.first + a, batch.first + b, new, suspect, delay, counts))
+        self._moves.append(Move(lane.run, lo, hi, new, suspect, delay, counts))
 
     def freed(self, batch: Batch) -> None:
         """Free what a dropped lane still held."""
@@ -78,6 +89,7 @@ class LogJournal:
         for place in {stretch.place for stretch in results}:
             position = position_of(place)
             self.log.free(position.segment, position.size)
+            self.stored -= position.size
 
     # --- what the shell tells ---------------------------------------------------------------
 
@@ -92,9 +104,14 @@ class LogJournal:
         parts = pack_settle(settlement, ruling)
         position = self.log.append(RecordType.SETTLE, parts, count=settlement.count, aux=self._now())
         if settled.results:
-            self.log.need(position.segment, position.size)
+            self.keep(position)
         place = place_of(position)
         return [Stretch(piece, place, at) for piece, at in settled.results]
+
+    def keep(self, position: Position) -> None:
+        """Count a settlement as needed, for the results in it."""
+        self.log.need(position.segment, position.size)
+        self.stored += position.size
 
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
         """Append an order; what moved by it will move again when it is read."""
@@ -110,7 +127,9 @@ class LogJournal:
             self.log.append(RecordType.STATE, [pack_plain(moves)], aux=self._now())
 
     def begun(self, lease: Lease) -> None:
-        """Append that these messages are never to be delivered again."""
+        """Append that these messages are never to be delivered again, unless they are given back untouched."""
+        for lo, hi in lease.remaining:
+            self._early.add(lo, hi)
         self.log.append(RecordType.LEASE, [pack_plain([lease.run, list(lease.remaining)])], aux=self._now())
 
     def function(self, hash: bytes, blob: bytes) -> None:
@@ -119,23 +138,13 @@ class LogJournal:
 
     # --- what was kept ----------------------------------------------------------------------
 
-    def cached_frame(self, place: int) -> Frame | None:
-        """Return a frame if that needs no I/O."""
-        body = self.log.cached(position_of(place))
-        return None if body is None else Frame.decode(body)
+    def cached(self, place: int) -> bytes | None:
+        """Return the body of the record at a place if that needs no I/O."""
+        return self.log.cached(position_of(place))
 
-    def frame(self, place: int) -> Frame:
-        """Return a frame; blocks when it is not in memory."""
-        return Frame.decode(self.log.read(position_of(place)))
-
-    def cached_settlement(self, place: int) -> bytes | None:
-        """Return a settlement's bytes if that needs no I/O."""
-        body = self.log.cached(position_of(place))
-        return None if body is None else bytes(open_settle(body)[1])
-
-    def settlement(self, place: int) -> bytes:
-        """Return a settlement's bytes; blocks when they are not in memory."""
-        return bytes(open_settle(self.log.read(position_of(place)))[1])
+    def body(self, place: int) -> bytes:
+        """Return the body of the record at a place; blocks when it is not in memory."""
+        return self.log.read(position_of(place))
 
     def _free_share(self, batch: Batch, a: int, b: int) -> None:
         position = position_of(batch.place)

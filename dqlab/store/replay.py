@@ -9,6 +9,7 @@ from dqlab.frame import Frame, Piece, Settlement
 from dqlab.log import Record, RecordType
 from dqlab.queue.lane import Lane, microseconds
 from dqlab.queue.ledger import Ledger
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.settling import Settled
 from dqlab.queue.states import State
@@ -32,22 +33,28 @@ class Replay:
         The highest id met, -1 when none was.
     skipped : int
         Records about runs that are not known: their opening was lost with a corrupted record.
-    early : list of (bytes, list of [int, int])
-        Runs and ranges of ids that were acked early.
+    early : dict of bytes to Ranges
+        Ids by run that were acked early, and of which nothing was heard since.
     """
 
     ledger: Ledger
     journal: LogJournal
     highest: int = -1
     skipped: int = 0
-    early: list[tuple[bytes, list[list[int]]]] = field(default_factory=list)
+    early: dict[bytes, Ranges] = field(default_factory=dict)
 
     def run(self, records: Iterable[Record]) -> None:
-        """Apply all records; then end what was acked early and never heard of again."""
+        """Apply all records."""
         for record in records:
             self._apply(record)
-        for run, ranges in self.early:
-            self._end_early(run, ranges)
+
+    def end_early(self) -> None:
+        """End what was acked early and never heard of again; this is news, to be recorded."""
+        for run, ids in self.early.items():
+            lane = self.ledger.shard.lanes.get(run)
+            if lane is not None:
+                for lo, hi in list(ids):
+                    self._lose(lane, lo, hi)
 
     def _apply(self, record: Record) -> None:
         match record.type:
@@ -71,7 +78,8 @@ class Replay:
                 self.ledger.functions[body[:_HASH_BYTES]] = body[_HASH_BYTES:]
             case RecordType.LEASE:
                 run, ranges = unpack_plain(record.body)
-                self.early.append((run, ranges))
+                for lo, hi in ranges:
+                    self.early.setdefault(run, Ranges()).add(lo, hi)
             case _:
                 self.skipped += 1
 
@@ -97,6 +105,7 @@ class Replay:
             return
         acked = _whole(settlement) if ruling is None else ruling.acked
         for piece, _ in acked:
+            self._heard_of(settlement.run, piece.first, piece.first + piece.n)
             for batch, a, b, state in lane.stretches(piece.first, piece.first + piece.n):
                 if not state.final:
                     lane.move(batch, a, b, State.ACKED)
@@ -105,7 +114,7 @@ class Replay:
             for move in ruling.moves:
                 self._move(move, settlement, elapsed)
         if acked:
-            self.journal.log.need(record.position.segment, record.position.size)
+            self.journal.keep(record.position)
         place = place_of(record.position)
         settled = Settled(tuple(acked), () if ruling is None else ruling.failed)
         self.ledger.record(settlement, settled, [Stretch(piece, place, at) for piece, at in acked])
@@ -116,6 +125,7 @@ class Replay:
         if lane is None:
             self.skipped += 1
             return
+        self._heard_of(move.run, move.lo, move.hi)
         now = self.ledger.shard.clock.monotonic()
         due = microseconds(now + max(0.0, move.delay / 1e6 - elapsed))
         for batch, a, b, state in lane.stretches(move.lo, move.hi):
@@ -142,15 +152,16 @@ class Replay:
         elif counts.failure is not None and settlement is not None:
             trouble.failure = bytes(settlement.entry(counts.failure))
 
-    def _end_early(self, run: bytes, ranges: list[list[int]]) -> None:
-        lane = self.ledger.shard.lanes.get(run)
-        if lane is None:
-            return
-        for lo, hi in ranges:
-            for batch, a, b, state in lane.stretches(lo, hi):
-                for index in range(a, b) if state.alive else ():
-                    lane.count_delivery(batch.first + index).reason = "lost after early ack"
-                    lane.move(batch, index, index + 1, State.DEAD)
+    @staticmethod
+    def _lose(lane: Lane, lo: int, hi: int) -> None:
+        for batch, a, b, state in lane.stretches(lo, hi):
+            for index in range(a, b) if state.alive else ():
+                lane.count_delivery(batch.first + index).reason = "lost after early ack"
+                lane.move(batch, index, index + 1, State.DEAD)
+
+    def _heard_of(self, run: bytes, lo: int, hi: int) -> None:
+        if run in self.early:
+            self.early[run].discard(lo, hi)
 
     def _note_end(self, run: bytes | None, record: Record) -> None:
         book = self.ledger.books.get(run) if run is not None else None

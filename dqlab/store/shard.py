@@ -14,8 +14,9 @@ from dqlab.queue.ledger import Ledger
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.shard import Shard
 from dqlab.store.journal import LogJournal
+from dqlab.store.places import position_of
 from dqlab.store.replay import Replay
-from dqlab.store.snapshot import restore, take
+from dqlab.store.snapshot import freeze, restore
 
 __all__ = ["DurableShard"]
 
@@ -85,7 +86,11 @@ class DurableShard:
             highest = max(highest, replay.highest)
             shard.next_id = first_id(index, next_sequence(highest if highest >= first_id(index, 0) else None))
             shard.tick()  # what fell due while the shard was closed
+            places = {stretch.place for book in ledger.books.values() for stretch in book.results}
+            keeper.stored = sum(position_of(place).size for place in places)
             keeper.recording = True
+            replay.end_early()
+            keeper.noted()
             return cls(ledger, keeper, log.recovery, replay.skipped)
         except BaseException:
             log.close(clean=False)
@@ -94,5 +99,5 @@ class DurableShard:
     def checkpoint(self) -> Callable[[], None]:
         """Take the state of this instant; return what makes it durable, to be called in any thread."""
         self.journal.noted()
-        mark, body = self.journal.log.mark(), take(self.ledger)
-        return lambda: self.journal.log.checkpoint(mark, body)
+        mark, pack = self.journal.log.mark(), freeze(self.ledger)
+        return lambda: self.journal.log.checkpoint(mark, pack())

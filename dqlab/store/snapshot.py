@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -27,36 +27,39 @@ from dqlab.queue.states import State
 from dqlab.queue.trouble import Death, Trouble
 from dqlab.store.records import pack_plain, unpack_plain
 
-__all__ = ["restore", "take"]
+__all__ = ["freeze", "restore"]
 
 _VERSION = 1
 
 
-def take(ledger: Ledger) -> bytes:
-    """Return a ledger as bytes."""
+def freeze(ledger: Ledger) -> Callable[[], bytes]:
+    """Hold on to a ledger as it is now; return what packs it, to be called in any thread.
+
+    What changes is copied here, which takes milliseconds; what does not, however much it is, is packed by the
+    callable, while the ledger lives on.
+    """
     shard = ledger.shard
-    return pack_plain(
-        {
-            "version": _VERSION,
-            "at": shard.clock.wall(),
-            "next_id": shard.next_id,
-            "paused": shard.paused,
-            "draining": shard.draining,
-            "producers": [list(line) for line in shard.producers.lines()],
-            "functions": ledger.functions,
-            "early": [[lease.run, list(lease.remaining)] for lease in shard.leases.values() if lease.early],
-            "lanes": [_take_lane(lane, ledger.books.get(run), shard) for run, lane in shard.lanes.items()],
-        }
-    )
+    state = {
+        "version": _VERSION,
+        "at": shard.clock.wall(),
+        "next_id": shard.next_id,
+        "paused": shard.paused,
+        "draining": shard.draining,
+        "producers": [list(line) for line in shard.producers.lines()],
+        "functions": dict(ledger.functions),
+        "early": [[lease.run, list(lease.remaining)] for lease in shard.leases.values() if lease.early],
+    }
+    lanes = [_freeze_lane(lane, ledger.books.get(run), shard) for run, lane in shard.lanes.items()]
+    return lambda: pack_plain(state | {"lanes": [pack() for pack in lanes]})
 
 
-def restore(ledger: Ledger, body: bytes) -> list[tuple[bytes, list[list[int]]]]:
-    """Bring a fresh ledger into the state that `take` saw.
+def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
+    """Bring a fresh ledger into the state that `freeze` saw.
 
     Returns
     -------
-    list of (bytes, list of [int, int])
-        Runs and ranges of ids that were acked early and not yet settled.
+    dict of bytes to Ranges
+        Ids by run that were acked early and not yet settled.
 
     Raises
     ------
@@ -75,28 +78,42 @@ def restore(ledger: Ledger, body: bytes) -> list[tuple[bytes, list[list[int]]]]:
     elapsed = max(0.0, shard.clock.wall() - state["at"])
     for entry in state["lanes"]:
         _restore_lane(ledger, entry, elapsed)
-    return [(run, ranges) for run, ranges in state["early"]]
+    early: dict[bytes, Ranges] = {}
+    for run, ranges in state["early"]:
+        for lo, hi in ranges:
+            early.setdefault(run, Ranges()).add(lo, hi)
+    return early
 
 
 # --- lanes ----------------------------------------------------------------------------------
 
 
-def _take_lane(lane: Lane, book: Book | None, shard: Shard) -> dict[str, Any]:
+def _freeze_lane(lane: Lane, book: Book | None, shard: Shard) -> Callable[[], dict[str, Any]]:
     clock = shard.clock
-    wall, now = clock.wall() - clock.monotonic(), microseconds(clock.monotonic())
+    now = microseconds(clock.monotonic())
     batches = list(lane.batches)
     held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]
-    touched = [batch for batch in batches if batch.states.count(State.READY) != len(batch.states)]
-    return {
+    state = {
         "run": lane.run,
         "retry": asdict(lane.retry),
         "limits": [lane.max_deliveries, lane.visibility_timeout, lane.maxsize, lane.max_bytes],
-        "paused": lane.paused,
+        "paused": lane.paused and not (book is not None and book.stopped),
         "total": lane.total,
-        "counts": lane.counts,
-        "units": lane.units,
+        "counts": list(lane.counts),
+        "units": list(lane.units),
         "settled": _column(number for interval in lane.settled for number in interval),
         "suspects": _column(number for ids in (lane.suspects, *held) for interval in ids for number in interval),
+        "states": [[b.first, bytes(b.states)] for b in batches if b.states.count(State.READY) != len(b.states)],
+        "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
+        "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
+    }
+    wall = clock.wall() - clock.monotonic()
+    pack_book = None if book is None else _freeze_book(book)
+    return lambda: state | _pack_batches(batches, wall) | {"book": None if pack_book is None else pack_book()}
+
+
+def _pack_batches(batches: Sequence[Batch], wall: float) -> dict[str, Any]:
+    return {
         "first": _column(batch.first for batch in batches),
         "count": _column(len(batch.states) for batch in batches),
         "ordinal": _column(batch.ordinal for batch in batches),
@@ -105,10 +122,6 @@ def _take_lane(lane: Lane, book: Book | None, shard: Shard) -> dict[str, Any]:
         "place": _column(batch.place >> 32 for batch in batches),
         "place_low": _column(batch.place & 0xFFFF_FFFF for batch in batches),
         "weights": [[batch.first, array("I", batch.weights).tobytes()] for batch in batches if batch.weights],
-        "states": [[batch.first, bytes(batch.states)] for batch in touched],
-        "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
-        "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
-        "book": None if book is None else _take_book(book),
     }
 
 
@@ -175,22 +188,28 @@ def _restore_trouble(lane: Lane, row: list[Any], now: float, elapsed: float) -> 
 # --- books ----------------------------------------------------------------------------------
 
 
-def _take_book(book: Book) -> dict[str, Any]:
+def _freeze_book(book: Book) -> Callable[[], dict[str, Any]]:
     results = list(book.results)
-    return {
+    state = {
         "record": None if book.record is None else asdict(book.record),
         "started": book.started,
         "ended": book.ended,
+        "idle": book.idle,
         "why": book.why,
-        "results": _column(number for stretch in results for number in (*stretch.piece, stretch.at)),
-        "places": _column(
-            number for stretch in results for number in (stretch.place >> 32, stretch.place & 0xFFFF_FFFF)
-        ),
     }
+    return lambda: (
+        state
+        | {
+            "results": _column(number for stretch in results for number in (*stretch.piece, stretch.at)),
+            "places": _column(
+                number for stretch in results for number in (stretch.place >> 32, stretch.place & 0xFFFF_FFFF)
+            ),
+        }
+    )
 
 
 def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
-    book = Book(lane, started=entry["started"], ended=entry["ended"], why=entry["why"])
+    book = Book(lane, started=entry["started"], ended=entry["ended"], idle=entry["idle"], why=entry["why"])
     if entry["record"] is not None:
         book.record = RunRecord(**entry["record"])
     numbers, places = _numbers(entry["results"]), _pairs(entry["places"])

@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from IPython.core.formatters import DisplayFormatter
 
 from dqlab.errors import BadOption, SchedulerGone
 from dqlab.live import display
-from dqlab.live.display import Mode, mode, register_formatters, set_mode, watch
+from dqlab.live.display import Mode, conclude, is_watched, mode, register_formatters, set_mode, watch
 from dqlab.stats import RunStats
 
 
@@ -220,16 +221,61 @@ def test_without_anywidget_html_is_refreshed_in_place(
     assert "done, 212 dead" in kernel.outputs[0]["text/html"]
 
 
-def test_fifth_view_of_one_run_turns_the_first_into_a_picture(kernel: Kernel, run: Any, done: RunStats) -> None:
-    """Running the same cell all day must not leave a hundred views asking."""
-    for _ in range(6):
+def test_run_has_one_live_view_and_it_is_the_newest(kernel: Kernel, run: Any, done: RunStats) -> None:
+    """Two panels of one run say the same twice; running the same cell all day must not leave a hundred."""
+    for _ in range(3):
         watch(run)
         kernel.tick()
-    assert len(kernel.views) == 4
-    assert [len(data) for data in kernel.outputs[:2]] == [2, 2]
+    assert len(kernel.views) == 1
+    assert ["later cell" in data["text/plain"] for data in kernel.outputs] == [True, True, False]
 
     run.answer = done
     kernel.tick()
+    assert "done, 212 dead" in kernel.outputs[-1]["text/plain"]
+
+
+def test_run_is_watched_while_it_is_live_and_when_its_end_is_on_view(
+    kernel: Kernel, run: Any, running: RunStats, done: RunStats
+) -> None:
+    """Then who waits for it needs a line, not a second panel; a retry is another end."""
+    assert not is_watched(run)
+    watch(run)
+    assert is_watched(run)
+
+    run.answer = done
+    kernel.tick()
+    assert kernel.views == ()
+    assert is_watched(run)
+
+    run.answer = running
+    assert not is_watched(run)
+    run.answer = replace(done, ended=done.at + 60)
+    assert not is_watched(run)
+
+
+def test_run_that_cannot_be_asked_is_not_watched(kernel: Kernel, run: Any) -> None:
+    """The error belongs to the wait that follows."""
+    run.answer = SchedulerGone(address="tcp://nowhere", reason="closed")
+
+    assert not is_watched(run)
+
+
+def test_concluded_run_shows_itself_no_second_time_in_its_cell(
+    kernel: Kernel, shell: Any, run: Any, done: RunStats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`%dq wait` under a panel says one line; the run at the end of a later cell is shown in full."""
+    cell = [4]
+    monkeypatch.setattr(display, "_cell", lambda: cell[0])
+    run.answer = done
+
+    end = "48,210 documents, 914,306 pages in 35 min 14 s: 433 pages/s, 22.8 documents/s"
+    assert conclude(run) == f"parse-invoices  done, 212 dead  {end}"
+    assert shell.display_formatter.format(run) == ({}, {})
+    assert kernel.outputs == []
+
+    cell[0] = 5
+    shell.display_formatter.format(run)
+    assert len(kernel.outputs) == 1
 
 
 def test_static_mode_in_jupyter_shows_one_picture(kernel: Kernel, run: Any) -> None:

@@ -181,10 +181,22 @@ def test_closed_canvas_ends_the_view_without_a_question(live: LiveRun, source: A
     assert source.asked == 0
 
 
-def test_left_view_keeps_what_it_shows(live: LiveRun, canvas: Any) -> None:
-    """The oldest of many views of one run becomes a picture."""
+def test_left_view_says_where_the_run_is_shown_now(live: LiveRun, canvas: Any) -> None:
+    """Numbers that stand still look like a run that stands still."""
     live.tick()
     live.leave()
 
     assert live.tick() is False
-    assert canvas.last == canvas.drawn[-1]
+    assert (canvas.last.name, canvas.last.compact) == ("parse-invoices", ("its live view is in a later cell",))
+    assert canvas.last.figures == ()
+
+
+def test_end_that_was_drawn_is_told(source: Any, canvas: Any, clock: Any, running: RunStats, done: RunStats) -> None:
+    """Who waits for the run need not draw it again."""
+    ends: list[RunStats] = []
+    live = LiveRun(source, canvas, clock=clock, on_end=ends.append)
+    live.tick()
+    source.answer = done
+    live.tick()
+
+    assert ends == [done]

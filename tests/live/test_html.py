@@ -53,7 +53,12 @@ def test_fragment_says_all_in_words_and_figures(done: RunStats) -> None:
 
     for part in ("parse-invoices", "done, 212 dead", "47,998", "99.56 %", "909,098", "KeyError", "totals:12"):
         assert part in text
-    assert "run = lab.attach('parse-invoices'); run.failures()" in text
+    assert "Back to it: %dq attach parse-invoices -o run" in text
+
+
+def test_way_back_quotes_a_name_of_several_words(done: RunStats) -> None:
+    """The line works as it stands, whatever the run is called and whatever variable holds its lab."""
+    assert "%dq attach 'two words' -o run" in Reader(run_html(run_view(replace(done, name="two words")))).text
 
 
 def test_fragment_is_small(done: RunStats) -> None:
@@ -105,6 +110,25 @@ def test_live_fragment_says_how_far_it_is_and_since_when_it_is_old(running: RunS
     assert "No answer for 38 s" in html
     assert "16,121 of 48,210 documents and 315,894 of 914,306 pages left after 23 min 27 s" in html
     assert not re.search(r"background:#0A9F88", html)
+
+
+def test_zero_is_grey_and_never_red(done: RunStats, snapshot: Snapshot) -> None:
+    """A red cross before "dead 0" frightens at the very moment when all is well."""
+    counts = Counts(acked=3)
+    html = run_html(run_view(replace(done, counts=counts, units=None, classes=(), classes_total=0)))
+    dead = re.search(r"<tr[^>]*>(?:(?!</tr>).)*dead(?:(?!</tr>).)*</tr>", html)
+
+    assert dead is not None
+    assert "#E0533F" not in html
+    assert dead[0].startswith('<tr style="opacity:.7">')
+    assert '<span style="opacity:.7">0</span>' in table_html(status_table(snapshot))
+
+
+def test_class_without_dead_documents_is_grey(running: RunStats) -> None:
+    """All of them will be tried again: nothing is lost yet."""
+    retried = replace(running.classes[0], dead=0)
+
+    assert '<span style="opacity:.7">0</span>' in run_html(run_view(replace(running, classes=(retried,))))
 
 
 def test_bar_has_its_sentence_for_screen_readers(running: RunStats) -> None:

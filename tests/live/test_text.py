@@ -50,6 +50,14 @@ def test_ascii_says_the_same(running: RunStats) -> None:
     assert "acked 31,877  dead 212  unacked 64" in screen
 
 
+def test_zero_is_quiet_and_never_red(done: RunStats) -> None:
+    """Red is for what is dead, and nothing is."""
+    screen = run_screen(run_view(replace(done, counts=Counts(acked=3), classes=(), classes_total=0)), COLOUR)
+
+    assert "\x1b[2m✕ dead 0\x1b[0m" in screen
+    assert "\x1b[31m" not in screen
+
+
 def test_colours_add_nothing_but_colour(running: RunStats) -> None:
     """A colour is never alone: without it the text is the same."""
     view = run_view(running)

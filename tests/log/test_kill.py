@@ -36,9 +36,7 @@ def kill_rounds(
         lines = directory / f"lines-{turn}"
         arguments = {"directory": str(directory / "log"), "lines": str(lines), "options": options}
         seed_of_child, confirmations = rng.randrange(1 << 30), rng.choice((0, rng.randrange(1, CONFIRMATIONS)))
-        pid = stranger.ask(
-            "fork", seed=seed_of_child, threads=threads, confirmations=confirmations, **arguments
-        )["pid"]
+        pid = stranger.ask("fork", seed=seed_of_child, threads=threads, confirmations=confirmations, **arguments)["pid"]
         threading.Event().wait(rng.uniform(0, LAST_MOMENTS))
         os.kill(pid, signal.SIGKILL)
         assert stranger.ask("reap", pid=pid)["signal"] == signal.SIGKILL, _error(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -99,9 +100,7 @@ def test_dead_letter_of_a_document_carries_its_key_and_the_document(queue: dq.Qu
     assert (letter.key, letter.document) == ("reports/a.txt", document)
 
 
-@pytest.mark.parametrize(
-    ("function", "error"), [(needs_text, "dqlab.errors.Reject"), (needs_a_package, "ModuleNotFoundError")]
-)
+@pytest.mark.parametrize(("function", "error"), [(needs_text, "Reject"), (needs_a_package, "ModuleNotFoundError")])
 def test_failure_that_would_come_again_is_not_retried(queue: dq.QueuePool, function: object, error: str) -> None:
     """Retrying a missing package for minutes only hides that it is missing."""
     assert callable(function)
@@ -121,6 +120,25 @@ def test_failed_run_raises_with_the_first_failure(queue: dq.QueuePool) -> None:
 
     assert "document 3" in str(caught.value) or "KeyError" in str(caught.value)
     assert "run.retry(fn=...)" in str(caught.value)
+
+
+def test_error_that_ends_in_a_period_reads_as_one_sentence(queue: dq.QueuePool) -> None:
+    """Names and periods of the first failure stand where one reads them."""
+    run = queue.map(needs_text, [3]).wait(timeout=20)
+    unsendable = queue.map(lambda x: threading.Lock(), [1]).wait(timeout=20)
+
+    with pytest.raises(RunFailed, match=r"the first with Reject at document 0: rejected: no text in it\. What"):
+        run.results()
+    with pytest.raises(RunFailed, match=r"ResultNotPicklable at document 0: .*plain data instead\. What succeeded:"):
+        unsendable.results()
+
+
+def test_errors_of_dqlab_go_by_the_name_one_writes(queue: dq.QueuePool) -> None:
+    """What the tables show is what a filter compares with."""
+    run = queue.map(needs_text, [3]).wait(timeout=20)
+
+    assert [kind.error for kind in run.stats().classes] == ["Reject"]
+    assert run.retry(where="error == 'Reject'") == 1
 
 
 def test_retry_sends_only_the_chosen_and_with_the_new_code(queue: dq.QueuePool) -> None:

@@ -18,6 +18,7 @@ from hypothesis.stateful import rule
 from dqlab.log import LogOptions
 from dqlab.queue.batches import share
 from dqlab.queue.states import State, stretches
+from dqlab.store.compaction import compaction
 from dqlab.store.places import position_of
 from dqlab.store.shard import DurableShard
 from tests.queue.test_model import OPTIONS, RUNS, ShardMachine
@@ -42,13 +43,16 @@ class DurableMachine(ShardMachine):
         )
         return RecordedShard(self.durable)
 
-    @rule(clean=st.booleans(), checkpoint=st.booleans())
-    def reopen(self, clean: bool, checkpoint: bool) -> None:
+    @rule(clean=st.booleans(), checkpoint=st.booleans(), damaged=st.booleans())
+    def reopen(self, clean: bool, checkpoint: bool, damaged: bool) -> None:
         if checkpoint:
             self.durable.checkpoint()()
         log = self.durable.journal.log
         log.commit()
         log.close(clean=clean)
+        checkpoints = sorted((self.directory / "0").glob("ckpt-*"))
+        if damaged and len(checkpoints) == 2:  # one of them may be lost
+            checkpoints[1].write_bytes(b"not a checkpoint")
         self.shard = self.make_shard()
         self.model.reopen(self.shard.epoch)
         self.next_id = self.shard.next_id
@@ -57,6 +61,15 @@ class DurableMachine(ShardMachine):
     @rule()
     def checkpoint(self) -> None:
         self.durable.checkpoint()()
+
+    @rule()
+    def compact(self) -> None:
+        steps, result = compaction(self.durable, below=1.0), None
+        while True:
+            try:
+                result = steps.send(result)()
+            except StopIteration:
+                return
 
     def check_frames(self, expected: set[int]) -> None:
         """What the log is told to keep is what the model still needs, to the byte."""

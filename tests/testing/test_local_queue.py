@@ -166,7 +166,7 @@ def test_values_without_process_item_are_dead_letters() -> None:
 
     queue.run_all()
 
-    assert [letter.error for letter in queue.dead()] == ["dqlab.errors.NotACall"]
+    assert [letter.error for letter in queue.dead()] == ["NotACall"]
 
 
 def test_full_queue_refuses_at_once() -> None:

@@ -1,0 +1,197 @@
+"""Where a durable shard's bytes are: a log of its own, committed by a thread, read by an executor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dqlab.clock import Clock
+from dqlab.errors import DqlabError
+from dqlab.frame import Frame
+from dqlab.log import DiskFull, GroupCommit, Log, LogOptions
+from dqlab.queue.batches import Batch
+from dqlab.queue.options import QueueOptions
+from dqlab.store.directories import StoredQueue, keep_queue, shard_directory, stored_queues
+from dqlab.store.journal import LogJournal
+from dqlab.store.records import open_settle
+from dqlab.store.shard import DurableShard
+
+__all__ = ["LogStore", "keep", "list_stored", "open_durable"]
+
+DISK_PATIENCE = 20.0
+"""Seconds that a confirmation waits for room on a full disk."""
+
+
+class LogStore(LogJournal):
+    """A `Store` that outlives its process. `begin` makes it work on the running event loop.
+
+    A confirmation waits for a commit that took place after it was asked for; one thread commits for all who
+    wait. Once the log has failed every call fails with that error: what is on disk is true, what is in memory
+    may not be.
+    """
+
+    def __init__(self, log: Log, clock: Clock) -> None:
+        super().__init__(log, clock)
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._asked = log.end
+        self._failure: DqlabError | None = None
+        self._short: DiskFull | None = None
+        self._maxsize = 0
+        self.recorded: Callable[[], None] = lambda: None
+        """Called when something was appended."""
+
+    def begin(self, results_maxsize: int) -> None:
+        """Start to commit; `results_maxsize` is the budget for results, bytes."""
+        self._loop = asyncio.get_running_loop()
+        self._maxsize = results_maxsize
+        self._commit = GroupCommit(self.log, wake=self._wake)
+        self._commit.on_durable, self._commit.on_failure = self._committed, self._failed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of results."""
+        return self.stored
+
+    @property
+    def full(self) -> bool:
+        """No more results should be taken in."""
+        return self.stored >= self._maxsize
+
+    @property
+    def failure(self) -> DqlabError | None:
+        """Why nothing can be confirmed any more."""
+        return self._failure
+
+    def no_room(self, nbytes: int) -> DqlabError | None:
+        """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
+        return None if self.room(nbytes) else self.log.disk_full(nbytes)
+
+    def noted(self) -> None:
+        """Append what else has moved, and have all that was appended committed."""
+        if self._failure is not None:
+            return
+        super().noted()
+        if self.log.end != self._asked:
+            self._asked = self.log.end
+            self._commit.wanted()
+            self.recorded()
+
+    async def durable(self) -> None:
+        """Wait until all that was appended so far is as safe as the option `sync` says.
+
+        Raises
+        ------
+        DiskFull
+            There has been no room for 20 s; what waits may still become durable.
+        LogFailed, Fenced
+            It is not, and never will be.
+        """
+        if self._failure is not None:
+            raise self._failure
+        end = self.log.end
+        if self.log.durable >= end:
+            return
+        confirmed: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((end, confirmed))
+        self._commit.wanted()
+        patience = self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
+        try:
+            await confirmed
+        finally:
+            patience.cancel()
+
+    async def frame(self, batch: Batch) -> Frame:
+        """Return a batch's frame."""
+        return Frame.decode(await self._body(batch.place))
+
+    async def read(self, place: int) -> bytes:
+        """Return the settlement at a place."""
+        return bytes(open_settle(await self._body(place))[1])
+
+    async def close(self) -> None:
+        """Commit what is left, and let the next owner in."""
+        await self._loop.run_in_executor(None, self._close)
+
+    # --- inside -----------------------------------------------------------------------------
+
+    async def _body(self, place: int) -> bytes:
+        body = self.cached(place)
+        return body if body is not None else await self._loop.run_in_executor(None, self.body, place)
+
+    def _close(self) -> None:
+        self._commit.close()
+        self.log.close(clean=self._failure is None)
+
+    def _wake(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(callback)
+
+    def _committed(self, durable: int) -> None:
+        self._short = None
+        while self._waiting and self._waiting[0][0] <= durable:
+            _, confirmed = self._waiting.popleft()
+            if not confirmed.done():
+                confirmed.set_result(None)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, DiskFull):
+            self._short = error
+            return
+        assert isinstance(error, DqlabError), "GroupCommit hands on only errors of ours"
+        self._failure = error
+        for _, confirmed in self._waiting:
+            if not confirmed.done():
+                confirmed.set_exception(error)
+        self._waiting.clear()
+
+    def _impatient(self, confirmed: asyncio.Future[None]) -> None:
+        """Give up waiting when it is the disk that has no room; everything else is a matter of time."""
+        if self._short is not None and not confirmed.done():
+            confirmed.set_exception(self._short)
+
+
+async def open_durable(
+    name: str, index: int, options: QueueOptions, store: dict[str, Any], results_maxsize: int, clock: Clock
+) -> tuple[DurableShard, LogStore]:
+    """Open one shard of a durable queue, made if there is none; disk work is done in an executor.
+
+    Parameters
+    ----------
+    store : dict
+        The queue's ``directory``, and fields of `LogOptions`.
+
+    Raises
+    ------
+    LogError
+        See `Log.open`.
+    """
+    settings = dict(store)
+    directory = shard_directory(Path(settings.pop("directory")), index)
+    log_options = LogOptions(**settings)
+
+    def open_shard() -> DurableShard:
+        return DurableShard.open(
+            directory, name, index, options, log_options=log_options, clock=clock, owner=name, journal=LogStore
+        )
+
+    durable = await asyncio.get_running_loop().run_in_executor(None, open_shard)
+    journal = durable.journal
+    assert isinstance(journal, LogStore)
+    journal.begin(results_maxsize)
+    return durable, journal
+
+
+async def keep(directory: str, name: str, shards: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Return {shards, options} of the queue in a directory, made as asked if there is none; see `keep_queue`."""
+    asked = StoredQueue(name, shards, options)
+    kept = await asyncio.get_running_loop().run_in_executor(None, keep_queue, Path(directory), asked)
+    return {"shards": kept.shards, "options": kept.options}
+
+
+async def list_stored(store: str) -> list[str]:
+    """Return the names of the queues in a store."""
+    return await asyncio.get_running_loop().run_in_executor(None, stored_queues, Path(store))

@@ -1,0 +1,109 @@
+"""Checkpoints and compaction of a durable shard, one at a time, beside its traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from dqlab.errors import DqlabError
+from dqlab.store.compaction import Compacted, compaction
+from dqlab.store.shard import DurableShard
+
+__all__ = ["CHECKPOINT_AFTER", "Upkeep"]
+
+logger = logging.getLogger("dqlab.queue")
+
+CHECKPOINT_AFTER = 5.0
+"""Seconds from the first record after a checkpoint to the next one, at the latest."""
+MOSTLY = 0.95
+"""On demand, segments of which a smaller share is needed are copied."""
+
+
+class Upkeep:
+    """Keeps a shard's recovery short and its disk use in proportion.
+
+    Parameters
+    ----------
+    shard : DurableShard
+        Lives on the running event loop; everything that blocks goes to the default executor.
+    """
+
+    def __init__(self, shard: DurableShard) -> None:
+        self._shard = shard
+        self._loop = asyncio.get_running_loop()
+        self._one_at_a_time = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def recorded(self) -> None:
+        """Note that something was appended to the log."""
+        if self._closed or self._running is not None:
+            return
+        if self._shard.journal.log.checkpoint_due:
+            self._start()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(CHECKPOINT_AFTER, self._start)
+
+    async def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
+        """Give back all the disk space that can be had now.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called in a thread with bytes done and bytes in all of the segments at hand.
+        """
+        async with self._one_at_a_time:
+            return await self._compact(MOSTLY, progress)
+
+    async def close(self) -> None:
+        """Wait for what is under way, and write the last checkpoint."""
+        self._closed = True
+        self._cancel_timer()
+        if self._running is not None:
+            await self._running
+        try:
+            await self._checkpoint()
+        except DqlabError as error:
+            logger.warning("event=checkpoint_failed %s", error)
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._cancel_timer()
+        self._running = self._loop.create_task(self._tend(), name="dqlab-upkeep")
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _tend(self) -> None:
+        log = self._shard.journal.log
+        try:
+            await self._checkpoint()
+            if log.garbage() > 1 - log.options.compact_below and log.victims():
+                async with self._one_at_a_time:
+                    done = await self._compact(None, None)
+                logger.info("event=compacted bytes_before=%d bytes_after=%d", done.bytes_before, done.bytes_after)
+        except DqlabError as error:  # what is on disk is as good as before; the next one may succeed
+            logger.warning("event=upkeep_failed %s", error)
+        finally:
+            self._running = None
+        if log.checkpoint_due:
+            self.recorded()
+
+    async def _checkpoint(self) -> None:
+        async with self._one_at_a_time:
+            await self._loop.run_in_executor(None, self._shard.checkpoint())
+
+    async def _compact(self, below: float | None, progress: Callable[[int, int], None] | None) -> Compacted:
+        steps, result = compaction(self._shard, below=below, progress=progress), None
+        while True:
+            try:
+                step = steps.send(result)
+            except StopIteration as done:
+                compacted: Compacted = done.value
+                return compacted
+            result = await self._loop.run_in_executor(None, step)

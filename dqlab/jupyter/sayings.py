@@ -1,0 +1,113 @@
+"""What lines say about labs and runs: sentences that are true in the state they are said in.
+
+Python's errors name keywords of Python; here they name the words of a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+
+from dqlab.documents import Documents
+from dqlab.errors import DqlabError, RunExists
+from dqlab.lab import Lab
+from dqlab.live.display import in_jupyter
+from dqlab.live.rows import many
+from dqlab.runs.mapping import unsent
+from dqlab.runs.run import Run
+from dqlab.runs.session import Durability
+from dqlab.stats import RunState
+
+__all__ = ["NameTaken", "Said", "end", "in_words_of_a_line", "standing", "submitted"]
+
+COUNTING = 1.0
+"""Seconds a submission may take to count its documents, so that the line can say how many there are."""
+ASKING = 1.0
+"""Seconds to ask how an interrupted run stands."""
+NAMED = 5
+"""Runs that are named one by one."""
+
+_STANDINGS = {
+    RunState.PAUSED: "it is paused: %dq resume",
+    RunState.STOPPED: "it paused itself, for want of room for results",
+    RunState.WAITING: "it waits, for there are no consumers",
+}
+
+
+class Said(int):
+    """A number that a line has said in a sentence, so that a notebook does not show it again below."""
+
+    def _ipython_display_(self) -> None:
+        """Show nothing; IPython asks by this name."""
+        if not in_jupyter():
+            raise NotImplementedError  # a terminal has written "Out[1]:" by now, and needs something behind it
+
+
+class NameTaken(RunExists):
+    """A run of that name exists; as `RunExists`, with the words of a line."""
+
+    text = "run {run!r} exists with {difference}, and was left as it is. {steps}"
+
+
+@contextmanager
+def in_words_of_a_line(function: str | None = None, *, defined: bool = False) -> Iterator[None]:
+    """Tell in the words of a line what to do about a run that exists.
+
+    Parameters
+    ----------
+    function : str, optional
+        The function that was to be mapped; without one the documents differ, as waiting finds out.
+    defined : bool
+        The cell of this line has just defined it.
+    """
+    try:
+        yield
+    except RunExists as error:
+        if function is not None and error.difference.startswith("other code"):
+            news = f"The function {function} is defined as in this cell now. " if defined else ""
+            steps = (
+                f"{news}To run its failed documents with {function}: %dq retry {error.run} --fn {function}, or "
+                "--on-existing retry-failed on this line. To start over: --on-existing new."
+            )
+        else:
+            steps = "To start over with these documents: submit with --on-existing new. To keep both: another --name."
+        raise NameTaken(run=error.run, difference=error.difference, steps=steps) from None
+
+
+def submitted(run: Run, documents: object, expression: str) -> str:
+    """Say how much was submitted, as far as that is known without listing anything twice."""
+    submitter = run.submitter
+    settled = submitter is None or submitter.join(COUNTING)
+    if submitter is not None and submitter.error is not None and unsent(submitter.error):
+        error = submitter.error
+        return f"{run.name}: the input stopped at document {submitter.count}: {type(error).__name__}: {error}"
+    stats = run.stats()
+    if settled and not stats.counts.all:
+        return f"{run.name}: {expression} has no documents, so there is nothing to do. Check its path or pattern"
+    if settled or not isinstance(documents, Sized) or isinstance(documents, Documents):
+        amount = many(stats.counts.all, "document") + ("" if settled else " so far")
+    else:
+        amount = many(len(documents), "document")
+    return f"{run.name}: {amount} on queue {run.queue}, {many(stats.consumers, 'consumer')}"
+
+
+def standing(run: Run) -> str:
+    """Say what becomes of a run that is no longer waited for."""
+    try:
+        stats = run.stats(timeout=ASKING)
+    except DqlabError as error:
+        return f"it cannot be asked: {error}"
+    return "it is done" if stats.resting else _STANDINGS.get(stats.state, "it goes on")
+
+
+def end(lab: Lab) -> str:
+    """Close a lab, and say what that took with it."""
+    transient = {pool.name for pool in lab.queues if pool.durability is Durability.TRANSIENT}
+    runs = [run.name for run in lab.runs if run.queue in transient]
+    lab.close()
+    if not lab.embedded:
+        return f"{lab.name} is closed; its cluster, with queues and runs, was left as it is"
+    if not runs:
+        return f"{lab.name} is closed; its cluster ended with it"
+    named = ", ".join(runs[:NAMED]) + (f" and {len(runs) - NAMED} more" if len(runs) > NAMED else "")
+    return f"{lab.name} is closed; its cluster ended with it, and the results of {named} are gone"

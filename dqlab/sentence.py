@@ -1,0 +1,55 @@
+"""The root of all errors: a sentence with named gaps, and the values that fill them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from dqlab.trimming import rendered
+
+__all__ = ["DqlabError"]
+
+_ENDS_A_SENTENCE = re.compile(r"\{(\w+)\}\.(?=\s|$)")
+
+
+class DqlabError(Exception):
+    """Root of all errors of dqlab.
+
+    Parameters
+    ----------
+    **fields
+        Values for the gaps in `text`; each becomes an attribute.
+    """
+
+    text: ClassVar[str] = "dqlab failed"
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(fields)
+        self.fields = fields
+        self.sentence = self.text.format(**_without_second_period(self.text, fields))
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("fields", {})
+        if name in fields:
+            return fields[name]
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.fields)
+
+    def _render_traceback_(self) -> list[str]:
+        """Answer IPython, which asks for it by this name."""
+        return rendered(self)
+
+
+def _without_second_period(text: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the values; one that is a sentence leaves its period to the text that has one behind it."""
+    ending = (name for name in _ENDS_A_SENTENCE.findall(text) if isinstance(fields.get(name), str))
+    return fields | {name: fields[name].removesuffix(".") for name in ending}
+
+
+def _rebuild(kind: type[DqlabError], fields: dict[str, Any]) -> DqlabError:
+    return kind(**fields)

@@ -1,0 +1,215 @@
+"""Which bytes of a log's segments a shard still needs, and its going over to where they have been copied.
+
+Frames are copied with the payloads of those messages alone that are not yet settled; settlements whose results
+are still kept, verbatim. Everything else is in the checkpoints before the copied segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dqlab.frame import Frame
+from dqlab.log import Compaction, Log, Moved, NewRecord, Position, Record, RecordType
+from dqlab.queue.batches import Batch, share
+from dqlab.queue.ledger import Ledger
+from dqlab.queue.results import Stretch
+from dqlab.queue.states import State, stretches
+from dqlab.store.journal import LogJournal
+from dqlab.store.places import place_of, position_of
+from dqlab.store.records import Move, pack_plain
+from dqlab.store.shard import DurableShard
+
+__all__ = ["Compacted", "Copying", "compaction"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A frame that is to be copied."""
+
+    run: bytes
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """A settlement that is to be copied, and the results in it."""
+
+    run: bytes
+    stretches: list[Stretch]
+
+
+class Copying:
+    """One compaction of some segments: planned and ended where the ledger lives, copied in any thread.
+
+    Attributes
+    ----------
+    kept, dropped : int
+        Messages of the copied frames that are not yet settled, and that are.
+    """
+
+    def __init__(self, ledger: Ledger, journal: LogJournal, segments: Sequence[int]) -> None:
+        self._ledger, self._log = ledger, journal.log
+        self._wanted = _wanted(ledger, frozenset(segments))
+        self.kept = self.dropped = 0
+
+    def keep(self, record: Record) -> Iterable[NewRecord]:
+        """Return what is needed of a record; for `Log.compact`."""
+        wanted = self._wanted.get(place_of(record.position))
+        if wanted is None:
+            self.dropped += record.count if record.type == RecordType.PUT else 0
+            return ()
+        if isinstance(wanted, _Results):
+            return (_copy(record, record.body, wanted),)
+        return self._keep_frame(record, wanted)
+
+    def _keep_frame(self, record: Record, wanted: _Frame) -> Iterator[NewRecord]:
+        states = bytes(wanted.batch.states)
+        needed = [(a, b) for a, b, state in stretches(states, 0, len(states)) if not State(state).final]
+        kept = sum(b - a for a, b in needed)
+        self.kept += kept
+        self.dropped += len(states) - kept
+        if kept == len(states):
+            yield _copy(record, record.body, wanted)
+        elif kept:
+            yield _copy(record, Frame.decode(record.body).hollow(needed), wanted)
+            # Only a recovery that has lost both checkpoints reads this: what is hollow must not run.
+            first = wanted.batch.first
+            moves = [
+                Move(wanted.run, first + a, first + b, State(state), suspect=False, delay=0, counts=None)
+                for a, b, state in stretches(states, 0, len(states))
+                if State(state).final
+            ]
+            yield NewRecord(RecordType.STATE, [pack_plain(moves)], aux=record.aux)
+
+    def switch(self, compaction: Compaction) -> None:
+        """Go over to the copies, of what has not become superfluous meanwhile."""
+        for moved in compaction.moved:
+            if isinstance(moved.key, _Frame):
+                self._switch_frame(moved, moved.key)
+            elif isinstance(moved.key, _Results):
+                self._switch_results(moved, moved.key)
+
+    def _switch_frame(self, moved: Moved, wanted: _Frame) -> None:
+        batch, lane = wanted.batch, self._ledger.shard.lanes.get(wanted.run)
+        found = lane.batches.at(batch.first) if lane is not None else None
+        if found is None or found[0] is not batch:
+            self._free(moved.new)
+            return
+        count = len(batch.states)
+        for a, b, state in stretches(batch.states, 0, count):
+            gone = moved.new if State(state).final else moved.old
+            self._log.free(gone.segment, share(gone.size, count, a, b))
+        batch.place = place_of(moved.new)
+
+    def _switch_results(self, moved: Moved, wanted: _Results) -> None:
+        book = self._ledger.books.get(wanted.run)
+        if book is None or wanted.stretches[0] not in book.results:
+            self._free(moved.new)
+            return
+        self._free(moved.old)
+        for stretch in wanted.stretches:
+            stretch.place = place_of(moved.new)
+
+    def _free(self, position: Position) -> None:
+        self._log.free(position.segment, position.size)
+
+
+def _copy(record: Record, body: bytes | memoryview, wanted: _Frame | _Results) -> NewRecord:
+    size = record.position.size - len(record.body) + len(body)
+    return NewRecord(record.type, [body], record.count, record.base, record.aux, record.flags, needed=size, key=wanted)
+
+
+def _wanted(ledger: Ledger, segments: frozenset[int]) -> dict[int, _Frame | _Results]:
+    """Return what lies in some segments and is still needed, by place."""
+    wanted: dict[int, _Frame | _Results] = {}
+    for run, lane in ledger.shard.lanes.items():
+        for batch in lane.batches:
+            if position_of(batch.place).segment in segments:
+                wanted[batch.place] = _Frame(run, batch)
+    for run, book in ledger.books.items():
+        for stretch in book.results:
+            if position_of(stretch.place).segment in segments:
+                results = wanted.setdefault(stretch.place, _Results(run, []))
+                assert isinstance(results, _Results), "a record is a frame or a settlement"
+                results.stretches.append(stretch)
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction of a shard gave.
+
+    Attributes
+    ----------
+    bytes_before, bytes_after : int
+        Of everything in the directory but the reserve.
+    kept, dropped : int
+        Messages of the copied frames that stayed, and that were settled.
+    seconds : float
+        How long it took.
+    """
+
+    bytes_before: int = 0
+    bytes_after: int = 0
+    kept: int = 0
+    dropped: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Compacted) -> Compacted:
+        return Compacted(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+def compaction(
+    shard: DurableShard, *, below: float | None = None, progress: Progress | None = None
+) -> Generator[Callable[[], Any], Any, Compacted]:
+    """Compact a shard, step by step.
+
+    Yields what blocks, to be called in any thread, and takes its result; all else happens where the generator
+    runs, which is where the ledger lives.
+
+    Parameters
+    ----------
+    below : float, optional
+        Copy from segments of which a smaller share is needed; also seal the open one first. By default those
+        that the option `compact_below` names.
+    progress : callable, optional
+        Called in the thread with bytes done and bytes in all of the segments at hand.
+    """
+    log, clock = shard.journal.log, shard.ledger.shard.clock
+    started, before = clock.monotonic(), _nbytes(log)
+    if below is not None:
+        yield log.roll
+        yield shard.checkpoint()
+    kept = dropped = 0
+    victims = log.victims(below)
+    while segments := _fitting(log, victims):
+        victims = victims[len(segments) :]
+        copying = Copying(shard.ledger, shard.journal, segments)
+        done = yield partial(log.compact, copying.keep, progress=progress, segments=segments)
+        copying.switch(done)
+        yield shard.checkpoint()
+        kept, dropped = kept + copying.kept, dropped + copying.dropped
+    yield shard.checkpoint()  # the second one that knows the new places: now the old ones can go
+    return Compacted(before, _nbytes(log), kept, dropped, clock.monotonic() - started)
+
+
+def _fitting(log: Log, victims: Sequence[int]) -> list[int]:
+    """Return the first victims, as many as fill one segment."""
+    chosen: list[int] = []
+    room = log.options.segment_bytes
+    for segment in victims:
+        room -= log.needed(segment)
+        if chosen and room < 0:
+            break
+        chosen.append(segment)
+    return chosen
+
+
+def _nbytes(log: Log) -> int:
+    usage = log.usage()
+    return usage.total - usage.reserve

@@ -1,0 +1,254 @@
+"""Connecting, closing and coming back by magics: nothing is left running, and what is said is true."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import RunExists, RunsInFlight
+from dqlab.testing import Gate
+
+
+@pytest.fixture
+def alone(notebook: Any) -> Iterator[Any]:
+    """A notebook whose lab is its own."""
+    notebook.run("%dq connect -n 1 -o lab")
+    first = notebook["lab"]
+    yield notebook
+    for lab in (first, notebook["lab"]):
+        lab.close()
+
+
+# --- connecting ------------------------------------------------------------------------------
+
+
+def test_connecting_otherwise_closes_what_the_magic_opened(alone: Any, capsys: Any) -> None:
+    """Nobody could reach the first cluster any more, and its processes would stay."""
+    first = alone["lab"]
+    alone.run("%dq submit abs --over range(3) --name small --wait -o run")
+    assert alone.run("%dq connect -n 1") is first
+    capsys.readouterr()
+
+    alone.run("%dq connect -n 2 -o lab")
+
+    said = capsys.readouterr().out
+    assert first.closed
+    assert not alone["lab"].closed
+    assert "local is closed; its cluster ended with it, and the results of small are gone" in said
+    assert "local: 3 workers at tcp" in said
+
+
+def test_connecting_otherwise_while_a_run_is_in_flight_is_refused(alone: Any, tmp_path: Any) -> None:
+    """An hour of work must not end with a line that speaks of another cluster."""
+    gate = Gate(tmp_path)
+    first = alone["lab"]
+    alone["slow"] = lambda x: gate.wait(x)
+    alone.run("%dq submit slow --over range(3) --name slow-one -o run")
+
+    error = alone.fails("%dq connect -n 2")
+
+    assert "slow-one" in str(error)
+    assert "%dq close" in str(error)
+    assert not first.closed
+    gate.open()
+    assert len(alone.run("%dq results")) == 3
+
+
+def test_lab_that_python_opened_is_left_open(notebook: Any, lab: dq.Lab) -> None:
+    """Whoever called `dq.connect()` holds it."""
+    held = dq.connect(str(lab.client.scheduler.address))
+    notebook["address"] = str(lab.client.scheduler.address)
+    assert notebook.run("%dq connect address") is held
+
+    other = notebook.run("%dq connect tcp://" + held.session.link.address.removeprefix("tcp://") + " -o again")
+
+    assert other is None
+    assert not held.closed
+    held.close()
+
+
+def test_refusal_keeps_its_type() -> None:
+    """It is caught by name in a script of cells."""
+    error = RunsInFlight(lab="local", what="run a")
+
+    assert isinstance(error, dq.DqlabError)
+    assert "%dq close" in str(error)
+
+
+# --- closing ---------------------------------------------------------------------------------
+
+
+def test_closing_says_what_is_gone(alone: Any, capsys: Any) -> None:
+    """ "Back to it" above the line would be a lie from then on."""
+    alone.run("%dq submit abs --over range(3) --name small --wait -o run")
+    capsys.readouterr()
+
+    alone.run("%dq close")
+
+    assert capsys.readouterr().out == "local is closed; its cluster ended with it, and the results of small are gone\n"
+    assert "no lab is open. Start one with: %dq connect" in str(alone.fails("%dq wait"))
+    assert "lab 'local' was closed, so run 'small' cannot be asked" in str(alone.fails("%dq wait run"))
+
+
+def test_taking_leave_says_that_all_is_left(notebook: Any, lab: dq.Lab, capsys: Any) -> None:
+    """A cluster that was not started here goes on."""
+    notebook["other"] = dq.Lab(lab.client, name="other")
+    notebook.run("%dq connect other -o other")
+    capsys.readouterr()
+
+    notebook.run("%dq close")
+
+    assert capsys.readouterr().out == "other is closed; its cluster, with queues and runs, was left as it is\n"
+
+
+def test_back_to_a_run_by_name(connected: Any) -> None:
+    """Also where no variable holds the lab or the run."""
+    connected.run("%dq submit abs --over range(3) --name found-again --on-existing new --wait -o run")
+    run = connected["run"]
+    del connected.shell.user_ns["run"]
+
+    assert connected.run("%dq attach found-again") is run
+    connected.run("%dq attach found-again -o back")
+    assert connected["back"] is run
+    assert "no run named 'found-agan' here. Did you mean 'found-again'?" in str(
+        connected.fails("%dq attach found-agan")
+    )
+
+
+# --- workers that are gone ---------------------------------------------------------------------
+
+
+def test_status_without_workers_does_not_show_what_is_lost(alone: Any, capsys: Any) -> None:
+    """The last reports of a dead queue are no status."""
+    alone.run("%dq submit abs --over range(3) --name small --wait -o run")
+    lab = alone["lab"]
+    lab._cluster.scale(0)
+    deadline = time.monotonic() + 30
+    while lab.stats().workers:
+        assert time.monotonic() < deadline
+        lab.wait_for_change(lab.stats().seq, timeout=0.2)
+    capsys.readouterr()
+
+    snapshot = alone.run("%dq status")
+
+    said = capsys.readouterr().out
+    assert "no worker is left, and what the queues held is lost. Begin again: %dq connect -o lab" in said
+    assert snapshot.queues == snapshot.runs == ()
+    assert "%dq connect -o lab" in str(alone.fails("%dq submit abs --over range(3)"))
+    alone.run("%dq connect -n 1 -o lab")
+    assert alone["lab"] is not lab
+    assert len(alone.run("%dq submit abs --over range(3) --wait").results()) == 3
+
+
+# --- waiting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [("", "it goes on"), ("%dq pause {queue}", "it is paused: %dq resume"), ("%dq cancel -y", "it is done")],
+)
+def test_interrupted_wait_says_how_the_run_stands(
+    connected: Any, queue: dq.QueuePool, capsys: Any, monkeypatch: Any, tmp_path: Any, before: str, said: str
+) -> None:
+    """A run that is paused does not go on."""
+    gate = Gate(tmp_path)
+    connected["slow"] = lambda x: gate.wait(x)
+    connected.run("%dq submit slow --over range(3) -o run")
+    gate.until_arrived(1)
+    if before:
+        connected.run(before.format(queue=queue.name))
+    monkeypatch.setattr(dq.Run, "wait", interrupted)
+    capsys.readouterr()
+
+    assert isinstance(connected.fails("%dq wait"), KeyboardInterrupt)
+
+    assert f"no longer waiting for {connected['run'].name}; {said}" in capsys.readouterr().out
+    gate.open()
+
+
+def interrupted(self: dq.Run, timeout: object = None) -> dq.Run:
+    raise KeyboardInterrupt
+
+
+def test_interrupted_wait_for_what_is_gone_says_so(notebook: Any, lab: dq.Lab, capsys: Any, monkeypatch: Any) -> None:
+    """Nothing goes on there."""
+    other = dq.connect(str(lab.client.scheduler.address), name="left-early")
+    notebook["run"] = other.queue("left-early").map(abs, [1]).wait(timeout=20)
+    lab.queue("left-early").close(force=True)
+    other.close()
+    monkeypatch.setattr(dq.Run, "wait", interrupted)
+
+    notebook.fails("%dq wait run")
+
+    assert "it cannot be asked: lab 'left-early' was closed" in capsys.readouterr().out
+
+
+# --- what a line says --------------------------------------------------------------------------
+
+
+def test_edited_cell_of_a_run_that_exists_says_how_to_go_on_by_magics(connected: Any, capsys: Any) -> None:
+    """`on_existing="new"` is no word of a magic."""
+    cell = "%%dq submit --over [1, 0] --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
+    connected.run(cell.format(more="--wait --on-existing new", body="1 / x"))
+    capsys.readouterr()
+
+    error = connected.fails(cell.format(more="", body="x and 1 / x"))
+
+    assert isinstance(error, RunExists)
+    assert "run 'edited' exists with other code (invert)" in str(error)
+    assert "The function invert is defined as in this cell now" in str(error)
+    assert "%dq retry edited --fn invert" in str(error)
+    assert "--on-existing new" in str(error)
+    assert "--on-existing retry-failed" in str(error)
+    assert "on_existing=" not in str(error)
+    assert connected["invert"](0) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_other_documents_of_a_run_that_exists_say_how_to_go_on_by_magics(connected: Any) -> None:
+    """Here new code is of no use."""
+    connected.run("%dq submit abs --over [1, 2] --name renamed --on-existing new --wait -o run")
+
+    error = connected.fails("%dq submit abs --over [1, 3] --name renamed --wait -o run")
+
+    assert isinstance(error, RunExists)
+    assert "run 'renamed' exists with other documents" in str(error)
+    assert "--on-existing new" in str(error)
+    assert "on_existing=" not in str(error)
+    assert "%dq retry" not in str(error)
+
+
+def test_empty_input_says_that_there_is_nothing_to_do(connected: Any, capsys: Any, tmp_path: Any) -> None:
+    """A pattern that matches nothing is a frequent slip, and looks like success."""
+    connected["docs"] = dq.Documents.from_glob(tmp_path / "*.txt")
+    connected.run("%dq submit abs --over docs --name nothing --on-existing new --wait -o run")
+
+    assert "nothing: docs has no documents, so there is nothing to do. Check its path or pattern" in (
+        capsys.readouterr().out
+    )
+    assert connected["run"].done
+
+
+def test_input_that_stops_at_once_says_why(connected: Any, capsys: Any) -> None:
+    """No documents came, but not because there are none."""
+    connected.run("%dq submit abs --over (1 / 0 for _ in [1]) --name nowhere --on-existing new -o run")
+
+    assert "nowhere: the input stopped at document 0: ZeroDivisionError: division by zero" in capsys.readouterr().out
+
+
+def test_number_that_was_said_is_not_shown_again(connected: Any, capsys: Any, monkeypatch: Any) -> None:
+    """`Out: 2` below a sentence that says it is a riddle."""
+    connected.run("%dq submit abs --over ['a', 'b'] --retries 0 --name letters --on-existing new --wait -o run")
+    monkeypatch.setattr("dqlab.jupyter.sayings.in_jupyter", lambda: True)
+    monkeypatch.setattr(connected.shell.displayhook, "write_output_prompt", lambda: None)  # as a kernel's
+    capsys.readouterr()
+
+    count = connected.run("%dq retry --fn abs")
+
+    assert count == 2
+    assert capsys.readouterr().out == "letters: 2 documents sent again with abs as it is defined now\n"
+    assert connected["_"] == 2

@@ -1,0 +1,81 @@
+"""The function of a cell: its lines are those that the user sees, here and on consumers."""
+
+from __future__ import annotations
+
+import linecache
+import pickle
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from dqlab.narration import plain
+
+CELL = """\
+%%dq submit --over [0] --retries 0 --wait -o run
+
+half = 2
+
+def halves(x):
+    return half / x
+"""
+
+
+def test_traceback_of_a_consumer_has_the_line_number_and_the_source_of_the_cell(connected: Any) -> None:
+    """The magic's line is the first that the user counts; the consumer is another process and has no cells."""
+    connected.run(CELL)
+
+    [letter] = connected["run"].failures()
+
+    assert letter.at == "halves:6"
+    assert ", line 6, in halves\n    return half / x\n" in letter.traceback
+
+
+def test_cell_that_raises_names_the_line_that_the_user_sees(connected: Any, capsys: Any) -> None:
+    """A cell is run here before it is mapped anywhere."""
+    connected.fails("%%dq submit --over range(3)\n\ndef f(x): return x\n1 / 0")
+
+    assert "----> 4 1 / 0" in plain(capsys.readouterr().out)
+
+
+def test_mistake_in_the_syntax_is_named_with_the_line_that_the_user_sees(connected: Any, capsys: Any) -> None:
+    """As everywhere else in the notebook."""
+    connected.fails("%%dq submit --over range(3)\nx = 1\ndef f(x: return x")
+
+    assert ", line 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("first", ["", "\n", "\n  \n"])
+def test_indented_cell_is_defined_as_in_any_other_cell(connected: Any, first: str) -> None:
+    """IPython takes away what all lines are indented by; pasted code relies on it."""
+    connected.run(f"%%dq submit --over [3] --wait -o run\n{first}    def same(x):\n        return x")
+
+    assert list(connected["run"].results()) == [3]
+
+
+def test_function_wrapped_by_a_decorator_carries_its_lines_too(connected: Any) -> None:
+    """What is mapped is the wrapper; what fails stands in the cell."""
+    connected.run(
+        "%%dq submit --over [0] --retries 0 --wait -o run\n"
+        "from functools import partial\n"
+        "def divide(one, x): return one / x\n"
+        "def by(x): return divide(1, x)\n"
+        "by = partial(by)"
+    )
+
+    [letter] = connected["run"].failures()
+
+    assert "in divide\n    def divide(one, x): return one / x\n" in letter.traceback
+
+
+def test_cell_travels_inside_the_pickle_of_its_function(connected: Any) -> None:
+    """Wherever it is opened, tracebacks know its lines: nothing has to be sent beside it."""
+    connected.run("%%dq submit --over [1] --wait\ndef same(x):\n    return x")
+    filename = connected["same"].__code__.co_filename
+    sealed, here = cloudpickle.dumps(connected["same"]), linecache.cache.pop(filename)
+
+    same = pickle.loads(sealed)
+
+    assert linecache.getline(filename, 3) == "    return x\n"
+    assert linecache.cache[filename] == here
+    assert pickle.loads(cloudpickle.dumps(same))(4) == 4

@@ -1,0 +1,120 @@
+"""What a notebook shows when a call of dqlab raises: the user's lines, and the sentence."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from typing import Any
+
+import pytest
+
+BROKEN = """
+def broken():
+    yield 1
+    raise LookupError("the share is gone")
+"""
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def shown(connected: Any, capsys: Any) -> Any:
+    """Runs a cell that fails; returns what it printed."""
+
+    def run(cell: str) -> str:
+        capsys.readouterr()
+        connected.fails(cell)
+        return COLOURS.sub("", capsys.readouterr().out)
+
+    return run
+
+
+def test_error_shows_the_users_line_and_the_sentence(connected: Any, shown: Any) -> None:
+    """Two hundred lines of our own code hide both."""
+    text = shown("def look():\n    return lab.attach('nowhere')\n\nlook()")
+
+    assert "return lab.attach('nowhere')" in text
+    assert "----> 4 look()" in text
+    assert "RunNotFound: no run named 'nowhere'" in text
+    assert "/dqlab/" not in text
+    assert "interactiveshell.py" not in text
+
+
+def test_percent_tb_shows_everything(connected: Any, shown: Any, capsys: Any) -> None:
+    """Who looks for a fault of ours needs every frame."""
+    shown("lab.attach('nowhere')")
+
+    connected.run("%tb")
+
+    assert "dqlab/runs/book.py" in capsys.readouterr().out
+
+
+def test_percent_tb_after_a_line_shows_everything(connected: Any, shown: Any, capsys: Any) -> None:
+    """The sentence alone is what the line shows, not all there is."""
+    text = shown("%dq wait nowhere")
+
+    connected.run("%tb")
+
+    assert text.startswith("RunNotFound: no run named 'nowhere'")
+    assert text.count("\n") == 1
+    assert "dqlab/runs/book.py" in capsys.readouterr().out
+
+
+def test_debugger_is_given_everything(connected: Any, shown: Any) -> None:
+    """`%debug` starts from what the interpreter keeps."""
+    shown("lab.attach('nowhere')")
+
+    files = [frame.f_code.co_filename for frame in frames(sys.last_traceback)]
+
+    assert files[-1].endswith("dqlab/runs/book.py")
+
+
+def frames(trace: Any) -> list[Any]:
+    """The frames of a traceback, outermost first."""
+    return [] if trace is None else [trace.tb_frame, *frames(trace.tb_next)]
+
+
+@pytest.mark.parametrize("waiting", ["run.wait(timeout=30)", "%dq wait run"])
+def test_error_of_the_users_iterable_stays_in_sight(connected: Any, shown: Any, waiting: str) -> None:
+    """It is the one to mend, and it was raised in another thread."""
+    connected.run(BROKEN)
+    connected.run("run = lab.queue('tracebacks').map(abs, broken())")
+
+    text = shown(waiting)
+
+    assert 'raise LookupError("the share is gone")' in text
+    assert "direct cause" in text
+    assert "SubmissionIncomplete: the input of run" in text
+    assert "mapping.py" not in text
+    connected.run("lab.queue('tracebacks').close()")
+
+
+def test_error_while_handling_another_keeps_the_other(connected: Any, shown: Any) -> None:
+    """As Python does for any two errors."""
+    text = shown("try:\n    {}['key']\nexcept KeyError:\n    lab.attach('nowhere')")
+
+    assert "KeyError: 'key'" in text
+    assert "During handling of the above exception" in text
+    assert text.rindex("RunNotFound") > text.index("KeyError")
+
+
+def test_what_was_hidden_is_back_when_it_was_shown(connected: Any, shown: Any) -> None:
+    """An error that is caught later, logged or sent on is whole."""
+    shown("lab.attach('nowhere')")
+
+    error = sys.last_value
+
+    assert isinstance(error.__traceback__, types.TracebackType)
+    assert frames(error.__traceback__)[-1].f_code.co_filename.endswith("book.py")
+    assert error.__suppress_context__ is False
+
+
+def test_import_alone_is_enough(connected: Any, shown: Any) -> None:
+    """Not everybody loads the extension."""
+    connected.run("%unload_ext dqlab")
+
+    text = shown("lab.attach('nowhere')")
+
+    connected.run("%load_ext dqlab")
+    assert "RunNotFound: no run named 'nowhere'" in text
+    assert "/dqlab/" not in text

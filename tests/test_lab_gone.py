@@ -1,0 +1,111 @@
+"""What to do when workers are gone is what the error says, and it works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client, LocalCluster
+
+import dqlab as dq
+from dqlab.errors import ActorGone, DqlabError, RunNotFound, WorkersGone
+
+
+def same(x: int) -> int:
+    return x
+
+
+def lose_all_workers(lab: dq.Lab) -> None:
+    lab._cluster.scale(0)
+    deadline = time.monotonic() + 30
+    while lab.stats().workers:
+        assert time.monotonic() < deadline
+        lab.wait_for_change(lab.stats().seq, timeout=0.2)
+
+
+def ask_until_it_is_gone(run: dq.Run) -> None:
+    deadline = time.monotonic() + 30
+    while run.done:
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def hurt() -> Iterator[tuple[dq.Lab, dq.Run]]:
+    """A lab whose workers all ended, and a run it had."""
+    lab = dq.connect(n=1, name="hurt")
+    run = lab.map(same, range(10)).wait(timeout=30)
+    lose_all_workers(lab)
+    yield lab, run
+    lab.close()
+
+
+def test_lab_without_workers_says_what_works_and_it_does(hurt: tuple[dq.Lab, dq.Run]) -> None:
+    """Advice that fails with the next error is worse than none."""
+    lab, run = hurt
+
+    with pytest.raises(ActorGone, match=r"is lost, its messages and its results. Connect again, with lab = dq.connect"):
+        ask_until_it_is_gone(run)
+    with pytest.raises(WorkersGone, match=r"lab 'hurt'.*dq.connect\(\) or %dq connect -o lab"):
+        lab.map(same, [1])
+    assert lab.ended
+    again = dq.connect(n=1, name="hurt")
+
+    assert again is not lab
+    assert lab.closed
+    assert list(again.map(same, range(3)).results(timeout=30)) == [0, 1, 2]
+    again.close()
+
+
+def test_queue_whose_worker_died_is_opened_anew() -> None:
+    """Its worker is replaced within seconds; mapping again then works without a word more."""
+    with dq.connect(n=1, name="replaced") as lab:
+        pool = lab.queue("held")
+        run = pool.map(same, range(10)).wait(timeout=30)
+        held = lab.client.run(lambda dask_worker: [str(key) for key in dask_worker.state.actors])
+        [address] = [at for at, keys in held.items() if any(key.startswith("dq-queue/held/") for key in keys)]
+        os.kill(lab.client.run(os.getpid, workers=[address])[address], signal.SIGKILL)
+        with pytest.raises(ActorGone):
+            ask_until_it_is_gone(run)
+        assert pool.gone
+
+        lab.client.wait_for_workers(2, timeout=30)
+        again = lab.queue("held")
+
+        assert again is not pool
+        assert list(again.map(same, range(5)).results(timeout=30)) == list(range(5))
+        with pytest.raises(RunNotFound, match="went with its queue"):
+            run.wait(timeout=20)
+
+
+def test_scheduler_that_is_gone_is_connected_to_anew() -> None:
+    """`dq.connect(address)` must not hand out what no longer answers."""
+    cluster = LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+    address = cluster.scheduler_address
+    lab = dq.connect(address, timeout=5)
+    assert not lab.ended
+    cluster.close()
+
+    with pytest.raises(DqlabError):
+        dq.connect(address, timeout=1)
+
+    assert lab.closed
+    assert isinstance(lab.client, Client)
+
+
+def test_lab_shows_itself_in_one_helpful_line(lab: dq.Lab) -> None:
+    """Where, how many, where to look, and what next."""
+    assert "\n" not in repr(lab)
+    assert repr(lab).startswith(f"<Lab 'tests' at {lab.client.scheduler.address}: 2 consumer processes, dashboard http")
+    assert "%%dq submit --over" in repr(lab)
+
+
+def test_lab_that_does_not_answer_shows_that(hurt: tuple[dq.Lab, dq.Run]) -> None:
+    """A repr is looked at most when something is wrong."""
+    lab, _ = hurt
+
+    assert "no worker" in repr(lab)
+    lab.close()
+    assert repr(lab) == "<Lab 'hurt': closed; dq.connect() opens one>"

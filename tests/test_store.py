@@ -1,0 +1,65 @@
+"""Labs with a store: what one process confirmed, another has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, RunNotFound
+
+SCRIPT = """
+    import sys
+    import dqlab as dq
+
+    def double(x):
+        return 2 * x
+
+    if __name__ == "__main__":
+        lab = dq.connect(n=1, store=sys.argv[1])
+        done = lab.map(double, range(1000), name="done")
+        done.wait(timeout=60)
+        waiting = lab.queue("other").map(double, range(1000, 3000), name="waiting", consumers=None)
+        waiting.submitter.join(30)
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_another(tmp_path: Path) -> None:
+    """Results that were there are read, messages that waited are processed, and no queue need be named."""
+    script = tmp_path / "first.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    first = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "store")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert first.stdout is not None
+    assert first.stdin is not None
+    assert first.stdout.readline() == "ready\n"
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    first.stdout.close()
+    first.stdin.close()
+
+    with dq.connect(n=1, store=tmp_path / "store", name="second") as lab:
+        assert list(lab.attach("done").results(timeout=60)) == [2 * x for x in range(1000)]
+        assert list(lab.attach("waiting").results(timeout=60)) == [2 * x for x in range(1000, 3000)]
+        with pytest.raises(RunNotFound, match="Did you mean 'waiting'"):
+            lab.attach("waitin")
+        assert lab.queue().submit(abs, -1).durability == "always"
+        assert lab.queue("passing", durable=False).submit(abs, -1).durability == "transient"
+
+
+def test_a_durable_queue_of_a_lab_without_a_store_is_refused(lab: dq.Lab) -> None:
+    with pytest.raises(BadOption, match="store="):
+        lab.queue("x", durable=True)
