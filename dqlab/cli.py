@@ -83,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo = commands.add_parser("demo", help="run the quickstart notebook here, without a browser")
     demo.add_argument("notebook", nargs="?", type=Path, help="another notebook that defines docs, run and retried")
+    compact = commands.add_parser(
+        "compact",
+        help="give back the disk space of what is settled in a store or a queue that nobody has open",
+        description="Offline: opens the logs below DIR, copies what is needed, deletes the rest.",
+    )
+    compact.add_argument("directory", type=Path, metavar="DIR", help="a store, or one queue's directory")
     return parser
 
 
@@ -135,6 +141,23 @@ def _demo(options: argparse.Namespace, _: list[str]) -> int:
         return FAILED
 
 
+def _compact(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.store.offline import compact_offline
+
+    def progress(name: str, done: int, of: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{name}: {done / 1e6:,.1f} of {of / 1e6:,.1f} MB read ", end="", file=sys.stderr, flush=True)
+
+    try:
+        for name, gave in compact_offline(options.directory, progress):
+            print(f"{name}: {gave}")
+    except DqlabError as error:
+        print(f"dqlab compact: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
 def _missing_extra(error: ModuleNotFoundError) -> int:
     print(
         f"dqlab: {error.name} is not installed here. In the checkout: pip install '.[lab]'",
@@ -143,4 +166,8 @@ def _missing_extra(error: ModuleNotFoundError) -> int:
     return FAILED
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {"lab": _lab, "demo": _demo}
+COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
+    "lab": _lab,
+    "demo": _demo,
+    "compact": _compact,
+}

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session
 from dqlab.stats import Snapshot
+from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -338,6 +340,33 @@ class Lab:
         """
         self._check_open()
         return self.session.runs.attach(name)
+
+    def queue_names(self) -> list[str]:
+        """Return the names of the queues that this lab has open, and of those in its store; sorted."""
+        self._check_open()
+        stored = self.session.stored_queues(self.store) if self.store is not None else []
+        return sorted({*self.session.pools, *stored})
+
+    def gc(self, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Compacted]:
+        """Compact every queue of the store, one after another; see `QueuePool.compact`.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with the queue's name, bytes gone through and bytes in all.
+
+        Returns
+        -------
+        dict of str to Compacted
+            By queue.
+        """
+        self._check_open()
+        self._open_stored()
+        return {
+            pool.name: pool.compact(partial(progress, pool.name) if progress is not None else None)
+            for pool in self.queues
+            if pool.durability is Durability.DURABLE
+        }
 
     def stats(self) -> Snapshot:
         """Return everything at this instant."""

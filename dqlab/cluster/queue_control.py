@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import asdict
+
 from dqlab.cluster.queue_desk import QueueDesk
 from dqlab.cluster.wire import pack, unpack
+from dqlab.store.compaction import Compacted
 
 __all__ = ["QueueControl"]
 
@@ -22,6 +26,26 @@ class QueueControl(QueueDesk):
         self._dispatch()
         await self._store.durable()
         return pack({"count": count})
+
+    async def compact(self, body: bytes) -> bytes:
+        """Give disk space back, or go on waiting for that: {wait}.
+
+        Answers {done, copied, of}: bytes copied and to be copied now, and of a finished one what it gave. A
+        transient shard has nothing to give back.
+        """
+        meta, _ = unpack(body)
+        if self._upkeep is None:
+            return pack({"done": asdict(Compacted()), "copied": 0, "of": 0})
+        if self._compacting is None:
+            self._compacting = asyncio.get_running_loop().create_task(self._upkeep.compact(), name="dqlab-compact")
+        task = self._compacting
+        await asyncio.wait([task], timeout=meta["wait"])
+        copied, of = self._upkeep.copied
+        if not task.done():
+            return pack({"done": None, "copied": copied, "of": of})
+        if self._compacting is task:
+            self._compacting = None
+        return pack({"done": asdict(task.result()), "copied": of, "of": of})
 
     def _give_back_untouched(self, run: bytes | None) -> None:
         for lease in list(self.shard.leases.values()):

@@ -22,6 +22,7 @@ from dqlab.queue.ledger import Ledger
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 from dqlab.queue.shard import Shard
+from dqlab.store.compaction import Compacted
 
 __all__ = ["QueueDesk"]
 
@@ -53,18 +54,26 @@ class QueueDesk:
         self._recalls = Recalls()
         self._changed = Bell()
         self._timer: asyncio.TimerHandle | None = None
+        self._compacting: asyncio.Task[Compacted] | None = None
         self._closed = False
 
     async def start(self, body: bytes) -> bytes:
-        """Bind to this worker's event loop (the constructor ran in a thread), and open what was stored."""
+        """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread."""
+        await self._open()
         self._worker = get_worker()
-        self._store: Store
-        self._upkeep: Upkeep | None = None
+        self._reporter = Reporter(self._worker, self.report)
+        self._reporter.touch()
+        self._dispatch()
+        return pack({"epoch": self.shard.epoch})
+
+    async def _open(self) -> None:
+        name, index, epoch = self._identity
         options = dict(self._options)
         memory, maxsize = options.pop("results_memory"), options.pop("results_maxsize")
         store = options.pop("store", None)
         rules = QueueOptions(**options | {"retry": Retry(**options["retry"])})
-        name, index, epoch = self._identity
+        self._store: Store
+        self._upkeep: Upkeep | None = None
         if store is None:
             self._store = kept = MemoryStore(memory, maxsize)
             shard = Shard(
@@ -76,10 +85,6 @@ class QueueDesk:
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
             self._store.recorded = self._upkeep.recorded
         self.shard = self.ledger.shard
-        self._reporter = Reporter(self._worker, self.report)
-        self._reporter.touch()
-        self._dispatch()
-        return pack({"epoch": self.shard.epoch})
 
     @property
     def books(self) -> dict[bytes, Book]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from dqlab.errors import DqlabError
 from dqlab.store.compaction import Compacted, compaction
@@ -27,6 +26,11 @@ class Upkeep:
     ----------
     shard : DurableShard
         Lives on the running event loop; everything that blocks goes to the default executor.
+
+    Attributes
+    ----------
+    copied : tuple of int
+        Bytes of the segments at hand that a compaction has gone through, and in all.
     """
 
     def __init__(self, shard: DurableShard) -> None:
@@ -36,6 +40,7 @@ class Upkeep:
         self._timer: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
         self._closed = False
+        self.copied = 0, 0
 
     def recorded(self) -> None:
         """Note that something was appended to the log."""
@@ -46,16 +51,10 @@ class Upkeep:
         elif self._timer is None:
             self._timer = self._loop.call_later(CHECKPOINT_AFTER, self._start)
 
-    async def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
-        """Give back all the disk space that can be had now.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called in a thread with bytes done and bytes in all of the segments at hand.
-        """
+    async def compact(self) -> Compacted:
+        """Give back all the disk space that can be had now."""
         async with self._one_at_a_time:
-            return await self._compact(MOSTLY, progress)
+            return await self._compact(MOSTLY)
 
     async def close(self) -> None:
         """Wait for what is under way, and write the last checkpoint."""
@@ -85,7 +84,7 @@ class Upkeep:
             await self._checkpoint()
             if log.garbage() > 1 - log.options.compact_below and log.victims():
                 async with self._one_at_a_time:
-                    done = await self._compact(None, None)
+                    done = await self._compact(None)
                 logger.info("event=compacted bytes_before=%d bytes_after=%d", done.bytes_before, done.bytes_after)
         except DqlabError as error:  # what is on disk is as good as before; the next one may succeed
             logger.warning("event=upkeep_failed %s", error)
@@ -98,8 +97,8 @@ class Upkeep:
         async with self._one_at_a_time:
             await self._loop.run_in_executor(None, self._shard.checkpoint())
 
-    async def _compact(self, below: float | None, progress: Callable[[int, int], None] | None) -> Compacted:
-        steps, result = compaction(self._shard, below=below, progress=progress), None
+    async def _compact(self, below: float | None) -> Compacted:
+        steps, result = compaction(self._shard, below=below, progress=self._progress), None
         while True:
             try:
                 step = steps.send(result)
@@ -107,3 +106,6 @@ class Upkeep:
                 compacted: Compacted = done.value
                 return compacted
             result = await self._loop.run_in_executor(None, step)
+
+    def _progress(self, done: int, total: int) -> None:
+        self.copied = done, total

@@ -9,6 +9,7 @@ from typing import Any
 
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
+from dqlab.jupyter.meter import Meter
 from dqlab.jupyter.sayings import Said, end, in_words_of_a_line, standing, submitted
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, is_watched
@@ -19,6 +20,7 @@ from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
 from dqlab.runs.run import Run
 from dqlab.stats import Snapshot
+from dqlab.store.compaction import Compacted
 
 __all__ = ["ACTIONS"]
 
@@ -144,6 +146,23 @@ def cancel(line: Line, options: Namespace) -> int | None:
     return Said(count)
 
 
+def compact(line: Line, options: Namespace) -> Compacted:
+    """Give back the disk space of what is settled in a queue."""
+    pool = line.pool(options.queue)
+    with Meter() as meter:
+        return pool.compact(lambda copied, of: meter(pool.name, copied, of))
+
+
+def gc(line: Line, _: Namespace) -> None:
+    """Do the same for every queue of the store."""
+    with Meter() as meter:
+        compacted = line.lab.gc(meter)
+    for name, gave in compacted.items():
+        line.say(f"{name}: {gave}")
+    if not compacted:
+        line.say("no queue is durable here; %dq connect --store runs/ makes queues that are")
+
+
 def close(line: Line, _: Namespace) -> None:
     """Close the lab."""
     line.say(end(line.lab))
@@ -165,6 +184,8 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         pause,
         resume,
         cancel,
+        compact,
+        gc,
         close,
     )
 }

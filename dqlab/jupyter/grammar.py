@@ -200,6 +200,13 @@ def _cancel() -> Command:
     return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
 
 
+def _compact() -> Command:
+    summary = "Give back the disk space of what is settled in a durable queue."
+    command = _command("compact", summary, "lab.queue(name).compact()")
+    command.add("queue", nargs="?", metavar="QUEUE", names=Names.QUEUE, help="default: as for submit")
+    return _out(command)
+
+
 def _all() -> Iterable[Command]:
     yield _connect()
     yield _submit()
@@ -217,6 +224,8 @@ def _all() -> Iterable[Command]:
     ):
         yield _run(_command(name, summary, f"run.{name}()"), Names.RUN_OR_QUEUE, "RUN|QUEUE")
     yield _cancel()
+    yield _compact()
+    yield _command("gc", "Give back the disk space of what is settled in every queue of the store.", "lab.gc()")
     yield _command("close", "Close the lab; a cluster that it started ends with all that is in it.", "lab.close()")
 
 

@@ -132,5 +132,23 @@ class Line:
                     return queue
             raise
 
+    def pool(self, word: str | None) -> QueuePool:
+        """Return the queue that a word names, open or in the store; default: the one where none is named.
+
+        Raises
+        ------
+        UsageError
+            There is none of that name; says which there are.
+        """
+        held = self.names.get(word) if word is not None else None
+        if isinstance(held, QueuePool):
+            return held
+        name, known = word or self.queue, self.lab.queue_names()
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known) or 'none'}."
+            raise UsageError(reason=f"there is no queue {name!r}. {hint} Nothing was done.")
+        return self.lab.queue(name)
+
     def _inside(self) -> bool:
         return self.names is not self.shell.user_ns

@@ -14,6 +14,7 @@ from dqlab.frame import NO_ID, Kind
 from dqlab.queue.checks import check_count
 from dqlab.queue.retry import Retry
 from dqlab.queue.states import State
+from dqlab.runs.compacting import compact_all
 from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.puts import PlainPuts
@@ -23,6 +24,7 @@ from dqlab.runs.session import Durability, Session, consumer_options, queue_opti
 from dqlab.runs.shards import Shards
 from dqlab.runs.unacked import Unacked
 from dqlab.stats import QueueStats, Snapshot
+from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -261,6 +263,27 @@ class QueuePool(Putting, Shards):
         if state not in ("ready", "delayed", "dead"):
             raise BadOption(option="state", value=state, problem="is 'ready', 'delayed' or 'dead'.")
         return self.handle.link.sync(self.handle.control("purge", run=None, state=state.upper()))
+
+    def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
+        """Give back the disk space of what is settled, beside live traffic; a transient queue has none.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called about five times a second with bytes gone through and bytes in all, of the files at hand.
+
+        Returns
+        -------
+        Compacted
+            Bytes before and after, messages kept and dropped, seconds; of all shards together.
+
+        Raises
+        ------
+        DiskFull
+            No room to copy what is needed. Nothing changed.
+        """
+        self._check_open()
+        return compact_all(self.handle, progress)
 
     def close(self, *, force: bool = False) -> None:
         """Confirm puts, retire this queue's consumers, close it and free what it holds.

@@ -140,7 +140,7 @@ def _wanted(ledger: Ledger, segments: frozenset[int]) -> dict[int, _Frame | _Res
     return wanted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Compacted:
     """What a compaction of a shard gave.
 
@@ -161,7 +161,22 @@ class Compacted:
     seconds: float = 0.0
 
     def __add__(self, other: Compacted) -> Compacted:
-        return Compacted(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+        """Return both together: shards are compacted side by side, so the longer time counts."""
+        return Compacted(
+            self.bytes_before + other.bytes_before,
+            self.bytes_after + other.bytes_after,
+            self.kept + other.kept,
+            self.dropped + other.dropped,
+            max(self.seconds, other.seconds),
+        )
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        size = f"{_megabytes(self.bytes_before)} MB before, {_megabytes(self.bytes_after)} MB after"
+        return f"{size}; {self.kept:,} messages kept, {self.dropped:,} dropped; {self.seconds:.1f} s"
+
+    def __repr__(self) -> str:
+        return f"<Compacted: {self}>"
 
 
 def compaction(
@@ -213,3 +228,7 @@ def _fitting(log: Log, victims: Sequence[int]) -> list[int]:
 def _nbytes(log: Log) -> int:
     usage = log.usage()
     return usage.total - usage.reserve
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f}" if nbytes >= 50_000 else f"{nbytes / 1e6:.3f}"

@@ -29,6 +29,7 @@ __all__ = [
     "queue_directory",
     "read_queue",
     "shard_directory",
+    "stored_directories",
     "stored_queues",
 ]
 
@@ -118,14 +119,19 @@ def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
 
 def stored_queues(store: Path) -> list[str]:
     """Return the names of a store's queues, sorted; what is no queue is passed over."""
+    queues = (read_queue(path) for path in stored_directories(store))
+    return sorted(queue.name for queue in queues if queue is not None)
+
+
+def stored_directories(path: Path) -> list[Path]:
+    """Return the directories of the queues in a store, or the one of a queue itself, sorted."""
     found = []
     with suppress(OSError):
-        for path in store.iterdir():
+        for place in (path, *sorted(path.iterdir())):
             with suppress(OSError, DqlabError):
-                queue = read_queue(path) if path.is_dir() else None
-                if queue is not None:
-                    found.append(queue.name)
-    return sorted(found)
+                if place.is_dir() and read_queue(place) is not None:
+                    found.append(place)
+    return found
 
 
 def _make(directory: Directory, queue: StoredQueue) -> None:

@@ -99,3 +99,33 @@ def test_the_number_of_shards_is_that_with_which_the_queue_was_made(
 def test_a_durable_queue_without_a_directory_is_refused(client: Client, queue_name: str) -> None:
     with pytest.raises(BadOption, match="dirpath="):
         dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE)
+
+
+def test_compaction_gives_back_the_space_of_what_is_settled_and_keeps_the_rest(
+    client: Client, queue_name: str, tmp_path: Path
+) -> None:
+    pool = durable(client, queue_name, tmp_path)
+    kept = pool.put_many([bytes(10_000)] * 20)
+    pool.flush()
+    run = pool.map(len, [bytes(10_000) for _ in range(300)], name="sizes")
+    pool.session.serve(pool)
+    run.wait(timeout=60)
+    run.drop()
+    seen: list[tuple[int, int]] = []
+
+    gave = pool.compact(lambda done, of: seen.append((done, of)))
+
+    assert gave.bytes_after < gave.bytes_before / 4
+    assert gave.kept == 20
+    assert seen
+    again = pool.compact()
+    assert again.bytes_after <= gave.bytes_after + 1000
+    assert len(kept.ids) == 20
+    assert pool.counts()["dead"] + pool.counts()["ready"] + pool.counts()["leased"] == 20
+    pool.close()
+
+
+def test_compaction_of_a_transient_queue_has_nothing_to_give(client: Client, queue_name: str) -> None:
+    pool = dq.QueuePool(client, name=queue_name)
+    assert pool.compact().bytes_before == 0
+    pool.close()

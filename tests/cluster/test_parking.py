@@ -28,6 +28,7 @@ class DeskActor(QueueActor):
     """A queue actor without a worker around it."""
 
     async def start(self, body: bytes) -> bytes:
+        await self._open()
         self._reporter: Any = SilentReporter()
         return pack({})
 
