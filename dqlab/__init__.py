@@ -11,9 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dqlab.cluster.message import Message
+from dqlab.connecting import connect
 from dqlab.documents import Document, Documents
 from dqlab.errors import DqlabError, Reject, RunFailed
-from dqlab.lab import Lab, connect
+from dqlab.lab import Lab
 from dqlab.queue.retry import Retry
 from dqlab.runs.consumer_pool import ConsumerPool
 from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer

@@ -7,11 +7,13 @@ that `dqlab --version` needs neither Jupyter nor Dask. Exit status: 0 done, 1 fa
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,7 +22,7 @@ from dqlab import __version__
 __all__ = ["main", "quickstart"]
 
 NOTEBOOK = "quickstart.ipynb"
-FAILED, MISUSED = 1, 2
+FAILED, MISUSED, UNREADABLE = 1, 2, 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,6 +85,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo = commands.add_parser("demo", help="run the quickstart notebook here, without a browser")
     demo.add_argument("notebook", nargs="?", type=Path, help="another notebook that defines docs, run and retried")
+    up = commands.add_parser(
+        "up",
+        help="run a cluster on this machine that outlives notebooks",
+        description='Runs a cluster until Ctrl-C. Notebooks find it with dq.connect("local") or %%dq connect local.',
+    )
+    up.add_argument("-n", type=int, default=os.cpu_count() or 1, help="consumer processes; default: one for each CPU")
+    up.add_argument("--store", type=Path, help="directory that keeps its queues; without one they end with it")
+    up.add_argument("--name", default="local", help="to tell several apart; default: local")
+    up.add_argument("--port", type=int, default=0, help="of the scheduler; default: any that is free")
+    inspect = commands.add_parser(
+        "inspect",
+        help="show what lies in a store, a queue or a shard, without touching it",
+        description="Reads the files below DIR, whoever has them open. Exit status: 0, or 3 when something is unreadable.",
+    )
+    inspect.add_argument("directory", type=Path, metavar="DIR", help="a store, a queue's directory or a shard's")
+    inspect.add_argument("--json", action="store_true", help="one JSON object")
+    fsck = commands.add_parser(
+        "fsck",
+        help="check the files of a store, a queue or a shard, and say what is lost",
+        description="Reads every byte below DIR and writes none. Exit status: 0 clean, 1 damaged and nothing lost, "
+        "2 data lost, 3 cannot be opened as it is.",
+    )
+    fsck.add_argument("directory", type=Path, metavar="DIR", help="a store, a queue's directory or a shard's")
+    fsck.add_argument("--json", action="store_true", help="one JSON object, with the ids of what is lost")
     compact = commands.add_parser(
         "compact",
         help="give back the disk space of what is settled in a store or a queue that nobody has open",
@@ -158,6 +184,47 @@ def _compact(options: argparse.Namespace, _: list[str]) -> int:
     return 0
 
 
+def _up(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.up import up
+
+    say = partial(print, flush=True)
+    try:
+        up(options.n, store=options.store, name=options.name, port=options.port, say=say)
+    except (DqlabError, OSError) as error:
+        print(f"dqlab up: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _inspect(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.store.inspection import inspect
+    from dqlab.store.reports import inspect_text
+
+    try:
+        found = inspect(options.directory)
+    except DqlabError as error:
+        print(f"dqlab inspect: {error}", file=sys.stderr)
+        return UNREADABLE
+    print(json.dumps(found.to_dict(), indent=1) if options.json else inspect_text(found))
+    return 0 if found.readable else UNREADABLE
+
+
+def _fsck(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.store.fsck import fsck
+    from dqlab.store.reports import fsck_text
+
+    try:
+        found = fsck(options.directory)
+    except DqlabError as error:
+        print(f"dqlab fsck: {error}", file=sys.stderr)
+        return UNREADABLE
+    print(json.dumps(found.to_dict(), indent=1) if options.json else fsck_text(found))
+    return int(found.level)
+
+
 def _missing_extra(error: ModuleNotFoundError) -> int:
     print(
         f"dqlab: {error.name} is not installed here. In the checkout: pip install '.[lab]'",
@@ -169,5 +236,8 @@ def _missing_extra(error: ModuleNotFoundError) -> int:
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,
+    "up": _up,
     "compact": _compact,
+    "inspect": _inspect,
+    "fsck": _fsck,
 }

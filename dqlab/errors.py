@@ -10,7 +10,7 @@ data and what to do next. All of them cross process borders unchanged.
     ├── ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone · CallTimeout
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · MessageTooLarge · NotPicklable
     ├── FrameCorrupt
-    ├── RunError ── RunNotFound · RunExists · RunFailed · RunCancelled · RunStalled
+    ├── RunError ── RunNotFound · RunExists · RunFailed · DocumentsLost · RunCancelled · RunStalled
     │               SubmissionIncomplete · ResultsFull · WaitTimeout · JoinStalled
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
@@ -184,6 +184,15 @@ class RunFailed(RunError):
     text = (
         "{dead:,} of {total:,} documents of run {run!r} failed, the first with {first}. What "
         "succeeded: run.results(errors='skip'). See run.failures(); fix the function, then run.retry(fn=...)."
+    )
+
+
+class DocumentsLost(RunError):
+    """Messages of the run stood in damaged files; the others have their results, or are dead."""
+
+    text = (
+        "{lost:,} of {total:,} documents of run {run!r} are lost: files of its queue are damaged. Results of the "
+        "others: run.results(errors='skip'). `dqlab fsck` says which; map the documents again, under another name."
     )
 
 

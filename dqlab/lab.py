@@ -1,10 +1,7 @@
-"""`connect` and `Lab`: where everything begins."""
+"""`Lab`: a connection to one cluster, its queues and runs."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.registry import NoWorkers
-from dqlab.config import option, seconds
-from dqlab.errors import BadOption, CallTimeout, ConnectFailed, DqlabError, UsageError, WorkersGone
+from dqlab.config import option
+from dqlab.errors import BadOption, CallTimeout, DqlabError, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.queue.retry import Retry
 from dqlab.runs.keywords import checks_keywords
@@ -27,131 +24,10 @@ from dqlab.store.compaction import Compacted
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Lab", "connect", "opened"]
+__all__ = ["Lab"]
 
-CONNECT_TIMEOUT = 5.0
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when a lab is only looked at."""
-_open: dict[Any, Lab] = {}
-_lock = threading.RLock()
-
-
-@checks_keywords
-def connect(
-    target: Any = None,
-    *,
-    n: int | None = None,
-    scheduler_file: str | os.PathLike[str] | None = None,
-    name: str | None = None,
-    store: str | os.PathLike[str] | None = None,
-    timeout: float | str = CONNECT_TIMEOUT,
-) -> Lab:
-    """Connect to a cluster, or start one on this machine.
-
-    Called again with the same arguments while the lab is open, it returns the same lab; when that lab's
-    scheduler is gone, or no worker of the cluster that it started is left, it closes that one and begins anew.
-
-    Parameters
-    ----------
-    target : Client, Cluster, str or None
-        A Dask client, a Dask cluster, a scheduler's address, or nothing for a cluster of processes on
-        this machine that lives as long as this process.
-    n : int, optional
-        Consumer processes of a cluster on this machine. Default: the number of CPUs.
-    scheduler_file : path, optional
-        A Dask scheduler file, instead of an address.
-    name : str, optional
-        What views call this lab.
-    store : path, optional
-        A directory, made if there is none. Queues made by this lab are durable in it: opened again by name, in
-        another process too, they have their messages, runs and results. All workers must be able to reach it.
-    timeout : float or str, default 5 s
-        How long to try to reach a scheduler.
-
-    Returns
-    -------
-    Lab
-
-    Raises
-    ------
-    ConnectFailed
-        Nobody answers there.
-    VersionMismatch
-        The cluster runs another dqlab.
-    BadOption
-        `target` is none of these, or options contradict each other.
-    """
-    if target is not None and n is not None:
-        raise BadOption(option="n", value=n, problem="is only for a cluster on this machine; leave target out.")
-    if n is not None and (not isinstance(n, int) or n < 1):
-        raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
-    limit = seconds(timeout, name="timeout")
-    path = os.fspath(scheduler_file) if scheduler_file is not None else None
-    directory = None if store is None else Path(store).expanduser().resolve()
-    with _lock:
-        lab = opened(target, n=n, scheduler_file=path, name=name, store=directory)
-        if lab is not None and lab.ended:
-            lab.close()
-            lab = None
-        if lab is None:
-            lab = _open[_key(target, n, path, name, directory)] = _make(target, n, path, name, limit)
-            lab.keep_in(directory)
-        return lab
-
-
-def opened(
-    target: Any = None,
-    *,
-    n: int | None = None,
-    scheduler_file: str | None = None,
-    name: str | None = None,
-    store: Path | None = None,
-) -> Lab | None:
-    """Return the open lab that `connect` made with these arguments, if there is one."""
-    lab = _open.get(_key(target, n, scheduler_file, name, store))
-    return lab if lab is not None and not lab.closed else None
-
-
-def _key(target: Any, *others: Any) -> tuple[Any, ...]:
-    return (target if isinstance(target, str | None) else id(target), *others)
-
-
-def _make(target: Any, n: int | None, scheduler_file: str | None, name: str | None, timeout: float) -> Lab:
-    from distributed import Client
-    from distributed.deploy.cluster import Cluster
-
-    if isinstance(target, Client):
-        return Lab(target, name=name)
-    if isinstance(target, Cluster):
-        return Lab(Client(target, set_as_default=False), name=name, own_client=True)
-    if scheduler_file is not None or isinstance(target, str):
-        address = target if target is not None else scheduler_file
-        try:
-            client = Client(target, scheduler_file=scheduler_file, timeout=timeout, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ConnectFailed(address=address, seconds=timeout, reason=reason) from error
-        return Lab(client, name=name, own_client=True)
-    if target is not None:
-        problem = "is not a Client, a Cluster or an address such as 'tcp://10.0.0.1:8786'."
-        raise BadOption(option="target", value=target, problem=problem)
-    return _embedded(n or os.cpu_count() or 1, name)
-
-
-def _embedded(n: int, name: str | None) -> Lab:
-    """Start `n` consumer processes of one thread, and one process more for queues."""
-    from distributed import Client, LocalCluster
-
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UsageError(
-            reason="dq.connect() ran while a worker process imported this script, and would start workers without "
-            "end. Nothing was started. Put the script's work under: if __name__ == '__main__':"
-        )
-    cluster = LocalCluster(
-        n_workers=n + 1, threads_per_worker=1, dashboard_address="127.0.0.1:0", preload=["dqlab.preload"]
-    )
-    client = Client(cluster, set_as_default=False)
-    return Lab(client, name=name, own_client=True, cluster=cluster, reserved=("0",))
 
 
 class Lab:
@@ -385,9 +261,6 @@ class Lab:
         if self.closed:
             return
         self.closed = True
-        with _lock:
-            for key in [key for key, lab in _open.items() if lab is self]:
-                del _open[key]
         if self._cluster is not None:
             for pool in list(self.session.pools.values()):
                 with suppress(DqlabError):  # what cannot be asked is not to keep the cluster from ending

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dqlab.errors import VersionMismatch
 
-__all__ = ["PARK", "PROTOCOL", "check_protocol", "greeting"]
+__all__ = ["LEASE_PARK", "PARK", "PROTOCOL", "check_protocol", "greeting"]
 
 PROTOCOL = 1
 """Grows whenever a call or a frame changes its meaning."""
 
 PARK = 5.0
-"""Seconds a parked call waits at a queue before it returns empty and is made again."""
+"""Seconds a client's parked call waits at a queue before it returns empty and is made again."""
+
+LEASE_PARK = 30.0
+"""The same for a consumer slot's, one at each shard: longer, for there are many, and orders reach it at once."""
 
 
 def greeting() -> dict[str, object]:

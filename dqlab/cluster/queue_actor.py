@@ -18,7 +18,7 @@ import logging
 from typing import Any
 
 from dqlab.cluster.parking import ParkedLease, rung
-from dqlab.cluster.protocol import PARK
+from dqlab.cluster.protocol import LEASE_PARK
 from dqlab.cluster.queue_control import QueueControl
 from dqlab.cluster.queue_views import QueueViews
 from dqlab.cluster.wire import pack, unpack
@@ -63,6 +63,7 @@ class QueueActor(QueueControl, QueueViews):
                 break
             answer["firsts"].append(put.first)
         self._dispatch()
+        await asyncio.sleep(0)  # who waits for these messages is answered first
         await self._store.durable()
         return pack(answer)
 
@@ -118,7 +119,7 @@ class QueueActor(QueueControl, QueueViews):
         self._lot.park(call)
         self._dispatch()
         try:
-            await rung(call.answer, PARK)
+            await rung(call.answer, LEASE_PARK)
         except asyncio.CancelledError:
             given = None if call.answer.cancelled() else call.answer.result()
             if given is not None:  # its caller will never see it
@@ -167,6 +168,7 @@ class QueueActor(QueueControl, QueueViews):
             self._lot.credit(meta["consumer"], meta["want"], meta["at_least"])
         self._recalls.answered(meta["consumer"])
         self._dispatch()
+        await asyncio.sleep(0)  # who waits for these results is answered first
         await self._store.durable()
         return pack({"duplicates": settled.duplicates, "stale": settled.stale})
 

@@ -22,7 +22,7 @@ from dqlab.cluster.coroutines import CoroutineThread
 from dqlab.cluster.execution import Flight, Origin, Work, fail_all, refuse_value, run_chunk
 from dqlab.cluster.functions import FunctionCache, FunctionLost
 from dqlab.cluster.internals import daemon_thread
-from dqlab.cluster.protocol import PARK
+from dqlab.cluster.protocol import LEASE_PARK
 from dqlab.cluster.ref import Ref
 from dqlab.cluster.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
@@ -156,9 +156,10 @@ class Slot:
         while not self._stopping:
             body = pack({"session": self._session, **self._credit(shard)})
             try:
-                meta, parts = unpack(await ref.call("lease", body, timeout=PARK + 10))
+                meta, parts = unpack(await ref.call("lease", body, timeout=LEASE_PARK + 10))
                 if "lease" in meta:
                     self._receive(shard, meta, parts)
+                    await asyncio.sleep(0)  # work begins first; the next lease is asked for meanwhile
                 for order in meta["orders"]:
                     await self._obey(order)
             except (ActorGone, SchedulerGone) as error:

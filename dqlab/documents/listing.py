@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from operator import index as as_index
 from typing import Any, overload
@@ -17,7 +18,7 @@ from dqlab.documents.given import Given
 from dqlab.documents.pattern import parse
 from dqlab.documents.sources import Glob, Source, Window
 from dqlab.documents.stdlib import stdlib
-from dqlab.errors import BadOption, LengthUnknown
+from dqlab.errors import BadOption, DqlabError, LengthUnknown
 
 __all__ = ["Documents"]
 
@@ -149,10 +150,12 @@ class Documents:
         raise IndexError(f"{self!r} has no document {position}")
 
     def __repr__(self) -> str:
-        """Say where the documents come from, without listing them; only whether there are any is looked up."""
+        """Say where the documents come from, without listing them; of a glob, whether there are any."""
         source = self._source
-        empty = source.repeats and next(iter(source.looks()), None) is None
-        return f"{source.label}: 0 documents" if empty else source.label
+        if isinstance(source, Glob):
+            with suppress(DqlabError):  # the folder is gone; listing will say so
+                return source.label if next(source.looks(), None) else f"{source.label}: 0 documents"
+        return source.label
 
 
 def _position(value: Any, default: int) -> int:

@@ -32,7 +32,7 @@ def connect(line: Line, options: Namespace) -> Lab:
         lab = target
         line.desk.use(lab)
     else:
-        lab, before = line.desk.connect(target, options.n)
+        lab, before = line.desk.connect(target, n=options.n, store=options.store, name=options.name)
         if before is not None:
             line.say(end(before))
     if options.out is not None:

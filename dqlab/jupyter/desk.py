@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dqlab.connecting import connect, opened
 from dqlab.errors import DqlabError, RunsInFlight, UsageError
-from dqlab.lab import Lab, connect, opened
+from dqlab.lab import Lab
 from dqlab.live.display import watch
 from dqlab.runs.run import Run
 
@@ -58,7 +59,9 @@ class Desk:
         """Speak of this lab from now on."""
         self._lab, self._submitted = lab, None
 
-    def connect(self, target: Any, n: int | None) -> tuple[Lab, Lab | None]:
+    def connect(
+        self, target: Any, *, n: int | None = None, store: str | None = None, name: str | None = None
+    ) -> tuple[Lab, Lab | None]:
         """Open a lab and use it; return it, and the lab that was made here before, which is to be closed.
 
         Only one lab that nobody but the desk made is open at a time: no variable need hold it.
@@ -68,11 +71,11 @@ class Desk:
         RunsInFlight
             The one made before is not done; nothing was opened.
         """
-        known = opened(target, n=n)
+        known = opened(target, n=n, store=store, name=name)
         before = self._made if self._made is not None and not self._made.closed else None
         if before is not None and before is not known:
             _check_idle(before)
-        lab = connect(target, n=n)
+        lab = connect(target, n=n, store=store, name=name)
         if lab is not known:
             self._made = lab
         self.use(lab)

@@ -140,12 +140,15 @@ def _run(command: Command, names: Names = Names.RUN, metavar: str = "RUN") -> Co
 
 
 def _connect() -> Command:
-    command = _command(
-        "connect", "Connect to a cluster, or start one on this machine.", "lab = dq.connect(target, n=4)"
-    )
-    where = "address of a scheduler, or a variable that holds a Client, a Cluster or a Lab; default: start one here"
+    twin = "lab = dq.connect(target, n=4, store=..., name=...)"
+    command = _command("connect", "Connect to a cluster, or start one on this machine.", twin)
+    where = "address of a scheduler, `local` for a cluster of `dqlab up`, or a variable that holds a Client, a Cluster "
+    where += "or a Lab; default: start one here"
     command.add("target", nargs="?", metavar="TARGET", names=Names.LAB, help=where)
-    return _out(command.add("-n", type=int, metavar="N", help="consumer processes; default: one for each CPU"))
+    command.add("-n", type=int, metavar="N", help="consumer processes; default: one for each CPU")
+    kept = "directory that keeps queues, so that runs and results outlive the cluster; without one they end with it"
+    command.add("--store", metavar="PATH", help=kept)
+    return _out(command.add("--name", metavar="NAME", help="of the lab; with `local`: as `dqlab up --name` was given"))
 
 
 def _submit() -> Command:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 
 from dqlab.log.directory import Directory, manifest_name
-from dqlab.log.manifest import Manifest, SegmentEntry
+from dqlab.log.manifest import Manifest, SegmentEntry, resolve
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import seed_of
-from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.log.space import Reserve
 
 __all__ = ["Catalog"]
@@ -36,10 +35,7 @@ class Catalog:
         self.lock = threading.RLock()
         self.manifest = manifest
         self.uuid = bytes.fromhex(manifest.uuid)
-        self._continued: dict[int, tuple[int, int]] = {}
-        for entry in manifest.segments:
-            if entry.continues:
-                self.continue_in(entry.continues[0], entry.continues[1], entry.seq)
+        self._continued = manifest.continued()
 
     def allocate(self) -> int:
         """Return a number that no segment ever had."""
@@ -79,9 +75,7 @@ class Catalog:
 
     def resolve(self, segment: int, offset: int) -> tuple[int, int]:
         """Return where a record is that was to be in that place."""
-        while (successor := self._continued.get(segment)) is not None and offset >= successor[0]:
-            segment, offset = successor[1], offset - successor[0] + SEGMENT_BYTES
-        return segment, offset
+        return resolve(self._continued, segment, offset)
 
     def entry(self, segment: int) -> SegmentEntry | None:
         """Return a listed segment."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 from zlib import crc32
 
 from dqlab.log.directory import CHECKPOINT, segment_name
 from dqlab.log.errors import LogTooNew, ManifestCorrupt
-from dqlab.log.segment import FORMAT, FORMAT_TEXT
+from dqlab.log.segment import FORMAT, FORMAT_TEXT, SEGMENT_BYTES
 
-__all__ = ["Kind", "Manifest", "SegmentEntry"]
+__all__ = ["Kind", "Manifest", "SegmentEntry", "resolve"]
 
 Kind: TypeAlias = Literal["log", "compacted"]
 
@@ -48,6 +48,19 @@ class SegmentEntry:
     def name(self) -> str:
         """Its file's name."""
         return segment_name(self.seq, self.epoch)
+
+
+def resolve(continued: Mapping[int, tuple[int, int]], segment: int, offset: int) -> tuple[int, int]:
+    """Return where a record is that was to be in that place.
+
+    Parameters
+    ----------
+    continued : mapping of int to (int, int)
+        By segment: the offset from which on its records are in another one, and which.
+    """
+    while (successor := continued.get(segment)) is not None and offset >= successor[0]:
+        segment, offset = successor[1], offset - successor[0] + SEGMENT_BYTES
+    return segment, offset
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,10 @@ class Manifest:
         listed = self.listed()
         entries = self.segments[self.place(seq) if seq is not None else 0 :]
         return [entry for entry in entries if not any(covered in listed for covered in entry.covers)]
+
+    def continued(self) -> dict[int, tuple[int, int]]:
+        """Return, by segment that a disk failed in, from which offset on its records are in which other one."""
+        return {entry.continues[0]: (entry.continues[1], entry.seq) for entry in self.segments if entry.continues}
 
     # --- changing --------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
         _make(directory)
         ownership = Ownership(directory, owner=owner, takeover=takeover, unsafe_no_lock=options.unsafe_no_lock)
         try:
-            found = find(directory, ownership)
+            found = find(directory, ownership.epoch)
             return _begin(directory, ownership, found, options, clock, started)
         except BaseException:
             ownership.release()

@@ -7,10 +7,10 @@ reported. Behind the last valid record it is a torn tail: it was never confirmed
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import (
@@ -27,11 +27,26 @@ from dqlab.log.directory import (
 )
 from dqlab.log.errors import ManifestCorrupt, SegmentMissing
 from dqlab.log.manifest import Manifest, SegmentEntry
-from dqlab.log.ownership import LockState, Ownership
+from dqlab.log.ownership import LockState
 from dqlab.log.records import HEADER_BYTES, Record, RecordType, seed_of
 from dqlab.log.segment import SEGMENT_BYTES, Gap, Scan, check_segment_header, read_fully
 
-__all__ = ["Corruption", "Found", "Recovery", "Replay", "find", "move_damaged", "remove_leftovers"]
+__all__ = [
+    "Corruption",
+    "Found",
+    "Recovery",
+    "Replay",
+    "find",
+    "header_intact",
+    "is_leftover",
+    "move_damaged",
+    "newest_manifest",
+    "read_checkpoints",
+    "reading",
+    "remove_leftovers",
+    "scan_of",
+    "seal",
+]
 
 _EMPTY_BYTES = SEGMENT_BYTES + HEADER_BYTES  # a segment in which nothing happened but its opening
 
@@ -129,29 +144,29 @@ class Found(NamedTuple):
     torn_bytes: int
 
 
-def find(directory: Directory, owner: Ownership) -> Found:
-    """Read what is there; changes nothing.
+def find(directory: Directory, epoch: int) -> Found:
+    """Read what is there, for an epoch that begins; changes nothing.
 
     Raises
     ------
     ManifestCorrupt, SegmentMissing, LogTooNew
         It cannot be opened as it is.
     """
-    manifest = _newest_manifest(directory)
+    manifest = newest_manifest(directory)
     if manifest is None:
-        return Found(Manifest(uuids.uuid4().hex, owner.epoch), [], None, (), clean=True, torn_bytes=0)
+        return Found(Manifest(uuids.uuid4().hex, epoch), [], None, (), clean=True, torn_bytes=0)
     names = set(directory.names())
     for entry in manifest.segments:
         if entry.name not in names:
             raise SegmentMissing(directory=str(directory), file=entry.name)
-    checkpoints, body, damaged = _read_checkpoints(directory, manifest)
+    checkpoints, body, damaged = read_checkpoints(directory, manifest)
     names_kept = tuple(checkpoint.name for checkpoint in checkpoints)
-    manifest = replace(manifest, epoch=owner.epoch, checkpoints=names_kept)
-    manifest, clean, torn_bytes = _seal(directory, manifest, checkpoints)
+    manifest = replace(manifest, epoch=epoch, checkpoints=names_kept)
+    manifest, clean, torn_bytes = seal(directory, manifest, checkpoints)
     return Found(manifest, checkpoints, body, damaged, clean, torn_bytes)
 
 
-def _newest_manifest(directory: Directory) -> Manifest | None:
+def newest_manifest(directory: Directory) -> Manifest | None:
     """Return the manifest in force, None when this is a new log."""
     epochs = directory.numbered(MANIFEST)
     if epochs:
@@ -167,9 +182,10 @@ def _newest_manifest(directory: Directory) -> Manifest | None:
     return None
 
 
-def _read_checkpoints(
+def read_checkpoints(
     directory: Directory, manifest: Manifest
 ) -> tuple[list[Checkpoint], bytes | None, tuple[str, ...]]:
+    """Return the checkpoints that can be read, newest last, the newest one's body, and those that cannot."""
     listed = manifest.listed()
     checkpoints: list[Checkpoint] = []
     damaged: list[str] = []
@@ -187,16 +203,16 @@ def _read_checkpoints(
 # --- the last segment -----------------------------------------------------------------------
 
 
-def _seal(directory: Directory, manifest: Manifest, checkpoints: list[Checkpoint]) -> tuple[Manifest, bool, int]:
+def seal(directory: Directory, manifest: Manifest, checkpoints: list[Checkpoint]) -> tuple[Manifest, bool, int]:
     """Return the manifest with the last segment's length, whether it was closed, and the bytes behind its end."""
     last = manifest.segments[-1] if manifest.segments else None
     if last is None or last.length is not None:
         return manifest, True, 0
     marks = [checkpoint.offset for checkpoint in checkpoints if checkpoint.segment == last.seq]
-    with _reading(directory, last) as descriptor:
+    with reading(directory, last) as descriptor:
         size = directory.files.size(descriptor)
-        intact = _header_intact(directory, descriptor, manifest, last)
-        scan = _scan(directory, descriptor, manifest, last, max(marks, default=SEGMENT_BYTES), size)
+        intact = header_intact(directory, descriptor, manifest, last)
+        scan = scan_of(directory, descriptor, manifest, last, max(marks, default=SEGMENT_BYTES), size)
         records = sum(1 for _ in scan)
     torn = max(0, size - scan.end)
     damaged = any(gap.start < scan.end for gap in scan.gaps)
@@ -208,7 +224,8 @@ def _seal(directory: Directory, manifest: Manifest, checkpoints: list[Checkpoint
 
 
 @contextmanager
-def _reading(directory: Directory, entry: SegmentEntry) -> Iterator[int]:
+def reading(directory: Directory, entry: SegmentEntry) -> Iterator[int]:
+    """Open a segment for a while."""
     descriptor = directory.files.open(directory / entry.name)
     try:
         yield descriptor
@@ -216,24 +233,33 @@ def _reading(directory: Directory, entry: SegmentEntry) -> Iterator[int]:
         directory.files.close(descriptor)
 
 
-def _header_intact(directory: Directory, descriptor: int, manifest: Manifest, entry: SegmentEntry) -> bool:
+def header_intact(directory: Directory, descriptor: int, manifest: Manifest, entry: SegmentEntry) -> bool:
+    """Return whether a segment begins as it should."""
     header = read_fully(directory.files, descriptor, SEGMENT_BYTES, 0)
     file = str(directory / entry.name)
     return check_segment_header(header, bytes.fromhex(manifest.uuid), entry.seq, entry.epoch, file)
 
 
-def _scan(
+def scan_of(
     directory: Directory, descriptor: int, manifest: Manifest, entry: SegmentEntry, start: int, limit: int
 ) -> Scan:
+    """Return the scan of a part of a segment."""
     seed = seed_of(bytes.fromhex(manifest.uuid), entry.seq)
     return Scan(directory.files, descriptor, segment=entry.seq, epoch=entry.epoch, seed=seed, start=start, limit=limit)
 
 
 # --- replay ---------------------------------------------------------------------------------
 
+Keep: TypeAlias = Callable[[Directory, int, str, Gap], str]
+
 
 class Replay:
     """The journal's records behind a checkpoint (None: all that are left), once.
+
+    Parameters
+    ----------
+    keep : callable, optional
+        Keeps a copy of damaged bytes aside; by default `quarantine`.
 
     Attributes
     ----------
@@ -243,10 +269,13 @@ class Replay:
         Everything was yielded.
     """
 
-    def __init__(self, directory: Directory, manifest: Manifest, checkpoint: Checkpoint | None) -> None:
+    def __init__(
+        self, directory: Directory, manifest: Manifest, checkpoint: Checkpoint | None, keep: Keep | None = None
+    ) -> None:
         self._directory = directory
         self._manifest = manifest
         self._checkpoint = checkpoint
+        self._keep = keep if keep is not None else quarantine
         self.corrupt: list[Corruption] = []
         self.done = not manifest.segments
 
@@ -255,24 +284,24 @@ class Replay:
         after = self._checkpoint
         for entry in self._manifest.replayed(after.segment if after is not None else None):
             start = after.offset if after is not None and after.segment == entry.seq else SEGMENT_BYTES
-            with _reading(self._directory, entry) as descriptor:
+            with reading(self._directory, entry) as descriptor:
                 yield from self._segment(descriptor, entry, start)
         self.done = True
 
     def _segment(self, descriptor: int, entry: SegmentEntry, start: int) -> Iterator[Record]:
         limit = entry.length or SEGMENT_BYTES
         size = self._directory.files.size(descriptor)
-        if not _header_intact(self._directory, descriptor, self._manifest, entry):
+        if not header_intact(self._directory, descriptor, self._manifest, entry):
             self._report(descriptor, entry, Gap(0, SEGMENT_BYTES, None))
         if size < start:
             self._report(descriptor, entry, Gap(size, start, None))
-        scan = _scan(self._directory, descriptor, self._manifest, entry, start, limit)
+        scan = scan_of(self._directory, descriptor, self._manifest, entry, start, limit)
         yield from scan
         for gap in scan.gaps:
             self._report(descriptor, entry, gap)
 
     def _report(self, descriptor: int, entry: SegmentEntry, gap: Gap) -> None:
-        quarantined = quarantine(self._directory, descriptor, entry.name, gap)
+        quarantined = self._keep(self._directory, descriptor, entry.name, gap)
         found = Corruption(entry.name, gap.start, gap.stop - gap.start, quarantined=quarantined)
         if gap.header is not None:
             found = replace(found, type=gap.header.type, count=gap.header.count, base=gap.header.base)
@@ -322,7 +351,7 @@ def remove_leftovers(directory: Directory, manifest: Manifest) -> tuple[str, ...
             if int(match[1]) < manifest.epoch:
                 with suppress(OSError):
                     directory.files.unlink(directory / name)
-        elif name not in listed and _is_leftover(name, manifest.epoch):
+        elif name not in listed and is_leftover(name, manifest.epoch):
             with suppress(OSError):
                 directory.files.unlink(directory / name)
                 removed.append(name)
@@ -330,7 +359,7 @@ def remove_leftovers(directory: Directory, manifest: Manifest) -> tuple[str, ...
     return tuple(removed)
 
 
-def _is_leftover(name: str, epoch: int) -> bool:
+def is_leftover(name: str, epoch: int) -> bool:
     """Return whether an unlisted file is one that a step of this or an earlier epoch left behind."""
     if name.endswith(TEMPORARY):
         return is_ours(name) or name == RESERVE + TEMPORARY

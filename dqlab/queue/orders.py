@@ -61,8 +61,10 @@ class Orders(Holdings):
         return self.lanes[run]
 
     def seal_lane(self, run: bytes, total: int) -> None:
-        """Refuse further puts: all `total` messages of the run in this shard are in."""
-        self.lane(run).total = total
+        """Refuse further puts: `total` messages of the run were put here. Those that are not here are lost."""
+        lane = self.lane(run)
+        lane.total = total
+        lane.counts[State.LOST] += max(0, total - sum(lane.counts))
 
     def reopen_lane(self, run: bytes) -> None:
         """Take puts again: the run's input, which was cut off, goes on."""

@@ -21,7 +21,7 @@ class _Line:
     def __init__(self, run: bytes) -> None:
         self.run = run
         self.expected = 0
-        self.firsts: deque[int] = deque(maxlen=_WINDOW)
+        self.firsts: deque[int | None] = deque(maxlen=_WINDOW)
 
 
 class Producers:
@@ -62,12 +62,18 @@ class Producers:
         line.firsts.append(first)
         line.expected += 1
 
-    def lines(self) -> Iterator[tuple[bytes, bytes, int, list[int]]]:
-        """Yield (producer, run, expected sequence, first ids of the last frames) of each."""
+    def missed(self, producer: bytes, run: bytes, count: int) -> None:
+        """Note that the producer's next frames were in and are lost."""
+        line = self._lines.setdefault(producer, _Line(run))
+        line.firsts.extend([None] * count)
+        line.expected += count
+
+    def lines(self) -> Iterator[tuple[bytes, bytes, int, list[int | None]]]:
+        """Yield (producer, run, expected sequence, first ids of the last frames, None where lost) of each."""
         for producer, line in self._lines.items():
             yield producer, line.run, line.expected, list(line.firsts)
 
-    def restore(self, producer: bytes, run: bytes, expected: int, firsts: Iterable[int]) -> None:
+    def restore(self, producer: bytes, run: bytes, expected: int, firsts: Iterable[int | None]) -> None:
         """Take back what `lines` yielded."""
         line = self._lines[producer] = _Line(run)
         line.expected = expected

@@ -45,7 +45,7 @@ class QueuePool(Putting, Shards):
     client : Client
         A synchronous Dask client; dqlab installs itself on its cluster.
     n_queues : int, default 1
-        Shards, each an actor; the number never changes.
+        Shards, each an actor, at most 16; the number never changes.
     durability : Durability, default TRANSIENT
         DURABLE: what was confirmed is on disk, and a queue of that name opened in the same `dirpath` has it again.
     ack_timeout : float or str, optional

@@ -10,6 +10,7 @@ from dqlab.cluster.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
     BadOption,
+    DocumentsLost,
     ResultsFull,
     RunCancelled,
     RunFailed,
@@ -126,7 +127,7 @@ class RunWaits(RunViews):
 
         Raises
         ------
-        RunFailed, RunCancelled
+        RunFailed, RunCancelled, DocumentsLost
             Some documents have no result, and `errors` is "raise".
         """
         if errors not in ("raise", "skip", "return"):
@@ -150,6 +151,8 @@ class RunWaits(RunViews):
         counts = progress.counts
         if counts.cancelled or progress.record["incomplete"] == CANCELLED:
             raise RunCancelled(run=self.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
+        if counts.lost:
+            raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all)
         if counts.dead:
             first = next(iter(self.failures()))
             what = f"{first.error} at document {first.key!r}: {first.message}"

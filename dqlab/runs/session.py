@@ -35,6 +35,8 @@ __all__ = ["Durability", "Session", "queue_options"]
 _sessions: weakref.WeakKeyDictionary[Client, Session] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
+MAX_SHARDS = 16
+"""Shards of a queue; see decision 8."""
 DIRECT_TIMEOUT = 3.0
 """Seconds the first direct call to a worker may take."""
 
@@ -112,8 +114,9 @@ class Session:
 
         One whose worker has died is made anew, if durable with all that it held.
         """
-        if not isinstance(shards, int) or not 1 <= shards <= 64:
-            raise BadOption(option="n_queues", value=shards, problem="is 1 to 64.")
+        if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
+            problem = f"is 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
+            raise BadOption(option="n_queues", value=shards, problem=problem)
         sealed, client = seal_value(QueueActor), self.link.client.id
         answer = self.link.sync(
             self.link.scheduler("dq_open", name=name, shards=shards, options=options, sealed=sealed, client=client)

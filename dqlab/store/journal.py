@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from dqlab.clock import Clock
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import Log, Position, RecordType
-from dqlab.queue.batches import Batch, share
+from dqlab.log import Log, RecordType
+from dqlab.queue.batches import Batch
 from dqlab.queue.lane import Lane, microseconds
 from dqlab.queue.leases import Lease
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.settling import Settled
-from dqlab.queue.states import State, stretches
+from dqlab.queue.states import State
+from dqlab.store.needed import NeededBytes
 from dqlab.store.places import place_of, position_of
 from dqlab.store.records import Counts, Move, Ruling, pack_plain, pack_settle
 
@@ -24,7 +24,7 @@ _UNRECORDED = frozenset({"why", "purge"})
 """Orders that are no records: words for people, and one whose moves are recorded, for it depends on leases."""
 
 
-class LogJournal:
+class LogJournal(NeededBytes):
     """A `Journal` over a log. Does no I/O but in `body`, when that is not in memory.
 
     Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they
@@ -38,14 +38,13 @@ class LogJournal:
     """
 
     def __init__(self, log: Log, clock: Clock) -> None:
+        super().__init__(log.need, log.free)
         self.log = log
         self._clock = clock
         self._moves: list[Move] = []
         self.recording = True
         """False while records are read back: what moves then stands in the log already."""
         self._early = Ranges()
-        self.stored = 0
-        """Bytes of settlements that are kept for their results."""
 
     # --- what the rules tell ----------------------------------------------------------------
 
@@ -56,15 +55,14 @@ class LogJournal:
     def put(self, frame: Frame, first: int) -> int:
         """Append a frame; its place is that of its record."""
         position = self.log.append(RecordType.PUT, [frame.blob], count=frame.count, base=first, aux=self._now())
-        self.log.need(position.segment, position.size)
+        self.took(position)
         return place_of(position)
 
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
     ) -> None:
         """Free the share of what is final; remember what a later reader could not know."""
-        if new.final:
-            self._free_share(batch, a, b)
+        super().moved(lane, batch, a, b, old, new, suspect=suspect, due=due)
         if not self.recording or new is State.LEASED or (old is State.DELAYED and new is State.READY):
             return
         lo, hi = batch.first + a, batch.first + b
@@ -76,20 +74,6 @@ class LogJournal:
         delay = max(0, due - microseconds(self._clock.monotonic())) if new is State.DELAYED else 0
         counts = None if trouble is None or new.final else Counts.of(trouble)
         self._moves.append(Move(lane.run, lo, hi, new, suspect, delay, counts))
-
-    def freed(self, batch: Batch) -> None:
-        """Free what a dropped lane still held."""
-        if batch.left:
-            for a, b, state in stretches(batch.states, 0, len(batch.states)):
-                if not State(state).final:
-                    self._free_share(batch, a, b)
-
-    def forgot(self, results: Iterable[Stretch]) -> None:
-        """Free the settlements of results."""
-        for place in {stretch.place for stretch in results}:
-            position = position_of(place)
-            self.log.free(position.segment, position.size)
-            self.stored -= position.size
 
     # --- what the shell tells ---------------------------------------------------------------
 
@@ -107,11 +91,6 @@ class LogJournal:
             self.keep(position)
         place = place_of(position)
         return [Stretch(piece, place, at) for piece, at in settled.results]
-
-    def keep(self, position: Position) -> None:
-        """Count a settlement as needed, for the results in it."""
-        self.log.need(position.segment, position.size)
-        self.stored += position.size
 
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
         """Append an order; what moved by it will move again when it is read."""
@@ -145,10 +124,6 @@ class LogJournal:
     def body(self, place: int) -> bytes:
         """Return the body of the record at a place; blocks when it is not in memory."""
         return self.log.read(position_of(place))
-
-    def _free_share(self, batch: Batch, a: int, b: int) -> None:
-        position = position_of(batch.place)
-        self.log.free(position.segment, share(position.size, len(batch.states), a, b))
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e9)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dqlab.frame import Frame, Piece, Settlement
+from dqlab.frame import NO_ID, Frame, Piece, Settlement
 from dqlab.log import Record, RecordType
+from dqlab.queue.ids import first_id, next_sequence
 from dqlab.queue.lane import Lane, microseconds
 from dqlab.queue.ledger import Ledger
 from dqlab.queue.ranges import Ranges
@@ -14,11 +15,12 @@ from dqlab.queue.results import Stretch
 from dqlab.queue.settling import Settled
 from dqlab.queue.states import State
 from dqlab.queue.trouble import Trouble
-from dqlab.store.journal import LogJournal
-from dqlab.store.places import place_of
+from dqlab.store.needed import NeededBytes
+from dqlab.store.places import place_of, position_of
 from dqlab.store.records import Move, open_settle, unpack_plain
+from dqlab.store.snapshot import restore
 
-__all__ = ["Replay"]
+__all__ = ["Replay", "rebuild"]
 
 _HASH_BYTES = 16
 
@@ -38,7 +40,7 @@ class Replay:
     """
 
     ledger: Ledger
-    journal: LogJournal
+    journal: NeededBytes
     highest: int = -1
     skipped: int = 0
     early: dict[bytes, Ranges] = field(default_factory=dict)
@@ -91,9 +93,11 @@ class Replay:
         if lane is None:
             self.skipped += 1
             return
-        position = record.position
-        self.journal.log.need(position.segment, position.size)
-        lane.put(frame, first, shard.clock.monotonic() - self._elapsed(record), place_of(position))
+        self.journal.took(record.position)
+        lane.put(frame, first, shard.clock.monotonic() - self._elapsed(record), place_of(record.position))
+        lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0
+        if lost > 0:
+            shard.producers.missed(frame.producer, frame.run, lost)
         shard.producers.record(frame.producer, frame.run, first)
 
     def _settle(self, record: Record) -> None:
@@ -171,6 +175,25 @@ class Replay:
     def _elapsed(self, record: Record) -> float:
         """Return the seconds since a record was written; 0 when the clock was set back meanwhile."""
         return max(0.0, self.ledger.shard.clock.wall() - record.aux / 1e9)
+
+
+def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, records: Iterable[Record]) -> Replay:
+    """Bring a fresh ledger to where its log ends, and let what fell due since then be ready.
+
+    `Replay.end_early` is left to the caller.
+    """
+    shard = ledger.shard
+    replay = Replay(ledger, journal)
+    if checkpoint is not None:
+        replay.early = restore(ledger, checkpoint)
+        replay.highest = shard.next_id - 1
+    replay.run(records)
+    highest = replay.highest if replay.highest >= first_id(shard.index, 0) else None
+    shard.next_id = first_id(shard.index, next_sequence(highest))
+    shard.tick()
+    places = {stretch.place for book in ledger.books.values() for stretch in book.results}
+    journal.stored = sum(position_of(place).size for place in places)
+    return replay
 
 
 def _whole(settlement: Settlement) -> list[tuple[Piece, int]]:

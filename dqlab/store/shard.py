@@ -9,14 +9,12 @@ from random import Random
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.log import Files, Log, LogOptions, Recovery
-from dqlab.queue.ids import first_id, next_sequence
 from dqlab.queue.ledger import Ledger
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.shard import Shard
 from dqlab.store.journal import LogJournal
-from dqlab.store.places import position_of
-from dqlab.store.replay import Replay
-from dqlab.store.snapshot import freeze, restore
+from dqlab.store.replay import rebuild
+from dqlab.store.snapshot import freeze
 
 __all__ = ["DurableShard"]
 
@@ -77,17 +75,7 @@ class DurableShard:
             )
             ledger = Ledger(shard)
             keeper.recording = False
-            highest = -1
-            replay = Replay(ledger, keeper)
-            if log.recovery.checkpoint is not None:
-                replay.early = restore(ledger, log.recovery.checkpoint)
-                highest = shard.next_id - 1
-            replay.run(log.replay())
-            highest = max(highest, replay.highest)
-            shard.next_id = first_id(index, next_sequence(highest if highest >= first_id(index, 0) else None))
-            shard.tick()  # what fell due while the shard was closed
-            places = {stretch.place for book in ledger.books.values() for stretch in book.results}
-            keeper.stored = sum(position_of(place).size for place in places)
+            replay = rebuild(ledger, keeper, log.recovery.checkpoint, log.replay())
             keeper.recording = True
             replay.end_early()
             keeper.noted()

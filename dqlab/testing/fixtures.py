@@ -10,7 +10,8 @@ from typing import Protocol
 
 import pytest
 
-from dqlab.lab import Lab, connect
+from dqlab.connecting import connect
+from dqlab.lab import Lab
 from dqlab.runs.pool import QueuePool
 from dqlab.testing.clock import FakeClock
 from dqlab.testing.leaks import no_leaks

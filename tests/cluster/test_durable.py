@@ -8,7 +8,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import BadOption
+from dqlab.errors import BadOption, DocumentsLost
 
 
 def durable(client: Client, name: str, store: Path, **options: object) -> dq.QueuePool:
@@ -99,6 +99,30 @@ def test_the_number_of_shards_is_that_with_which_the_queue_was_made(
 def test_a_durable_queue_without_a_directory_is_refused(client: Client, queue_name: str) -> None:
     with pytest.raises(BadOption, match="dirpath="):
         dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE)
+
+
+def test_run_with_a_damaged_frame_ends_and_names_how_many_documents_are_lost(
+    client: Client, queue_name: str, tmp_path: Path
+) -> None:
+    """Everything else has its result; nobody waits for what cannot be read."""
+    pool = durable(client, queue_name, tmp_path)
+    run = pool.map(len, [f"document {n:05}" for n in range(2500)], name="hurt", consumers=None)
+    run.submitter.join(30)  # type: ignore[union-attr]
+    pool.close()
+    (segment,) = [path for path in tmp_path.rglob("*.seg") if b"document 01500" in path.read_bytes()]
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"document 01500")] ^= 1
+    segment.write_bytes(content)
+
+    again = durable(client, queue_name, tmp_path, served=True)
+    back = again.session.runs.attach("hurt")
+    back.wait(timeout=60)
+
+    assert back.counts["lost"] == 1000
+    assert len(back.results(errors="skip")) == 1500
+    with pytest.raises(DocumentsLost, match="1,000 of 2,500"):
+        back.results()
+    again.close()
 
 
 def test_compaction_gives_back_the_space_of_what_is_settled_and_keeps_the_rest(

@@ -207,6 +207,16 @@ def test_repr_says_where_documents_come_from_and_lists_nothing(tmp_path: Path) -
     assert repr(Documents.stdlib()) == "Documents.stdlib()"
 
 
+def test_repr_of_a_glob_says_when_nothing_matches(tmp_path: Path) -> None:
+    """A misspelt pattern is found before anything is submitted."""
+    pattern = str(tmp_path / "*.txt")
+    assert repr(Documents.from_glob(pattern)) == f"Documents.from_glob({pattern!r}): 0 documents"
+
+    (tmp_path / "a.txt").touch()
+
+    assert repr(Documents.from_glob(pattern)) == f"Documents.from_glob({pattern!r})"
+
+
 def test_errors_of_listings_survive_pickling() -> None:
     """They may be raised in another process than the one that shows them."""
     for error in (LengthUnknown(), DocumentsUsedUp(kind="generator"), NotADocument(position=1, type="int")):

@@ -118,7 +118,7 @@ def test_silence_keeps_numbers_and_drops_what_is_live(running: RunStats) -> None
     view = run_view(running, silence=Silence(38.2, 8.4))
 
     assert (view.face, view.stale, view.live) == (Face.NO_ANSWER, True, "as of 14:22:07")
-    assert view.notice.text == "No answer for 38 s. Trying again in 8 s. The run itself goes on."
+    assert view.notice.text == "No answer for 38 s. Trying again in 8 s. The run is not touched by this."
     assert view.figures[2].value == UNKNOWN
     assert view.figures[0].value == "315,894"
     assert [button.command for button in view.buttons] == [Command.RETRY]

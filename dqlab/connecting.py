@@ -1,0 +1,193 @@
+"""`connect`: a lab on a cluster that runs, or on one that is started on this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dqlab import local
+from dqlab.config import seconds
+from dqlab.errors import BadOption, ConnectFailed, UsageError
+from dqlab.lab import Lab
+from dqlab.runs.keywords import checks_keywords
+
+if TYPE_CHECKING:
+    from distributed import Client, LocalCluster
+
+__all__ = ["RESERVED", "connect", "opened", "start_cluster"]
+
+CONNECT_TIMEOUT = 5.0
+RESERVED = "0"
+"""Name of the worker that only hosts queues, in a cluster that was started here."""
+
+_open: dict[Any, Lab] = {}
+_lock = threading.RLock()
+
+
+@checks_keywords
+def connect(
+    target: Any = None,
+    *,
+    n: int | None = None,
+    scheduler_file: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    store: str | os.PathLike[str] | None = None,
+    timeout: float | str = CONNECT_TIMEOUT,
+) -> Lab:
+    """Connect to a cluster, or start one on this machine.
+
+    Called again with the same arguments while the lab is open, it returns the same lab; when that lab's
+    scheduler is gone, or no worker of the cluster that it started is left, it closes that one and begins anew.
+
+    Parameters
+    ----------
+    target : Client, Cluster, str or None
+        A Dask client, a Dask cluster, a scheduler's address, "local" for a cluster that `dqlab up` keeps on
+        this machine, or nothing for a cluster of processes on this machine that lives as long as this process.
+    n : int, optional
+        Consumer processes of a cluster on this machine. Default: the number of CPUs.
+    scheduler_file : path, optional
+        A Dask scheduler file, instead of an address.
+    name : str, optional
+        What views call this lab; with "local" the name that was given to `dqlab up`, needed where several run.
+    store : path, optional
+        A directory, made if there is none. Queues made by this lab are durable in it: opened again by name, in
+        another process too, they have their messages, runs and results. All workers must be able to reach it.
+        With "local" it is the one that `dqlab up` was given, and need not be said.
+    timeout : float or str, default 5 s
+        How long to try to reach a scheduler.
+
+    Returns
+    -------
+    Lab
+
+    Raises
+    ------
+    ConnectFailed
+        Nobody answers there. `NoLocalCluster`: no cluster of `dqlab up` runs.
+    SeveralLocalClusters
+        "local", and more than one runs.
+    VersionMismatch
+        The cluster runs another dqlab.
+    BadOption
+        `target` is none of these, or options contradict each other.
+    """
+    if target is not None and n is not None:
+        raise BadOption(option="n", value=n, problem="is only for a cluster on this machine; leave target out.")
+    if n is not None and (not isinstance(n, int) or n < 1):
+        raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
+    limit = seconds(timeout, name="timeout")
+    path = os.fspath(scheduler_file) if scheduler_file is not None else None
+    target, directory = _resolved(target, name, store)
+    with _lock:
+        key = _key(target, n, path, name, directory)
+        lab = _open_lab(key)
+        if lab is not None and lab.ended:
+            lab.close()
+            lab = None
+        if lab is None:
+            lab = _open[key] = _make(target, n, path, name, limit)
+            lab.keep_in(directory)
+        return lab
+
+
+def opened(
+    target: Any = None,
+    *,
+    n: int | None = None,
+    name: str | None = None,
+    store: str | os.PathLike[str] | None = None,
+) -> Lab | None:
+    """Return the open lab that `connect` made with these arguments, if there is one; raises as `connect` does."""
+    target, directory = _resolved(target, name, store)
+    with _lock:
+        return _open_lab(_key(target, n, None, name, directory))
+
+
+def start_cluster(n: int, *, port: int = 0) -> LocalCluster:
+    """Start a scheduler in this process, `n` processes for consumers, of one thread each, and one for queues.
+
+    All of them listen on this machine's own interface alone.
+
+    Parameters
+    ----------
+    port : int
+        Of the scheduler; 0: any that is free.
+    """
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=n + 1,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        scheduler_port=port,
+        dashboard_address="127.0.0.1:0",
+        preload=["dqlab.preload"],
+    )
+
+
+def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:
+    """Return what is meant by "local", and the directory of the store."""
+    directory = None if store is None else Path(store).expanduser().resolve()
+    if not (isinstance(target, str) and target == local.LOCAL):
+        return target, directory
+    found = local.find(name)
+    found.check_store(directory)
+    return found, Path(found.store) if found.store is not None else None
+
+
+def _key(target: Any, *others: Any) -> tuple[Any, ...]:
+    return (target if isinstance(target, str | local.Registration | None) else id(target), *others)
+
+
+def _open_lab(key: tuple[Any, ...]) -> Lab | None:
+    for closed in [key for key, lab in _open.items() if lab.closed]:
+        del _open[closed]
+    return _open.get(key)
+
+
+def _make(target: Any, n: int | None, scheduler_file: str | None, name: str | None, timeout: float) -> Lab:
+    from distributed import Client
+    from distributed.deploy.cluster import Cluster
+
+    if isinstance(target, Client):
+        return Lab(target, name=name)
+    if isinstance(target, Cluster):
+        return Lab(Client(target, set_as_default=False), name=name, own_client=True)
+    if isinstance(target, local.Registration):
+        client = _reach(target.address, None, timeout, f"which `dqlab up` has in process {target.pid}")
+        return Lab(client, name=target.name, own_client=True, reserved=(target.reserved,))
+    if scheduler_file is not None or isinstance(target, str):
+        return Lab(_reach(target, scheduler_file, timeout), name=name, own_client=True)
+    if target is not None:
+        problem = "is not a Client, a Cluster, 'local' or an address such as 'tcp://10.0.0.1:8786'."
+        raise BadOption(option="target", value=target, problem=problem)
+    return _embedded(n or os.cpu_count() or 1, name)
+
+
+def _reach(address: str | None, scheduler_file: str | None, timeout: float, what: str = "") -> Client:
+    from distributed import Client
+
+    try:
+        return Client(address, scheduler_file=scheduler_file, timeout=timeout, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = ", ".join(filter(None, (said, what)))
+        raise ConnectFailed(address=address or scheduler_file, seconds=timeout, reason=reason) from error
+
+
+def _embedded(n: int, name: str | None) -> Lab:
+    """Start a cluster that ends with its lab."""
+    from distributed import Client
+
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            reason="dq.connect() ran while a worker process imported this script, and would start workers without "
+            "end. Nothing was started. Put the script's work under: if __name__ == '__main__':"
+        )
+    cluster = start_cluster(n)
+    client = Client(cluster, set_as_default=False)
+    return Lab(client, name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))

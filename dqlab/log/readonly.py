@@ -1,0 +1,236 @@
+"""A log that is only looked at: nothing in its directory is locked, begun, cut, copied or removed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from dqlab.log.checkpoints import Checkpoint, read_checkpoint
+from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name
+from dqlab.log.errors import LogError, NotALog, RecordCorrupt
+from dqlab.log.files import Files
+from dqlab.log.manifest import Manifest, SegmentEntry, resolve
+from dqlab.log.records import HEADER_BYTES, Position, Record, parse_header, seed_of
+from dqlab.log.recovery import (
+    Replay,
+    header_intact,
+    is_leftover,
+    newest_manifest,
+    read_checkpoints,
+    reading,
+    scan_of,
+    seal,
+)
+from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
+from dqlab.log.space import Usage
+
+__all__ = ["ReadOnlyLog", "SegmentCheck"]
+
+
+@dataclass(frozen=True)
+class SegmentCheck:
+    """What a complete reading of one segment found.
+
+    Attributes
+    ----------
+    entry : SegmentEntry
+        As it is listed.
+    size : int
+        Bytes of its file, 0 when it is not there.
+    header : bool
+        Its first 64 bytes are right.
+    end : int
+        Behind the last valid record.
+    gaps : tuple of Gap
+        Bytes that hold no valid record; those at `end` of an open segment are its torn tail.
+    records : int
+        Valid records of the journal.
+    late : int
+        Bytes behind the length that counts, which nobody reads.
+    """
+
+    entry: SegmentEntry
+    size: int
+    header: bool
+    end: int
+    gaps: tuple[Gap, ...]
+    records: int
+    late: int
+
+
+class ReadOnlyLog:
+    """The files of a log, whether or not somebody has it open.
+
+    Parameters
+    ----------
+    path : Path
+        The log's directory.
+
+    Attributes
+    ----------
+    directory : Path
+    manifest : Manifest
+        In force; without segments when the first open never ended.
+    sealed : Manifest
+        The same with the end of the last segment, as an open would find it.
+    checkpoints : tuple of Checkpoint
+        Those that can be read, newest last.
+    damaged, missing, extra : tuple of str
+        Checkpoints that cannot be read; listed segments that are not there; files that no manifest lists.
+    clean : bool
+        The last session closed the log.
+    torn_bytes : int
+        Bytes behind the last valid record.
+
+    Raises
+    ------
+    NotALog, ManifestCorrupt, LogTooNew
+        There is nothing to look at.
+    LogError
+        The disk failed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.directory = path
+        self._directory = directory = Directory(path, _ReadingFiles())
+        with self._typed():
+            names = directory.names()
+            if not any(map(is_ours, names)):
+                shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+                raise NotALog(directory=str(path), names=shown or "nothing")
+            self.manifest = newest_manifest(directory) or Manifest("0" * 32, 0)
+            found, _, self.damaged = read_checkpoints(directory, self.manifest)
+            self.checkpoints = tuple(found)
+            self.sealed, self.clean, self.torn_bytes = seal(directory, self.manifest, found)
+        listed = {entry.name for entry in self.manifest.segments}
+        self.missing = tuple(sorted(listed - set(names)))
+        known = listed | set(self.manifest.checkpoints)
+        epoch = self.manifest.epoch
+        self.extra = tuple(name for name in names if name not in known and is_leftover(name, epoch))
+        self._continued = self.manifest.continued()
+        self._entries = self.manifest.listed()
+
+    @property
+    def format(self) -> str:
+        """The format that the manifest in force states, "" when there is none."""
+        epochs = self._directory.numbered(MANIFEST)
+        if not epochs:
+            return ""
+        text = self._directory.read(manifest_name(epochs[-1])).rpartition(b"crc32")[0]
+        return ".".join(map(str, json.loads(text)["format"]))
+
+    @property
+    def changed(self) -> bool:
+        """True when another manifest is in force by now: somebody is at work here."""
+        with self._typed():
+            return (newest_manifest(self._directory) or Manifest("0" * 32, 0)) != self.manifest
+
+    def body(self, checkpoint: Checkpoint) -> bytes:
+        """Return the journal's state in a checkpoint.
+
+        Raises
+        ------
+        LogError
+            It could be read before, and cannot any more.
+        """
+        found = read_checkpoint(self._directory, checkpoint.name, self.manifest.uuid)
+        if found is None:
+            raise LogError(directory=str(self.directory), reason=f"{checkpoint.name} changed while it was read")
+        return found[1]
+
+    def replay(self, checkpoint: Checkpoint | None) -> Replay:
+        """Return the journal's records behind a checkpoint (None: all that are left); damage is not copied aside."""
+        return Replay(self._directory, self.sealed, checkpoint, keep=lambda *_: "")
+
+    def record(self, position: Position) -> Record:
+        """Return the record at a position.
+
+        Raises
+        ------
+        RecordCorrupt
+            Its bytes are not what was written, or its segment is not there.
+        """
+        segment, offset = resolve(self._continued, position.segment, position.offset)
+        entry = self._entries.get(segment)
+        if entry is None:
+            raise self._corrupt(f"segment {segment}", offset, position, "its segment is not listed")
+        if entry.name in self.missing:
+            raise self._corrupt(entry.name, offset, position, "its segment is not there")
+        with self._typed(), reading(self._directory, entry) as descriptor:
+            data = read_fully(self._directory.files, descriptor, position.size, offset)
+        header = parse_header(data, 0, seed_of(bytes.fromhex(self.manifest.uuid), segment))
+        body = data[HEADER_BYTES:]
+        if header is None or header.length != len(body) or len(data) != position.size:
+            raise self._corrupt(entry.name, offset, position, "its header is wrong")
+        if crc32(body) != header.body_crc:
+            raise self._corrupt(entry.name, offset, position, "its checksum is wrong")
+        return Record(header.type, header.flags, header.count, header.base, header.aux, body, position)
+
+    def check(self, entry: SegmentEntry) -> SegmentCheck:
+        """Read a segment from its first byte to its last."""
+        with self._typed(), reading(self._directory, entry) as descriptor:
+            size = self._directory.files.size(descriptor)
+            header = header_intact(self._directory, descriptor, self.manifest, entry)
+            limit = size if entry.length is None else entry.length
+            scan = scan_of(self._directory, descriptor, self.manifest, entry, SEGMENT_BYTES, limit)
+            records = sum(1 for _ in scan)
+            return SegmentCheck(entry, size, header, scan.end, tuple(scan.gaps), records, max(0, size - limit))
+
+    def bytes_at(self, entry: SegmentEntry, gap: Gap) -> bytes:
+        """Return the bytes of a gap."""
+        with self._typed(), reading(self._directory, entry) as descriptor:
+            return read_fully(self._directory.files, descriptor, gap.stop - gap.start, gap.start)
+
+    def usage(self, needed: int) -> Usage:
+        """Return what the directory holds, of which so many bytes are needed."""
+        sizes = self.sizes()
+        segments = sum(size for name, size in sizes.items() if SEGMENT.fullmatch(name))
+        checkpoints = sum(sizes.get(name, 0) for name in self.manifest.checkpoints)
+        quarantined = self.quarantined()
+        return Usage(
+            segments=segments,
+            needed=needed,
+            checkpoints=checkpoints,
+            quarantine=sum(file.stat().st_size for file in quarantined),
+            reserve=sizes.get(RESERVE, 0),
+            files=len(sizes) + len(quarantined),
+        )
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each file."""
+        with self._typed():
+            return {file.name: file.stat().st_size for file in sorted(self.directory.iterdir()) if file.is_file()}
+
+    def quarantined(self) -> list[Path]:
+        """Return the files that were put aside because they were damaged."""
+        aside = self.directory / QUARANTINE
+        return sorted(aside.iterdir()) if aside.is_dir() else []
+
+    def _corrupt(self, name: str, offset: int, position: Position, reason: str) -> RecordCorrupt:
+        file = str(self.directory / name)
+        return RecordCorrupt(file=file, offset=offset, size=position.size, reason=reason, position=position)
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        """Raise only errors of ours."""
+        try:
+            yield
+        except OSError as error:
+            raise LogError(directory=str(self.directory), reason=f"{type(error).__name__}: {error}") from error
+
+
+class _ReadingFiles(Files):
+    """A segment that is not there is an empty one; that it is missing is said elsewhere."""
+
+    def open(self, path: Path, *, write: bool = False) -> int:
+        try:
+            return super().open(path, write=write)
+        except FileNotFoundError:
+            if SEGMENT.fullmatch(path.name) is None:
+                raise
+            return super().open(Path(os.devnull))

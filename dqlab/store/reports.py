@@ -1,0 +1,147 @@
+"""What was found in the directories of queues, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from dqlab.log.holder import Holder
+from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
+from dqlab.store.inspection import QueueInfo, RunInfo, ShardInfo, StoreInfo
+
+__all__ = ["fsck_text", "inspect_text"]
+
+_WORDS = {
+    Level.CLEAN: "clean",
+    Level.DAMAGED: "damaged, and nothing is lost",
+    Level.LOST: "data lost",
+    Level.UNREADABLE: "cannot be opened as it is",
+}
+
+
+def inspect_text(found: StoreInfo) -> str:
+    """Return what lies in a store, one line a fact; numbers with commas, bytes decimal."""
+    lines: list[str] = []
+    for queue in found.queues:
+        lines += [*_queue(queue), ""]
+    return "\n".join(lines[:-1])
+
+
+def fsck_text(found: FsckReport) -> str:
+    """Return the findings, worst shard and next step in plain sight."""
+    lines: list[str] = []
+    for queue in found.queues:
+        lines.append(f"queue {queue.name}: {queue.directory}")
+        lines += [f"  - {finding}" for finding in queue.findings]
+        for shard in queue.shards:
+            lines += _shard_check(shard)
+    shards = list(found.shards())
+    verdict = f"{len(shards):,} {_plural('shard', len(shards))} checked: {_WORDS[found.level]}."
+    return "\n".join([*lines, f"{verdict} Exit status {int(found.level)}."])
+
+
+# --- fsck -----------------------------------------------------------------------------------
+
+
+def _shard_check(shard: ShardCheck) -> Iterator[str]:
+    size = f"{shard.segments:,} {_plural('segment', shard.segments)}, {shard.records:,} records"
+    yield f"  shard {shard.index:03d}: {_WORDS[shard.level]} ({size})"
+    for finding in shard.findings:
+        yield f"    - {finding}"
+    if shard.lost:
+        yield f"    lost in all: {describe_ids(shard.lost)}"
+
+
+# --- inspect --------------------------------------------------------------------------------
+
+
+def _queue(queue: QueueInfo) -> Iterator[str]:
+    yield f"queue {queue.name}: {queue.directory}"
+    if queue.error is not None:
+        yield f"  {queue.error}"
+    if queue.options:
+        yield f"  options: {_options(queue.options)}"
+    runs = [(shard.index, run) for shard in queue.shards for run in shard.runs]
+    yield from _indented(_run_table(runs), 2)
+    for shard in queue.shards:
+        yield from _indented(_shard(shard), 2)
+
+
+def _options(options: dict[str, Any]) -> str:
+    flat = {key: value for key, value in options.items() if not isinstance(value, dict)}
+    nested = {
+        f"{key}.{name}": value
+        for key, inner in options.items()
+        if isinstance(inner, dict)
+        for name, value in inner.items()
+    }
+    return " ".join(f"{key}={_number(value)}" for key, value in (flat | nested).items())
+
+
+def _run_table(runs: Sequence[tuple[int, RunInfo]]) -> Iterator[str]:
+    if not runs:
+        return
+    names = {run.run: run.name for _, run in runs if run.name}
+    states = [state for state in runs[0][1].counts if any(run.counts[state] for _, run in runs)]
+    rows = [["run", "name", "shard", *states, "results", "functions", "oldest ready"]]
+    for index, run in runs:
+        counts = [f"{run.counts[state]:,}" for state in states]
+        functions = f"{run.functions} of {run.versions}" if run.versions else "-"
+        oldest = "-" if run.oldest_ready_s is None else f"{run.oldest_ready_s:,.0f} s"
+        name = names.get(run.run, "-")
+        rows.append([run.run[:8], name, str(index), *counts, f"{run.results:,}", functions, oldest])
+    yield from _aligned(rows, left=2)
+
+
+def _shard(shard: ShardInfo) -> Iterator[str]:
+    if shard.error is not None:
+        yield f"shard {shard.index:03d}: {shard.error}"
+        return
+    ended = "closed" if shard.clean else "not closed"
+    state = _holder(shard.holder) if shard.holder is not None and shard.holder.held is not False else ended
+    yield f"shard {shard.index:03d}: format {shard.format}, epoch {shard.epoch:,}, {state}"
+    if shard.nbytes is not None:
+        yield "  bytes: " + ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in shard.nbytes.items())
+    rows = [["segment", "kind", "bytes", "needed", "live"]]
+    for entry in shard.segments:
+        live = f"{entry.needed / entry.nbytes:.0%}" if entry.nbytes else "-"
+        kind = entry.kind if entry.sealed else f"{entry.kind}, open"
+        rows.append([entry.file, kind, f"{entry.nbytes:,}", f"{entry.needed:,}", live])
+    yield from _indented(_aligned(rows, left=2), 2)
+    yield f"  checkpoints: {', '.join(shard.checkpoints) or 'none'}"
+    if shard.torn_bytes:
+        yield f"  behind the last whole record: {shard.torn_bytes:,} bytes"
+
+
+def _holder(holder: Holder) -> str:
+    who = f"process {holder.pid} on {holder.host}" + (f" ({holder.owner})" if holder.owner else "")
+    if holder.held:
+        return f"open in {who}"
+    return f"last opened by {who}; whether it still is cannot be seen from here"
+
+
+# --- layout ---------------------------------------------------------------------------------
+
+
+def _aligned(rows: Sequence[Sequence[str]], *, left: int) -> Iterator[str]:
+    """Yield rows as columns: the first `left` ones to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    for row in rows:
+        cells = [
+            cell.ljust(w) if at < left else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _indented(lines: Iterator[str], by: int) -> Iterator[str]:
+    for line in lines:
+        yield " " * by + line
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _plural(word: str, n: int) -> str:
+    return word if n == 1 else word + "s"

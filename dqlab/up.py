@@ -1,0 +1,149 @@
+"""A cluster that outlives notebooks: what `dqlab up` starts, keeps and ends."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from dqlab import __version__
+from dqlab.config import check_name
+from dqlab.connecting import RESERVED, start_cluster
+from dqlab.errors import BadOption, DqlabError
+from dqlab.lab import Lab
+from dqlab.local import LOCAL, Registration, check_free, register, unregister
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
+
+__all__ = ["NotStarted", "up"]
+
+END = (signal.SIGINT, signal.SIGTERM)
+
+
+class NotStarted(DqlabError):
+    """The processes of a cluster did not come up."""
+
+    text = (
+        "the cluster could not be started: {reason}. Nothing of it is left, and the store was not opened. With "
+        "--port 0 any free port is taken."
+    )
+
+
+def up(n: int, *, store: Path | None, name: str = LOCAL, port: int = 0, say: Callable[[str], None]) -> None:
+    """Run a cluster until Ctrl-C or SIGTERM, then close its queues and end it. For the main thread.
+
+    Parameters
+    ----------
+    n : int
+        Consumer processes.
+    store : Path or None
+        Where queues are kept, made if there is none; None: they are transient.
+    name : str
+        By which `connect("local", name=...)` finds it.
+    port : int
+        Of the scheduler; 0: any that is free.
+    say : callable
+        Is given one line when all is ready, and one at the end.
+
+    Raises
+    ------
+    NameInUse
+        A cluster of that name runs already.
+    NotStarted
+        It could not be started.
+    BadName, BadOption
+        `name` cannot be one, or `n` is no number of processes.
+    """
+    check_name(name, kind="cluster")
+    if n < 1:
+        raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
+    check_free(name)
+    if store is not None:
+        store = store.expanduser().resolve()
+        store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _signals() as arrived, _lab(n, name, port) as lab:
+        address = lab.session.link.address
+        about = Registration(name, address, str(store) if store else None, n, RESERVED, __version__)
+        file = register(about)
+        try:
+            say(_ready(about, lab.dashboard))
+            arrived.get()
+        finally:
+            unregister(file)
+            closed = _close_queues(lab)
+        kept = f"; queues closed and kept in {store}: {closed}" if store is not None else ""
+        say(f"dqlab up: {name} ended{kept}")
+
+
+@contextmanager
+def _signals() -> Iterator[SimpleQueue[int]]:
+    """Note the first signal that asks for the end; the second one acts as it would without us.
+
+    A SimpleQueue, since what waits for an Event cannot have it set by its own thread's signal handler.
+    """
+    arrived: SimpleQueue[int] = SimpleQueue()
+
+    def note(number: int, _: object) -> None:
+        restore()
+        arrived.put(number)
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, note) for number in END}
+    try:
+        yield arrived
+    finally:
+        restore()
+
+
+@contextmanager
+def _lab(n: int, name: str, port: int) -> Iterator[Lab]:
+    """Start the cluster with dqlab installed on it; end both."""
+    from distributed import Client
+
+    cluster = _started(n, port)
+    lab = Lab(Client(cluster, set_as_default=False), name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))
+    try:
+        yield lab
+    finally:
+        lab.close()
+
+
+def _started(n: int, port: int) -> LocalCluster:
+    try:
+        return start_cluster(n, port=port)
+    except (OSError, OverflowError, RuntimeError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise NotStarted(reason=f"{type(cause).__name__}: {cause}") from error
+
+
+def _ready(about: Registration, dashboard: str) -> str:
+    named = f", name={about.name!r}" if about.name != LOCAL else ""
+    plural = "" if about.n == 1 else "es"
+    return (
+        f"dqlab up: {about.n} consumer process{plural} at {about.address}, dashboard {dashboard}, {about.keeps}; "
+        f'in a notebook: dq.connect("local"{named}); Ctrl-C ends it'
+    )
+
+
+def _close_queues(lab: Lab) -> int:
+    """Retire the consumers of every queue, then have its log checkpointed and closed.
+
+    Returns
+    -------
+    int
+        How many of them were durable.
+    """
+    link = lab.session.link
+    queues = link.sync(link.scheduler("dq_queues"))
+    for name in queues:
+        link.sync(link.scheduler("dq_close", name=name, client=link.client.id, force=True))
+    return sum("store" in queue["options"] for queue in queues.values())

@@ -1,0 +1,269 @@
+"""`fsck` finds what is damaged, names exactly what that cost, and never cries without a reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dqlab.frame import NO_ID, Outcome
+from dqlab.store.directories import shard_directory
+from dqlab.store.findings import FsckReport, Level, ShardCheck
+from dqlab.store.fsck import fsck
+from dqlab.store.places import position_of
+from dqlab.store.reports import fsck_text
+from dqlab.testing import FakeClock
+from tests.store.workload import RUNS, Workload, busy_queue, make_queue
+
+
+@pytest.fixture
+def load(store: Path, clock: FakeClock) -> Workload:
+    """Three frames of 4 messages: the first one before both checkpoints, the others behind."""
+    load = Workload(shard_directory(make_queue(store, "q", 1), 0), clock, segment_bytes=1 << 20)
+    load.begin()
+    load.put(RUNS[0], 4)
+    load.checkpoint()
+    load.checkpoint()
+    load.put(RUNS[0], 4)
+    load.put(NO_ID, 4)
+    return load
+
+
+def frame_of(load: Workload, id: int) -> tuple[Path, int, int]:
+    """File, offset and size of the record of the frame that holds a message."""
+    for lane in load.durable.ledger.shard.lanes.values():
+        found = lane.batches.at(id)
+        if found is not None:
+            segment, offset, size = position_of(found[0].place)
+            return next(load.directory.glob(f"{segment:010d}-*.seg")), offset, size
+    raise AssertionError(f"no frame of message {id}")
+
+
+def flip(file: Path, offset: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 0x10
+    file.write_bytes(data)
+
+
+def only(found: FsckReport) -> ShardCheck:
+    [shard] = found.shards()
+    return shard
+
+
+def test_a_flipped_bit_in_a_frame_before_the_checkpoints_loses_exactly_its_ids(load: Workload, store: Path) -> None:
+    file, offset, size = frame_of(load, 1)
+    load.close()
+    flip(file, offset + size - 1)
+
+    found = fsck(store, load.clock)
+
+    assert found.level == Level.LOST == 2
+    assert only(found).lost == ((0, 4),)
+    [finding] = only(found).findings
+    assert (finding.file, finding.offset, finding.nbytes) == (file.name, offset, size)
+    assert "4 messages, ids 0 to 3" in fsck_text(found)
+    assert json.loads(json.dumps(found.to_dict()))["queues"][0]["shards"][0]["lost"] == [[0, 4]]
+
+
+def test_of_a_frame_that_is_partly_settled_only_the_rest_is_lost(load: Workload, store: Path) -> None:
+    lease = load.lease(2)
+    assert lease is not None
+    load.settle(lease, [Outcome.ACK, Outcome.ACK])
+    file, offset, size = frame_of(load, 3)
+    load.close()
+    flip(file, offset + size - 1)
+
+    assert only(fsck(store, load.clock)).lost == ((2, 4),)
+
+
+@pytest.mark.parametrize("place", ["body", "header"])
+def test_damage_behind_the_checkpoint_is_told_by_its_ids_whatever_of_the_record_is_left(
+    load: Workload, store: Path, place: str
+) -> None:
+    file, offset, size = frame_of(load, 5)
+    load.close()
+    flip(file, offset + (size - 1 if place == "body" else 20))
+
+    found = fsck(store, load.clock)
+
+    assert found.level == Level.LOST
+    assert only(found).lost == ((4, 8),)
+
+
+def test_what_was_settled_before_its_frame_was_damaged_is_not_lost(load: Workload, store: Path) -> None:
+    for _ in range(2):
+        lease = load.lease(8)
+        assert lease is not None
+        load.settle(lease, [Outcome.ACK] * 6)
+    load.put(RUNS[0], 1)
+    settled = [(4, 8)] if set(range(4, 8)) <= load.results.keys() else []
+    file = max(load.directory.glob("*.seg"))
+    data = file.read_bytes()
+    load.close()
+    at = data.index(load.payloads[7])
+    flip(file, at)
+
+    found = only(fsck(store, load.clock))
+
+    lost = {id for lo, hi in found.lost for id in range(lo, hi)}
+    assert lost == set(range(4, 8)) - load.results.keys()
+    assert not (settled and lost)
+
+
+def test_a_torn_tail_is_told_and_nothing_is_lost(load: Workload, store: Path) -> None:
+    load.durable.journal.log.commit()
+    load.close(clean=False)
+    file = max(load.directory.glob("*.seg"))
+    file.write_bytes(file.read_bytes() + b"\xd9DQR half a record")
+
+    found = fsck(store, load.clock)
+
+    assert found.level == Level.DAMAGED == 1
+    assert only(found).lost == ()
+    assert "torn tail" in fsck_text(found)
+
+
+def test_damage_that_nobody_needs_any_more_loses_nothing(load: Workload, store: Path) -> None:
+    file, offset, size = frame_of(load, 0)
+    lease = load.lease(4)
+    assert lease is not None
+    load.settle(lease, [Outcome.ACK] * 4)
+    load.checkpoint()
+    load.close()
+    flip(file, offset + size - 1)
+
+    found = fsck(store, load.clock)
+
+    assert found.level == Level.DAMAGED
+    assert "nobody needs" in fsck_text(found)
+
+
+def test_a_damaged_settlement_names_the_results_that_went_with_it(load: Workload, store: Path) -> None:
+    lease = load.lease(4)
+    assert lease is not None
+    load.settle(lease, [Outcome.ACK] * 4)
+    load.checkpoint()
+    load.checkpoint()
+    load.close()
+    file = next(f for f in load.directory.glob("*.seg") if b"ACK of 1" in f.read_bytes())
+    flip(file, file.read_bytes().index(b"ACK of 1"))
+
+    found = only(fsck(store, load.clock))
+
+    assert found.level == Level.LOST
+    assert (found.lost, found.lost_results) == ((), ((0, 4),))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_damaged_checkpoint_loses_nothing(load: Workload, store: Path, which: int) -> None:
+    load.close()
+    flip(sorted(load.directory.glob("ckpt-*"))[which], 60)
+
+    found = fsck(store, load.clock)
+
+    assert found.level == Level.DAMAGED
+    assert only(found).counts == load.counts()
+
+
+def test_two_damaged_checkpoints_are_a_loss(load: Workload, store: Path) -> None:
+    load.close()
+    for checkpoint in load.directory.glob("ckpt-*"):
+        flip(checkpoint, 60)
+
+    assert fsck(store, load.clock).level == Level.LOST
+
+
+def test_a_missing_segment_cannot_be_opened_and_its_ids_are_told(store: Path, clock: FakeClock) -> None:
+    load = Workload(shard_directory(make_queue(store, "q", 1), 0), clock, segment_bytes=300)
+    for _ in range(6):
+        load.put(NO_ID, 4, size=60)
+    file, _, _ = frame_of(load, 9)
+    there = {id for id in load.payloads if frame_of(load, id)[0] == file}
+    load.close()
+    file.unlink()
+
+    found = fsck(store, clock)
+
+    assert found.level == Level.UNREADABLE == 3
+    assert {id for lo, hi in only(found).lost for id in range(lo, hi)} == there
+    assert "is listed in the manifest" in fsck_text(found)
+    assert "--repair" in fsck_text(found)
+
+
+def test_a_missing_shard_cannot_be_opened(store: Path, clock: FakeClock) -> None:
+    loads = busy_queue(store, clock, seed=0, steps=6)
+    for file in loads[1].directory.iterdir():
+        file.unlink()
+    loads[1].directory.rmdir()
+
+    found = fsck(store, clock)
+
+    assert found.level == Level.UNREADABLE
+    assert "shard 001 has no directory" in fsck_text(found)
+
+
+@pytest.mark.parametrize("what", ["major", "feature"])
+def test_a_newer_format_is_refused_in_a_sentence(load: Workload, store: Path, what: str) -> None:
+    load.close()
+    manifest = next(load.directory.glob("MANIFEST-*"))
+    text = manifest.read_bytes().rpartition(b"crc32")[0]
+    if what == "major":
+        text = text.replace(b'"format": [\n  1,', b'"format": [\n  2,')
+    else:
+        text = text.replace(b'"incompatible": 0', b'"incompatible": 4')
+    from zlib import crc32
+
+    manifest.write_bytes(text + b"crc32 %08x\n" % crc32(text))
+
+    found = fsck(store, load.clock)
+
+    assert found.level == Level.UNREADABLE
+    assert "Install a newer dqlab" in fsck_text(found)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_whole_store_is_clean_and_stays_as_it_is(
+    store: Path, clock: FakeClock, seed: int, fingerprint: Callable[[Path], str]
+) -> None:
+    loads = busy_queue(store, clock, seed=seed)
+    before = fingerprint(store)
+
+    found = fsck(store, clock)
+
+    assert fsck_text(found).endswith("2 shards checked: clean. Exit status 0.")
+    assert [shard.counts for shard in found.shards()] == [load.counts() for load in loads]
+    assert fingerprint(store) == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_flipped_bit_is_found_and_what_can_still_be_read_is_not_called_lost(
+    store: Path, clock: FakeClock, seed: int
+) -> None:
+    """Every byte of a store has a checksum; one that is wrong costs at most what lies under it."""
+    [load, _] = busy_queue(store, clock, seed=seed, steps=60)
+    for file in sorted(load.directory.glob("*.seg")):
+        whole = file.read_bytes()
+        for at in load.random.sample(range(len(whole)), 6):
+            flip(file, at)
+            found = next(fsck(load.directory, clock).shards())
+            file.write_bytes(whole)
+            assert found.level in (Level.DAMAGED, Level.LOST), (file.name, at)
+            lost = {id for lo, hi in found.lost for id in range(lo, hi)}
+            unsettled = {
+                batch.first + i
+                for lane in load.durable.ledger.shard.lanes.values()
+                for batch in lane.batches
+                for i in range(len(batch.states))
+            }
+            assert lost <= unsettled
+
+
+def test_an_open_log_may_be_checked_beside_its_owner(load: Workload, store: Path) -> None:
+    load.durable.journal.log.commit()
+
+    found = fsck(store, load.clock)
+    load.close()
+
+    assert found.level == Level.CLEAN

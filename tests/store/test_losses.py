@@ -1,0 +1,124 @@
+"""Damaged records: what they held is counted as lost, once, and nobody waits for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dqlab.frame import Frame, Kind
+from dqlab.log import RecordCorrupt
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.states import State, Verdict
+from dqlab.store.shard import DurableShard
+from tests.store.recorded import RecordedShard
+
+RUN, PRODUCER = b"run-of-this-test", b"producer-of-them"
+
+
+def opened(directory: Path) -> DurableShard:
+    return DurableShard.open(directory, "q", 0, QueueOptions())
+
+
+def put(shard: RecordedShard, sequence: int) -> Verdict:
+    frame = Frame.encode(
+        [b"payload %d %d" % (sequence, at) for at in range(10)],
+        kind=Kind.ELEMENT,
+        run=RUN,
+        producer=PRODUCER,
+        sequence=sequence,
+        ordinal=10 * sequence,
+    )
+    verdict: Verdict = shard.put(Frame.decode(frame)).verdict
+    return verdict
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """The directory of a shard that had five frames; the third of them has a flipped bit."""
+    durable = opened(tmp_path / "0")
+    shard = RecordedShard(durable)
+    shard.open_lane(RUN)
+    for sequence in range(5):
+        put(shard, sequence)
+    durable.journal.log.close()
+    flip(tmp_path / "0", b"payload 2 7")
+    return tmp_path / "0"
+
+
+def flip(directory: Path, text: bytes) -> None:
+    (segment,) = [path for path in directory.glob("*.seg") if text in path.read_bytes()]
+    content = bytearray(segment.read_bytes())
+    content[content.index(text)] ^= 1
+    segment.write_bytes(content)
+
+
+def test_frames_behind_a_damaged_one_are_there_and_it_is_named(damaged: Path) -> None:
+    durable = opened(damaged)
+
+    lane = durable.ledger.shard.lanes[RUN]
+
+    assert lane.counts[State.READY] == 40
+    assert [(found.base, found.count) for found in durable.journal.log.recovery.corrupt] == [(20, 10)]
+    durable.journal.log.close()
+
+
+def test_run_whose_messages_are_lost_ends_and_says_how_many(damaged: Path) -> None:
+    durable = opened(damaged)
+    shard = RecordedShard(durable)
+    shard._order("seal", RUN, {"seal": {"run": RUN, "here": 50, "total": 50}})
+
+    lane = durable.ledger.shard.lanes[RUN]
+    durable.ledger.shard.cancel(RUN)
+
+    assert lane.counts[State.LOST] == 10
+    assert lane.done
+    durable.ledger.shard.invariants()
+    durable.journal.log.close()
+
+
+def test_run_that_was_sealed_before_the_damage_ends_too(tmp_path: Path) -> None:
+    durable = opened(tmp_path / "0")
+    shard = RecordedShard(durable)
+    shard.open_lane(RUN)
+    put(shard, 0)
+    put(shard, 1)
+    shard._order("seal", RUN, {"seal": {"run": RUN, "here": 20, "total": 20}})
+    durable.journal.log.close()
+    flip(tmp_path / "0", b"payload 1 7")
+
+    again = opened(tmp_path / "0")
+
+    assert again.ledger.shard.lanes[RUN].counts[State.LOST] == 10
+    assert again.ledger.shard.lanes[RUN].counts[State.READY] == 10
+    again.journal.log.close()
+
+
+def test_producer_goes_on_behind_its_lost_frame(damaged: Path) -> None:
+    """Its next frame is neither early nor one that was there before."""
+    durable = opened(damaged)
+    shard = RecordedShard(durable)
+
+    assert put(shard, 4) is Verdict.DUPLICATE
+    assert put(shard, 5) is Verdict.ACCEPTED
+    durable.journal.log.close()
+
+
+def test_frame_that_is_damaged_behind_a_checkpoint_is_found_when_it_is_read(tmp_path: Path) -> None:
+    durable = opened(tmp_path / "0")
+    shard = RecordedShard(durable)
+    shard.open_lane(RUN)
+    put(shard, 0)
+    durable.checkpoint()()
+    durable.journal.log.close()
+    flip(tmp_path / "0", b"payload 0 7")
+
+    again = opened(tmp_path / "0")
+    (batch,) = again.ledger.shard.lanes[RUN].batches
+
+    with pytest.raises(RecordCorrupt):
+        again.journal.body(batch.place)
+    assert again.ledger.shard.lose(RUN, [(batch.first, batch.first + 10)]) == 10
+    assert again.ledger.shard.lanes[RUN].counts[State.LOST] == 10
+    again.ledger.shard.invariants()
+    again.journal.log.close()
