@@ -56,11 +56,13 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int = 0, say: Cal
     NotStarted
         It could not be started.
     BadName, BadOption
-        `name` cannot be one, or `n` is no number of processes.
+        `name` cannot be one, `n` is no number of processes, or `port` none of a port.
     """
     check_name(name, kind="cluster")
     if n < 1:
         raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
+    if not 0 <= port <= 65535:
+        raise BadOption(option="port", value=port, problem="is 0 to 65535.")
     check_free(name)
     if store is not None:
         store = store.expanduser().resolve()
@@ -118,7 +120,7 @@ def _lab(n: int, name: str, port: int) -> Iterator[Lab]:
 def _started(n: int, port: int) -> LocalCluster:
     try:
         return start_cluster(n, port=port)
-    except (OSError, OverflowError, RuntimeError) as error:
+    except (OSError, RuntimeError) as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__

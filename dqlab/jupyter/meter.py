@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Self
 
 __all__ = ["Meter"]
@@ -32,7 +31,7 @@ class Meter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._shown:
             sys.stdout.write(f"\r{'':{WIDTH}}\r")
             sys.stdout.flush()

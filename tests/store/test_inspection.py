@@ -39,9 +39,8 @@ def test_counts_and_results_are_those_of_the_shard_that_was_online(store: Path, 
         }
         assert shard.nbytes is not None
         assert shard.nbytes["needed"] == log.usage().needed
-        assert shard.nbytes["total"] == sum(
-            f.stat().st_size for f in Path(shard.directory).glob("*[g0-9]") if f.is_file()
-        )
+        files = [*load.directory.glob("*.seg"), *load.directory.glob("ckpt-*")]
+        assert shard.nbytes["total"] == sum(file.stat().st_size for file in files)
     assert [run.name for run in found.queues[0].shards[0].runs] == ["plain puts", "run-0", "run-1"]
     assert [run.functions for run in found.queues[0].shards[0].runs] == [0, 1, 1]
 

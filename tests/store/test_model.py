@@ -1,16 +1,19 @@
 """Random histories of a durable shard, closed, killed and checkpointed between any two steps.
 
-The histories and the model are those of the rules; what the rules promise must hold over restarts too.
+The histories and the model are those of the rules; what the rules promise must hold over restarts too. A
+database that was told the same says what must lie in the log: states, payloads, results.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -23,11 +26,13 @@ from dqlab.store.places import position_of
 from dqlab.store.shard import DurableShard
 from tests.queue.test_model import OPTIONS, RUNS, ShardMachine
 from tests.store.recorded import RecordedShard
+from tests.store.sqlite_journal import SqliteJournal, differences, new_database
 
 
 class DurableMachine(ShardMachine):
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="dqlab-model-"))
+        self.database = new_database()
         super().__init__()
         self.model.epoch = self.shard.epoch
 
@@ -40,7 +45,9 @@ class DurableMachine(ShardMachine):
             log_options=LogOptions(sync="os", segment_bytes=2000, reserve_bytes=0),
             clock=self.clock,
             random=Random(0),
+            journal=partial(SqliteJournal, database=self.database),
         )
+        assert differences(self.database, self.durable.ledger, self.durable.journal) == []
         return RecordedShard(self.durable)
 
     @rule(clean=st.booleans(), checkpoint=st.booleans(), damaged=st.booleans())
@@ -69,7 +76,8 @@ class DurableMachine(ShardMachine):
             try:
                 result = steps.send(result)()
             except StopIteration:
-                return
+                break
+        assert differences(self.database, self.durable.ledger, self.durable.journal) == []
 
     def check_frames(self, expected: set[int]) -> None:
         """What the log is told to keep is what the model still needs, to the byte."""
@@ -89,9 +97,20 @@ class DurableMachine(ShardMachine):
     def teardown(self) -> None:
         self.durable.journal.log.close(clean=False)
         shutil.rmtree(self.directory)
+        self.database.close()
 
 
 class TestDurableShardAgainstModel(DurableMachine.TestCase):
     """Whatever happened before it was closed or killed, a shard comes back as the model says."""
 
     settings = settings(max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+class TestDurableShardAgainstModelInDepth(DurableMachine.TestCase):
+    """The same, with many more and longer histories."""
+
+    settings = settings(
+        max_examples=400, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    )

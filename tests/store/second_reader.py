@@ -1,0 +1,267 @@
+"""A second reader of a shard's directory, written from docs/reference/log-format.md alone; it imports nothing of dqlab.
+
+Slow and plain: one record a message, no ranges. It stops at the first damage instead of searching on.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+READY, DELAYED, LEASED, ACKED, DEAD, CANCELLED, LOST = range(7)
+FINAL = (ACKED, CANCELLED, LOST)
+PUT, SETTLE, STATE, RUN, FUNCTION, LEASE = range(16, 22)
+PLAIN = bytes(16)
+RECORD = struct.Struct("<IBBHIIQQIIII")
+CHECKPOINT = struct.Struct("<8sI16sQQIQ")
+Position = tuple[int, int, int]  # segment, offset, size
+Record = tuple[int, int, int, float, bytes, Position]  # type, count, base, seconds since 1970, body
+
+
+@dataclass
+class Message:
+    frame: Position
+    at: int  # which one of the frame
+    state: int = READY
+    due: float = 0.0  # seconds since 1970
+
+
+@dataclass
+class Lane:
+    counts: Counter[int] = field(default_factory=Counter)
+    messages: dict[int, Message] = field(default_factory=dict)
+    results: list[tuple[int, int, int, int, Position]] = field(default_factory=list)  # first id, ordinal, n, at, place
+
+
+class SecondReader:
+    """Reads one shard's log; `now` is seconds since 1970."""
+
+    def __init__(self, directory: Path, now: float) -> None:
+        self.directory, self.now = directory, now
+        self.manifest = self.read_manifest()
+        self.uuid = bytes.fromhex(self.manifest["uuid"])
+        self.segments = {entry["seq"]: entry for entry in self.manifest["segments"]}
+        self.lanes: dict[bytes, Lane] = {PLAIN: Lane()}
+        self.functions: dict[bytes, bytes] = {}
+        self.early: dict[bytes, set[int]] = {}
+        start = self.read_checkpoints()
+        for record in self.replay(start):
+            self.apply(*record)
+        for run, id in [(run, id) for run, ids in self.early.items() for id in ids if run in self.lanes]:
+            self.move(run, id, id + 1, DEAD, only=(READY, DELAYED))
+        for run, lane in self.lanes.items():
+            for id, message in lane.messages.items():
+                if message.state == DELAYED and message.due <= self.now:
+                    self.move(run, id, id + 1, READY)
+
+    def counts(self) -> dict[bytes, dict[int, int]]:
+        """Messages by state, without zeros."""
+        return {run: {state: n for state, n in lane.counts.items() if n} for run, lane in self.lanes.items()}
+
+    def payloads(self) -> dict[int, bytes]:
+        """Payloads of all messages that are not final, by id."""
+        waiting = {id: m for lane in self.lanes.values() for id, m in lane.messages.items() if m.state not in FINAL}
+        return {id: self.frame_payload(self.body_at(m.frame), m.at) for id, m in waiting.items()}
+
+    def results(self) -> dict[bytes, dict[int, bytes]]:
+        """By run, results by id."""
+        found: dict[bytes, dict[int, bytes]] = {run: {} for run in self.lanes}
+        for run, lane in self.lanes.items():
+            for first, _, n, at, place in lane.results:
+                _, entries = self.settlement(self.opened(self.body_at(place))[1])
+                found[run].update((first + i, entries[at + i]) for i in range(n))
+        return found
+
+    def read_manifest(self) -> dict[str, Any]:
+        data = max(self.directory.glob("MANIFEST-??????????")).read_bytes()
+        text, crc = data[:-15], data[-15:]
+        assert crc == b"crc32 %08x\n" % zlib.crc32(text)
+        manifest: dict[str, Any] = json.loads(text)
+        assert (manifest["format"][0], manifest["incompatible"]) == (1, 0)
+        return manifest
+
+    def read_checkpoints(self) -> tuple[int, int] | None:
+        """Take the newest checkpoint that is whole; return where replay goes on."""
+        for name in reversed(self.manifest["checkpoints"]):
+            data = (self.directory / name).read_bytes()
+            if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
+                continue
+            magic, version, uuid, segment, offset, entries, length = CHECKPOINT.unpack_from(data)
+            assert (magic, version, uuid) == (b"DQLABCKP", 1, self.uuid)
+            body = zlib.decompress(data[56 + 16 * entries :][:length])
+            self.restore(msgpack.unpackb(body, strict_map_key=False))
+            return segment, offset
+        return None
+
+    def restore(self, state: dict[str, Any]) -> None:
+        assert state["version"] == 1
+        self.functions.update(state["functions"])
+        for run, ranges in state["early"]:
+            self.take_early(run, ranges)
+        for entry in state["lanes"]:
+            run = entry["run"]
+            lane = self.lanes[run] = Lane(Counter(dict(enumerate(entry["counts"]))))
+            lane.counts[READY] += lane.counts.pop(LEASED)
+            columns = [column(entry[name]) for name in ("first", "count", "place", "place_low")]
+            states = {first: values.replace(b"\2", b"\0") for first, values in entry["states"]}
+            for first, count, high, low in zip(*columns, strict=True):
+                for i, value in enumerate(states.get(first, bytes(count))):
+                    lane.messages[first + i] = Message(position(high, low), i, value)
+            for id, *_, delay, _ in entry["trouble"]:
+                lane.messages[id].due = state["at"] + delay / 1e6
+            if entry["book"] is not None:
+                numbers, places = column(entry["book"]["results"]), column(entry["book"]["places"])
+                rows = zip(*(numbers[i::4] for i in range(4)), *(places[i::2] for i in range(2)), strict=True)
+                lane.results = [(*row[:4], position(*row[4:])) for row in rows]
+
+    def body_at(self, place: Position) -> bytes:
+        segment, offset, size = place
+        while entry := next((e for e in self.segments.values() if e["continues"][:1] == [segment]), None):
+            if offset < entry["continues"][1]:
+                break
+            segment, offset = entry["seq"], offset - entry["continues"][1] + 64
+        found = self.parse(self.bytes_of(segment), offset, segment)
+        assert found is not None
+        assert found[5][2] == size
+        return found[4]
+
+    def bytes_of(self, segment: int) -> bytes:
+        entry = self.segments[segment]
+        data = (self.directory / f"{segment:010d}-{entry['epoch']:010d}.seg").read_bytes()
+        assert (data[:8], data[52:60]) == (b"DQLABSEG", self.uuid[:8])
+        assert struct.unpack_from("<QQ", data, 20) == (segment, entry["epoch"])
+        assert zlib.crc32(data[:60]) == int.from_bytes(data[60:64], "little")
+        return data if entry["length"] is None else data[: entry["length"]]
+
+    def parse(self, data: bytes, offset: int, segment: int) -> Record | None:
+        """The record at an offset, None when there is none."""
+        if offset + 48 > len(data):
+            return None
+        magic, type, _, size, count, length, base, aux, _, epoch, body_crc, crc = RECORD.unpack_from(data, offset)
+        seed = zlib.crc32(self.uuid[:8] + segment.to_bytes(8, "little"))
+        body = data[offset + 48 : offset + 48 + length]
+        right = zlib.crc32(data[offset : offset + 44], seed) == crc and zlib.crc32(body) == body_crc
+        if not right or (magic, size, epoch) != (0x525144D9, 48, self.segments[segment]["epoch"]):
+            return None
+        return type, count, base, aux / 1e9, body, (segment, offset, 48 + length)
+
+    def replay(self, start: tuple[int, int] | None) -> Iterator[Record]:
+        entries = self.manifest["segments"]
+        if start is not None:
+            entries = entries[[entry["seq"] for entry in entries].index(start[0]) :]
+        for entry in entries:
+            if any(covered in self.segments for covered in entry["covers"]):
+                continue
+            offset = start[1] if start is not None and start[0] == entry["seq"] else 64
+            data = self.bytes_of(entry["seq"])
+            while record := self.parse(data, offset, entry["seq"]):
+                yield record
+                offset += record[5][2]
+            assert entry["length"] in (None, offset), "a sealed segment is damaged"
+
+    def apply(self, type: int, count: int, base: int, wall: float, body: bytes, place: Position) -> None:
+        if type == PUT:
+            assert body[:3] == b"DQ\1"
+            if (run := body[24:40]) in self.lanes:
+                self.lanes[run].messages |= {base + i: Message(place, i) for i in range(count)}
+                self.lanes[run].counts[READY] += count
+        elif type == SETTLE:
+            self.settle(*self.opened(body), wall, place)
+        elif type == STATE:
+            self.moves(msgpack.unpackb(body), wall)
+        elif type == RUN:
+            self.order(*msgpack.unpackb(body, strict_map_key=False))
+        elif type == FUNCTION:
+            self.functions[body[:16]] = body[16:]
+        elif type == LEASE:
+            self.take_early(*msgpack.unpackb(body))
+
+    def settle(self, ruling: bytes, settlement: bytes, wall: float, place: Position) -> None:
+        if (run := settlement[24:40]) not in self.lanes:
+            return
+        pieces, _ = self.settlement(settlement)
+        acked, _, moves = msgpack.unpackb(ruling) if ruling else (pieces, [], [])
+        for first, ordinal, n, at in acked:
+            self.heard_of(run, first, first + n)
+            self.move(run, first, first + n, ACKED)
+            self.lanes[run].results.append((first, ordinal, n, at, place))
+        self.moves(moves, wall)
+
+    def take_early(self, run: bytes, ranges: list[tuple[int, int]]) -> None:
+        self.early.setdefault(run, set()).update(id for lo, hi in ranges for id in range(lo, hi))
+
+    def heard_of(self, run: bytes, lo: int, hi: int) -> None:
+        self.early.get(run, set()).difference_update(range(lo, hi))
+
+    def order(self, op: str, run: bytes, meta: dict[str, Any]) -> None:
+        if op == "open":
+            self.lanes.setdefault(meta["open"]["run"], Lane())
+        elif op == "drop" and self.lanes.pop(run, None) is not None and run == PLAIN:
+            self.lanes[PLAIN] = Lane()
+        elif run in self.lanes and op == "cancel":
+            self.move(run, 0, 1 << 53, CANCELLED, only=(READY, DELAYED))
+        elif run in self.lanes and op == "retry":
+            for lo, hi in meta["ids"]:
+                self.move(run, lo, hi, READY, only=(DEAD,))
+
+    def moves(self, rows: list[Any], wall: float) -> None:
+        for run, lo, hi, state, _suspect, delay, _counts in rows:
+            if run in self.lanes:
+                self.heard_of(run, lo, hi)
+                self.move(run, lo, hi, state, due=wall + delay / 1e6)
+
+    def move(self, run: bytes, lo: int, hi: int, state: int, *, due: float = 0.0, only: tuple[int, ...] = ()) -> None:
+        lane = self.lanes[run]
+        for id in [id for id in lane.messages if lo <= id < hi]:
+            message = lane.messages[id]
+            if message.state not in FINAL and (not only or message.state in only):
+                lane.counts[message.state] -= 1
+                lane.counts[state] += 1
+                message.state, message.due = state, due
+
+    @staticmethod
+    def opened(body: bytes) -> tuple[bytes, bytes]:
+        """The ruling and the settlement of a SETTLE."""
+        at = 4 + int.from_bytes(body[:4], "little")
+        return body[4:at], body[at:]
+
+    @staticmethod
+    def frame_payload(frame: bytes, at: int) -> bytes:
+        (count,) = struct.unpack_from("<I", frame, 4)
+        lengths = struct.unpack_from(f"<{count}I", frame, 72)
+        start = 72 + 4 * count * (2 if frame[3] & 0x10 else 1) + sum(lengths[:at])
+        return frame[start : start + lengths[at]]
+
+    @staticmethod
+    def settlement(blob: bytes) -> tuple[list[tuple[int, int, int, int]], list[bytes]]:
+        """Its pieces as (first id, ordinal, n, at), and its entries."""
+        assert blob[:3] == b"DS\1"
+        count, n_pieces = struct.unpack_from("<4xI36xI", blob)
+        numbers, pieces, at = struct.unpack_from(f"<{3 * n_pieces}Q", blob, 48), [], 0
+        for first, ordinal, n in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+            pieces.append((first, ordinal, n, at))
+            at += n
+        start = 48 + 24 * n_pieces + count + -count % 4
+        lengths = struct.unpack_from(f"<{count}I", blob, start)
+        ends = list(accumulate(lengths, initial=start + 4 * count * (2 if blob[3] & 0x20 else 1)))
+        return pieces, [blob[a:b] for a, b in pairwise(ends)]
+
+
+def column(data: bytes) -> tuple[int, ...]:
+    """Numbers of a column."""
+    return struct.unpack(f"<{len(data) // 8}Q", data)
+
+
+def position(high: int, low: int) -> Position:
+    """A place as the three numbers it is made of."""
+    place = high << 32 | low
+    return (place >> 54, place >> 27 & 0x7FFFFFF, place & 0x7FFFFFF)

@@ -1,0 +1,174 @@
+"""Compaction of a shard: what is needed is there afterwards, byte for byte, and what is not gives its space back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.log import LogOptions
+from dqlab.queue.leases import Lease
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.states import State
+from dqlab.store.compaction import Compacted, compaction
+from dqlab.store.needed import needed_by
+from dqlab.store.records import open_settle
+from dqlab.store.shard import DurableShard
+
+COUNT, SIZE = 50, 1000
+
+
+def opened(directory: Path) -> DurableShard:
+    return DurableShard.open(
+        directory, "q", 0, QueueOptions(), log_options=LogOptions(sync="os", segment_bytes=64_000, reserve_bytes=0)
+    )
+
+
+def payload(id: int) -> bytes:
+    return b"%08d" % id * (SIZE // 8)
+
+
+def fill(shard: DurableShard, frames: int) -> None:
+    for at in range(frames):
+        payloads = [payload(COUNT * at + n) for n in range(COUNT)]
+        shard.ledger.shard.put(Frame.decode(Frame.encode(payloads, kind=Kind.VALUE)))
+
+
+def ack(shard: DurableShard, but: Callable[[int], bool] = lambda id: False, result: bytes = b"") -> None:
+    """Ack everything, with this result; give back what is excepted."""
+    held: list[Lease] = []
+    while (lease := shard.ledger.shard.lease("c", COUNT)) is not None:
+        held.append(lease)
+    for lease in held:
+        ids = [id for lo, hi in lease.remaining for id in range(lo, hi)]
+        outcomes = bytes(Outcome.RETURN if but(id) else Outcome.ACK for id in ids)
+        payloads = [b"" if but(id) else result for id in ids]
+        pieces = [Piece(id, id, 1) for id in ids]
+        blob = Settlement.encode(pieces, outcomes, payloads, run=NO_ID, epoch=shard.ledger.shard.epoch, lease=lease.id)
+        settlement = Settlement.decode(blob)
+        settled = shard.ledger.shard.settle(settlement)
+        shard.ledger.record(settlement, settled, shard.journal.settled(settlement, settled))
+        shard.journal.noted()
+    shard.journal.log.commit()
+
+
+def compact(shard: DurableShard, meanwhile: Callable[[], None] = lambda: None) -> Compacted:
+    steps, result = compaction(shard, below=0.95), None
+    while True:
+        try:
+            step = steps.send(result)
+        except StopIteration as done:
+            gave: Compacted = done.value
+            return gave
+        result = step()
+        meanwhile()
+
+
+def stored(shard: DurableShard) -> dict[int, bytes]:
+    """Return the payload of each message that is ready."""
+    lane = shard.ledger.shard.lanes[NO_ID]
+    found: dict[int, bytes] = {}
+    for batch in lane.batches:
+        frame = Frame.decode(shard.journal.body(batch.place))
+        for index, state in enumerate(batch.states):
+            if state == State.READY:
+                found[batch.first + index] = bytes(frame.message(index))
+    return found
+
+
+def results(shard: DurableShard) -> dict[int, bytes]:
+    """Return each result by its ordinal."""
+    found: dict[int, bytes] = {}
+    for stretch in shard.ledger.book(NO_ID).results:
+        settlement = Settlement.decode(open_settle(shard.journal.body(stretch.place))[1])
+        for step in range(stretch.piece.n):
+            found[stretch.piece.ordinal + step] = bytes(settlement.entry(stretch.at + step))
+    return found
+
+
+def forget_results(shard: DurableShard) -> None:
+    """Drop all results of lane 0, and what is left of it: the space they take can come back."""
+    shard.ledger.order("drop", NO_ID, {})
+    shard.journal.ordered("drop", NO_ID, {})
+
+
+def test_one_stuck_message_in_each_frame_keeps_its_payload_and_nothing_else(tmp_path: Path) -> None:
+    """Space is given back by the message, not only by the frame."""
+    shard = opened(tmp_path / "0")
+    fill(shard, 40)
+    ack(shard, but=lambda id: id % COUNT == 7)
+    before = shard.journal.log.usage()
+
+    gave = compact(shard)
+
+    assert (gave.kept, gave.dropped) == (40, 40 * (COUNT - 1))
+    assert gave.bytes_before >= before.segments
+    assert stored(shard) == {id: payload(id) for id in range(7, 40 * COUNT, COUNT)}
+    alive, small_acks = 40 * SIZE, 40 * COUNT * 60
+    assert gave.bytes_after < 2 * alive + small_acks
+    shard.journal.log.close()
+
+
+def test_what_was_kept_is_there_after_reopening_and_a_second_compaction(tmp_path: Path) -> None:
+    shard = opened(tmp_path / "0")
+    fill(shard, 40)
+    ack(shard, but=lambda id: id % 10 == 3, result=b"result")
+    compact(shard)
+    shard.journal.log.close()
+
+    again = opened(tmp_path / "0")
+    ack(again, but=lambda id: id % 20 == 3, result=b"second")
+    compact(again)
+    again.journal.log.close(clean=False)
+    third = opened(tmp_path / "0")
+
+    assert stored(third) == {id: payload(id) for id in range(3, 40 * COUNT, 20)}
+    expected = {id: b"second" if id % 20 == 13 else b"result" for id in range(40 * COUNT) if id % 20 != 3}
+    assert results(third) == expected
+    third.ledger.shard.invariants()
+    third.journal.log.close()
+
+
+def test_results_that_are_dropped_while_they_are_copied_give_their_space_back(tmp_path: Path) -> None:
+    shard = opened(tmp_path / "0")
+    fill(shard, 20)
+    ack(shard, result=bytes(500))
+    dropped = iter([lambda: None, lambda: None, lambda: forget_results(shard)])
+
+    compact(shard, lambda: next(dropped, lambda: None)())
+    gave = compact(shard)
+
+    assert shard.journal.log.usage().needed == 0
+    assert gave.bytes_after < 20_000
+    shard.journal.log.close()
+
+
+def test_messages_that_are_settled_while_they_are_copied_are_not_delivered_again(tmp_path: Path) -> None:
+    shard = opened(tmp_path / "0")
+    fill(shard, 20)
+    ack(shard, but=lambda id: id % 5 == 0)
+    later = iter([lambda: None, lambda: None, lambda: ack(shard, but=lambda id: id % 10 == 0)])
+
+    compact(shard, lambda: next(later, lambda: None)())
+    shard.journal.log.close(clean=False)
+    again = opened(tmp_path / "0")
+
+    assert stored(again) == {id: payload(id) for id in range(0, 20 * COUNT, 10)}
+    assert again.journal.log.usage().needed == sum(needed_by(again.ledger).values())
+    again.journal.log.close()
+
+
+def test_settled_messages_of_copied_frames_do_not_run_again_when_both_checkpoints_are_lost(tmp_path: Path) -> None:
+    """Their payloads are gone; the copy itself says that they are done."""
+    shard = opened(tmp_path / "0")
+    fill(shard, 20)
+    ack(shard, but=lambda id: id % COUNT == 7)
+    compact(shard)
+    shard.journal.log.close()
+    for checkpoint in (tmp_path / "0").glob("ckpt-*"):
+        checkpoint.write_bytes(b"")
+
+    again = opened(tmp_path / "0")
+
+    assert stored(again) == {id: payload(id) for id in range(7, 20 * COUNT, COUNT)}
+    again.journal.log.close()

@@ -1,0 +1,83 @@
+"""`dqlab inspect` and `dqlab fsck`, as somebody types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dqlab.cli import main
+from dqlab.testing import FakeClock
+from tests.store.workload import busy_queue
+
+PACKAGE = Path(__file__).parent.parent / "dqlab"
+WITHOUT_DASK = """
+import sys, types
+package = types.ModuleType("dqlab")  # the names for users, in its place, bring Dask along
+package.__path__, package.__version__ = [sys.argv[1]], "0"
+sys.modules["dqlab"] = package
+from dqlab.cli import main
+statuses = [main([command, sys.argv[2]]) for command in ("inspect", "fsck")]
+print(statuses, sorted({"distributed", "dqlab.cluster"} & set(sys.modules)))
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A store with one queue."""
+    busy_queue(tmp_path, FakeClock(), seed=1, steps=20, name="pages")
+    return tmp_path
+
+
+def test_inspect_prints_what_is_there(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(directory)]) == 0
+
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"queue pages: {directory}")
+    assert "run-0" in shown
+    assert "shard 001: format 1.0, epoch 3, closed" in shown
+
+
+def test_fsck_of_a_whole_store_ends_with_0(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fsck", str(directory)]) == 0
+    assert capsys.readouterr().out.endswith("2 shards checked: clean. Exit status 0.\n")
+
+
+@pytest.mark.parametrize("command", ["inspect", "fsck"])
+def test_json_is_one_object(directory: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main([command, str(directory), "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == 1
+    assert [queue["name"] for queue in told["queues"]] == ["pages"]
+
+
+def test_fsck_of_a_store_that_cannot_be_opened_ends_with_3(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    next(directory.glob("pages-*/000/MANIFEST-*")).unlink()
+
+    assert main(["fsck", str(directory)]) == 3
+    assert "is damaged: it is missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["inspect", "fsck"])
+def test_a_directory_that_is_no_store_is_answered_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main([command, str(tmp_path / "nowhere")]) == 3
+    assert f"dqlab {command}: " in capsys.readouterr().err
+
+
+def test_a_store_is_read_without_dask_and_without_a_pickle(directory: Path) -> None:
+    """On the node where a disk was rescued there may be nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DASK, str(PACKAGE), str(directory)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=directory,
+    )
+
+    assert done.stdout.splitlines()[-1] == "[0, 0] []"
