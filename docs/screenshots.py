@@ -14,7 +14,7 @@ from tests.browser.lab_server import execute, jupyterlab, lab_page
 
 IMAGES = Path(__file__).parent / "images"
 CELLS = [
-    "import dqlab as dq\n\n%load_ext dqlab\n%dq connect -n 2\ndocs = dq.Documents.stdlib()",
+    "import dqlab as dq\n\n%load_ext dqlab\n%dq connect -n 2 --store runs/\ndocs = dq.Documents.stdlib()",
     """\
 %%dq submit --over docs --name outline --retries 0 --watch -o run
 import ast

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from dqlab import __version__
@@ -160,8 +161,10 @@ def _demo(options: argparse.Namespace, _: list[str]) -> int:
     except ModuleNotFoundError as error:
         return _missing_extra(error)
     try:
-        notebook = options.notebook or quickstart(Path.cwd())
-        return demo.play(notebook)
+        if options.notebook is not None:
+            return demo.play(options.notebook)
+        with TemporaryDirectory(prefix="dqlab-demo-") as scratch:  # the quickstart keeps its queues beside itself
+            return demo.play(quickstart(Path.cwd()), Path(scratch))
     except FileNotFoundError as error:
         print(f"dqlab demo: {error}", file=sys.stderr)
         return FAILED

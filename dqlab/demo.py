@@ -95,7 +95,7 @@ def tell(docs: Iterable[_Document], run: _Run, retried: int) -> None:
     print(json.dumps(asdict(Figures.of(docs, run, retried))))
 
 
-def play(notebook: Path) -> int:
+def play(notebook: Path, directory: Path | None = None) -> int:
     """Execute a notebook without a browser and print its progress.
 
     The last line printed is ``demo: <n> documents, <p> pages, <f> failed then retried, <r> pages/s``.
@@ -105,6 +105,9 @@ def play(notebook: Path) -> int:
     notebook : Path
         Leaves behind `docs` (documents with `page_count`), `run` (a Run) and `retried` (how many
         documents failed first). If it closes the lab, that cell has the tag "closes-lab".
+    directory : Path, optional
+        Where it is played, and leaves its files. Default: its own directory when that is below the current one,
+        else the current one.
 
     Returns
     -------
@@ -114,9 +117,8 @@ def play(notebook: Path) -> int:
     nb = nbformat.read(notebook, as_version=4)
     counting = _before_closing(nb.cells)
     nb.cells.insert(counting, nbformat.v4.new_code_cell(_FIGURES_CELL))
-    here = Path.cwd()
-    directory = notebook.resolve().parent
-    player = _Player(nb, counting, directory if directory.is_relative_to(here) else here)
+    here, own = Path.cwd(), notebook.resolve().parent
+    player = _Player(nb, counting, directory or (own if own.is_relative_to(here) else here))
     try:
         figures = asyncio.run(player.play())
     except CellExecutionError as error:

@@ -36,7 +36,9 @@ def connect(line: Line, options: Namespace) -> Lab:
         if before is not None:
             line.say(end(before))
     if options.out is not None:
-        line.say(f"{lab.name}: {many(lab.stats().workers, 'worker')} at {lab.session.link.address}")
+        kept = options.store or lab.store
+        where = f", queues are kept in {kept}" if kept is not None else ""
+        line.say(f"{lab.name}: {many(lab.stats().workers, 'worker')} at {lab.session.link.address}{where}")
     return lab
 
 

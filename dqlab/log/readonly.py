@@ -70,6 +70,8 @@ class ReadOnlyLog:
     ----------
     path : Path
         The log's directory.
+    manifest : Manifest, optional
+        Taken for the one in force, which cannot be read.
 
     Attributes
     ----------
@@ -95,7 +97,7 @@ class ReadOnlyLog:
         The disk failed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, manifest: Manifest | None = None) -> None:
         self.directory = path
         self._directory = directory = Directory(path, _ReadingFiles())
         with self._typed():
@@ -103,7 +105,7 @@ class ReadOnlyLog:
             if not any(map(is_ours, names)):
                 shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
                 raise NotALog(directory=str(path), names=shown or "nothing")
-            self.manifest = newest_manifest(directory) or Manifest("0" * 32, 0)
+            self.manifest = manifest or newest_manifest(directory) or Manifest("0" * 32, 0)
             found, _, self.damaged = read_checkpoints(directory, self.manifest)
             self.checkpoints = tuple(found)
             self.sealed, self.clean, self.torn_bytes = seal(directory, self.manifest, found)

@@ -26,10 +26,10 @@ from dqlab.store.findings import Finding, FsckReport, Level, QueueCheck, ShardCh
 from dqlab.store.inspection import counts_of, steadily
 from dqlab.store.needed import needed_by
 from dqlab.store.records import unpack_plain
-from dqlab.store.stored import ReadShard, StillClock, StoredPlace, places_in, read_shard
+from dqlab.store.stored import NotUnderstood, ReadShard, StillClock, StoredPlace, places_in, read_shard
 from dqlab.store.trail import Trail
 
-__all__ = ["check_shard", "fsck"]
+__all__ = ["check_log", "check_shard", "fsck"]
 
 
 def fsck(directory: Path, clock: Clock | None = None) -> FsckReport:
@@ -52,9 +52,20 @@ def fsck(directory: Path, clock: Clock | None = None) -> FsckReport:
 def check_shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> ShardCheck:
     """Check one shard."""
     try:
-        return steadily(lambda log: _Check(log, place, index, clock).run(), path)
+        return steadily(lambda log: check_log(log, place, index, clock), path)
     except DqlabError as error:
         return ShardCheck(index, str(path), (Finding(Level.UNREADABLE, str(error).removesuffix(".")),))
+
+
+def check_log(log: ReadOnlyLog, place: StoredPlace, index: int, clock: Clock) -> ShardCheck:
+    """Check the log of one shard.
+
+    Raises
+    ------
+    LogError
+        It cannot be read.
+    """
+    return _Check(log, place, index, clock).run()
 
 
 def _queue(place: StoredPlace, clock: Clock) -> QueueCheck:
@@ -113,7 +124,13 @@ class _Check:
 
     def _read(self, checkpoint: Checkpoint | None, trail: Trail | None = None) -> ReadShard:
         watch = iter if trail is None else trail.watch
-        return read_shard(self._log, self._place, self._index, self._clock, checkpoint=checkpoint, watch=watch)
+        wanted = self._log, self._place, self._index, self._clock
+        try:
+            return read_shard(*wanted, checkpoint=checkpoint, watch=watch)
+        except NotUnderstood as error:
+            read = read_shard(*wanted, checkpoint=checkpoint, watch=watch, counted=False)
+            self._add(Level.UNREADABLE, f"the log's own count of needed bytes contradicts its records ({error.reason})")
+            return read
 
     def _add(self, level: Level, text: str, file: str = "", lost: Iterable[tuple[int, int]] = ()) -> None:
         self.findings.append(Finding(level, text, file, lost=tuple(lost)))

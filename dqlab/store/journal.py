@@ -82,8 +82,10 @@ class LogJournal(NeededBytes):
         if not (settled.results or settled.failed or self._moves):
             return []
         moves, self._moves = self._moves, []
-        acked = sum(piece.n for piece, _ in settled.results)
-        whole = acked == settlement.count == settlement.outcomes.count(Outcome.ACK)
+        whole = (
+            settlement.outcomes.count(Outcome.ACK) == settlement.count
+            and tuple(piece for piece, _ in settled.results) == settlement.pieces
+        )
         ruling = None if whole else Ruling.of(settled, [move for move in moves if move.state is not State.ACKED])
         parts = pack_settle(settlement, ruling)
         position = self.log.append(RecordType.SETTLE, parts, count=settlement.count, aux=self._now())

@@ -99,7 +99,9 @@ def _shard(shard: ShardInfo) -> Iterator[str]:
         yield f"shard {shard.index:03d}: {shard.error}"
         return
     ended = "closed" if shard.clean else "not closed"
-    state = _holder(shard.holder) if shard.holder is not None and shard.holder.held is not False else ended
+    holder = shard.holder
+    open_now = holder is not None and (holder.held or (holder.held is None and not shard.clean))
+    state = _holder(holder) if holder is not None and open_now else ended
     yield f"shard {shard.index:03d}: format {shard.format}, epoch {shard.epoch:,}, {state}"
     if shard.nbytes is not None:
         yield "  bytes: " + ", ".join(f"{kind} {nbytes:,}" for kind, nbytes in shard.nbytes.items())

@@ -190,9 +190,11 @@ def test_a_call_that_fails_from_now_on_never_loses_what_was_confirmed(
 # --- what goes on ---------------------------------------------------------------------------
 
 
-def put_and_commit(directory: Path, files: Files, n: int = 12) -> tuple[Ledger, list[DqlabError]]:
-    """A log that only takes puts, each committed."""
+def put_and_commit(directory: Path, files: CountingFiles, n: int = 12) -> tuple[Ledger, list[DqlabError]]:
+    """A log that only takes puts, each committed; calls count from its opening on."""
+    files.begun = 1 << 30
     ledger = Ledger(Log.open(directory, options=SMALL, files=files))
+    files.begin()
     errors: list[DqlabError] = []
     for count in range(1, n + 1):
         try:
@@ -206,15 +208,11 @@ def put_and_commit(directory: Path, files: Files, n: int = 12) -> tuple[Ledger, 
 def commit_calls(directory: Path) -> list[tuple[int, str]]:
     """The numbers of the calls that writing makes, with their names."""
     files = CountingFiles()
-    Log.open(directory, options=SMALL, files=files).close(clean=False)
-    opening = len(files.calls)
-    clear(directory.parent)
-    files = CountingFiles()
     ledger, _ = put_and_commit(directory, files)
-    made = list(enumerate(files.calls))[opening:]
+    made = files.calls[files.begun :]
     ledger.log.close(clean=False)
     clear(directory.parent)
-    return [(n, call) for n, call in made if call in ("write", "sync")]
+    return [(n, call) for n, call in enumerate(made) if call in ("write", "sync")]
 
 
 @pytest.mark.parametrize("call", ["write", "sync"])

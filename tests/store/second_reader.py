@@ -21,8 +21,6 @@ READY, DELAYED, LEASED, ACKED, DEAD, CANCELLED, LOST = range(7)
 FINAL = (ACKED, CANCELLED, LOST)
 PUT, SETTLE, STATE, RUN, FUNCTION, LEASE = range(16, 22)
 PLAIN = bytes(16)
-RECORD = struct.Struct("<IBBHIIQQIIII")
-CHECKPOINT = struct.Struct("<8sI16sQQIQ")
 Position = tuple[int, int, int]  # segment, offset, size
 Record = tuple[int, int, int, float, bytes, Position]  # type, count, base, seconds since 1970, body
 
@@ -30,7 +28,7 @@ Record = tuple[int, int, int, float, bytes, Position]  # type, count, base, seco
 @dataclass
 class Message:
     frame: Position
-    at: int  # which one of the frame
+    at: int
     state: int = READY
     due: float = 0.0  # seconds since 1970
 
@@ -43,59 +41,53 @@ class Lane:
 
 
 class SecondReader:
-    """Reads one shard's log; `now` is seconds since 1970."""
+    """Reads one shard's log; `now` is seconds since 1970. Ask `counts`, `payloads` of what is not final, `results`."""
 
     def __init__(self, directory: Path, now: float) -> None:
-        self.directory, self.now = directory, now
+        self.directory = directory
         self.manifest = self.read_manifest()
         self.uuid = bytes.fromhex(self.manifest["uuid"])
         self.segments = {entry["seq"]: entry for entry in self.manifest["segments"]}
         self.lanes: dict[bytes, Lane] = {PLAIN: Lane()}
         self.functions: dict[bytes, bytes] = {}
         self.early: dict[bytes, set[int]] = {}
-        start = self.read_checkpoints()
-        for record in self.replay(start):
+        for record in self.replay(self.read_checkpoints()):
             self.apply(*record)
         for run, id in [(run, id) for run, ids in self.early.items() for id in ids if run in self.lanes]:
             self.move(run, id, id + 1, DEAD, only=(READY, DELAYED))
-        for run, lane in self.lanes.items():
-            for id, message in lane.messages.items():
-                if message.state == DELAYED and message.due <= self.now:
-                    self.move(run, id, id + 1, READY)
+        for lane in self.lanes.values():
+            for message in lane.messages.values():
+                if message.state == DELAYED and message.due <= now:
+                    message.state = READY
+                    lane.counts.update({DELAYED: -1, READY: 1})
 
     def counts(self) -> dict[bytes, dict[int, int]]:
-        """Messages by state, without zeros."""
         return {run: {state: n for state, n in lane.counts.items() if n} for run, lane in self.lanes.items()}
 
     def payloads(self) -> dict[int, bytes]:
-        """Payloads of all messages that are not final, by id."""
         waiting = {id: m for lane in self.lanes.values() for id, m in lane.messages.items() if m.state not in FINAL}
-        return {id: self.frame_payload(self.body_at(m.frame), m.at) for id, m in waiting.items()}
+        return {id: payload_of(self.body_at(m.frame), m.at) for id, m in waiting.items()}
 
     def results(self) -> dict[bytes, dict[int, bytes]]:
-        """By run, results by id."""
         found: dict[bytes, dict[int, bytes]] = {run: {} for run in self.lanes}
-        for run, lane in self.lanes.items():
-            for first, _, n, at, place in lane.results:
-                _, entries = self.settlement(self.opened(self.body_at(place))[1])
-                found[run].update((first + i, entries[at + i]) for i in range(n))
+        for run, first, n, at, place in [(run, r[0], *r[2:]) for run, lane in self.lanes.items() for r in lane.results]:
+            entries = settlement_of(opened(self.body_at(place))[1])[1]
+            found[run].update((first + i, entries[at + i]) for i in range(n))
         return found
 
     def read_manifest(self) -> dict[str, Any]:
         data = max(self.directory.glob("MANIFEST-??????????")).read_bytes()
-        text, crc = data[:-15], data[-15:]
-        assert crc == b"crc32 %08x\n" % zlib.crc32(text)
-        manifest: dict[str, Any] = json.loads(text)
+        assert data[-15:] == b"crc32 %08x\n" % zlib.crc32(data[:-15])
+        manifest: dict[str, Any] = json.loads(data[:-15])
         assert (manifest["format"][0], manifest["incompatible"]) == (1, 0)
         return manifest
 
     def read_checkpoints(self) -> tuple[int, int] | None:
-        """Take the newest checkpoint that is whole; return where replay goes on."""
         for name in reversed(self.manifest["checkpoints"]):
             data = (self.directory / name).read_bytes()
             if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
                 continue
-            magic, version, uuid, segment, offset, entries, length = CHECKPOINT.unpack_from(data)
+            magic, version, uuid, segment, offset, entries, length = struct.unpack_from("<8sI16sQQIQ", data)
             assert (magic, version, uuid) == (b"DQLABCKP", 1, self.uuid)
             body = zlib.decompress(data[56 + 16 * entries :][:length])
             self.restore(msgpack.unpackb(body, strict_map_key=False))
@@ -137,16 +129,16 @@ class SecondReader:
     def bytes_of(self, segment: int) -> bytes:
         entry = self.segments[segment]
         data = (self.directory / f"{segment:010d}-{entry['epoch']:010d}.seg").read_bytes()
-        assert (data[:8], data[52:60]) == (b"DQLABSEG", self.uuid[:8])
-        assert struct.unpack_from("<QQ", data, 20) == (segment, entry["epoch"])
+        assert struct.unpack_from("<8s12xQQ", data) == (b"DQLABSEG", segment, entry["epoch"])
         assert zlib.crc32(data[:60]) == int.from_bytes(data[60:64], "little")
         return data if entry["length"] is None else data[: entry["length"]]
 
     def parse(self, data: bytes, offset: int, segment: int) -> Record | None:
-        """The record at an offset, None when there is none."""
         if offset + 48 > len(data):
             return None
-        magic, type, _, size, count, length, base, aux, _, epoch, body_crc, crc = RECORD.unpack_from(data, offset)
+        magic, type, _, size, count, length, base, aux, _, epoch, body_crc, crc = struct.unpack_from(
+            "<IBBHIIQQIIII", data, offset
+        )
         seed = zlib.crc32(self.uuid[:8] + segment.to_bytes(8, "little"))
         body = data[offset + 48 : offset + 48 + length]
         right = zlib.crc32(data[offset : offset + 44], seed) == crc and zlib.crc32(body) == body_crc
@@ -175,7 +167,7 @@ class SecondReader:
                 self.lanes[run].messages |= {base + i: Message(place, i) for i in range(count)}
                 self.lanes[run].counts[READY] += count
         elif type == SETTLE:
-            self.settle(*self.opened(body), wall, place)
+            self.settle(*opened(body), wall, place)
         elif type == STATE:
             self.moves(msgpack.unpackb(body), wall)
         elif type == RUN:
@@ -188,19 +180,14 @@ class SecondReader:
     def settle(self, ruling: bytes, settlement: bytes, wall: float, place: Position) -> None:
         if (run := settlement[24:40]) not in self.lanes:
             return
-        pieces, _ = self.settlement(settlement)
-        acked, _, moves = msgpack.unpackb(ruling) if ruling else (pieces, [], [])
+        acked, _, moves = msgpack.unpackb(ruling) if ruling else (settlement_of(settlement)[0], [], [])
         for first, ordinal, n, at in acked:
-            self.heard_of(run, first, first + n)
             self.move(run, first, first + n, ACKED)
             self.lanes[run].results.append((first, ordinal, n, at, place))
         self.moves(moves, wall)
 
     def take_early(self, run: bytes, ranges: list[tuple[int, int]]) -> None:
         self.early.setdefault(run, set()).update(id for lo, hi in ranges for id in range(lo, hi))
-
-    def heard_of(self, run: bytes, lo: int, hi: int) -> None:
-        self.early.get(run, set()).difference_update(range(lo, hi))
 
     def order(self, op: str, run: bytes, meta: dict[str, Any]) -> None:
         if op == "open":
@@ -216,52 +203,48 @@ class SecondReader:
     def moves(self, rows: list[Any], wall: float) -> None:
         for run, lo, hi, state, _suspect, delay, _counts in rows:
             if run in self.lanes:
-                self.heard_of(run, lo, hi)
                 self.move(run, lo, hi, state, due=wall + delay / 1e6)
 
     def move(self, run: bytes, lo: int, hi: int, state: int, *, due: float = 0.0, only: tuple[int, ...] = ()) -> None:
         lane = self.lanes[run]
-        for id in [id for id in lane.messages if lo <= id < hi]:
-            message = lane.messages[id]
+        if not only:
+            self.early.get(run, set()).difference_update(range(lo, hi))  # something was heard of them
+        for message in [message for id, message in lane.messages.items() if lo <= id < hi]:
             if message.state not in FINAL and (not only or message.state in only):
                 lane.counts[message.state] -= 1
                 lane.counts[state] += 1
                 message.state, message.due = state, due
 
-    @staticmethod
-    def opened(body: bytes) -> tuple[bytes, bytes]:
-        """The ruling and the settlement of a SETTLE."""
-        at = 4 + int.from_bytes(body[:4], "little")
-        return body[4:at], body[at:]
 
-    @staticmethod
-    def frame_payload(frame: bytes, at: int) -> bytes:
-        (count,) = struct.unpack_from("<I", frame, 4)
-        lengths = struct.unpack_from(f"<{count}I", frame, 72)
-        start = 72 + 4 * count * (2 if frame[3] & 0x10 else 1) + sum(lengths[:at])
-        return frame[start : start + lengths[at]]
+def opened(body: bytes) -> tuple[bytes, bytes]:
+    at = 4 + int.from_bytes(body[:4], "little")
+    return body[4:at], body[at:]
 
-    @staticmethod
-    def settlement(blob: bytes) -> tuple[list[tuple[int, int, int, int]], list[bytes]]:
-        """Its pieces as (first id, ordinal, n, at), and its entries."""
-        assert blob[:3] == b"DS\1"
-        count, n_pieces = struct.unpack_from("<4xI36xI", blob)
-        numbers, pieces, at = struct.unpack_from(f"<{3 * n_pieces}Q", blob, 48), [], 0
-        for first, ordinal, n in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
-            pieces.append((first, ordinal, n, at))
-            at += n
-        start = 48 + 24 * n_pieces + count + -count % 4
-        lengths = struct.unpack_from(f"<{count}I", blob, start)
-        ends = list(accumulate(lengths, initial=start + 4 * count * (2 if blob[3] & 0x20 else 1)))
-        return pieces, [blob[a:b] for a, b in pairwise(ends)]
+
+def payload_of(frame: bytes, at: int) -> bytes:
+    (count,) = struct.unpack_from("<I", frame, 4)
+    lengths = struct.unpack_from(f"<{count}I", frame, 72)
+    start = 72 + 4 * count * (2 if frame[3] & 0x10 else 1) + sum(lengths[:at])
+    return frame[start : start + lengths[at]]
+
+
+def settlement_of(blob: bytes) -> tuple[list[tuple[int, int, int, int]], list[bytes]]:
+    """Its pieces as (first id, ordinal, n, at), and its entries."""
+    assert blob[:3] == b"DS\1"
+    count, n_pieces = struct.unpack_from("<4xI36xI", blob)
+    numbers, pieces, at = struct.unpack_from(f"<{3 * n_pieces}Q", blob, 48), [], 0
+    for first, ordinal, n in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+        pieces.append((first, ordinal, n, at))
+        at += n
+    start = 48 + 24 * n_pieces + count + -count % 4
+    lengths = struct.unpack_from(f"<{count}I", blob, start)
+    ends = list(accumulate(lengths, initial=start + 4 * count * (2 if blob[3] & 0x20 else 1)))
+    return pieces, [blob[a:b] for a, b in pairwise(ends)]
 
 
 def column(data: bytes) -> tuple[int, ...]:
-    """Numbers of a column."""
     return struct.unpack(f"<{len(data) // 8}Q", data)
 
 
 def position(high: int, low: int) -> Position:
-    """A place as the three numbers it is made of."""
-    place = high << 32 | low
-    return (place >> 54, place >> 27 & 0x7FFFFFF, place & 0x7FFFFFF)
+    return (high >> 22, (high << 5 | low >> 27) & 0x7FFFFFF, low & 0x7FFFFFF)

@@ -59,6 +59,11 @@ class CountingFiles(Files):
     def __init__(self, before: Callable[[int, str, tuple[Any, ...]], None] = lambda n, call, arguments: None) -> None:
         self.calls: list[str] = []
         self.before = before
+        self.begun = 0
+
+    def begin(self) -> None:
+        """Count from here: how many calls opening makes depends on what else the directory and the machine do."""
+        self.begun = len(self.calls)
 
     def _count(self, call: str, arguments: tuple[Any, ...]) -> int:
         n = len(self.calls)
@@ -87,7 +92,7 @@ class FaultyFiles(CountingFiles):
     Parameters
     ----------
     n : int
-        Number of the call, from 0.
+        Number of the call, from 0; after `begin`, counted from there, and none before it.
     fault : str
         One of `FAULTS`.
     lasting : bool
@@ -102,7 +107,7 @@ class FaultyFiles(CountingFiles):
 
     def strikes(self, call: str) -> str | None:
         """The fault of this call, which is the next one."""
-        number = len(self.calls) - 1
+        number = len(self.calls) - 1 - self.begun
         if call == "write" and self._next_write is not None:
             fault, self._next_write = self._next_write, None
             return fault

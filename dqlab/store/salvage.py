@@ -1,0 +1,126 @@
+"""A manifest made anew from the files that are there, when the one in force cannot be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from dqlab.log import Files, LogError
+from dqlab.log.checkpoints import Checkpoint, read_checkpoint
+from dqlab.log.directory import CHECKPOINT, EPOCH, MANIFEST, SEGMENT, Directory
+from dqlab.log.manifest import Manifest, SegmentEntry
+from dqlab.log.records import RecordType, seed_of
+from dqlab.log.segment import SEGMENT_BYTES, Scan
+from dqlab.store.records import unpack_plain
+
+__all__ = ["Unsalvageable", "salvaged_manifest"]
+
+_UUID_AT = 52
+_UUID_BYTES = 8
+
+
+class Unsalvageable(LogError):
+    """Too little is left to tell in which order the files were written."""
+
+    text = (
+        "the manifest of {directory} cannot be read, and {reason}. Nothing was touched. Put the manifest back from a "
+        "copy; what quarantine and whole segments hold can still be saved by somebody who knows the format."
+    )
+
+
+class _Content(NamedTuple):
+    """What the records of a segment tell: where they end, their last time (ns) and the highest first id."""
+
+    end: int
+    latest: int
+    highest: int
+
+
+def salvaged_manifest(path: Path) -> Manifest:
+    """Return a manifest for a log's files.
+
+    The newest whole checkpoint says where replay goes on. Behind it come the segments with higher numbers, but for
+    compacted ones, which are known by holding nothing that is newer than that checkpoint. Where records went that a
+    failed disk moved to another segment is not known; they count as lost.
+
+    Raises
+    ------
+    Unsalvageable
+        There were checkpoints, and none is whole; or no segment begins as one should.
+    """
+    directory = Directory(path, Files())
+    entries, prefix = _segments(directory)
+    names = [name for name in directory.names() if CHECKPOINT.fullmatch(name)]
+    found = [(name, *whole) for name in names if (whole := _whole(directory, name, prefix, entries)) is not None]
+    if names and not found:
+        raise Unsalvageable(directory=str(path), reason="no checkpoint is whole")
+    kept = found[-2:]
+    uuid = kept[-1][1] if kept else (prefix + bytes(16 - _UUID_BYTES)).hex()
+    contents = {seq: _content(directory, entry, uuid) for seq, entry in entries.items()}
+    epochs = directory.numbered(EPOCH) + directory.numbered(MANIFEST) + [e.epoch for e in entries.values()]
+    sealed = [SegmentEntry(seq, entry.epoch, length=contents[seq].end) for seq, entry in sorted(entries.items())]
+    if kept:
+        _, _, newest, body = kept[-1]
+        state = unpack_plain(body)
+        at, next_id = int(state["at"] * 1e9), state["next_id"]
+        older = [
+            e
+            for e in sealed
+            if e.seq < newest.segment or (e.seq > newest.segment and _is_older(contents[e.seq], at, next_id))
+        ]
+        sealed = [*older, *(entry for entry in sealed if entry not in older)]
+    next_seq = max(entries, default=0) + 1
+    return Manifest(uuid, max(epochs, default=0), next_seq, tuple(sealed), tuple(name for name, *_ in kept))
+
+
+def _segments(directory: Directory) -> tuple[dict[int, SegmentEntry], bytes]:
+    """Return the segments by number, of two with one number the later, and the log's mark that most of them bear."""
+    marks: Counter[bytes] = Counter()
+    entries: dict[int, SegmentEntry] = {}
+    for name in directory.names():
+        if match := SEGMENT.fullmatch(name):
+            marks[directory.read(name)[_UUID_AT : _UUID_AT + _UUID_BYTES]] += 1
+            entries[int(match[1])] = SegmentEntry(int(match[1]), int(match[2]))
+    if not marks:
+        raise Unsalvageable(directory=str(directory), reason="no segment is there")
+    return entries, marks.most_common(1)[0][0]
+
+
+def _whole(
+    directory: Directory, name: str, prefix: bytes, entries: dict[int, SegmentEntry]
+) -> tuple[str, Checkpoint, bytes] | None:
+    """Return a checkpoint's log, itself and its body, None when it is damaged, or of another log."""
+    uuid = directory.read(name)[12:28].hex()
+    found = read_checkpoint(directory, name, uuid) if len(uuid) == 32 else None
+    if found is None or not uuid.startswith(prefix.hex()) or found[0].segment not in entries:
+        return None
+    return uuid, *found
+
+
+def _content(directory: Directory, entry: SegmentEntry, uuid: str) -> _Content:
+    descriptor = directory.files.open(directory / entry.name)
+    try:
+        size = directory.files.size(descriptor)
+        seed = seed_of(bytes.fromhex(uuid), entry.seq)
+        scan = Scan(
+            directory.files,
+            descriptor,
+            segment=entry.seq,
+            epoch=entry.epoch,
+            seed=seed,
+            start=SEGMENT_BYTES,
+            limit=size,
+        )
+        latest, highest = 0, -1
+        for record in scan:
+            latest = max(latest, record.aux)
+            highest = max(highest, record.base if record.type == RecordType.PUT else -1)
+        return _Content(scan.end, latest, highest)
+    finally:
+        directory.files.close(descriptor)
+
+
+def _is_older(content: _Content, at: int, next_id: int) -> bool:
+    """Return whether a segment holds something, and nothing of it is newer than a checkpoint."""
+    return 0 < content.latest <= at and content.highest < next_id
