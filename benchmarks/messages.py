@@ -1,4 +1,4 @@
-"""Room `messages`: `add(a, b)` with all results back, 2 consumers, nothing durable."""
+"""Room `messages`: `add(a, b)` with all results back, 2 consumers, transient and durable."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import add as add_two
 
+import dqlab as dq
 from benchmarks import peers
 from benchmarks.ancestor import Ancestor
 from benchmarks.figures import Better, Figure, Peer, Series, Target, ratios
@@ -22,9 +23,10 @@ SLOW = 1_000
 ANCESTOR = "daskqueue, the ancestor"
 ANCESTOR_LEAST = 2_000
 """Fewer messages than these would measure how it starts and stops."""
-MAP, SUBMIT, CLIENT_MAP = "pool.map", "pool.batch_submit", "client.map"
+MAP, DURABLE, SUBMIT, CLIENT_MAP = "pool.map", "pool.map, durable", "pool.batch_submit", "client.map"
 RATE = Target(floor=100_000, aim=500_000)
 OVER_CLIENT_MAP = Target(floor=150)
+OF_TRANSIENT = Target(floor=0.6, aim=0.8)
 
 RateOf = Callable[[int], float]
 
@@ -33,8 +35,16 @@ def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
     """Measure both ways into a queue beside the peers; the target is `pool.map`'s."""
     n = sizes.messages
     queue = stage.lab.queue("messages", maxsize=n)
+    kept = dq.QueuePool(
+        stage.lab.client,
+        name="messages-kept",
+        durability=dq.Durability.DURABLE,
+        dirpath=stage.directory,
+        maxsize=n,
+        served=True,
+    )
 
-    def mapped(n: int) -> Sequence[int]:
+    def mapped(n: int, queue: dq.QueuePool = queue) -> Sequence[int]:
         run = queue.map(add, pairs(n))
         results = list(run.results())
         run.drop()
@@ -43,7 +53,11 @@ def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
     def submitted(n: int) -> Sequence[int]:
         return queue.batch_submit((add_two, i, i) for i in range(n)).results()
 
-    ours = {MAP: partial(_checked, mapped), SUBMIT: partial(_checked, submitted)}
+    ours = {
+        MAP: partial(_checked, mapped),
+        DURABLE: partial(_checked, partial(mapped, queue=kept)),
+        SUBMIT: partial(_checked, submitted),
+    }
     others: dict[str, RateOf] = {
         f"Pool.map, chunks of {peers.CHUNK:,}": partial(_checked, peers.process_pool(stage.processes)),
         f"client.submit, chunks of {peers.CHUNK:,}": partial(_checked, peers.chunked_submit(stage.dask)),
@@ -61,6 +75,7 @@ def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
         found = alternate(contestants, rounds=sizes.rounds)
     finally:
         queue.close()
+        kept.close()
         if ancestor is not None:
             ancestor.close()
     series = {name: Series.of(values) for name, values in found.items()}
@@ -76,6 +91,8 @@ def messages(stage: Stage, sizes: Sizes) -> list[Figure]:
         Figure(
             f"{MAP} over {CLIENT_MAP}", "x", Better.HIGHER, ratios(series[MAP], series[CLIENT_MAP]), OVER_CLIENT_MAP
         ),
+        Figure(f"{n:,} add(a, b), {DURABLE}", "msg/s", Better.HIGHER, series[DURABLE]),
+        Figure("durable over transient", "x", Better.HIGHER, ratios(series[DURABLE], series[MAP]), OF_TRANSIENT),
         Figure(f"{n:,} add(a, b), {SUBMIT}", "msg/s", Better.HIGHER, series[SUBMIT]),
     ]
 

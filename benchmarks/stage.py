@@ -8,6 +8,8 @@ import multiprocessing
 from collections.abc import Callable
 from functools import cached_property
 from multiprocessing.pool import Pool
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from distributed import Client, LocalCluster
@@ -47,10 +49,21 @@ class Stage:
     ) -> None:
         self._open.close()
 
+    def clear(self) -> None:
+        """End everything that was started; it starts anew when it is asked for again."""
+        self._open.close()
+        for name in ("lab", "dask", "processes", "directory"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def lab(self) -> dq.Lab:
         """A lab with two consumer processes and one for queues."""
         return self._open.enter_context(dq.connect(n=SLOTS, name="bench"))
+
+    @cached_property
+    def directory(self) -> Path:
+        """An empty directory beside this one, on the disk that is measured; removed at the end."""
+        return Path(self._open.enter_context(TemporaryDirectory(prefix="bench-store-", dir=Path.cwd())))
 
     @cached_property
     def dask(self) -> Client:

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -106,10 +107,14 @@ def _parser() -> argparse.ArgumentParser:
         "fsck",
         help="check the files of a store, a queue or a shard, and say what is lost",
         description="Reads every byte below DIR and writes none. Exit status: 0 clean, 1 damaged and nothing lost, "
-        "2 data lost, 3 cannot be opened as it is.",
+        "2 data lost, 3 cannot be opened as it is. With --repair: 0, 1 or 2, by what could not be saved.",
     )
     fsck.add_argument("directory", type=Path, metavar="DIR", help="a store, a queue's directory or a shard's")
     fsck.add_argument("--json", action="store_true", help="one JSON object, with the ids of what is lost")
+    fsck.add_argument("--repair", type=Path, metavar="NEWDIR", help="write what can be saved to a new directory")
+    fsck.add_argument(
+        "--export", metavar="FILE", help="write the payloads of what is unsettled as JSON lines; - = stdout"
+    )
     compact = commands.add_parser(
         "compact",
         help="give back the disk space of what is settled in a store or a queue that nobody has open",
@@ -217,15 +222,35 @@ def _inspect(options: argparse.Namespace, _: list[str]) -> int:
 def _fsck(options: argparse.Namespace, _: list[str]) -> int:
     from dqlab.errors import DqlabError
     from dqlab.store.fsck import fsck
+    from dqlab.store.repair import repair, status_after
     from dqlab.store.reports import fsck_text
 
+    out = sys.stderr if options.export == "-" else sys.stdout
     try:
         found = fsck(options.directory)
-    except DqlabError as error:
+        if options.export is not None:
+            _export(options.directory, options.export)
+        saved = [] if options.repair is None else repair(options.directory, options.repair)
+    except (DqlabError, OSError) as error:
         print(f"dqlab fsck: {error}", file=sys.stderr)
         return UNREADABLE
-    print(json.dumps(found.to_dict(), indent=1) if options.json else fsck_text(found))
-    return int(found.level)
+    status = int(found.level) if options.repair is None else status_after(found, saved)
+    if options.json:
+        told = found.to_dict() | {"status": status, "repaired": [shard.to_dict() for shard in saved]}
+        print(json.dumps(told, indent=1), file=out)
+    else:
+        print("\n".join([fsck_text(found), *map(str, saved)]), file=out)
+    return status
+
+
+def _export(directory: Path, file: str) -> None:
+    from dqlab.store.export import exported
+
+    if file != "-":
+        Path(file).touch(mode=0o600, exist_ok=False)
+    with nullcontext(sys.stdout) if file == "-" else Path(file).open("w", encoding="utf-8") as target:
+        for line in exported(directory):
+            target.write(line + "\n")
 
 
 def _missing_extra(error: ModuleNotFoundError) -> int:

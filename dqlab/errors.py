@@ -65,8 +65,8 @@ class WorkersGone(DqlabError):
     """No worker process of an embedded cluster is left."""
 
     text = (
-        "no worker process of lab {lab!r} is left, and what its queues held went with them. Connect again, with "
-        "lab = dq.connect() or %dq connect -o lab: that starts new ones. Then map the documents again."
+        "no worker process of lab {lab!r} is left, and what its transient queues held went with them; durable ones "
+        "are in their store. Connect again, lab = dq.connect() or %dq connect -o lab, then map or attach again."
     )
 
 
@@ -74,8 +74,8 @@ class ActorGone(DqlabError):
     """A queue or consumer is not registered with the scheduler, or its process died."""
 
     text = (
-        "{name!r} is gone: {reason}. What a transient queue held is lost, its messages and its results. Connect "
-        "again, with lab = dq.connect() or %dq connect -o lab, and map the documents again."
+        "{name!r} is gone: {reason}. What a transient queue held is lost, its messages and its results; a durable "
+        "one is in its store. Connect again, with lab = dq.connect() or %dq connect -o lab, and map or attach again."
     )
 
 

@@ -136,16 +136,13 @@ def register(found: Registration) -> Path:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_free(found.name)
     path = directory / f"{found.name}@{found.host}.json"
-    new = path.with_suffix(f".{found.pid}.tmp")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(asdict(found), file, indent=1)
     try:
-        os.link(new, path)  # fails where somebody was faster, and is never seen half written
-    except FileExistsError:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:  # somebody was faster
         check_free(found.name)
         raise
-    finally:
-        new.unlink()
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(asdict(found), file, indent=1)
     return path
 
 

@@ -66,6 +66,18 @@ def test_demo_of_a_missing_notebook_says_so(tmp_path: Path, capsys: pytest.Captu
     assert "none.ipynb" in capsys.readouterr().err
 
 
+def test_demo_plays_the_quickstart_in_a_directory_that_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps its queues beside itself, where somebody may have it open."""
+    pytest.importorskip("nbclient", reason="the extra `lab` is not installed")
+    from dqlab import demo
+
+    played: list[Path] = []
+    monkeypatch.setattr(demo, "play", lambda notebook, directory: played.append(directory) or 0)
+
+    assert main(["demo"]) == 0
+    assert not played[0].exists()
+
+
 def test_lab_prints_the_address_of_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine without a browser the address is all there is, and the launcher shows no quickstart."""
     labapp = pytest.importorskip("jupyterlab.labapp", reason="the extra `lab` is not installed")

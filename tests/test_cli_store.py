@@ -70,6 +70,53 @@ def test_a_directory_that_is_no_store_is_answered_with_a_sentence(
     assert f"dqlab {command}: " in capsys.readouterr().err
 
 
+def test_repair_writes_a_store_that_is_clean_and_ends_with_what_was_lost(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path_factory.mktemp("new") / "store"
+    next(directory.glob("pages-*/000/MANIFEST-*")).unlink()
+
+    assert main(["fsck", str(directory), "--repair", str(new)]) == 1
+    assert "unsettled messages and" in capsys.readouterr().out
+    assert main(["fsck", str(new)]) == 0
+
+
+def test_repair_of_a_store_that_lost_a_segment_ends_with_2(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path_factory.mktemp("new") / "store"
+    max(directory.glob("pages-*/000/*.seg"), key=lambda file: file.stat().st_size).unlink()
+
+    assert main(["fsck", str(directory), "--repair", str(new), "--json"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], len(told["repaired"])) == (2, 2)
+    assert told["repaired"][0]["lost"]
+
+
+def test_repair_into_a_directory_with_files_is_refused(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fsck", str(directory), "--repair", str(directory)]) == 3
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_export_writes_one_line_a_message_and_never_over_a_file(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path_factory.mktemp("export") / "messages.jsonl"
+
+    assert main(["fsck", str(directory), "--export", str(file)]) == 0
+    assert main(["fsck", str(directory), "--export", str(file)]) == 3
+    assert "File exists" in capsys.readouterr().err
+    assert main(["fsck", str(directory), "--export", "-"]) == 0
+
+    captured = capsys.readouterr()
+    assert captured.out == file.read_text()
+    assert captured.err.endswith("Exit status 0.\n")
+    rows = [json.loads(line) for line in captured.out.splitlines()]
+    assert {frozenset(row) for row in rows} == {
+        frozenset({"queue", "shard", "id", "state", "run", "ordinal", "payload"})
+    }
+
+
 def test_a_store_is_read_without_dask_and_without_a_pickle(directory: Path) -> None:
     """On the node where a disk was rescued there may be nothing else."""
     done = subprocess.run(

@@ -50,6 +50,17 @@ def test_played_notebook_ends_with_its_figures(tmp_path: Path, capsys: pytest.Ca
     assert "      three of three" in lines
 
 
+def test_notebook_is_played_where_it_is_told_to(tmp_path: Path) -> None:
+    """What it writes beside itself does not stay."""
+    notebook = write(tmp_path, ["open('beside', 'w').close()", FINISHED_RUN.format(answered=3)])
+    (tmp_path / "scratch").mkdir()
+
+    status = demo.play(notebook, tmp_path / "scratch")
+
+    assert status == 0
+    assert (tmp_path / "scratch" / "beside").exists()
+
+
 def test_document_without_result_fails_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The exit status is the promise that nothing was lost."""
     notebook = write(tmp_path, [FINISHED_RUN.format(answered=2)])

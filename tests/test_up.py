@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 import dqlab as dq
+from dqlab.cli import main
 from dqlab.errors import BadOption, ConnectFailed
 from dqlab.local import (
     NameInUse,
@@ -160,6 +161,33 @@ def test_results_of_a_cluster_that_was_killed_are_there_when_it_is_up_again(tmp_
     with running(*options), dq.connect("local", name="night", store=tmp_path / "runs") as lab:
         assert list(lab.attach("before").results(timeout=30)) == list(range(1000, 0, -1))
         assert list(lab.map(abs, [-1]).results(timeout=30)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-n", "0"], "n=0: is a number of processes"),
+        (["--port", "99999"], "port=99999: is 0 to 65535"),
+        (["--name", "my cluster"], "Try 'my-cluster'"),
+        (["--store", __file__], "File exists"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_before_anything_starts(
+    words: list[str], said: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", *words]) == 1
+
+    assert said in capsys.readouterr().err
+    assert not state.exists() or not list(state.iterdir())
+
+
+def test_a_port_that_is_taken_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """Dask's own words are in it; nothing is left running."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["up", "-n", "1", "--port", str(port)]) == 1
+
+    assert "could not be started: OSError: [Errno 98] Address already in use" in capfd.readouterr().err
 
 
 # --- files -----------------------------------------------------------------------------------

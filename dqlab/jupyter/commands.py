@@ -19,6 +19,7 @@ from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
 from dqlab.runs.run import Run
+from dqlab.runs.session import Durability
 from dqlab.stats import Snapshot
 from dqlab.store.compaction import Compacted
 
@@ -68,12 +69,14 @@ def status(line: Line, _: Namespace) -> Snapshot:
     """Show all queues, but those that are gone with their workers."""
     snapshot = line.lab.stats()
     if snapshot.workers:
-        gone = {pool.name for pool in line.lab.queues if pool.gone}
-        for name in sorted(gone):
-            line.say(f"queue {name} is gone with its worker, and its memory with it. %dq submit makes it anew")
+        left = sorted((pool for pool in line.lab.queues if pool.gone), key=lambda pool: pool.name)
+        for pool in left:
+            line.say(f"queue {pool.name} is gone with its worker, {_remains(pool)}")
+        gone = {pool.name for pool in left}
     else:
         gone = {queue.name for queue in snapshot.queues}
-        line.say("no worker is left, and what the queues held is lost. Begin again: %dq connect -o lab")
+        kept = f"; durable ones are in {line.lab.store}" if line.lab.store is not None else ""
+        line.say(f"no worker is left, and what transient queues held is lost{kept}. Begin again: %dq connect -o lab")
     return _without(snapshot, gone)
 
 
@@ -204,6 +207,12 @@ def _waited(line: Line, run: Run, timeout: str | None = None) -> Run:
 
 def _duration(text: str | None) -> float | str | None:
     return float(text) if text is not None and text.replace(".", "", 1).isdecimal() else text
+
+
+def _remains(pool: QueuePool) -> str:
+    if pool.durability is Durability.DURABLE:
+        return "and its store has what was confirmed. %dq submit or %dq attach opens it again"
+    return "and its memory with it. %dq submit makes it anew"
 
 
 def _called(held: Run | QueuePool) -> str:

@@ -104,10 +104,12 @@ def end(lab: Lab) -> str:
     """Close a lab, and say what that took with it."""
     transient = {pool.name for pool in lab.queues if pool.durability is Durability.TRANSIENT}
     runs = [run.name for run in lab.runs if run.queue in transient]
+    kept = lab.store is not None and any(pool.durability is Durability.DURABLE for pool in lab.queues)
     lab.close()
     if not lab.embedded:
         return f"{lab.name} is closed; its cluster, with queues and runs, was left as it is"
     if not runs:
-        return f"{lab.name} is closed; its cluster ended with it"
+        there = f". Its queues are in {lab.store}: the same %dq connect brings them back" if kept else ""
+        return f"{lab.name} is closed; its cluster ended with it{there}"
     named = ", ".join(runs[:NAMED]) + (f" and {len(runs) - NAMED} more" if len(runs) > NAMED else "")
     return f"{lab.name} is closed; its cluster ended with it, and the results of {named} are gone"

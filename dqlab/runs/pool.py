@@ -201,7 +201,7 @@ class QueuePool(Putting, Shards):
 
     @property
     def gone(self) -> bool:
-        """Whether the worker of one of its shards has died; then what the queue held is lost."""
+        """Whether the worker of one of its shards has died; then what a transient queue held is lost."""
         return self.handle.link.sync(self.handle.gone())
 
     def counts(self) -> dict[str, int]:

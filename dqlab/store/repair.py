@@ -34,7 +34,7 @@ from dqlab.queue.results import ResultIndex, Stretch
 from dqlab.queue.states import State, stretches
 from dqlab.store.contents import frame_at, settlement_at, unreadable_frames
 from dqlab.store.directories import keep_queue, shard_directory
-from dqlab.store.findings import ShardCheck
+from dqlab.store.findings import FsckReport, Level, ShardCheck
 from dqlab.store.fsck import check_log
 from dqlab.store.places import place_of
 from dqlab.store.records import Move, pack_plain
@@ -42,7 +42,7 @@ from dqlab.store.salvage import salvaged_manifest
 from dqlab.store.snapshot import freeze
 from dqlab.store.stored import ReadShard, StillClock, StoredPlace, places_in, read_shard
 
-__all__ = ["Repaired", "TargetInUse", "UnknownQueue", "repair", "savable"]
+__all__ = ["Repaired", "TargetInUse", "UnknownQueue", "repair", "savable", "status_after"]
 
 _PENDING_BYTES = 8 << 20
 
@@ -122,6 +122,16 @@ def repair(directory: Path, target: Path, clock: Clock | None = None) -> list[Re
                 check = check_log(read.log, place, index, still)
                 done.append(_write(read, check, place.name, _new_shard(directory, target, place, path), still))
     return done
+
+
+def status_after(found: FsckReport, saved: Sequence[Repaired]) -> int:
+    """Return the exit status of a check that was followed by a repair: what is saved can be opened."""
+    if found.level < Level.UNREADABLE:
+        return int(found.level)
+    told = [finding.level for shard in found.shards() for finding in shard.findings]
+    missing = any(queue.findings for queue in found.queues)  # whole shards
+    lost = missing or Level.LOST in told or any(shard.lost or shard.lost_results for shard in saved)
+    return int(Level.LOST if lost else Level.DAMAGED)
 
 
 def savable(place: StoredPlace, index: int, path: Path, clock: Clock) -> ReadShard:

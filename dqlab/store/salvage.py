@@ -40,38 +40,35 @@ class _Content(NamedTuple):
 def salvaged_manifest(path: Path) -> Manifest:
     """Return a manifest for a log's files.
 
-    The newest whole checkpoint says where replay goes on. Behind it come the segments with higher numbers, but for
-    compacted ones, which are known by holding nothing that is newer than that checkpoint. Where records went that a
+    The newest checkpoint says where replay goes on. Behind it come the segments with higher numbers, but for
+    compacted ones, which are known by holding nothing that is newer than that checkpoint. If the clock was set back,
+    settlements behind it may be taken for older ones; their messages are delivered again. Where records went that a
     failed disk moved to another segment is not known; they count as lost.
 
     Raises
     ------
     Unsalvageable
-        There were checkpoints, and none is whole; or no segment begins as one should.
+        The newest checkpoint is damaged, or no segment is there.
     """
     directory = Directory(path, Files())
     entries, prefix = _segments(directory)
     names = [name for name in directory.names() if CHECKPOINT.fullmatch(name)]
-    found = [(name, *whole) for name in names if (whole := _whole(directory, name, prefix, entries)) is not None]
-    if names and not found:
-        raise Unsalvageable(directory=str(path), reason="no checkpoint is whole")
-    kept = found[-2:]
-    uuid = kept[-1][1] if kept else (prefix + bytes(16 - _UUID_BYTES)).hex()
+    found = _whole(directory, names[-1], prefix, entries) if names else None
+    if names and found is None:  # an older one would not tell what was compacted since
+        raise Unsalvageable(directory=str(path), reason=f"its newest checkpoint, {names[-1]}, is damaged")
+    uuid = (prefix + bytes(16 - _UUID_BYTES)).hex() if found is None else found[0]
     contents = {seq: _content(directory, entry, uuid) for seq, entry in entries.items()}
     epochs = directory.numbered(EPOCH) + directory.numbered(MANIFEST) + [e.epoch for e in entries.values()]
     sealed = [SegmentEntry(seq, entry.epoch, length=contents[seq].end) for seq, entry in sorted(entries.items())]
-    if kept:
-        _, _, newest, body = kept[-1]
+    if found is not None:
+        _, newest, body = found
         state = unpack_plain(body)
         at, next_id = int(state["at"] * 1e9), state["next_id"]
-        older = [
-            e
-            for e in sealed
-            if e.seq < newest.segment or (e.seq > newest.segment and _is_older(contents[e.seq], at, next_id))
-        ]
-        sealed = [*older, *(entry for entry in sealed if entry not in older)]
+        behind = [e for e in sealed if e.seq > newest.segment and not _is_older(contents[e.seq], at, next_id)]
+        start = [e for e in sealed if e.seq == newest.segment]
+        sealed = [*(e for e in sealed if e not in behind and e not in start), *start, *behind]
     next_seq = max(entries, default=0) + 1
-    return Manifest(uuid, max(epochs, default=0), next_seq, tuple(sealed), tuple(name for name, *_ in kept))
+    return Manifest(uuid, max(epochs, default=0), next_seq, tuple(sealed), tuple(names[-1:]))
 
 
 def _segments(directory: Directory) -> tuple[dict[int, SegmentEntry], bytes]:
@@ -122,5 +119,5 @@ def _content(directory: Directory, entry: SegmentEntry, uuid: str) -> _Content:
 
 
 def _is_older(content: _Content, at: int, next_id: int) -> bool:
-    """Return whether a segment holds something, and nothing of it is newer than a checkpoint."""
-    return 0 < content.latest <= at and content.highest < next_id
+    """Return whether a segment holds what a checkpoint knows: ids tell, and times where there are only settlements."""
+    return content.highest < next_id if content.highest >= 0 else 0 < content.latest < at

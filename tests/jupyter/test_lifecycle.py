@@ -71,6 +71,34 @@ def test_lab_that_python_opened_is_left_open(notebook: Any, lab: dq.Lab) -> None
     held.close()
 
 
+def test_runs_of_a_store_are_there_after_closing_and_connecting_again(
+    notebook: Any, capsys: Any, tmp_path: Any
+) -> None:
+    """A store is what a notebook needs to go on after a restart of its kernel."""
+    connect = f"%dq connect -n 1 --store '{tmp_path}/my runs' --name kept -o lab"
+    notebook.run(connect)
+    assert f"kept: 2 workers at {notebook['lab'].session.link.address}, queues are kept in {tmp_path}/my runs" in (
+        capsys.readouterr().out
+    )
+    notebook.run("%dq submit abs --over range(-3, 0) --name small --wait")
+    assert notebook.run(f"%dq connect -n 1 --store '{tmp_path}/my runs' --name kept") is notebook["lab"]
+    notebook.run("%dq close")
+
+    notebook.run(connect)
+
+    assert list(notebook.run("%dq attach small").results()) == [3, 2, 1]
+    notebook.run("%dq close")
+
+
+def test_connecting_to_a_local_cluster_that_does_not_run_says_how_to_start_one(
+    notebook: Any, monkeypatch: Any, tmp_path: Any
+) -> None:
+    """In one line: there is nothing to debug."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    assert "`dqlab up --name night --store runs/`" in str(notebook.fails("%dq connect local --name night"))
+
+
 def test_refusal_keeps_its_type() -> None:
     """It is caught by name in a script of cells."""
     error = RunsInFlight(lab="local", what="run a")
@@ -136,7 +164,7 @@ def test_status_without_workers_does_not_show_what_is_lost(alone: Any, capsys: A
     snapshot = alone.run("%dq status")
 
     said = capsys.readouterr().out
-    assert "no worker is left, and what the queues held is lost. Begin again: %dq connect -o lab" in said
+    assert "no worker is left, and what transient queues held is lost. Begin again: %dq connect -o lab" in said
     assert snapshot.queues == snapshot.runs == ()
     assert "%dq connect -o lab" in str(alone.fails("%dq submit abs --over range(3)"))
     alone.run("%dq connect -n 1 -o lab")

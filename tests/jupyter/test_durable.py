@@ -1,0 +1,46 @@
+"""Durable queues by magics: kept, compacted, and found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+
+@pytest.fixture
+def stored(notebook: Any, tmp_path: Path) -> Iterator[Any]:
+    """A notebook that is connected with a store."""
+    notebook.run(f"%dq connect -n 1 --store {tmp_path / 'store'} -o lab")
+    yield notebook
+    notebook["lab"].close()
+
+
+def test_store_keeps_runs_over_connections_and_compaction_keeps_their_results(
+    stored: Any, tmp_path: Path, capsys: Any
+) -> None:
+    stored.run("%dq submit abs --over range(-2000,0) --name kept --wait -o run")
+    stored.run("%dq submit abs --over range(-2000,0) --name dropped --wait -o other")
+    stored["other"].drop()
+    gave = stored.run("%dq compact")
+    assert gave.bytes_after < gave.bytes_before
+    assert "messages kept" in str(gave)
+    capsys.readouterr()
+    stored.run("%dq gc")
+    assert capsys.readouterr().out.startswith("default: ")
+    with pytest.raises(UsageError, match="Did you mean default"):
+        stored.run("%dq compact defalt")
+
+    stored.run("%dq close")
+    assert f"Its queues are in {tmp_path / 'store'}" in capsys.readouterr().out
+    stored.run(f"%dq connect -n 1 --store {tmp_path / 'store'} -o lab")
+    stored.run("%dq attach kept -o back")
+
+    assert list(stored["back"].results()) == list(range(2000, 0, -1))
+
+
+def test_gc_without_a_durable_queue_says_how_to_have_one(connected: Any, capsys: Any) -> None:
+    connected.run("%dq gc")
+    assert "--store" in capsys.readouterr().out
