@@ -22,6 +22,7 @@ __all__ = [
     "NoLocalCluster",
     "Registration",
     "SeveralLocalClusters",
+    "check_free",
     "find",
     "look",
     "register",
