@@ -10,13 +10,14 @@ from benchmarks.figures import Figure
 from benchmarks.growth import growth
 from benchmarks.idle import idle
 from benchmarks.latency import latency
+from benchmarks.log import log
 from benchmarks.memory import memory
 from benchmarks.messages import messages
 from benchmarks.rules import rules
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 
-__all__ = ["ROOMS", "Room"]
+__all__ = ["ALONE", "ROOMS", "Room"]
 
 Room: TypeAlias = Callable[[Stage, Sizes], list[Figure]]
 
@@ -28,4 +29,8 @@ ROOMS: dict[str, Room] = {
     "growth": growth,
     "idle": idle,
     "memory": memory,
+    "log": log,
 }
+
+ALONE = frozenset({"log"})
+"""Rooms that are measured only when they are named."""

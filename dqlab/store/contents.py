@@ -9,6 +9,7 @@ from dqlab.frame import Frame, Outcome, Settlement
 from dqlab.log import Position, Record, RecordCorrupt
 from dqlab.log.records import HEADER_BYTES
 from dqlab.queue.batches import Batch
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.states import State, stretches
 from dqlab.store.places import position_of
@@ -30,12 +31,12 @@ def unreadable_frames(read: ReadShard) -> Iterator[Unreadable]:
             try:
                 frame_at(read, run, batch)
             except DqlabError as error:
-                ids = tuple(
+                ids = Ranges(
                     (batch.first + a, batch.first + b)
                     for a, b, state in stretches(batch.states, 0, len(batch.states))
                     if not State(state).final
                 )
-                yield position_of(batch.place), ids, _reason(error)
+                yield position_of(batch.place), tuple(ids), _reason(error)
 
 
 def unreadable_results(read: ReadShard) -> Iterator[Unreadable]:

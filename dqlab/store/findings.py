@@ -96,7 +96,7 @@ class Finding:
         if self.nbytes:
             where = f"{self.file}, bytes {self.offset:,} to {self.offset + self.nbytes:,}: "
         ids = f"; lost: {describe_ids(self.lost)}" if self.lost else ""
-        return f"{where}{self.text}{ids}. {self.advice}"
+        return f"{where}{self.text}{ids}."
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ class _Check:
         start = first_id(self._index, 0)
         if self._newest is not None:
             start = unpack_plain(log.body(self._newest))["next_id"]
-        trail = Trail(self._index, start)
+        order = {entry.seq: at for at, entry in enumerate(log.manifest.segments)}
+        trail = Trail(start, order)
         read = self._read(self._newest, trail)
         self._contents(read)
         self._replayed(read, trail)
@@ -123,7 +124,7 @@ class _Check:
         )
 
     def _read(self, checkpoint: Checkpoint | None, trail: Trail | None = None) -> ReadShard:
-        watch = iter if trail is None else trail.watch
+        watch = None if trail is None else trail.watch
         wanted = self._log, self._place, self._index, self._clock
         try:
             return read_shard(*wanted, checkpoint=checkpoint, watch=watch)
@@ -204,13 +205,28 @@ class _Check:
             else:
                 level, text = loss_of(found.type)
                 self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes))
-        skipped = Ranges(span for lo, hi in trail.skipped for span in gone.gaps(lo, hi))
         complete = self._newest is not None or not self._log.manifest.checkpoints
-        missing = [span for lo, hi in skipped for span in trail.ended.gaps(lo, hi)] if complete else []
-        for lo, hi in missing:
+        skipped = Ranges(span for lo, hi in trail.skipped for span in gone.gaps(lo, hi)) if complete else Ranges()
+        self._unknown(unknown, self._unsettled(skipped, trail), trail)
+        homeless = self._unsettled(trail.homeless, trail)
+        if homeless:
+            text = "frames are whole, and what run they belong to is not known: its opening is lost"
+            self._add(Level.LOST, text, lost=homeless)
+
+    def _unsettled(self, ids: Ranges, trail: Trail) -> list[tuple[int, int]]:
+        """Count ids as lost that reached no end; return them."""
+        left = [span for lo, hi in ids for span in trail.ended.gaps(lo, hi)]
+        for lo, hi in left:
             self.lost.add(lo, hi)
+        return left
+
+    def _unknown(self, unknown: list[Corruption], missing: list[tuple[int, int]], trail: Trail) -> None:
+        """Tell of bytes that may have been any records, and of the ids that no frame was met for."""
         for at, found in enumerate(unknown):
             level, text = loss_of(None)
+            start = trail.open_end(int(found.file[:10]), found.offset)
+            if start is not None:
+                text += f"; messages that were put last in that session, with ids from {start} on, may be among them"
             lost = tuple(missing) if at == 0 else ()
             self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))
         if missing and not unknown:
@@ -223,9 +239,7 @@ class _Check:
         gone.add(lo, hi)
         entry = next(check.entry for check in self._segments.values() if check.entry.name == found.file)
         run = run_of_damaged(self._log.bytes_at(entry, Gap(found.offset, found.offset + found.nbytes, None)))
-        lost = () if run in trail.closed else tuple(trail.ended.gaps(lo, hi))
-        for a, b in lost:
-            self.lost.add(a, b)
+        lost = () if run in trail.closed else tuple(self._unsettled(Ranges([(lo, hi)]), trail))
         level = Level.LOST if lost else Level.DAMAGED
         text = "a frame is damaged" if lost else "a frame is damaged, and none of its messages is needed any more"
         self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))

@@ -6,7 +6,7 @@ of the ledger stands behind them. The damaged directory is only read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from dqlab.log import (
     NewRecord,
     OwnerStillAlive,
     Position,
+    Record,
     RecordType,
 )
 from dqlab.log.directory import epoch_name
@@ -30,6 +31,8 @@ from dqlab.log.holder import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.queue.batches import Batch, share
 from dqlab.queue.book import Book
+from dqlab.queue.ledger import Ledger
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import ResultIndex, Stretch
 from dqlab.queue.states import State, stretches
 from dqlab.store.contents import frame_at, settlement_at, unreadable_frames
@@ -147,7 +150,15 @@ def savable(place: StoredPlace, index: int, path: Path, clock: Clock) -> ReadSha
     except ManifestCorrupt:
         log = ReadOnlyLog(path, salvaged_manifest(path))
     newest = log.checkpoints[-1] if log.checkpoints else None
-    return read_shard(log, place, index, clock, checkpoint=newest, counted=False)
+    return read_shard(log, place, index, clock, checkpoint=newest, watch=_housed, counted=False)
+
+
+def _housed(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
+    """Yield records; a run whose opening is lost gets a lane at its first frame, without name and with the defaults."""
+    for record in records:
+        if record.type == RecordType.PUT and (run := Frame.decode(record.body).run) not in ledger.shard.lanes:
+            ledger.open({"run": run})
+        yield record
 
 
 def _check(place: StoredPlace, directory: Path) -> None:
@@ -184,7 +195,9 @@ def _write(read: ReadShard, check: ShardCheck, queue: str, path: Path, clock: Cl
     lanes, books = read.ledger.shard.lanes.values(), read.ledger.books.values()
     messages = sum(lane.alive + lane.counts[State.DEAD] for lane in lanes)
     results = sum(len(book.results) for book in books)
-    return Repaired(queue, check.index, str(path), messages, results, check.lost, check.lost_results)
+    saved = Ranges((batch.first, batch.first + len(batch.states)) for lane in lanes for batch in lane.batches)
+    lost = tuple(span for lo, hi in check.lost for span in saved.gaps(lo, hi))
+    return Repaired(queue, check.index, str(path), messages, results, lost, check.lost_results)
 
 
 class _Copy:

@@ -37,6 +37,9 @@ def fsck_text(found: FsckReport) -> str:
         for shard in queue.shards:
             lines += _shard_check(shard)
     shards = list(found.shards())
+    findings = [f for queue in found.queues for f in (*queue.findings, *(f for s in queue.shards for f in s.findings))]
+    findings.sort(key=lambda finding: finding.level, reverse=True)
+    lines += [f"next: {advice}" for advice in dict.fromkeys(finding.advice for finding in findings)]
     verdict = f"{len(shards):,} {_plural('shard', len(shards))} checked: {_WORDS[found.level]}."
     return "\n".join([*lines, f"{verdict} Exit status {int(found.level)}."])
 

@@ -31,7 +31,7 @@ __all__ = ["ChangedMeanwhile", "NotUnderstood", "ReadShard", "StillClock", "Stor
 
 _SHARD = re.compile(r"\d{3}")
 
-Watch = Callable[[Iterator[Record]], Iterator[Record]]
+Watch = Callable[[Ledger, Iterator[Record]], Iterator[Record]]
 
 
 class NotUnderstood(LogError):
@@ -184,7 +184,7 @@ def read_shard(
     clock: Clock,
     *,
     checkpoint: Checkpoint | None,
-    watch: Watch = iter,
+    watch: Watch | None = None,
     counted: bool = True,
 ) -> ReadShard:
     """Bring a ledger to where a log ends.
@@ -194,7 +194,7 @@ def read_shard(
     checkpoint : Checkpoint or None
         Where to begin; None = at the oldest record that is left.
     watch : callable, optional
-        Sees the records behind it first.
+        Gets the ledger and the records behind the checkpoint, and yields them to be applied.
     counted : bool, default True
         Keep the log's table of needed bytes, and fail where it is wrong.
 
@@ -210,7 +210,8 @@ def read_shard(
     ledger, records = Ledger(shard), log.replay(checkpoint)
     body = None if checkpoint is None else log.body(checkpoint)
     try:
-        replay = rebuild(ledger, journal, body, watch(iter(records)))
+        told = iter(records) if watch is None else watch(ledger, iter(records))
+        replay = rebuild(ledger, journal, body, told)
         replay.end_early()
     except (ValueError, LookupError, TypeError, AssertionError, struct.error, msgpack.UnpackException) as error:
         raise NotUnderstood(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error

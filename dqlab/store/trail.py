@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from dqlab.frame import Frame, Settlement
 from dqlab.log import Record, RecordType
-from dqlab.queue.ids import first_id, next_sequence
+from dqlab.queue.ids import next_sequence
+from dqlab.queue.ledger import Ledger
 from dqlab.queue.ranges import Ranges
 from dqlab.store.records import Move, open_settle, unpack_plain
 
 __all__ = ["Trail"]
 
+_STRIDE = next_sequence(0)
 _ENDING = frozenset({"cancel", "drop"})
+
+
+class _Put(NamedTuple):
+    """A frame that was met: where it lies in the order of replay, and its ids."""
+
+    place: tuple[int, int]
+    first: int
+    stop: int
 
 
 class Trail:
@@ -20,52 +32,68 @@ class Trail:
 
     Parameters
     ----------
-    index : int
-        Of the shard.
-    next_id : int or None
-        Which id comes next; None = not known, so nothing can be missing before the first.
+    next_id : int
+        Which id comes next.
+    order : dict of int to int
+        The places of segments in the order of replay.
 
     Attributes
     ----------
     skipped : Ranges
-        Ids that were given, for ids are given in order, and whose frames were not met.
+        Ids that were given, for within a session ids are given without gaps, and whose frames were not met.
+    homeless : Ranges
+        Ids of frames whose run is not known.
     ended : Ranges
         Ids that reached an end.
     closed : set of bytes
         Runs that were cancelled or dropped.
     """
 
-    def __init__(self, index: int, next_id: int | None) -> None:
-        self._index = index
-        self._next = next_id
+    def __init__(self, next_id: int, order: dict[int, int]) -> None:
+        self._next = self._start = next_id
+        self._order = order
+        self._puts: list[_Put] = []
         self.skipped = Ranges()
+        self.homeless = Ranges()
         self.ended = Ranges()
         self.closed: set[bytes] = set()
 
-    def watch(self, records: Iterator[Record]) -> Iterator[Record]:
-        """Yield the records, each when it has been looked at."""
+    def watch(self, ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
+        """Yield the records, which are then applied to the ledger."""
         for record in records:
-            self._look(record)
+            if record.type == RecordType.PUT:
+                frame = Frame.decode(record.body)
+                self._put(record, frame.count)
+                if frame.run not in ledger.shard.lanes:
+                    self.homeless.add(record.base, record.base + frame.count)
+            elif record.type == RecordType.SETTLE:
+                self._settled(record)
+            elif record.type == RecordType.STATE:
+                self._moved(Move.from_list(row) for row in unpack_plain(record.body))
+            elif record.type == RecordType.RUN:
+                op, run, _ = unpack_plain(record.body)
+                if op in _ENDING and run is not None:
+                    self.closed.add(run)
             yield record
 
-    def _look(self, record: Record) -> None:
-        if record.type == RecordType.PUT:
-            self._put(record.base, Frame.decode(record.body).count)
-        elif record.type == RecordType.SETTLE:
-            self._settled(record)
-        elif record.type == RecordType.STATE:
-            self._moved(Move.from_list(row) for row in unpack_plain(record.body))
-        elif record.type == RecordType.RUN:
-            op, run, _ = unpack_plain(record.body)
-            if op in _ENDING and run is not None:
-                self.closed.add(run)
+    def open_end(self, segment: int, offset: int) -> int | None:
+        """Return from which id on messages may have been put in a place of which nothing is known.
 
-    def _put(self, first: int, count: int) -> None:
-        if self._next is not None and first > self._next:
-            highest = self._next - 1 if self._next > first_id(self._index, 0) else None
-            if first != first_id(self._index, next_sequence(highest)):  # where the next epoch begins
-                self.skipped.add(self._next, first)
-        self._next = first + count
+        None when the frames behind it go on in the same session: then `skipped` has them all.
+        """
+        at = bisect(self._puts, (self._order[segment], offset), key=lambda put: put.place)
+        before = self._puts[at - 1].stop if at else self._start
+        if at < len(self._puts) and _session(self._puts[at].first) < before:
+            return None
+        return before
+
+    def _put(self, record: Record, count: int) -> None:
+        first, stop = record.base, record.base + count
+        place = self._order[record.position.segment], record.position.offset
+        if first > self._next:
+            self.skipped.add(max(self._next, _session(first)), first)
+        self._puts.append(_Put(place, first, stop))
+        self._next = max(self._next, stop)
 
     def _settled(self, record: Record) -> None:
         ruling, blob = open_settle(record.body)
@@ -79,3 +107,8 @@ class Trail:
         for move in moves:
             if move.state.final:
                 self.ended.add(move.lo, move.hi)
+
+
+def _session(id: int) -> int:
+    """Return the lowest id that the session which gave this one may have given."""
+    return id - id % _STRIDE
