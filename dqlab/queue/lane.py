@@ -6,7 +6,7 @@ bytes, the counters and the indexes in step; which changes are right is for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sortedcontainers import SortedDict, SortedList
 
@@ -133,12 +133,27 @@ class Lane:
         self.units[State.READY] += batch.units(0, frame.count)
         self.nbytes += len(frame.payload)
 
-    def adopt(self, batch: Batch) -> None:
-        """Take back a batch as it was before the process ended, its counts being here already.
+    def adopt(self, batches: Sequence[Batch]) -> None:
+        """Take back batches, in the order of their ids, as they were before the process ended; counts are here already.
 
-        None of its messages is leased; `remember` follows for those in trouble.
+        None of their messages is leased; `remember` follows for those in trouble.
         """
-        self.batches.add(batch)
+        self.batches.extend(batches)
+        line: list[list[int]] = []  # of what is ready, neighbours joined: they are many, and nearly all
+        for batch in batches:
+            count = len(batch.states)
+            if batch.states.count(State.READY) == count:
+                self.nbytes += batch.size
+                if line and line[-1][1] == batch.first:
+                    line[-1][1] += count
+                else:
+                    line.append([batch.first, batch.first + count])
+            else:
+                self._adopt_touched(batch)
+        for lo, hi in line:
+            self.ready.add(lo, hi)
+
+    def _adopt_touched(self, batch: Batch) -> None:
         batch.left = 0
         for a, b, value in stretches(batch.states, 0, len(batch.states)):
             state = State(value)

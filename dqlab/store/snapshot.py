@@ -151,22 +151,18 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
 
 def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> None:
     names = ("first", "count", "ordinal", "put_at", "size", "place", "place_low")
-    weights = dict(entry["weights"])
-    states = dict(entry["states"])
-    for first, count, ordinal, put_at, size, high, low in zip(*(_numbers(entry[name]) for name in names), strict=True):
-        pages = array("I", weights[first]) if first in weights else None
-        batch = Batch(
-            first,
-            count,
-            ordinal=ordinal,
-            put_at=put_at / 1e6 + monotonic,
-            size=size,
-            weights=pages,
-            place=high << 32 | low,
-        )
-        if first in states:
-            batch.states[:] = states[first].replace(bytes((State.LEASED,)), bytes((State.READY,)))
-        lane.adopt(batch)
+    columns = zip(*(_numbers(entry[name]) for name in names), strict=True)
+    batches = [
+        Batch(first, count, ordinal=ordinal, put_at=put_at / 1e6 + monotonic, size=size, place=high << 32 | low)
+        for first, count, ordinal, put_at, size, high, low in columns
+    ]
+    weights, states = dict(entry["weights"]), dict(entry["states"])
+    for batch in batches if weights or states else ():
+        if batch.first in weights:
+            batch.weights = array("I", weights[batch.first])
+        if batch.first in states:
+            batch.states[:] = states[batch.first].replace(bytes((State.LEASED,)), bytes((State.READY,)))
+    lane.adopt(batches)
 
 
 # --- troubles -------------------------------------------------------------------------------
