@@ -114,10 +114,10 @@ class Batches:
 
     def at(self, id: int) -> tuple[Batch, int] | None:
         """Return the batch that holds a message and the message's index in it, or None."""
-        first = next(self._by_first.irange(None, id, reverse=True), None)
-        if first is None:
+        at = self._by_first.bisect_right(id)
+        if not at:
             return None
-        batch: Batch = self._by_first[first]
+        first, batch = self._by_first.peekitem(at - 1)
         return (batch, id - first) if id - first < len(batch.states) else None
 
     def covering(self, lo: int, hi: int) -> list[tuple[Batch, int, int]]:

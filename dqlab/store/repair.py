@@ -37,7 +37,7 @@ from dqlab.queue.results import ResultIndex, Stretch
 from dqlab.queue.states import State, stretches
 from dqlab.store.contents import frame_at, settlement_at, unreadable_frames
 from dqlab.store.directories import keep_queue, shard_directory
-from dqlab.store.findings import FsckReport, Level, ShardCheck
+from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.fsck import check_log
 from dqlab.store.places import place_of
 from dqlab.store.records import Move, pack_plain
@@ -77,6 +77,9 @@ class Repaired:
         That are not settled, and that are kept.
     lost, lost_results : tuple of (int, int)
         Ids, half-open ranges, of messages whose frames cannot be read, and of acked ones whose results cannot.
+    complete : bool
+        Nothing is lost, as far as that can be told. Without its manifest, a segment that was cut short where a record
+        ends shows nothing of it.
     """
 
     queue: str
@@ -86,9 +89,12 @@ class Repaired:
     results: int
     lost: tuple[tuple[int, int], ...]
     lost_results: tuple[tuple[int, int], ...]
+    complete: bool
 
     def __str__(self) -> str:
-        return f"{self.directory}: {self.messages:,} unsettled messages and {self.results:,} results saved"
+        saved = f"{self.directory}: {self.messages:,} unsettled messages and {self.results:,} results saved"
+        lost = f"; lost: {describe_ids(self.lost)}" if self.lost else ""
+        return saved + lost + ("" if self.complete or lost else "; not everything could be")
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
@@ -131,10 +137,8 @@ def status_after(found: FsckReport, saved: Sequence[Repaired]) -> int:
     """Return the exit status of a check that was followed by a repair: what is saved can be opened."""
     if found.level < Level.UNREADABLE:
         return int(found.level)
-    told = [finding.level for shard in found.shards() for finding in shard.findings]
     missing = any(queue.findings for queue in found.queues)  # whole shards
-    lost = missing or Level.LOST in told or any(shard.lost or shard.lost_results for shard in saved)
-    return int(Level.LOST if lost else Level.DAMAGED)
+    return int(Level.DAMAGED if all(shard.complete for shard in saved) and not missing else Level.LOST)
 
 
 def savable(place: StoredPlace, index: int, path: Path, clock: Clock) -> ReadShard:
@@ -197,7 +201,8 @@ def _write(read: ReadShard, check: ShardCheck, queue: str, path: Path, clock: Cl
     results = sum(len(book.results) for book in books)
     saved = Ranges((batch.first, batch.first + len(batch.states)) for lane in lanes for batch in lane.batches)
     lost = tuple(span for lo, hi in check.lost for span in saved.gaps(lo, hi))
-    return Repaired(queue, check.index, str(path), messages, results, lost, check.lost_results)
+    complete = not lost and Level.LOST not in [finding.level for finding in check.findings]
+    return Repaired(queue, check.index, str(path), messages, results, lost, check.lost_results, complete)
 
 
 class _Copy:

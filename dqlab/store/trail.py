@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, insort
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ _ENDING = frozenset({"cancel", "drop"})
 
 
 class _Put(NamedTuple):
-    """A frame that was met: where it lies in the order of replay, and its ids."""
+    """A frame: where it lies in the order of replay, and its ids."""
 
     place: tuple[int, int]
     first: int
@@ -39,8 +39,6 @@ class Trail:
 
     Attributes
     ----------
-    skipped : Ranges
-        Ids that were given, for within a session ids are given without gaps, and whose frames were not met.
     homeless : Ranges
         Ids of frames whose run is not known.
     ended : Ranges
@@ -50,10 +48,9 @@ class Trail:
     """
 
     def __init__(self, next_id: int, order: dict[int, int]) -> None:
-        self._next = self._start = next_id
+        self._start = next_id
         self._order = order
         self._puts: list[_Put] = []
-        self.skipped = Ranges()
         self.homeless = Ranges()
         self.ended = Ranges()
         self.closed: set[bytes] = set()
@@ -63,7 +60,8 @@ class Trail:
         for record in records:
             if record.type == RecordType.PUT:
                 frame = Frame.decode(record.body)
-                self._put(record, frame.count)
+                segment, offset, _ = record.position
+                self.met(segment, offset, record.base, record.base + frame.count)
                 if frame.run not in ledger.shard.lanes:
                     self.homeless.add(record.base, record.base + frame.count)
             elif record.type == RecordType.SETTLE:
@@ -76,6 +74,18 @@ class Trail:
                     self.closed.add(run)
             yield record
 
+    def met(self, segment: int, offset: int, first: int, stop: int) -> None:
+        """Take note of a frame, or of one of which only the record's header can be read."""
+        insort(self._puts, _Put((self._order[segment], offset), first, stop))
+
+    def skipped(self) -> Ranges:
+        """Return ids that were given, for within a session ids are given without gaps, and that no frame was met for."""
+        skipped, end = Ranges(), self._start
+        for _, first, stop in self._puts:
+            skipped.add(max(end, _session(first)), first)
+            end = max(end, stop)
+        return skipped
+
     def open_end(self, segment: int, offset: int) -> int | None:
         """Return from which id on messages may have been put in a place of which nothing is known.
 
@@ -86,14 +96,6 @@ class Trail:
         if at < len(self._puts) and _session(self._puts[at].first) < before:
             return None
         return before
-
-    def _put(self, record: Record, count: int) -> None:
-        first, stop = record.base, record.base + count
-        place = self._order[record.position.segment], record.position.offset
-        if first > self._next:
-            self.skipped.add(max(self._next, _session(first)), first)
-        self._puts.append(_Put(place, first, stop))
-        self._next = max(self._next, stop)
 
     def _settled(self, record: Record) -> None:
         ruling, blob = open_settle(record.body)
