@@ -227,7 +227,7 @@ class _Check:
             if trail is None:
                 text += "; without a checkpoint it cannot be told which ids are missing"
             elif start is not None:
-                text += f"; messages that were put last in that session, with ids from {start} on, may be among them"
+                text += f"; messages with ids from {start} on may be among them"
             lost = tuple(missing) if at == 0 else ()
             self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))
         if missing and not unknown:

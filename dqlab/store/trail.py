@@ -79,7 +79,7 @@ class Trail:
         insort(self._puts, _Put((self._order[segment], offset), first, stop))
 
     def skipped(self) -> Ranges:
-        """Return ids that were given, for within a session ids are given without gaps, and that no frame was met for."""
+        """Return ids that no frame was met for; they were given, for within a session there are no gaps."""
         skipped, end = Ranges(), self._start
         for _, first, stop in self._puts:
             skipped.add(max(end, _session(first)), first)

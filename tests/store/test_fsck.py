@@ -93,6 +93,39 @@ def test_damage_behind_the_checkpoint_is_told_by_its_ids_whatever_of_the_record_
     assert only(found).lost == ((4, 8),)
 
 
+def test_a_run_whose_opening_is_lost_loses_its_messages_by_their_ids(store: Path, clock: FakeClock) -> None:
+    load = Workload(shard_directory(make_queue(store, "q", 1), 0), clock)
+    load.begin()
+    load.put(NO_ID, 2)
+    load.put(RUNS[0], 3)
+    load.close()
+    file = min(load.directory.glob("*.seg"))
+    flip(file, file.read_bytes().index(b"run-0"))
+
+    found = fsck(store, clock)
+
+    assert only(found).lost == ((2, 5),)
+    assert "its opening is lost" in fsck_text(found)
+
+
+def test_where_frames_may_be_missing_at_the_end_of_a_session_the_first_possible_id_is_told(
+    store: Path, clock: FakeClock
+) -> None:
+    load = Workload(shard_directory(make_queue(store, "q", 1), 0), clock)
+    load.put(NO_ID, 2)
+    load.put(NO_ID, 3)
+    load.reopen(clean=False)
+    load.put(NO_ID, 1)
+    load.close()
+    file = min(load.directory.glob("*.seg"))
+    file.write_bytes(file.read_bytes()[:-100])
+
+    found = fsck(store, clock)
+
+    assert found.level == Level.LOST
+    assert only(found).lost == ((2, 5),) or "with ids from 2 on may be among them" in fsck_text(found)
+
+
 def test_what_was_settled_before_its_frame_was_damaged_is_not_lost(load: Workload, store: Path) -> None:
     file, offset, size = frame_of(load, 5)
     while not {4, 5, 6, 7} <= load.results.keys():

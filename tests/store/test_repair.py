@@ -196,6 +196,22 @@ def test_a_missing_segment_costs_what_was_in_it(store: Path, clock: FakeClock) -
     assert fsck(store / "new", clock).level == 0
 
 
+def test_messages_of_a_run_whose_opening_is_lost_are_saved(store: Path, clock: FakeClock) -> None:
+    load = Workload(shard_directory(make_queue(store / "old", "q", 1), 0), clock)
+    load.begin()
+    first = load.put(RUNS[0], 3)
+    load.close()
+    file = min(load.directory.glob("*.seg"))
+    flip(file, file.read_bytes().index(b"run-0"))
+
+    [told] = repair(store / "old", store / "new", clock)
+
+    assert told.lost == ()
+    again = opened(Path(told.directory), load)
+    assert contents(again)["payloads"] == {id: load.payloads[id] for id in range(first, first + 3)}
+    again.journal.log.close()
+
+
 def test_a_repaired_queue_goes_on_with_ids_and_deliveries_that_were_never_used(store: Path, clock: FakeClock) -> None:
     load = Workload(shard_directory(make_queue(store / "old", "q", 1), 0), clock)
     load.begin()
