@@ -7,20 +7,22 @@ run = lab.map(count_words, dq.Documents.stdlib())
 run.results()
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dqlab.cluster.message import Message
-from dqlab.connecting import connect
-from dqlab.documents import Document, Documents
-from dqlab.errors import DqlabError, Reject, RunFailed
-from dqlab.lab import Lab
-from dqlab.queue.retry import Retry
-from dqlab.runs.consumer_pool import ConsumerPool
-from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
-from dqlab.runs.pool import QueuePool
-from dqlab.runs.run import Run
-from dqlab.runs.session import Durability
+if TYPE_CHECKING:
+    from dqlab.cluster.message import Message
+    from dqlab.connecting import connect
+    from dqlab.documents import Document, Documents
+    from dqlab.errors import DqlabError, Reject, RunFailed
+    from dqlab.lab import Lab
+    from dqlab.queue.retry import Retry
+    from dqlab.runs.consumer_pool import ConsumerPool
+    from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
+    from dqlab.runs.pool import QueuePool
+    from dqlab.runs.run import Run
+    from dqlab.runs.session import Durability
 
 try:
     __version__ = version("dqlab")
@@ -50,6 +52,38 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Reject",
     "RunFailed",
 ]
+
+
+_HOMES = {
+    "ConsumerBaseClass": "dqlab.runs.consumers",
+    "ConsumerPool": "dqlab.runs.consumer_pool",
+    "Document": "dqlab.documents",
+    "Documents": "dqlab.documents",
+    "DqlabError": "dqlab.errors",
+    "DummyConsumer": "dqlab.runs.consumers",
+    "Durability": "dqlab.runs.session",
+    "GeneralConsumer": "dqlab.runs.consumers",
+    "Lab": "dqlab.lab",
+    "Message": "dqlab.cluster.message",
+    "QueuePool": "dqlab.runs.pool",
+    "Reject": "dqlab.errors",
+    "Retry": "dqlab.queue.retry",
+    "Run": "dqlab.runs.run",
+    "RunFailed": "dqlab.errors",
+    "connect": "dqlab.connecting",
+}
+"""Where each name for users lives: looked up when it is first asked for, so that `dqlab fsck` needs no Dask."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        found = getattr(import_module(_HOMES[name]), name)
+    elif name in ("errors", "testing"):
+        found = import_module(f"dqlab.{name}")
+    else:
+        raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -13,14 +13,10 @@ from dqlab.cli import main
 from dqlab.testing import FakeClock
 from tests.store.workload import busy_queue
 
-PACKAGE = Path(__file__).parent.parent / "dqlab"
 WITHOUT_DASK = """
-import sys, types
-package = types.ModuleType("dqlab")  # the names for users, in its place, bring Dask along
-package.__path__, package.__version__ = [sys.argv[1]], "0"
-sys.modules["dqlab"] = package
+import sys
 from dqlab.cli import main
-statuses = [main([command, sys.argv[2]]) for command in ("inspect", "fsck")]
+statuses = [main([command, sys.argv[1]]) for command in ("inspect", "fsck")]
 print(statuses, sorted({"distributed", "dqlab.cluster"} & set(sys.modules)))
 """
 
@@ -120,7 +116,7 @@ def test_export_writes_one_line_a_message_and_never_over_a_file(
 def test_a_store_is_read_without_dask_and_without_a_pickle(directory: Path) -> None:
     """On the node where a disk was rescued there may be nothing else."""
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_DASK, str(PACKAGE), str(directory)],
+        [sys.executable, "-c", WITHOUT_DASK, str(directory)],
         capture_output=True,
         text=True,
         check=True,

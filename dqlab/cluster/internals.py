@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 from distributed import Client, Scheduler, Worker
+from distributed.comm.core import Comm
 from distributed.core import ConnectionPool, Status, rpc, send_recv
 from distributed.protocol.serialize import to_serialize
 from distributed.threadpoolexecutor import ThreadPoolExecutor
@@ -61,20 +62,27 @@ class ActorFailed(Exception):
     """The method raised; the scheduler passes on what without opening it."""
 
 
-async def answer_call(worker: Worker, actor: str, call: str, body: bytes) -> dict[str, Any]:
+async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:
     """Call one async method of an actor this worker holds; the handler behind `call_actor`.
 
     The worker's own handler wraps each answer for Dask's serialisation, which costs 60 µs whatever its size;
-    a short one travels as it is.
+    a short one travels as it is. Nor is it weighed, object by object, to see whether a thread should pack it.
     """
     held = worker.state.actors.get(actor)
     if held is None:
         return {"status": "missing"}
     try:
         answer: bytes = await getattr(held, call)(body)
+        comm.allow_offload = False
+        asyncio.get_running_loop().call_soon(_let_offload, comm)  # the answer is packed before that
     except Exception as error:  # noqa: BLE001 - it is the caller's to judge
         return {"status": "error", "exception": to_serialize(error)}
     return {"status": "OK", "result": answer if len(answer) <= COPIED else to_serialize(answer)}
+
+
+def _let_offload(comm: Comm) -> None:
+    """Let Dask pack its own messages as before: connections are shared with it."""
+    comm.allow_offload = True
 
 
 async def call_actor(pool: ConnectionPool, address: str, key: str, call: str, body: bytes) -> bytes:
@@ -92,9 +100,11 @@ async def call_actor(pool: ConnectionPool, address: str, key: str, call: str, bo
     try:
         # Left to itself the pool tries for 30 s to connect to a worker that is dead.
         comm = await pool.connect(address, timeout=CONNECT_TIMEOUT)
+        comm.allow_offload = False  # see `answer_call`
         try:
             answer = await send_recv(comm, op=CALL, actor=key, call=call, body=body)
         finally:
+            _let_offload(comm)
             pool.reuse(address, comm)
     except TimeoutError:
         raise

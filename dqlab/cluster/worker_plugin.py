@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
+from distributed.comm.core import Comm
 
 from dqlab.cluster.durable import keep, list_stored
 from dqlab.cluster.internals import CALL, answer_call, pin_remotely, start_actor
@@ -41,9 +42,9 @@ class DqlabWorkerPlugin(WorkerPlugin):
         """Say which protocol this worker speaks."""
         return greeting()
 
-    async def call(self, actor: str, call: str, body: bytes) -> dict[str, Any]:
+    async def call(self, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:
         """Call an actor that lives here."""
-        return await answer_call(self._worker, actor, call, body)
+        return await answer_call(self._worker, comm, actor, call, body)
 
     async def spawn(self, key: str, sealed: bytes) -> dict[str, Any]:
         """Make an actor here, pin it, and start it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,13 +10,13 @@ from dqlab.clock import Clock
 from dqlab.log.catalog import Catalog
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import Directory, is_ours, segment_name
-from dqlab.log.errors import LogError, NotALog
+from dqlab.log.errors import LogError, ManifestCorrupt, NotALog
 from dqlab.log.files import Files
 from dqlab.log.manifest import SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, Header, RecordType, pack_header
-from dqlab.log.recovery import Found, Recovery, Replay, find, move_damaged, remove_leftovers
+from dqlab.log.recovery import Found, Recovery, Replay, find, move_damaged, newest_manifest, remove_leftovers
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import OpenSegment
@@ -43,6 +44,8 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
     directory = Directory(path, files)
     try:
         _make(directory)
+        with suppress(ManifestCorrupt):  # another may be opening it; whoever has the lock looks again
+            newest_manifest(directory)  # a later format is refused before anything is changed
         ownership = Ownership(directory, owner=owner, takeover=takeover, unsafe_no_lock=options.unsafe_no_lock)
         try:
             found = find(directory, ownership.epoch)
