@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from dqlab.errors import DqlabError
-from dqlab.store.compaction import Compacted, compaction
+from dqlab.store.compaction import MOSTLY, Compacted, compaction
 from dqlab.store.shard import DurableShard
 
 __all__ = ["CHECKPOINT_AFTER", "Upkeep"]
@@ -15,8 +15,6 @@ logger = logging.getLogger("dqlab.queue")
 
 CHECKPOINT_AFTER = 5.0
 """Seconds from the first record after a checkpoint to the next one, at the latest."""
-MOSTLY = 0.95
-"""On demand, segments of which a smaller share is needed are copied."""
 
 
 class Upkeep:

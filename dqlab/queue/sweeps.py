@@ -28,30 +28,25 @@ def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]
 
 def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
     """Cancel what is ready, delayed or leased among `ids`; return how many messages that were."""
-    wanted = Ranges(ids)
-    for lease in leases.of_run(lane.run):
-        revoke(lease, wanted, leases, effects)
-    cancelled = 0
-    for lo, hi in wanted:
-        for batch, a, b, state in lane.stretches(lo, hi):
-            if state.alive:
-                lane.move(batch, a, b, State.CANCELLED)
-                cancelled += b - a
-    return cancelled
+    return _end(lane, Ranges(ids), leases, effects, State.CANCELLED, dead=False)
 
 
 def lose(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
     """Give up what is not final among `ids`, because its bytes cannot be read; return how many messages that were."""
-    wanted = Ranges(ids)
+    return _end(lane, Ranges(ids), leases, effects, State.LOST, dead=True)
+
+
+def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], new: State, *, dead: bool) -> int:
+    """Bring what is alive, and if asked what is dead, into a final state."""
     for lease in leases.of_run(lane.run):
         revoke(lease, wanted, leases, effects)
-    lost = 0
+    ended = 0
     for lo, hi in wanted:
         for batch, a, b, state in lane.stretches(lo, hi):
-            if not state.final:
-                lane.move(batch, a, b, State.LOST)
-                lost += b - a
-    return lost
+            if state.alive or (dead and state is State.DEAD):
+                lane.move(batch, a, b, new)
+                ended += b - a
+    return ended
 
 
 def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:

@@ -22,7 +22,10 @@ from dqlab.store.places import place_of, position_of
 from dqlab.store.records import Move, pack_plain
 from dqlab.store.shard import DurableShard
 
-__all__ = ["Compacted", "Copying", "compaction"]
+__all__ = ["MOSTLY", "Compacted", "Copying", "compaction", "run_through"]
+
+MOSTLY = 0.95
+"""On demand, segments of which a smaller share is needed are copied."""
 
 Progress = Callable[[int, int], None]
 
@@ -211,6 +214,17 @@ def compaction(
         kept, dropped = kept + copying.kept, dropped + copying.dropped
     yield shard.checkpoint()  # the second one that knows the new places: now the old ones can go
     return Compacted(before, _nbytes(log), kept, dropped, clock.monotonic() - started)
+
+
+def run_through(steps: Generator[Callable[[], Any], Any, Compacted]) -> Compacted:
+    """Carry out all steps of a `compaction` here; blocks."""
+    result = None
+    while True:
+        try:
+            result = steps.send(result)()
+        except StopIteration as done:
+            gave: Compacted = done.value
+            return gave
 
 
 def _fitting(log: Log, victims: Sequence[int]) -> list[int]:

@@ -9,13 +9,11 @@ from pathlib import Path
 from dqlab.log import LogOptions
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
-from dqlab.store.compaction import Compacted, compaction
+from dqlab.store.compaction import MOSTLY, Compacted, compaction, run_through
 from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory, stored_directories
 from dqlab.store.shard import DurableShard
 
 __all__ = ["compact_offline"]
-
-MOSTLY = 0.95
 
 
 def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) -> Iterator[tuple[str, Compacted]]:
@@ -60,12 +58,6 @@ def _compact(path: Path, queue: StoredQueue, index: int, progress: Callable[[int
         shard_directory(path, index), queue.name, index, options, log_options=LogOptions(), owner="dqlab compact"
     )
     try:
-        steps, result = compaction(shard, below=MOSTLY, progress=progress), None
-        while True:
-            try:
-                result = steps.send(result)()
-            except StopIteration as done:
-                gave: Compacted = done.value
-                return gave
+        return run_through(compaction(shard, below=MOSTLY, progress=progress))
     finally:
         shard.journal.log.close()

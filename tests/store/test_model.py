@@ -21,7 +21,7 @@ from hypothesis.stateful import rule
 from dqlab.log import LogOptions
 from dqlab.queue.batches import share
 from dqlab.queue.states import State, stretches
-from dqlab.store.compaction import compaction
+from dqlab.store.compaction import compaction, run_through
 from dqlab.store.places import position_of
 from dqlab.store.shard import DurableShard
 from tests.queue.test_model import OPTIONS, RUNS, ShardMachine
@@ -71,12 +71,7 @@ class DurableMachine(ShardMachine):
 
     @rule()
     def compact(self) -> None:
-        steps, result = compaction(self.durable, below=1.0), None
-        while True:
-            try:
-                result = steps.send(result)()
-            except StopIteration:
-                break
+        run_through(compaction(self.durable, below=1.0))
         assert differences(self.database, self.durable.ledger, self.durable.journal) == []
 
     def check_frames(self, expected: set[int]) -> None:

@@ -16,7 +16,7 @@ from dqlab.queue.leases import Lease
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 from dqlab.queue.states import State
-from dqlab.store.compaction import compaction
+from dqlab.store.compaction import compaction, run_through
 from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
 from dqlab.store.shard import DurableShard
 from dqlab.testing import FakeClock
@@ -164,12 +164,7 @@ class Workload:
         self.durable.checkpoint()()
 
     def compact(self) -> None:
-        steps, result = compaction(self.durable, below=1.0), None
-        while True:
-            try:
-                result = steps.send(result)()
-            except StopIteration:
-                return
+        run_through(compaction(self.durable, below=1.0))
 
     def close(self, *, clean: bool = True) -> None:
         log = self.durable.journal.log
