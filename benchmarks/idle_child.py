@@ -7,7 +7,8 @@ import sys
 from distributed import Client
 
 import dqlab as dq
-from benchmarks.stage import SLOTS, dask_cluster
+from benchmarks.stage import SLOTS
+from dqlab.connecting import start_cluster
 
 
 def main(kind: str) -> None:
@@ -16,8 +17,8 @@ def main(kind: str) -> None:
         with dq.connect(n=SLOTS) as lab:
             lab.queue("idle").submit(abs, -1).results()
             _wait()
-    else:
-        with dask_cluster(SLOTS + 1) as cluster, Client(cluster) as client:
+    else:  # the very cluster that a lab starts, so that only dqlab makes the difference
+        with start_cluster(SLOTS) as cluster, Client(cluster) as client:
             client.submit(abs, -1).result()
             _wait()
 
