@@ -124,7 +124,7 @@ def test_queue_whose_worker_dies_is_gone_and_says_so(own_lab: dq.Lab) -> None:
     began = time.monotonic()
     os.kill(process_of(own_lab, address), signal.SIGKILL)
 
-    with pytest.raises(ActorGone, match="map the documents again"):
+    with pytest.raises(ActorGone, match="map or attach again"):
         _ask_until_it_is_gone(run)
 
     assert time.monotonic() - began < 10

@@ -111,9 +111,10 @@ def test_call_cancelled_with_its_answer_in_hand_gives_the_messages_back() -> Non
         actor = await opened()
         waiting = asyncio.create_task(lease(actor, "gone"))
         await settled()
-        await put(actor, 3)
+        putting = asyncio.create_task(put(actor, 3))
+        await asyncio.sleep(0)  # the call has its answer and has not yet gone on
         waiting.cancel()
-        await asyncio.wait([waiting])
+        await asyncio.wait([waiting, putting])
         _, parts = unpack(await asyncio.wait_for(lease(actor, "here"), 1))
         return sum(Frame.decode(bytes(part)).count for part in parts)
 
