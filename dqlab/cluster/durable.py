@@ -12,9 +12,10 @@ from typing import Any
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame
-from dqlab.log import DiskFull, GroupCommit, Log, LogOptions
+from dqlab.log import DiskFull, GroupCommit, Log, LogOptions, RecordCorrupt
 from dqlab.queue.batches import Batch
 from dqlab.queue.options import QueueOptions
+from dqlab.queue.results import Stretch
 from dqlab.store.directories import StoredQueue, keep_queue, shard_directory, stored_queues
 from dqlab.store.journal import LogJournal
 from dqlab.store.records import open_settle
@@ -106,11 +107,11 @@ class LogStore(LogJournal):
 
     async def frame(self, batch: Batch) -> Frame:
         """Return a batch's frame."""
-        return Frame.decode(await self._body(batch.place))
+        return Frame.decode(await self._body(batch))
 
-    async def read(self, place: int) -> bytes:
-        """Return the settlement at a place."""
-        return bytes(open_settle(await self._body(place))[1])
+    async def read(self, stretch: Stretch) -> bytes:
+        """Return the settlement that brought some results."""
+        return bytes(open_settle(await self._body(stretch))[1])
 
     async def close(self) -> None:
         """Commit what is left, and let the next owner in."""
@@ -118,9 +119,17 @@ class LogStore(LogJournal):
 
     # --- inside -----------------------------------------------------------------------------
 
-    async def _body(self, place: int) -> bytes:
-        body = self.cached(place)
-        return body if body is not None else await self._loop.run_in_executor(None, self.body, place)
+    async def _body(self, kept: Batch | Stretch) -> bytes:
+        while True:
+            place = kept.place
+            body = self.cached(place)
+            if body is not None:
+                return body
+            try:
+                return await self._loop.run_in_executor(None, self.body, place)
+            except RecordCorrupt:
+                if kept.place == place:  # else a compaction took it elsewhere meanwhile
+                    raise
 
     def _close(self) -> None:
         self._commit.close()

@@ -63,8 +63,8 @@ class Store(Journal, Protocol):
     async def frame(self, batch: Batch) -> Frame:
         """Return a batch's frame."""
 
-    async def read(self, place: int) -> bytes:
-        """Return the settlement at a place."""
+    async def read(self, stretch: Stretch) -> bytes:
+        """Return the settlement that brought some results."""
 
     async def close(self) -> None:
         """Let go of everything that is open."""
@@ -125,9 +125,9 @@ class MemoryStore(MemoryJournal):
         """Return a batch's frame."""
         return self.frames[batch.place]
 
-    async def read(self, place: int) -> bytes:
-        """Return the settlement at a place."""
-        return await self._vault.read(place)
+    async def read(self, stretch: Stretch) -> bytes:
+        """Return the settlement that brought some results."""
+        return await self._vault.read(stretch.place)
 
     def forgot(self, results: Iterable[Stretch]) -> None:
         """Give the space of results back."""

@@ -154,8 +154,9 @@ class QueueActor(QueueControl, QueueViews):
         """Give up a frame that cannot be read; its messages are counted as lost, so nobody waits for them."""
         first, stop = batch.first, batch.first + len(batch.states)
         lost = self.shard.lose(run, [(first, stop)]) if run in self.shard.lanes else 0
-        logger.error("event=messages_lost queue=%s first=%d count=%d %s", self.shard.name, first, lost, error)
-        self._dispatch()
+        if lost:  # else they were settled or dropped while the frame was read
+            logger.error("event=messages_lost queue=%s first=%d count=%d %s", self.shard.name, first, lost, error)
+            self._dispatch()
 
     async def settle(self, body: bytes) -> bytes:
         """Take in outcomes and results of one lease; `want` renews the consumer's credit."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO, TypeAlias
 
 from dqlab.frame import Piece, Settlement
-from dqlab.queue.results import ResultIndex
+from dqlab.queue.results import ResultIndex, Stretch
 
 __all__ = ["PAGE_BYTES", "PAGE_VALUES", "Vault", "page", "page_behind"]
 
@@ -23,8 +23,8 @@ PAGE_VALUES = 1000
 PAGE_BYTES = 4 << 20
 KEEP_OPEN = 8
 
-Read: TypeAlias = Callable[[int], Awaitable[bytes]]
-"""Returns the settlement at a place."""
+Read: TypeAlias = Callable[[Stretch], Awaitable[bytes]]
+"""Returns the settlement that brought some results."""
 
 
 async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes]:
@@ -32,7 +32,7 @@ async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes
     parts: list[bytes] = []
     size, opened = 0, _Opened(read)
     for stretch, piece, at in list(results.between(lo, hi)):
-        parts.append(await opened.cut(stretch.place, piece, at))
+        parts.append(await opened.cut(stretch, piece, at))
         size += len(parts[-1])
         if size >= PAGE_BYTES:
             break
@@ -44,7 +44,7 @@ async def page_behind(results: ResultIndex, read: Read, cursor: int) -> tuple[li
     parts: list[bytes] = []
     size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
-        parts.append(await opened.cut(stretch.place, stretch.piece, stretch.at))
+        parts.append(await opened.cut(stretch, stretch.piece, stretch.at))
         size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, cursor + 1
         if values >= PAGE_VALUES or size >= PAGE_BYTES:
             break
@@ -58,11 +58,12 @@ class _Opened:
         self._read = read
         self._settlements: dict[int, Settlement] = {}
 
-    async def cut(self, place: int, piece: Piece, at: int) -> bytes:
-        """Return a piece of the settlement at a place, as one of its own."""
+    async def cut(self, stretch: Stretch, piece: Piece, at: int) -> bytes:
+        """Return a piece of the settlement that brought some results, as one of its own."""
+        place = stretch.place
         settlement = self._settlements.pop(place, None)
         if settlement is None:
-            settlement = Settlement.decode(await self._read(place))
+            settlement = Settlement.decode(await self._read(stretch))
         self._settlements[place] = settlement
         if len(self._settlements) > KEEP_OPEN:
             del self._settlements[next(iter(self._settlements))]

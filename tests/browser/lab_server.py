@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,16 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-CHROMIUM_ARGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from tests.chromium import chromium
+
 TOKEN = "test-token"
 BASE = "/user/ana/"
 """A prefix as on a hub, so that no absolute URL goes unnoticed."""
@@ -94,10 +85,7 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path)
 @contextmanager
 def lab_page(url: str, notebook: str, *, width: int = 1280, height: int = 1000, dark: bool = False) -> Iterator[Any]:
     """Open a notebook in headless Chromium; yield the page once its kernel is idle."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": width, "height": height})
         page.goto(f"{url}lab/workspaces/w{time.monotonic_ns()}/tree/{notebook}?reset&token={TOKEN}")
         page.wait_for_selector(".jp-Notebook", state="attached", timeout=60_000)
@@ -109,7 +97,6 @@ def lab_page(url: str, notebook: str, *, width: int = 1280, height: int = 1000, 
             timeout=60_000,
         )
         yield page
-        browser.close()
 
 
 def execute(page: Any, command: str, args: dict[str, Any] | None = None) -> None:

@@ -10,15 +10,12 @@ from urllib.parse import urlsplit
 import nbformat
 import pytest
 
-from tests.browser.lab_server import CHROMIUM, execute, jupyterlab, lab_page
+from tests.browser.lab_server import execute, jupyterlab, lab_page
+from tests.chromium import needs_chromium
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180), needs_chromium]
 
 SLOW = """
 import time

@@ -118,9 +118,10 @@ def test_run_with_a_damaged_frame_ends_and_names_how_many_documents_are_lost(
     back = again.session.runs.attach("hurt")
     back.wait(timeout=60)
 
-    assert back.counts["lost"] == 1000
-    assert len(back.results(errors="skip")) == 1500
-    with pytest.raises(DocumentsLost, match="1,000 of 2,500"):
+    lost = back.counts["lost"]  # those of one frame; how many depends on how fast they were put
+    assert 0 < lost <= 1000
+    assert len(back.results(errors="skip")) == 2500 - lost
+    with pytest.raises(DocumentsLost, match=f"{lost:,} of 2,500"):
         back.results()
     again.close()
 

@@ -14,11 +14,9 @@ from dqlab.live.html import run_html
 from dqlab.live.rows import Silence, connecting_view, run_view
 from dqlab.live.view import RunView
 from dqlab.stats import ClassStats, Counts, RunState, RunStats
+from tests.chromium import chromium, needs_chromium
 
-CHROMIUM = Path("/usr/bin/chromium")
 LIVE = Path(__file__).parents[2] / "dqlab" / "live"
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-ARGUMENTS += ["--disable-background-networking", "--disable-component-update"]
 
 LIGHT = """--jp-ui-font-family: Helvetica, Arial, sans-serif; --jp-layout-color1: #fff;
 --jp-ui-font-color1: rgba(0,0,0,.87); --jp-ui-font-color2: rgba(0,0,0,.6); --jp-brand-color1: #1565c0;
@@ -48,19 +46,13 @@ START = """async ([source, view]) => {
 
 Show = Callable[..., Any]
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="/usr/bin/chromium is missing: the widget was not looked at"),
-]
+pytestmark = [pytest.mark.browser, needs_chromium]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is missing")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
