@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from distributed import Client
@@ -44,3 +47,15 @@ def queue(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
 def clock() -> FakeClock:
     """Stands still until `clock.advance(seconds)`."""
     return FakeClock()
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory, in memory where there is one: for thousands of logs."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    directory = Path(tempfile.mkdtemp(prefix="dqlab-", dir=memory))
+    yield directory
+    shutil.rmtree(directory)

@@ -67,6 +67,13 @@ class LogStore(LogJournal):
         """Why nothing can be confirmed any more."""
         return self._failure
 
+    def room(self, nbytes: int) -> bool:
+        """Return whether a frame of so many bytes can be kept; if not, have the disk looked at again."""
+        room = super().room(nbytes)
+        if not room:
+            self._commit.wanted()
+        return room
+
     def no_room(self, nbytes: int) -> DqlabError | None:
         """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
         return None if self.room(nbytes) else self.log.disk_full(nbytes)

@@ -55,7 +55,7 @@ class Upkeep:
             return await self._compact(MOSTLY)
 
     async def close(self) -> None:
-        """Wait for what is under way, and write the last checkpoint."""
+        """Wait for the segment that is being copied, and write the last checkpoint."""
         self._closed = True
         self._cancel_timer()
         if self._running is not None:
@@ -96,7 +96,8 @@ class Upkeep:
             await self._loop.run_in_executor(None, self._shard.checkpoint())
 
     async def _compact(self, below: float | None) -> Compacted:
-        steps, result = compaction(self._shard, below=below, progress=self._progress), None
+        steps = compaction(self._shard, below=below, progress=self._progress, stop=lambda: self._closed)
+        result = None
         while True:
             try:
                 step = steps.send(result)

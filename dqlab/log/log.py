@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -10,7 +11,7 @@ from typing import Self
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
 from dqlab.log.files import Buffer, Files
-from dqlab.log.log_space import LogSpace
+from dqlab.log.log_space import LogSpace, quarantined_sizes
 from dqlab.log.opening import open_log
 from dqlab.log.options import LogOptions
 from dqlab.log.records import FIRST_OPAQUE, Position, Record, RecordType
@@ -92,6 +93,7 @@ class Log(LogSpace):
         with self._typed():
             yield from self._replay
         self._needed.keep_only(self._catalog.manifest.listed())
+        self._kept_aside = quarantined_sizes(self._directory)
         corrupt = tuple(self._replay.corrupt)
         copies = tuple(corruption.quarantined for corruption in corrupt if corruption.quarantined)
         self.recovery = replace(
@@ -175,11 +177,18 @@ class Log(LogSpace):
         Fenced, LogFailed, LogClosed
             Nothing was confirmed and nothing will be.
         """
-        return self._writer.commit(sync=False)
+        return self._commit(sync=False)
 
     def sync(self) -> None:
         """Commit, and sync whatever the mode. Raises as `commit` does."""
-        self._writer.commit(sync=True)
+        self._commit(sync=True)
+
+    def _commit(self, *, sync: bool) -> int:
+        try:
+            return self._writer.commit(sync=sync)
+        finally:
+            with suppress(OSError):
+                self._look_at_disk()
 
     def note_synced(self) -> None:
         """Write a record that says: everything before it is durable.

@@ -19,7 +19,7 @@ from dqlab.log.space import FreeSpace, Usage
 from dqlab.log.upkeep import Collected, Upkeep
 from dqlab.log.writer import Writer
 
-__all__ = ["LogSpace"]
+__all__ = ["LogSpace", "quarantined_sizes"]
 
 
 class LogSpace:
@@ -46,6 +46,8 @@ class LogSpace:
         )
         self._compactor = Compactor(*parts, self._writer, self._upkeep, opened.needed, opened.reserve, options, clock)
         self._free_space = FreeSpace(opened.directory, clock)
+        self._kept_aside: list[int] = []
+        self._look_at_disk()
         self._marked_bytes = 0
 
     # --- what is needed --------------------------------------------------------------------
@@ -164,27 +166,29 @@ class LogSpace:
     # --- space -----------------------------------------------------------------------------
 
     def room(self, nbytes: int) -> bool:
-        """Return whether so many bytes can be taken in: quota, disk and reserve. If not, refuse with `disk_full`."""
-        size = nbytes + HEADER_BYTES
-        if self.options.max_bytes is not None and self.usage().total + size > self.options.max_bytes:
-            return False
-        free, fresh = self._free_space(self._writer.appended_bytes)
-        if fresh:
-            self._reserve.restore()
-        return self._reserve.present and free >= self._writer.pending_bytes + size
+        """Return whether so many bytes can be taken in: quota, disk and reserve. If not, refuse with `disk_full`.
+
+        Does no I/O: each commit looks at the disk, at most once a second or a MiB.
+        """
+        return self._reserve.present and self._free() >= nbytes + HEADER_BYTES
 
     def disk_full(self, nbytes: int) -> DiskFull:
         """Return the error for bytes that were refused because there is no `room`."""
-        error = self._reserve.full(nbytes)
-        if self.options.max_bytes is None:
-            return error
-        free = min(error.free, max(0, self.options.max_bytes - self.usage().total))
-        return DiskFull(directory=str(self.directory), needed=nbytes, free=free)
+        return DiskFull(directory=str(self.directory), needed=nbytes, free=max(0, self._free()))
+
+    def _free(self) -> int:
+        free = self._free_space.left(self._writer.appended_bytes) - self._writer.pending_bytes
+        return free if self.options.max_bytes is None else min(free, self.options.max_bytes - self.usage().total)
+
+    def _look_at_disk(self) -> None:
+        """See what there is beside the log's own files; blocks."""
+        if self._free_space.look(self._writer.appended_bytes):
+            self._kept_aside = quarantined_sizes(self._directory)
+            self._reserve.restore()
 
     def usage(self) -> Usage:
         """Return what the directory holds, by kind."""
-        manifest, checkpoints = self._catalog.manifest, list(self._upkeep.checkpoints)
-        kept_aside = _sizes(self._directory)
+        manifest, checkpoints, kept_aside = self._catalog.manifest, list(self._upkeep.checkpoints), self._kept_aside
         with self._writer.memory:
             segments = self._writer.open_bytes + sum(entry.length or 0 for entry in manifest.segments)
         return Usage(
@@ -219,7 +223,7 @@ class LogSpace:
             raise LogError(directory=str(self.directory), reason=f"{type(error).__name__}: {error}") from error
 
 
-def _sizes(directory: Directory) -> list[int]:
+def quarantined_sizes(directory: Directory) -> list[int]:
     """Return the sizes of quarantined files."""
     sizes = []
     with suppress(OSError):

@@ -181,7 +181,7 @@ class Reserve:
 
 
 class FreeSpace:
-    """Free bytes of the disk, looked up at most once a second or a MiB."""
+    """Free bytes of the disk, as of the last look at it."""
 
     def __init__(self, directory: Directory, clock: Clock) -> None:
         self._directory = directory
@@ -190,11 +190,15 @@ class FreeSpace:
         self._free = 0
         self._written = 0
 
-    def __call__(self, written: int) -> tuple[int, bool]:
-        """Return free bytes when `written` bytes were appended in all, and whether that was just looked up."""
+    def left(self, written: int) -> int:
+        """Return the free bytes when `written` bytes were appended in all."""
+        return self._free - (written - self._written)
+
+    def look(self, written: int) -> bool:
+        """Look again if the last time is a second or a MiB ago; return whether it was."""
         now = self._clock.monotonic()
         if now - self._looked_at < _LOOK_EVERY_S and written - self._written < _LOOK_EVERY_BYTES:
-            return self._free - (written - self._written), False
+            return False
         self._free = self._directory.files.free_bytes(self._directory.path)
         self._looked_at, self._written = now, written
-        return self._free, True
+        return True

@@ -183,7 +183,11 @@ class Compacted:
 
 
 def compaction(
-    shard: DurableShard, *, below: float | None = None, progress: Progress | None = None
+    shard: DurableShard,
+    *,
+    below: float | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Generator[Callable[[], Any], Any, Compacted]:
     """Compact a shard, step by step.
 
@@ -197,6 +201,8 @@ def compaction(
         that the option `compact_below` names.
     progress : callable, optional
         Called in the thread with bytes done and bytes in all of the segments at hand.
+    stop : callable, optional
+        Asked before each new segment is written; once it returns True nothing more is copied.
     """
     log, clock = shard.journal.log, shard.ledger.shard.clock
     started, before = clock.monotonic(), _nbytes(log)
@@ -205,7 +211,7 @@ def compaction(
         yield shard.checkpoint()
     kept = dropped = 0
     victims = log.victims(below)
-    while segments := _fitting(log, victims):
+    while not stop() and (segments := _fitting(log, victims)):
         victims = victims[len(segments) :]
         copying = Copying(shard.ledger, shard.journal, segments)
         done = yield partial(log.compact, copying.keep, progress=progress, segments=segments)

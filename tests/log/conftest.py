@@ -1,10 +1,8 @@
-"""Directories in memory for thousands of crashed logs, and a line at the end that says how many there were."""
+"""Logs to crash, and a line at the end that says how many there were."""
 
 from __future__ import annotations
 
 import gc
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,29 +21,17 @@ def tally() -> Counter[str]:
 
 
 @pytest.fixture
-def shm(tmp_path: Path) -> Iterator[Path]:
-    """An empty directory in memory where there is one."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield tmp_path
-        return
-    directory = Path(tempfile.mkdtemp(prefix="dqlab-", dir=memory))
-    yield directory
-    shutil.rmtree(directory)
-
-
-@pytest.fixture
-def disk(shm: Path) -> Path:
+def disk(in_memory: Path) -> Path:
     """Where a log lives, in its directory ``log``."""
-    (shm / "disk").mkdir()
-    return shm / "disk"
+    (in_memory / "disk").mkdir()
+    return in_memory / "disk"
 
 
 @pytest.fixture
-def box(shm: Path) -> Path:
+def box(in_memory: Path) -> Path:
     """Where crash states are built."""
-    (shm / "box").mkdir()
-    return shm / "box"
+    (in_memory / "box").mkdir()
+    return in_memory / "box"
 
 
 @pytest.fixture(autouse=True, scope="module")

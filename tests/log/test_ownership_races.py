@@ -25,43 +25,43 @@ def owned(directory: Path, **options: Any) -> Ledger:
     return Ledger(Log.open(directory, options=small_options(**options)))
 
 
-def test_a_second_process_is_refused_and_told_who_the_owner_is(stranger: Stranger, shm: Path) -> None:
+def test_a_second_process_is_refused_and_told_who_the_owner_is(stranger: Stranger, in_memory: Path) -> None:
     """Two writers of one file would each overwrite what the other confirmed."""
-    assert "error" not in stranger.ask("open", directory=str(shm / "log"), options={})
+    assert "error" not in stranger.ask("open", directory=str(in_memory / "log"), options={})
 
     with pytest.raises(OwnerStillAlive) as refused:
-        Log.open(shm / "log", options=SMALL)
+        Log.open(in_memory / "log", options=SMALL)
 
     assert refused.value.pid == stranger.process.pid
     assert refused.value.host == socket.gethostname()
     stranger.ask("put", count=3)
     assert "error" not in stranger.ask("close")
-    assert owned(shm / "log").live == {0, 1, 2}
+    assert owned(in_memory / "log").live == {0, 1, 2}
 
 
-def test_a_second_opening_in_the_same_process_is_refused(shm: Path) -> None:
+def test_a_second_opening_in_the_same_process_is_refused(in_memory: Path) -> None:
     """Two shards of one worker must not share a directory, under whatever path."""
-    ledger = owned(shm / "log")
-    (shm / "alias").symlink_to(shm / "log")
+    ledger = owned(in_memory / "log")
+    (in_memory / "alias").symlink_to(in_memory / "log")
 
-    for path in (shm / "log", shm / "alias", shm / "." / "log" / ".." / "log"):
+    for path in (in_memory / "log", in_memory / "alias", in_memory / "." / "log" / ".." / "log"):
         with pytest.raises(OwnerStillAlive):
             Log.open(path, options=SMALL)
 
     ledger.put(1)
     ledger.log.commit()
     ledger.log.close()
-    owned(shm / "log").log.close()
+    owned(in_memory / "log").log.close()
 
 
-def test_of_many_threads_that_open_one_log_one_gets_it(shm: Path) -> None:
+def test_of_many_threads_that_open_one_log_one_gets_it(in_memory: Path) -> None:
     """Every time, and when it is closed somebody else may."""
     gate = threading.Barrier(8)
 
     def attempt(_: int) -> Log | None:
         gate.wait()
         try:
-            return Log.open(shm / "log", options=SMALL)
+            return Log.open(in_memory / "log", options=SMALL)
         except OwnerStillAlive:
             return None
 
@@ -72,32 +72,32 @@ def test_of_many_threads_that_open_one_log_one_gets_it(shm: Path) -> None:
             winners[0].close()
 
 
-def test_a_failed_opening_leaves_the_log_free(shm: Path) -> None:
+def test_a_failed_opening_leaves_the_log_free(in_memory: Path) -> None:
     """The registry and the lock are given back on every way out."""
-    ledger = owned(shm / "log")
+    ledger = owned(in_memory / "log")
     ledger.put(1)
     ledger.log.commit()
     ledger.log.close()
-    [manifest] = (shm / "log").glob("MANIFEST-*")
+    [manifest] = (in_memory / "log").glob("MANIFEST-*")
     whole = manifest.read_bytes()
     manifest.write_bytes(whole[:-20])
     for _ in range(2):
         with pytest.raises(Exception, match="damaged"):
-            Log.open(shm / "log", options=SMALL)
+            Log.open(in_memory / "log", options=SMALL)
     manifest.write_bytes(whole)
 
-    assert owned(shm / "log").live == {0}
+    assert owned(in_memory / "log").live == {0}
 
 
-def test_a_forked_child_does_not_keep_a_closed_log(stranger: Stranger, shm: Path) -> None:
+def test_a_forked_child_does_not_keep_a_closed_log(stranger: Stranger, in_memory: Path) -> None:
     """A lock belongs to the open file, which a fork shares: the closed log can be had all the same."""
-    stranger.ask("open", directory=str(shm / "log"), options={})
+    stranger.ask("open", directory=str(in_memory / "log"), options={})
     stranger.ask("put", count=2)
     child = stranger.ask("fork_idle")["pid"]
     try:
         stranger.ask("close")
 
-        log = Log.open(shm / "log", options=SMALL, takeover=True)
+        log = Log.open(in_memory / "log", options=SMALL, takeover=True)
 
         assert Ledger(log).live == {0, 1}
         log.close()
@@ -106,12 +106,12 @@ def test_a_forked_child_does_not_keep_a_closed_log(stranger: Stranger, shm: Path
         stranger.ask("reap", pid=child)
 
 
-def test_a_log_without_locks_is_refused_unless_told_otherwise(shm: Path) -> None:
+def test_a_log_without_locks_is_refused_unless_told_otherwise(in_memory: Path) -> None:
     """On such a file system nothing else keeps a second writer out."""
     with pytest.raises(LockUnsupported):
-        Log.open(shm / "log", options=SMALL, files=NoLocks())
+        Log.open(in_memory / "log", options=SMALL, files=NoLocks())
 
-    log = Log.open(shm / "log", options=small_options(unsafe_no_lock=True), files=NoLocks())
+    log = Log.open(in_memory / "log", options=small_options(unsafe_no_lock=True), files=NoLocks())
 
     assert log.recovery.lock == "unsupported"
     log.close()
@@ -120,13 +120,13 @@ def test_a_log_without_locks_is_refused_unless_told_otherwise(shm: Path) -> None
 # --- takeover -------------------------------------------------------------------------------
 
 
-def test_a_paused_owner_is_fenced_when_it_wakes(stranger: Stranger, shm: Path) -> None:
+def test_a_paused_owner_is_fenced_when_it_wakes(stranger: Stranger, in_memory: Path) -> None:
     """Presumed dead and only stopped: what it confirmed before is kept, what it writes afterwards never counts."""
-    stranger.ask("open", directory=str(shm / "log"), options={})
+    stranger.ask("open", directory=str(in_memory / "log"), options={})
     confirmed = stranger.ask("put", count=5)["confirmed"]
     stranger.stop()
     try:
-        log = Log.open(shm / "log", options=SMALL, takeover=True)
+        log = Log.open(in_memory / "log", options=SMALL, takeover=True)
         ledger = Ledger(log)
         assert ledger.live == set(confirmed)
         assert log.recovery.lock == "bypassed"
@@ -146,16 +146,16 @@ def test_a_paused_owner_is_fenced_when_it_wakes(stranger: Stranger, shm: Path) -
     log.commit()
     live = ledger.live
     log.close()
-    assert owned(shm / "log").live == live
+    assert owned(in_memory / "log").live == live
 
 
-def test_without_takeover_a_paused_owner_keeps_its_log(stranger: Stranger, shm: Path) -> None:
+def test_without_takeover_a_paused_owner_keeps_its_log(stranger: Stranger, in_memory: Path) -> None:
     """A refusal changes nothing for the owner."""
-    stranger.ask("open", directory=str(shm / "log"), options={})
+    stranger.ask("open", directory=str(in_memory / "log"), options={})
     stranger.stop()
     try:
         with pytest.raises(OwnerStillAlive):
-            Log.open(shm / "log", options=SMALL)
+            Log.open(in_memory / "log", options=SMALL)
     finally:
         stranger.go_on()
 
@@ -227,14 +227,14 @@ def zombie(stranger: Stranger, directory: Path, at: int, act: str) -> tuple[bool
 
 @pytest.mark.parametrize("act", ["commit", "checkpoint", "compact"])
 def test_taken_over_at_any_call_an_owner_confirms_nothing_the_next_one_lacks(
-    act: str, stranger: Stranger, shm: Path, tally: Counter[str]
+    act: str, stranger: Stranger, in_memory: Path, tally: Counter[str]
 ) -> None:
     """Without any lock, by the epoch alone: at each call of a commit, a checkpoint, a compaction."""
     at = 0
     fenced = 0
     came = True
     while came:
-        came, was_fenced = zombie(stranger, shm / f"{act}-{at}", at, act)
+        came, was_fenced = zombie(stranger, in_memory / f"{act}-{at}", at, act)
         fenced += was_fenced
         at += 1
 

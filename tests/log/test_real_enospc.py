@@ -70,6 +70,7 @@ def test_on_a_full_disk_puts_are_refused_settles_go_on_and_space_comes_back(smal
     ledger.log.collect()
 
     clock.advance(2)
+    ledger.log.commit()
     assert not ledger.live
     assert ledger.log.room(4000), ledger.log.usage()
     assert fill(ledger, clock) > before // 2

@@ -1,26 +1,18 @@
-"""Directories in memory where there is one, and what a directory looks like to somebody who must not touch it."""
+"""What a directory looks like to somebody who must not touch it."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Path]:
+def store(in_memory: Path) -> Path:
     """An empty directory."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield tmp_path
-        return
-    directory = Path(tempfile.mkdtemp(prefix="dqlab-", dir=memory))
-    yield directory
-    shutil.rmtree(directory)
+    return in_memory
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from dqlab.log import LogOptions
 from dqlab.queue.leases import Lease
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.states import State
-from dqlab.store.compaction import Compacted, compaction
+from dqlab.store.compaction import Compacted, compaction, run_through
 from dqlab.store.needed import needed_by
 from dqlab.store.records import open_settle
 from dqlab.store.shard import DurableShard
@@ -171,4 +171,28 @@ def test_settled_messages_of_copied_frames_do_not_run_again_when_both_checkpoint
     again = opened(tmp_path / "0")
 
     assert stored(again) == {id: payload(id) for id in range(7, 20 * COUNT, COUNT)}
+    again.journal.log.close()
+
+
+def test_compaction_that_is_told_to_stop_ends_behind_the_segment_at_hand(tmp_path: Path) -> None:
+    """Whoever closes a queue does not wait for all of it; what was copied is as good as finished."""
+    shard = opened(tmp_path / "0")
+    fill(shard, 60)
+    ack(shard, but=lambda id: id % 3 == 0)
+    kept, asked = stored(shard), []
+    segments = shard.journal.log.usage().files
+
+    def stop() -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
+    gave = run_through(compaction(shard, below=0.95, stop=stop))
+
+    assert 0 < gave.kept < len(kept)
+    assert stored(shard) == kept
+    assert shard.journal.log.usage().files < segments + 3
+    assert shard.journal.log.victims(0.95)
+    shard.journal.log.close()
+    again = opened(tmp_path / "0")
+    assert stored(again) == kept
     again.journal.log.close()
