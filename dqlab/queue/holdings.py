@@ -127,7 +127,7 @@ class Holdings:
 
     def unsettled(self, run: bytes, lo: int, hi: int) -> int:
         """Return how many messages with ids in ``[lo, hi)`` are ready, delayed or leased."""
-        return sum(b - a for _, a, b, state in self.lane(run).stretches(lo, hi) if state.alive)
+        return self.lane(run).alive_among(lo, hi)
 
     def mean_cost(self, run: bytes) -> float | None:
         """Return the mean seconds a message of this run takes; None before the first settle."""

@@ -17,6 +17,7 @@ from dqlab.queue.journal import Journal
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.overrides import Overrides
 from dqlab.queue.ranges import Ranges
+from dqlab.queue.rows import Row
 from dqlab.queue.states import State, stretches
 from dqlab.queue.trouble import DeadLetter, Trouble
 
@@ -117,43 +118,34 @@ class Lane:
 
     def put(self, frame: Frame, first: int, now: float, place: int) -> None:
         """Store a frame; its messages, from id `first`, are ready behind all others."""
-        batch = Batch(
-            first,
-            frame.count,
-            # In lane 0 nobody iterates an input, so a message's position is its id.
-            ordinal=first if self.run == NO_ID else frame.ordinal,
-            put_at=now,
-            size=len(frame.payload),
-            weights=frame.weights,
-            place=place,
-        )
-        self.batches.add(batch)
+        # In lane 0 nobody iterates an input, so a message's position is its id.
+        ordinal, size = first if self.run == NO_ID else frame.ordinal, len(frame.payload)
+        self.batches.add(Row(first, frame.count, ordinal, microseconds(now), size, place), frame.weights)
         self.ready.add(first, first + frame.count)
         self.counts[State.READY] += frame.count
-        self.units[State.READY] += batch.units(0, frame.count)
-        self.nbytes += len(frame.payload)
+        self.units[State.READY] += sum(frame.weights) if frame.weights is not None else 0
+        self.nbytes += size
 
-    def adopt(self, batches: Sequence[Batch]) -> None:
-        """Take back batches, in the order of their ids, as they were before the process ended; counts are here already.
+    def adopt_rows(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
+        """Take back batches to which nothing had happened, without weights, behind all others; see `Batches.extend`.
 
-        None of their messages is leased; `remember` follows for those in trouble.
+        Counts are here already.
         """
-        self.batches.extend(batches)
-        line: list[list[int]] = []  # of what is ready, neighbours joined: they are many, and nearly all
-        for batch in batches:
-            count = len(batch.states)
-            if batch.states.count(State.READY) == count:
-                self.nbytes += batch.size
-                if line and line[-1][1] == batch.first:
-                    line[-1][1] += count
-                else:
-                    line.append([batch.first, batch.first + count])
-            else:
-                self._adopt_touched(batch)
-        for lo, hi in line:
-            self.ready.add(lo, hi)
+        first, count, size = columns[0], columns[1], columns[4]
+        self.nbytes += sum(size)
+        if first[0] + sum(count) == first[-1] + count[-1]:  # without gaps
+            self.ready.add(first[0], first[-1] + count[-1])
+        else:
+            for lo, n in zip(first, count, strict=True):
+                self.ready.add(lo, lo + n)
+        self.batches.extend(columns, put_at_shift=put_at_shift)
 
-    def _adopt_touched(self, batch: Batch) -> None:
+    def adopt(self, batch: Batch) -> None:
+        """Take back a batch as it was before the process ended; counts are here already.
+
+        None of its messages is leased; `remember` follows for those in trouble.
+        """
+        self.batches.keep(batch)
         batch.left = 0
         for a, b, value in stretches(batch.states, 0, len(batch.states)):
             state = State(value)
@@ -182,6 +174,7 @@ class Lane:
         due : int
             With DELAYED: when they are ready again, monotonic microseconds.
         """
+        self.batches.keep(batch)
         old, n = State(batch.states[a]), b - a
         lo, hi = batch.first + a, batch.first + b
         self._leave(old, lo, hi)
@@ -214,6 +207,15 @@ class Lane:
         for batch, a, b in self.batches.covering(lo, hi):
             for start, stop, value in stretches(batch.states, a, b):
                 yield batch, start, stop, State(value)
+
+    def alive_among(self, lo: int, hi: int) -> int:
+        """Return how many messages with ids in ``[lo, hi)`` are ready, delayed or leased."""
+        ready = sum(b - a for line in (self.ready, self.suspects) for a, b in line.within(lo, hi))
+        others = 0
+        for batch in self.batches.kept(lo, hi):
+            a, b = max(0, lo - batch.first), min(len(batch.states), hi - batch.first)
+            others += batch.states.count(State.LEASED, a, b) + batch.states.count(State.DELAYED, a, b)
+        return ready + others
 
     def troubled(self, lo: int, hi: int) -> list[int]:
         """Return the ids in ``[lo, hi)`` that have a record in `trouble`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dqlab.queue.batches import Batch
 from dqlab.queue.lane import Lane
 from dqlab.queue.leases import LeasedPiece
@@ -42,7 +44,7 @@ def pick(lane: Lane, n: int, max_bytes: int) -> list[LeasedPiece]:
     return _take(lane, taken)
 
 
-def _take(lane: Lane, taken: list[tuple[Batch, int, int]]) -> list[LeasedPiece]:
+def _take(lane: Lane, taken: Iterable[tuple[Batch, int, int]]) -> list[LeasedPiece]:
     pieces: list[LeasedPiece] = []
     for batch, a, b in taken:
         lane.move(batch, a, b, State.LEASED)

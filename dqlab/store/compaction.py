@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame that is to be copied."""
+    """A frame that is to be copied; its states are only looked at, and may be those of when this began."""
 
     run: bytes
     batch: Batch
@@ -91,23 +91,28 @@ class Copying:
 
     def switch(self, compaction: Compaction) -> None:
         """Go over to the copies, of what has not become superfluous meanwhile."""
+        places: dict[bytes, dict[int, int]] = {}
         for moved in compaction.moved:
             if isinstance(moved.key, _Frame):
-                self._switch_frame(moved, moved.key)
+                if self._switch_frame(moved, moved.key):
+                    places.setdefault(moved.key.run, {})[moved.key.batch.first] = place_of(moved.new)
             elif isinstance(moved.key, _Results):
                 self._switch_results(moved, moved.key)
+        for run, changes in places.items():
+            self._ledger.shard.lanes[run].batches.relocate(changes)
 
-    def _switch_frame(self, moved: Moved, wanted: _Frame) -> None:
-        batch, lane = wanted.batch, self._ledger.shard.lanes.get(wanted.run)
-        found = lane.batches.at(batch.first) if lane is not None else None
-        if found is None or found[0] is not batch:
+    def _switch_frame(self, moved: Moved, wanted: _Frame) -> bool:
+        """Free what is needed no more of both copies of a frame; return whether the frame is still there."""
+        lane = self._ledger.shard.lanes.get(wanted.run)
+        found = lane.batches.at(wanted.batch.first) if lane is not None else None
+        if found is None:
             self._free(moved.new)
-            return
-        count = len(batch.states)
-        for a, b, state in stretches(batch.states, 0, count):
+            return False
+        states = found[0].states
+        for a, b, state in stretches(states, 0, len(states)):
             gone = moved.new if State(state).final else moved.old
-            self._log.free(gone.segment, share(gone.size, count, a, b))
-        batch.place = place_of(moved.new)
+            self._log.free(gone.segment, share(gone.size, len(states), a, b))
+        return True
 
     def _switch_results(self, moved: Moved, wanted: _Results) -> None:
         book = self._ledger.books.get(wanted.run)

@@ -219,10 +219,10 @@ class _Copy:
             for run in list(shard.lanes):
                 shard.lose(run, ids)  # the others have none of these ids
         for run, lane in shard.lanes.items():
-            for batch in lane.batches:
-                self._frame(run, batch)
+            lane.batches.relocate({batch.first: self._frame(run, batch) for batch in lane.batches})
 
-    def _frame(self, run: bytes, batch: Batch) -> None:
+    def _frame(self, run: bytes, batch: Batch) -> int:
+        """Copy one frame; return its new place."""
         record, _ = frame_at(self._read, run, batch)
         count, spans = len(batch.states), list(stretches(batch.states, 0, len(batch.states)))
         needed = [(a, b) for a, b, state in spans if not State(state).final]
@@ -232,7 +232,6 @@ class _Copy:
         place = self._append(new)
         for a, b in needed:
             self._log.need(place.segment, share(place.size, count, a, b))
-        batch.place = place_of(place)
         if not whole:  # as in a compacted segment: what is hollow must not run, whatever else is lost
             moves = [
                 Move(run, batch.first + a, batch.first + b, State(state), suspect=False, delay=0, counts=None)
@@ -240,6 +239,7 @@ class _Copy:
                 if State(state).final
             ]
             self._append(NewRecord(RecordType.STATE, [pack_plain(moves)], aux=record.aux))
+        return place_of(place)
 
     def results(self) -> None:
         """Copy the settlements of results that are kept, and forget the results that cannot be read."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 from dqlab.errors import FrameCorrupt
@@ -22,6 +23,7 @@ from dqlab.queue.options import QueueOptions
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.retry import Retry
+from dqlab.queue.rows import FrozenRows
 from dqlab.queue.shard import Shard
 from dqlab.queue.states import State
 from dqlab.queue.trouble import Death, Trouble
@@ -91,7 +93,7 @@ def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
 def _freeze_lane(lane: Lane, book: Book | None, shard: Shard) -> Callable[[], dict[str, Any]]:
     clock = shard.clock
     now = microseconds(clock.monotonic())
-    batches = list(lane.batches)
+    rows, kept, weights = lane.batches.frozen(), lane.batches.kept(), lane.batches.weights()
     held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]
     state = {
         "run": lane.run,
@@ -103,25 +105,36 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard) -> Callable[[], di
         "units": list(lane.units),
         "settled": _column(number for interval in lane.settled for number in interval),
         "suspects": _column(number for ids in (lane.suspects, *held) for interval in ids for number in interval),
-        "states": [[b.first, bytes(b.states)] for b in batches if b.states.count(State.READY) != len(b.states)],
+        "states": [[batch.first, bytes(batch.states)] for batch in kept],
         "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
         "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
     }
     wall = clock.wall() - clock.monotonic()
     pack_book = None if book is None else _freeze_book(book)
-    return lambda: state | _pack_batches(batches, wall) | {"book": None if pack_book is None else pack_book()}
+    return lambda: state | _pack_batches(rows, kept, weights, wall) | {"book": pack_book and pack_book()}
 
 
-def _pack_batches(batches: Sequence[Batch], wall: float) -> dict[str, Any]:
+def _pack_batches(
+    rows: Sequence[FrozenRows], kept: Sequence[Batch], weights: dict[int, Sequence[int]], wall: float
+) -> dict[str, Any]:
+    """Return columns of all batches: first those to which nothing had happened, then the others."""
+    places = [*chain.from_iterable(some.column("place") for some in rows), *(batch.place for batch in kept)]
+    put_at = chain.from_iterable(some.column("put_at") for some in rows)
+    shift = microseconds(wall)
+    weights |= {batch.first: batch.weights for batch in kept if batch.weights}
+
+    def column(field: str, of_kept: Iterable[int]) -> bytes:
+        return _column(chain(chain.from_iterable(some.column(field) for some in rows), of_kept))
+
     return {
-        "first": _column(batch.first for batch in batches),
-        "count": _column(len(batch.states) for batch in batches),
-        "ordinal": _column(batch.ordinal for batch in batches),
-        "put_at": _column(microseconds(batch.put_at + wall) for batch in batches),
-        "size": _column(batch.size for batch in batches),
-        "place": _column(batch.place >> 32 for batch in batches),
-        "place_low": _column(batch.place & 0xFFFF_FFFF for batch in batches),
-        "weights": [[batch.first, array("I", batch.weights).tobytes()] for batch in batches if batch.weights],
+        "first": column("first", (batch.first for batch in kept)),
+        "count": column("n", (len(batch.states) for batch in kept)),
+        "ordinal": column("ordinal", (batch.ordinal for batch in kept)),
+        "put_at": _column(at + shift for at in chain(put_at, (microseconds(batch.put_at) for batch in kept))),
+        "size": column("size", (batch.size for batch in kept)),
+        "place": _column(place >> 32 for place in places),
+        "place_low": _column(place & 0xFFFF_FFFF for place in places),
+        "weights": [[first, array("I", numbers).tobytes()] for first, numbers in weights.items()],
     }
 
 
@@ -150,19 +163,33 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
 
 
 def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> None:
-    names = ("first", "count", "ordinal", "put_at", "size", "place", "place_low")
-    columns = zip(*(_numbers(entry[name]) for name in names), strict=True)
-    batches = [
-        Batch(first, count, ordinal=ordinal, put_at=put_at / 1e6 + monotonic, size=size, place=high << 32 | low)
-        for first, count, ordinal, put_at, size, high, low in columns
-    ]
+    names = ("first", "count", "ordinal", "put_at", "size")
+    columns: list[Sequence[int]] = [_numbers(entry[name]) for name in names]
+    halves = zip(_numbers(entry["place"]), _numbers(entry["place_low"]), strict=True)
+    columns.append([high << 32 | low for high, low in halves])
     weights, states = dict(entry["weights"]), dict(entry["states"])
-    for batch in batches if weights or states else ():
-        if batch.first in weights:
-            batch.weights = array("I", weights[batch.first])
-        if batch.first in states:
-            batch.states[:] = states[batch.first].replace(bytes((State.LEASED,)), bytes((State.READY,)))
-    lane.adopt(batches)
+    start, shift = 0, microseconds(monotonic)
+    for at in _not_as_put(columns[0], weights, states):
+        _adopt_rows(lane, columns, start, at, shift)
+        start = at + 1
+        first, count, ordinal, put_at, size, place = (column[at] for column in columns)
+        batch = Batch(first, count, ordinal=ordinal, put_at=(put_at + shift) / 1e6, size=size, place=place)
+        if first in weights:
+            batch.weights = array("I", weights[first])
+        if first in states:
+            batch.states[:] = states[first].replace(bytes((State.LEASED,)), bytes((State.READY,)))
+        lane.adopt(batch)
+    _adopt_rows(lane, columns, start, len(columns[0]), shift)
+
+
+def _not_as_put(firsts: Sequence[int], *noted: Mapping[int, Any]) -> list[int]:
+    """Return the positions of the batches of which more is noted than their numbers."""
+    return [at for at, first in enumerate(firsts) if any(first in what for what in noted)] if any(noted) else []
+
+
+def _adopt_rows(lane: Lane, columns: Sequence[Sequence[int]], start: int, stop: int, shift: int) -> None:
+    if start < stop:
+        lane.adopt_rows([column[start:stop] for column in columns], put_at_shift=shift)
 
 
 # --- troubles -------------------------------------------------------------------------------
