@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.environment import python_with
 from benchmarks.processes import Child, ChildFailed
 
 __all__ = ["Ancestor"]
-
-INSTALL_S = 180.0
 
 
 class Ancestor:
@@ -47,27 +42,6 @@ class Ancestor:
 
 def _python(say: Callable[[str], None], *, install: bool) -> Path:
     """Return the Python that has the ancestor and the same Dask as this one."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dqlab-bench"
     dask = version("distributed")
-    home = cache / f"daskqueue-python{platform.python_version()}-distributed{dask}"
-    python, finished = home / "bin" / "python", home / "installed"
-    if finished.exists():
-        return python
-    if not install:
-        raise ChildFailed("it is not installed yet; a full run installs it")
-    say(f"installing daskqueue into {home}")
-    _run([sys.executable, "-m", "venv", "--clear", str(home)])
-    same_dask = [f"distributed=={dask}", "sortedcontainers", "cloudpickle"]
-    _run([str(python), "-m", "pip", "install", "--quiet", "daskqueue", *same_dask])
-    finished.touch()
-    return python
-
-
-def _run(command: list[str]) -> None:
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_S)
-    except subprocess.TimeoutExpired:
-        raise ChildFailed(f"{' '.join(command[1:4])} took over {INSTALL_S:g} s") from None
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise ChildFailed(f"{' '.join(command[1:4])}: {last}") from None
+    packages = ["daskqueue", f"distributed=={dask}", "sortedcontainers", "cloudpickle"]
+    return python_with(f"daskqueue-distributed{dask}", packages, say=say, install=install)
