@@ -125,3 +125,34 @@ def test_closing_confirms_what_is_left(watched: Watched) -> None:
     watched.log.append(16, [b"x"])
     watched.commits.close()
     assert watched.hear() == 1
+
+
+def test_all_who_heard_of_a_commit_are_in_the_next_one(
+    tmp_path: Path, files: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of them that puts again does not start a commit for itself, which the others would wait for."""
+    monkeypatch.setattr("dqlab.log.group_commit._HEARING_S", 30.0)
+    calls: Queue[Callable[[], None]] = Queue()
+    log = Log.open(tmp_path / "log", files=files, options=LogOptions())
+    commits = GroupCommit(log, wake=calls.put)
+    confirmed: list[int] = []
+    in_one_commit: list[int] = []
+
+    def put_again(durable: int) -> None:
+        in_one_commit.append(durable - (confirmed[-1] if confirmed else 0))
+        confirmed.append(durable)
+        for _ in range(20):
+            log.append(16, [b"again"])
+            commits.wanted()
+
+    commits.on_durable = put_again
+    log.append(16, [b"first"])
+    commits.wanted()
+    while len(confirmed) < 5:
+        calls.get(timeout=30)()
+    while not calls.empty():
+        calls.get()()
+    commits.close()
+    log.close()
+
+    assert in_one_commit == [1, 20, 20, 20, 20]
