@@ -63,6 +63,8 @@ class Frame:
     lengths: Sequence[int]
     weights: Sequence[int] | None
     payload: memoryview
+    count: int
+    nbytes: int
     _ends: array[int] | None = None
 
     @staticmethod
@@ -121,17 +123,8 @@ class Frame:
         if sum(lengths) != len(view) - body:
             raise FrameCorrupt(kind="frame", reason="lengths do not add up to the payload", size=len(view))
         kind = Kind(flags & 0x0F)
-        return cls(blob, kind, run, function, producer, sequence, ordinal, lengths, weights, view[body:])
-
-    @property
-    def count(self) -> int:
-        """Number of messages."""
-        return len(self.lengths)
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the whole frame, bytes."""
-        return len(self.blob)
+        payload = view[body:]
+        return cls(blob, kind, run, function, producer, sequence, ordinal, lengths, weights, payload, count, len(view))
 
     def ends(self) -> array[int]:
         """Return where each message ends in the payload, bytes; computed once."""

@@ -1,4 +1,4 @@
-"""One thread that commits for everybody: when who waited for one commit has heard of it, the next takes all there is."""
+"""One thread that commits for everybody: once a commit has been heard of, the next one takes all that waits."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ __all__ = ["LockState", "Ownership"]
 LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
 
 _PAUSE_S = 0.02
+_UNNOTICED_S = 0.05  # an owner that is alive has looked by then, whatever its mode; see `Writer`
 _PATIENCE = 50  # pauses, together 1 s
 _SHARED = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "glusterfs", "9p", "afs", ""})
 
@@ -53,6 +54,8 @@ class Ownership:
             if self.lock != "bypassed":
                 self._sign(owner)
             self.epoch = self._begin_epoch()
+            if self.lock != "held" or before is not None:  # what the last owner still confirms must be here to be read
+                directory.files.pause(_UNNOTICED_S)
         except BaseException:
             self.release()
             if before is not None:

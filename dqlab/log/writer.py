@@ -28,6 +28,7 @@ __all__ = ["OpenSegment", "Writer"]
 
 _FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
 _UNSYNCED_BYTES = 8 << 20  # kept in memory, so that they can be written again elsewhere
+_LOOK_EVERY_S = 0.01  # whether somebody took over, where a commit takes microseconds; see `Ownership`
 
 
 class _Broken(Exception):
@@ -44,7 +45,7 @@ class OpenSegment:
     end : int
         Behind the last record that was written whole.
     synced : int
-        Behind the last one that is on the device.
+        Behind the last one that is on the device; in the mode "os", behind the last one that was left to the system.
     """
 
     __slots__ = ("descriptor", "end", "seq", "synced")
@@ -89,6 +90,8 @@ class Writer:
         self._clock = clock
         self._open = segment
         self._synced_at = clock.monotonic()
+        self._looked_at = float("-inf")
+        self._left: set[int] = set()  # descriptors of what was left to the system, until somebody asks for a sync
         self.memory = threading.Lock()
         self.tail = Tail()
         self.end = self.durable = 0
@@ -166,13 +169,19 @@ class Writer:
                 end, appended, count = self.end, self.appended_bytes, len(self.tail)
             try:
                 self._persist(count, sync=sync or self._sync_due())
-                self._owner.check()
+                self._check_owner()
             except Fenced as error:
                 raise self.refuse(error) from None
             except (OSError, _Broken) as error:
                 raise self.refuse(self._failure(error)) from error
             self.durable, self._durable_bytes = end, appended
             return end
+
+    def _check_owner(self) -> None:
+        now = self._clock.monotonic()
+        if self._options.sync != "os" or now - self._looked_at >= _LOOK_EVERY_S:
+            self._owner.check()
+            self._looked_at = now
 
     def check(self) -> None:
         """Raise if nothing may be written any more."""
@@ -189,8 +198,10 @@ class Writer:
         """Let go of the file; nothing is written."""
         with self._catalog.lock:
             self.refuse(LogClosed(directory=str(self._directory)))
-            with suppress(OSError):
-                self._files.close(self._open.descriptor)
+            for descriptor in self._left | {self._open.descriptor}:
+                with suppress(OSError):
+                    self._files.close(descriptor)
+            self._left.clear()
 
     def _sync_due(self) -> bool:
         if self._options.sync == "always":
@@ -205,8 +216,10 @@ class Writer:
     def _persist(self, count: int, *, sync: bool) -> None:
         try:
             self._write(count)
-            if sync or self.tail.unsynced_bytes > _UNSYNCED_BYTES:
+            if sync:
                 self._sync()
+            elif self.tail.unsynced_bytes > _UNSYNCED_BYTES:
+                self._let_go()
         except _Broken as error:
             self._leave(error.__cause__)
             self._write(len(self.tail))
@@ -254,14 +267,30 @@ class Writer:
         except OSError as error:
             raise _Broken from error
 
+    def _let_go(self) -> None:
+        """Make memory free of what was written: by a sync, unless the mode leaves that to the system."""
+        if self._options.sync == "os":
+            self._left.add(self._open.descriptor)
+            self._forget_written()
+        else:
+            self._sync()
+
     def _sync(self) -> None:
         self._synced_at = self._clock.monotonic()
-        if not self.tail.unsynced:
+        if not (self.tail.unsynced or self._left):
             return
         try:
+            for descriptor in self._left - {self._open.descriptor}:
+                self._files.sync(descriptor)
+                self._files.close(descriptor)
+                self._left.discard(descriptor)
             self._files.sync(self._open.descriptor)
+            self._left.clear()
         except OSError as error:
             raise _Broken from error
+        self._forget_written()
+
+    def _forget_written(self) -> None:
         self._open.synced = self._open.end
         with self.memory:
             self.tail.synced()
@@ -269,8 +298,8 @@ class Writer:
     # --- the next segment ------------------------------------------------------------------
 
     def _roll(self, seq: int) -> None:
-        """Seal the open segment, synced whatever the mode, and begin another; can be repeated."""
-        self._sync()
+        """Seal the open segment, in all modes but "os" synced, and begin another; can be repeated."""
+        self._let_go()
         old, epoch = self._open, self._owner.epoch
         header = pack_segment_header(self._catalog.uuid, seq, epoch, self._clock.wall())
         name = segment_name(seq, epoch)
@@ -283,8 +312,9 @@ class Writer:
                 self._files.close(descriptor)
             raise
         self._open = OpenSegment(seq, descriptor, SEGMENT_BYTES)
-        with suppress(OSError):
-            self._files.close(old.descriptor)
+        if old.descriptor not in self._left:
+            with suppress(OSError):
+                self._files.close(old.descriptor)
 
     def _leave(self, cause: BaseException | None) -> None:
         """Give up the open segment behind its last synced record; what was to follow goes to another one.

@@ -57,17 +57,16 @@ class Ranges:
         """Add the integers ``lo <= i < hi``; those already there change nothing."""
         if hi <= lo:
             return
-        start = self._floor(lo)
-        if start is None or self._ends[start] < lo:
-            start = lo
-        else:
-            lo = start
-        last, end = self._ends.peekitem() if self._ends else (-1, -1)
+        last, end = self._ends.peekitem() if self._ends else (lo, lo)
         if last <= lo:  # it comes last, or makes the last one longer, as nearly always
-            end = end if last == lo else lo
-            self._ends[lo] = max(hi, end)
-            self._size += max(0, hi - end)
+            start, end = (last, end) if lo <= end else (lo, lo)
+            if hi > end:
+                self._ends[start] = hi
+                self._size += hi - end
             return
+        floor = self._floor(lo)
+        start = lo if floor is None or self._ends[floor] < lo else floor
+        lo = start
         swallowed = list(self._ends.irange(lo, hi))
         if swallowed:
             hi = max(hi, self._ends[swallowed[-1]])

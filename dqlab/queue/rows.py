@@ -30,10 +30,11 @@ class Row(NamedTuple):
 class Rows:
     """Rows by the ids of their messages, which only ever go up."""
 
-    __slots__ = ("_chunks", "_end", "_n")
+    __slots__ = ("_chunks", "_end", "_last", "_n")
 
     def __init__(self) -> None:
         self._chunks: SortedDict = SortedDict()  # first id -> _Chunk
+        self._last: _Chunk | None = None  # of them, for new rows
         self._end = self._n = 0
 
     def __len__(self) -> int:
@@ -47,10 +48,9 @@ class Rows:
         """Add a row behind all others; return False if its ids are not behind theirs."""
         if row.first < self._end:
             return False
-        chunk = self._chunks.peekitem()[1] if self._chunks else None
-        if chunk is None or not chunk.add(row):
-            chunk = self._chunks[row.first] = _Chunk()
-            chunk.add(row)
+        if self._last is None or not self._last.add(row):
+            self._last = self._chunks[row.first] = _Chunk()
+            self._last.add(row)
         self._end = row.first + row.n
         self._n += 1
         return True
@@ -65,7 +65,7 @@ class Rows:
         """
         for start in range(0, len(columns[0]), CHUNK):
             chunk = _Chunk.of([column[start : start + CHUNK] for column in columns], put_at_shift)
-            self._chunks[chunk.first[0]] = chunk
+            self._last = self._chunks[chunk.first[0]] = chunk
             self._n += len(chunk.here)
             self._end = chunk.first[-1] + chunk.n[-1]
 
@@ -94,6 +94,7 @@ class Rows:
             self._n -= 1
             if not chunk.left:
                 del self._chunks[key]
+                self._last = None if chunk is self._last else self._last
 
     def relocate(self, places: Mapping[int, int]) -> None:
         """Give rows, by their first ids, other places."""

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from dqlab.log import Fenced, Files, LockUnsupported, Log, LogOptions, OwnerStillAlive
+from dqlab.log.directory import epoch_name
 from dqlab.log.files import Lock
+from dqlab.log.options import SyncMode
+from dqlab.testing import FakeClock
 
 
 class Elsewhere(Files):
@@ -48,7 +51,7 @@ def test_takeover_ends_the_epoch_of_an_owner_that_only_slept(tmp_path: Path) -> 
     files = Elsewhere("refused")
     with Log.open(tmp_path / "log", files=files, takeover=True) as new:
         assert new.recovery.lock == "bypassed"
-        assert files.pauses == 50
+        assert files.pauses == 50 + 1  # for the lock, and for what the other still confirms
         assert [bytes(record.body) for record in new.replay()] == [b"confirmed"]
         for call in (old.commit, old.sync, lambda: old.append(16, [b"y"])):
             with pytest.raises(Fenced, match="epoch 1"):
@@ -114,3 +117,22 @@ def test_the_loser_of_a_race_for_an_epoch_backs_off(tmp_path: Path) -> None:
     with pytest.raises(OwnerStillAlive):
         Log.open(tmp_path / "log", files=Late())
     Log.open(tmp_path / "log").close()
+
+
+@pytest.mark.parametrize(("sync", "unnoticed"), [("always", 0), ("interval", 0), ("os", 2)])
+def test_an_owner_notices_a_takeover_before_its_successor_reads(
+    tmp_path: Path, clock: FakeClock, sync: SyncMode, unnoticed: int
+) -> None:
+    """Where a commit takes microseconds it looks every 10 ms only; the successor waits 50 ms."""
+    log = Log.open(tmp_path / "log", options=LogOptions(sync=sync), clock=clock)
+    log.append(16, [b"first"])
+    log.commit()
+    (tmp_path / "log" / epoch_name(log.epoch + 1)).touch()
+    for _ in range(unnoticed):
+        log.append(16, [b"still confirmed"])
+        log.commit()
+    clock.advance(0.02)
+    log.append(16, [b"too late"])
+    with pytest.raises(Fenced):
+        log.commit()
+    log.close()
