@@ -247,3 +247,20 @@ def test_later_version_is_refused_by_name() -> None:
 
     with pytest.raises(FrameCorrupt, match="version 9"):
         Settlement.decode(bytes(blob))
+
+
+def test_equal_messages_and_plain_acks_take_no_columns() -> None:
+    """What a million of them cost on the disk and on the way."""
+    frame = Frame.encode([b"123"] * 1000, kind=Kind.VALUE)
+    acks = Settlement.encode([Piece(0, 0, 1000)], bytes(1000), [b""] * 1000, run=NO_ID, epoch=1, lease=1)
+
+    assert len(frame) == 72 + 4 + 3000
+    assert len(acks) == 48 + 24 + 4
+    assert Frame.decode(frame).messages() == [b"123"] * 1000
+    assert Settlement.decode(acks).entries() == [b""] * 1000
+
+
+def test_settlement_of_nothing_is_one() -> None:
+    """It renews a consumer's credit."""
+    settlement = Settlement.decode(Settlement.encode([], b"", [], run=NO_ID, epoch=1, lease=1))
+    assert (settlement.count, settlement.pieces, settlement.entries()) == (0, (), [])

@@ -9,7 +9,7 @@ from enum import IntFlag
 
 from dqlab.errors import FrameCorrupt
 
-__all__ = ["VERSION", "Flag", "check_head", "numbers", "u32"]
+__all__ = ["VERSION", "Flag", "check_head", "lengths_column", "numbers", "read_lengths", "u32"]
 
 VERSION = 1
 _MAX_COUNT = 1 << 24
@@ -20,6 +20,10 @@ class Flag(IntFlag):
 
     WEIGHTED = 0x10
     KEYED = 0x20
+    EQUAL = 0x40
+    """All lengths are the same: one number stands in place of their column."""
+    ACKED = 0x80
+    """All outcomes of a settlement are ACK: their column is left out."""
 
 
 def u32(values: Iterable[int]) -> bytes:
@@ -39,11 +43,37 @@ def numbers(view: memoryview) -> Sequence[int]:
     return column
 
 
+def lengths_column(lengths: Iterable[int]) -> tuple[int, bytes]:
+    """Return the column of some lengths, and the flag that goes with it."""
+    column = array("I", lengths)
+    if column and column.count(column[0]) == len(column):
+        return Flag.EQUAL, u32(column[:1])
+    return 0, u32(column)
+
+
+def read_lengths(view: memoryview, at: int, count: int, flags: int) -> tuple[Sequence[int], int]:
+    """Return what `lengths_column` wrote at a position, and where it ends.
+
+    Raises
+    ------
+    ValueError
+        The bytes end before it does.
+    """
+    if not flags & Flag.EQUAL:
+        stop = at + 4 * count
+        if stop > len(view):
+            raise ValueError(f"cut off before its {count} lengths end")
+        return numbers(view[at:stop]), stop
+    if at + 4 > len(view):
+        raise ValueError("cut off before its length")
+    return array("I", [numbers(view[at : at + 4])[0]]) * count, at + 4
+
+
 def check_head(kind: str, *, magic_fits: bool, version: int, count: int, size: int) -> None:
-    """Raise `FrameCorrupt` when a header cannot belong to a frame of this version and size."""
+    """Raise `FrameCorrupt` when a header cannot belong to a frame of this version."""
     if not magic_fits:
         raise FrameCorrupt(kind=kind, reason="wrong first two bytes", size=size)
     if version != VERSION:
         raise FrameCorrupt(kind=kind, reason=f"version {version}, this dqlab reads {VERSION}", size=size)
-    if count > _MAX_COUNT or count > size:
+    if count > _MAX_COUNT:
         raise FrameCorrupt(kind=kind, reason=f"claims {count:,} messages", size=size)

@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from dqlab.errors import FrameCorrupt
-from dqlab.frame.columns import VERSION, Flag, check_head, numbers, u32
+from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
 
 __all__ = ["NO_ID", "Frame", "Kind"]
 
@@ -18,6 +18,7 @@ NO_ID = bytes(16)
 """Sixteen zero bytes: no run (lane 0), or no function (plain values)."""
 
 _FRAME = struct.Struct("<2sBBIQQ16s16s16s")
+_FLAGS_AT = 3
 
 
 class Kind(IntEnum):
@@ -90,9 +91,10 @@ class Frame:
         """
         if not messages:
             raise ValueError("a frame holds at least one message")
-        flags = kind | (Flag.WEIGHTED if weights is not None else 0)
+        equal, lengths = lengths_column(map(len, messages))
+        flags = kind | equal | (Flag.WEIGHTED if weights is not None else 0)
         header = _FRAME.pack(b"DQ", VERSION, flags, len(messages), sequence, ordinal, run, function, producer)
-        columns = [header, u32(map(len, messages))]
+        columns = [header, lengths]
         if weights is not None:
             columns.append(u32(weights))
         return b"".join((*columns, *messages))
@@ -111,15 +113,15 @@ class Frame:
             raise FrameCorrupt(kind="frame", reason="shorter than its header", size=len(view))
         magic, version, flags, count, sequence, ordinal, run, function, producer = _FRAME.unpack_from(view)
         check_head("frame", magic_fits=magic == b"DQ", version=version, count=count, size=len(view))
-        if (flags & 0x0F) not in Kind._value2member_map_ or flags & 0xC0 or flags & Flag.KEYED or count == 0:
+        if (flags & 0x0F) not in Kind._value2member_map_ or flags & (Flag.KEYED | Flag.ACKED) or count == 0:
             raise FrameCorrupt(kind="frame", reason=f"unknown flags {flags:#x} or no messages", size=len(view))
-        at = _FRAME.size
-        weighted = bool(flags & Flag.WEIGHTED)
-        body = at + 4 * count * (2 if weighted else 1)
-        if body > len(view):
-            raise FrameCorrupt(kind="frame", reason=f"cut off before its {count} lengths end", size=len(view))
-        lengths = numbers(view[at : at + 4 * count])
-        weights = numbers(view[at + 4 * count : body]) if weighted else None
+        try:
+            lengths, body = read_lengths(view, _FRAME.size, count, flags)
+            weights = None
+            if flags & Flag.WEIGHTED:
+                weights, body = read_lengths(view, body, count, flags & ~Flag.EQUAL)
+        except ValueError as error:
+            raise FrameCorrupt(kind="frame", reason=str(error), size=len(view)) from None
         if sum(lengths) != len(view) - body:
             raise FrameCorrupt(kind="frame", reason="lengths do not add up to the payload", size=len(view))
         kind = Kind(flags & 0x0F)
@@ -140,7 +142,7 @@ class Frame:
     def messages(self) -> list[bytes]:
         """Return every message's bytes, in order."""
         ends, payload = self.ends(), bytes(self.payload)
-        return [payload[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        return [payload[a:b] for a, b in pairwise([0, *ends])]
 
     def cut(self, lo: int, n: int, *, function: bytes | None = None, ordinal: int | None = None) -> bytes | memoryview:
         """Return messages `lo` to `lo + n` as a frame of their own; the payload is copied verbatim.
@@ -154,10 +156,11 @@ class Frame:
             return self.blob
         ends = self.ends()
         start = ends[lo] - self.lengths[lo]
+        equal, lengths = lengths_column(self.lengths[lo : lo + n])
         header = _FRAME.pack(
             b"DQ",
             VERSION,
-            self.kind | (Flag.WEIGHTED if self.weights is not None else 0),
+            self.kind | equal | (Flag.WEIGHTED if self.weights is not None else 0),
             n,
             self.sequence,
             self.ordinal + lo if ordinal is None else ordinal,
@@ -165,7 +168,7 @@ class Frame:
             self.function if function is None else function,
             self.producer,
         )
-        columns: list[bytes | memoryview] = [header, u32(self.lengths[lo : lo + n])]
+        columns: list[bytes | memoryview] = [header, lengths]
         if self.weights is not None:
             columns.append(u32(self.weights[lo : lo + n]))
         return b"".join((*columns, self.payload[start : ends[lo + n - 1]]))
@@ -179,10 +182,13 @@ class Frame:
             Half-open ranges of positions, ascending.
         """
         ends, lengths = self.ends(), array("I", bytes(4 * self.count))
+        flags = self.kind | (Flag.WEIGHTED if self.weights is not None else 0)
         parts: list[bytes | memoryview] = []
         for lo, hi in keep:
             lengths[lo:hi] = array("I", self.lengths[lo:hi])
             parts.append(self.payload[ends[lo] - self.lengths[lo] : ends[hi - 1]])
-        columns = bytes(memoryview(self.blob)[: _FRAME.size]), u32(lengths)
+        equal, column = lengths_column(lengths)
+        head = bytearray(memoryview(self.blob)[: _FRAME.size])
+        head[_FLAGS_AT] = flags | equal
         weights = () if self.weights is None else (u32(self.weights),)
-        return b"".join((*columns, *weights, *parts))
+        return b"".join((head, column, *weights, *parts))

@@ -7,11 +7,11 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from dqlab.errors import FrameCorrupt
-from dqlab.frame.columns import VERSION, Flag, check_head, numbers, u32
+from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
 
 __all__ = ["Outcome", "Piece", "Settlement"]
 
@@ -89,27 +89,9 @@ class Settlement:
     ) -> bytes:
         """Pack outcomes; `outcomes`, `payloads` and `keys` run over the pieces' messages in order."""
         encoded = None if keys is None else [key.encode("utf-8", "surrogatepass") for key in keys]
-        header = _SETTLEMENT.pack(
-            b"DS",
-            VERSION,
-            Flag.KEYED if keys is not None else 0,
-            len(outcomes),
-            lease,
-            round(busy_s * 1e6),
-            run,
-            epoch,
-            len(pieces),
-        )
-        columns = [
-            header,
-            struct.pack(f"<{3 * len(pieces)}Q", *(number for piece in pieces for number in piece)),
-            outcomes,
-            bytes(-len(outcomes) % 4),
-            u32(map(len, payloads)),
-        ]
-        if encoded is not None:
-            columns.append(u32(map(len, encoded)))
-        return b"".join((*columns, *payloads, *(encoded or ())))
+        flags, columns = _columns(pieces, outcomes, map(len, payloads), None if encoded is None else map(len, encoded))
+        head = b"DS", VERSION, flags, len(outcomes), lease, round(busy_s * 1e6), run, epoch, len(pieces)
+        return b"".join((_SETTLEMENT.pack(*head), *columns, *payloads, *(encoded or ())))
 
     @classmethod
     def decode(cls, blob: bytes | memoryview) -> Settlement:
@@ -126,19 +108,23 @@ class Settlement:
             raise FrameCorrupt(kind="settlement", reason="shorter than its header", size=size)
         magic, version, flags, count, lease, busy_us, run, epoch, n_pieces = _SETTLEMENT.unpack_from(view)
         check_head("settlement", magic_fits=magic == b"DS", version=version, count=count, size=size)
-        keyed = bool(flags & Flag.KEYED)
-        outcomes_at = _SETTLEMENT.size + 24 * n_pieces
-        lengths_at = outcomes_at + count + (-count % 4)
-        body = lengths_at + 4 * count * (2 if keyed else 1)
-        if flags & ~Flag.KEYED or body > size:
-            raise FrameCorrupt(kind="settlement", reason=f"flags {flags:#x}, or cut off in its columns", size=size)
+        at = _SETTLEMENT.size + 24 * n_pieces
+        if flags & Flag.WEIGHTED or flags & 0x0F or at > size:
+            raise FrameCorrupt(kind="settlement", reason=f"flags {flags:#x}, or cut off in its pieces", size=size)
         triples = struct.unpack_from(f"<{3 * n_pieces}Q", view, _SETTLEMENT.size)
         pieces = tuple(map(Piece, triples[::3], triples[1::3], triples[2::3]))
-        outcomes = bytes(view[outcomes_at : outcomes_at + count])
-        if sum(piece.n for piece in pieces) != count or (outcomes and max(outcomes) > max(Outcome)):
+        outcomes = bytes(count) if flags & Flag.ACKED else bytes(view[at : at + count])
+        at += 0 if flags & Flag.ACKED else count + (-count % 4)
+        fits = sum(piece.n for piece in pieces) == count == len(outcomes)
+        if not fits or max(outcomes, default=0) > max(Outcome):
             raise FrameCorrupt(kind="settlement", reason="pieces or outcomes do not fit its count", size=size)
-        lengths = numbers(view[lengths_at : lengths_at + 4 * count])
-        key_lengths = numbers(view[lengths_at + 4 * count : body]) if keyed else None
+        try:
+            lengths, body = read_lengths(view, at, count, flags)
+            key_lengths = None
+            if flags & Flag.KEYED:
+                key_lengths, body = read_lengths(view, body, count, flags & ~Flag.EQUAL)
+        except ValueError as error:
+            raise FrameCorrupt(kind="settlement", reason=str(error), size=size) from None
         keys_at = body + sum(lengths)
         if keys_at + sum(key_lengths or ()) != size:
             raise FrameCorrupt(kind="settlement", reason="lengths do not add up to the payload", size=size)
@@ -188,33 +174,37 @@ class Settlement:
     def entries(self) -> list[bytes]:
         """Return every payload, in the order of the columns."""
         ends, payload = list(accumulate(self.lengths)), bytes(self.payload)
-        return [payload[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        return [payload[a:b] for a, b in pairwise([0, *ends])]
 
     def cut(self, piece: Piece, at: int) -> bytes:
         """Return one piece, whose columns begin at position `at`, as a settlement of its own."""
         n, stop = piece.n, at + piece.n
-        header = _SETTLEMENT.pack(
-            b"DS",
-            VERSION,
-            Flag.KEYED if self.key_lengths is not None else 0,
-            n,
-            self.lease,
-            0,
-            self.run,
-            self.epoch,
-            1,
-        )
-        columns: list[bytes | memoryview] = [
-            header,
-            struct.pack("<3Q", *piece),
-            self.outcomes[at:stop],
-            bytes(-n % 4),
-            u32(self.lengths[at:stop]),
+        key_lengths = None if self.key_lengths is None else self.key_lengths[at:stop]
+        flags, columns = _columns([piece], self.outcomes[at:stop], self.lengths[at:stop], key_lengths)
+        parts: list[bytes | memoryview] = [
+            _SETTLEMENT.pack(b"DS", VERSION, flags, n, self.lease, 0, self.run, self.epoch, 1),
+            *columns,
         ]
         ends = self.ends()
-        columns.append(self.payload[ends[at] - self.lengths[at] : ends[stop - 1]])
-        if self.key_lengths is not None:
-            columns.insert(5, u32(self.key_lengths[at:stop]))
+        parts.append(self.payload[ends[at] - self.lengths[at] : ends[stop - 1]])
+        if self.key_lengths is not None and key_lengths is not None:
             start = sum(self.key_lengths[:at])
-            columns.append(self._keys[start : start + sum(self.key_lengths[at:stop])])
-        return b"".join(columns)
+            parts.append(self._keys[start : start + sum(key_lengths)])
+        return b"".join(parts)
+
+
+def _columns(
+    pieces: Sequence[Piece], outcomes: bytes, lengths: Iterable[int], key_lengths: Iterable[int] | None
+) -> tuple[int, list[bytes]]:
+    """Return the columns behind a settlement's header, and its flags."""
+    flags, column = lengths_column(lengths)
+    columns = [struct.pack(f"<{3 * len(pieces)}Q", *(number for piece in pieces for number in piece))]
+    if any(outcomes):
+        columns += [outcomes, bytes(-len(outcomes) % 4)]
+    else:
+        flags |= Flag.ACKED
+    columns.append(column)
+    if key_lengths is not None:
+        flags |= Flag.KEYED
+        columns.append(u32(key_lengths))
+    return flags, columns

@@ -223,9 +223,16 @@ def opened(body: bytes) -> tuple[bytes, bytes]:
 
 def payload_of(frame: bytes, at: int) -> bytes:
     (count,) = struct.unpack_from("<I", frame, 4)
-    lengths = struct.unpack_from(f"<{count}I", frame, 72)
-    start = 72 + 4 * count * (2 if frame[3] & 0x10 else 1) + sum(lengths[:at])
+    lengths, start = lengths_of(frame, 72, count)
+    start += (4 * count if frame[3] & 0x10 else 0) + sum(lengths[:at])
     return frame[start : start + lengths[at]]
+
+
+def lengths_of(blob: bytes, start: int, count: int) -> tuple[tuple[int, ...], int]:
+    """The lengths that begin there, and where they end."""
+    if blob[3] & 0x40:
+        return struct.unpack_from("<I", blob, start) * count, start + 4
+    return struct.unpack_from(f"<{count}I", blob, start), start + 4 * count
 
 
 def settlement_of(blob: bytes) -> tuple[list[tuple[int, int, int, int]], list[bytes]]:
@@ -236,9 +243,9 @@ def settlement_of(blob: bytes) -> tuple[list[tuple[int, int, int, int]], list[by
     for first, ordinal, n in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
         pieces.append((first, ordinal, n, at))
         at += n
-    start = 48 + 24 * n_pieces + count + -count % 4
-    lengths = struct.unpack_from(f"<{count}I", blob, start)
-    ends = list(accumulate(lengths, initial=start + 4 * count * (2 if blob[3] & 0x20 else 1)))
+    start = 48 + 24 * n_pieces + (0 if blob[3] & 0x80 else count + -count % 4)
+    lengths, start = lengths_of(blob, start, count)
+    ends = list(accumulate(lengths, initial=start + (4 * count if blob[3] & 0x20 else 0)))
     return pieces, [blob[a:b] for a, b in pairwise(ends)]
 
 
