@@ -33,6 +33,9 @@ class Outcome(IntEnum):
     """Given back untouched, uncounted; no payload."""
 
 
+_LAST_OUTCOME = max(Outcome)
+
+
 class Piece(NamedTuple):
     """Neighbours in one frame: `n` messages from id `first`, which stand at `ordinal` in their run's input."""
 
@@ -116,7 +119,7 @@ class Settlement:
         outcomes = bytes(count) if flags & Flag.ACKED else bytes(view[at : at + count])
         at += 0 if flags & Flag.ACKED else count + (-count % 4)
         fits = sum(piece.n for piece in pieces) == count == len(outcomes)
-        if not fits or max(outcomes, default=0) > max(Outcome):
+        if not fits or max(outcomes, default=0) > _LAST_OUTCOME:
             raise FrameCorrupt(kind="settlement", reason="pieces or outcomes do not fit its count", size=size)
         try:
             lengths, body = read_lengths(view, at, count, flags)

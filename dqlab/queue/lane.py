@@ -18,7 +18,7 @@ from dqlab.queue.options import QueueOptions
 from dqlab.queue.overrides import Overrides
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.rows import Row
-from dqlab.queue.states import State, stretches
+from dqlab.queue.states import STATES, State, stretches
 from dqlab.queue.trouble import DeadLetter, Trouble
 
 __all__ = ["Lane", "microseconds"]
@@ -148,7 +148,7 @@ class Lane:
         self.batches.keep(batch)
         batch.left = 0
         for a, b, value in stretches(batch.states, 0, len(batch.states)):
-            state = State(value)
+            state = STATES[value]
             batch.left += 0 if state.final else b - a
             self.nbytes += batch.nbytes(a, b) if state.alive else 0
             if state in (State.READY, State.DEAD):
@@ -158,7 +158,7 @@ class Lane:
         """Take back what was known of a message in trouble; `due`, monotonic microseconds, counts if it is delayed."""
         found = self.batches.at(id)
         assert found is not None, "trouble is remembered of stored messages only"
-        state = State(found[0].states[found[1]])
+        state = STATES[found[0].states[found[1]]]
         self.trouble[id] = trouble
         self.retrying += state.alive and trouble.deliveries > 0
         if state is State.DELAYED:
@@ -175,7 +175,7 @@ class Lane:
             With DELAYED: when they are ready again, monotonic microseconds.
         """
         self.batches.keep(batch)
-        old, n = State(batch.states[a]), b - a
+        old, n = STATES[batch.states[a]], b - a
         lo, hi = batch.first + a, batch.first + b
         self._leave(old, lo, hi)
         batch.states[a:b] = _FILL[new] * n
@@ -206,7 +206,7 @@ class Lane:
         """
         for batch, a, b in self.batches.covering(lo, hi):
             for start, stop, value in stretches(batch.states, a, b):
-                yield batch, start, stop, State(value)
+                yield batch, start, stop, STATES[value]
 
     def alive_among(self, lo: int, hi: int) -> int:
         """Return how many messages with ids in ``[lo, hi)`` are ready, delayed or leased."""

@@ -79,6 +79,10 @@ class Ranges:
 
     def discard(self, lo: int, hi: int) -> None:
         """Remove the integers ``lo <= i < hi``; those not there change nothing."""
+        if self._ends.get(lo) == hi:  # all of an interval, as nearly always
+            del self._ends[lo]
+            self._size -= hi - lo
+            return
         if hi <= lo:
             return
         start = self._floor(lo)

@@ -21,6 +21,8 @@ from dqlab.queue.trouble import Receipt
 
 __all__ = ["Failed", "Settled", "Settling"]
 
+_OUTCOMES = tuple(Outcome)
+
 
 class Failed(NamedTuple):
     """A newly accepted FAIL or REJECT.
@@ -100,7 +102,7 @@ class Settling:
         outcomes, at = self._settlement.outcomes, 0
         for first, _, n in self._settlement.pieces:
             for start, stop, outcome in stretches(outcomes, at, at + n):
-                self._stretch(first + start - at, first + stop - at, Outcome(outcome), start)
+                self._stretch(first + start - at, first + stop - at, _OUTCOMES[outcome], start)
             at += n
         return Settled(tuple(self._results), tuple(self._failed), self._duplicates, self._stale)
 
@@ -110,7 +112,8 @@ class Settling:
             self._free(lo, hi, outcome, at)
             return
         remaining = self._lease.remaining
-        held, others = remaining.overlap(lo, hi), remaining.gaps(lo, hi)
+        held = remaining.overlap(lo, hi)
+        others = remaining.gaps(lo, hi) if held != [(lo, hi)] else []
         for a, b in held:
             remaining.discard(a, b)
             for batch, start, stop in self._lane.batches.covering(a, b):
