@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, RunNotFound
+from dqlab.errors import BadOption, RunNotFound, SubmissionIncomplete
 
 SCRIPT = """
     import sys
@@ -32,12 +32,12 @@ SCRIPT = """
 """
 
 
-def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_another(tmp_path: Path) -> None:
-    """Results that were there are read, messages that waited are processed, and no queue need be named."""
-    script = tmp_path / "first.py"
-    script.write_text(textwrap.dedent(SCRIPT))
+def kill_when_ready(folder: Path, text: str) -> None:
+    """Run a script with a store until it says that it is ready, then kill it and its cluster."""
+    script = folder / "first.py"
+    script.write_text(textwrap.dedent(text))
     first = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path / "store")],
+        [sys.executable, str(script), str(folder / "store")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -51,6 +51,11 @@ def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_anot
     first.stdout.close()
     first.stdin.close()
 
+
+def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_another(tmp_path: Path) -> None:
+    """Results that were there are read, messages that waited are processed, and no queue need be named."""
+    kill_when_ready(tmp_path, SCRIPT)
+
     with dq.connect(n=1, store=tmp_path / "store", name="second") as lab:
         assert list(lab.attach("done").results(timeout=60)) == [2 * x for x in range(1000)]
         assert list(lab.attach("waiting").results(timeout=60)) == [2 * x for x in range(1000, 3000)]
@@ -63,3 +68,33 @@ def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_anot
 def test_a_durable_queue_of_a_lab_without_a_store_is_refused(lab: dq.Lab) -> None:
     with pytest.raises(BadOption, match="store="):
         lab.queue("x", durable=True)
+
+
+HALF = """
+    import sys
+    import threading
+    import dqlab as dq
+
+    def documents():
+        yield from range(1500)
+        tick = threading.Event()
+        while sum(lab.queue().counts().values()) < 1500:
+            tick.wait(0.05)
+        print("ready", flush=True)
+        sys.stdin.read()
+
+    if __name__ == "__main__":
+        lab = dq.connect(n=1, store=sys.argv[1])
+        lab.map(abs, documents(), name="half").submitter.join(600)
+"""
+
+
+def test_run_whose_submission_was_cut_off_with_its_cluster_is_completed_by_the_same_documents(tmp_path: Path) -> None:
+    kill_when_ready(tmp_path, HALF)
+
+    with dq.connect(n=1, store=tmp_path / "store", name="second") as lab:
+        with pytest.raises(SubmissionIncomplete, match=r"1,500.*the process that submitted it ended"):
+            lab.attach("half").wait(timeout=60)
+        run = lab.map(abs, range(3000), name="half")
+        assert list(run.results(timeout=60)) == list(range(3000))
+        assert run.counts["acked"] == sum(run.counts.values()) == 3000

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dqlab.cluster.registry import Registry
 
-__all__ = ["CLOSE_AFTER", "Attachments"]
+__all__ = ["AWAY", "CLOSE_AFTER", "Attachments"]
 
 logger = logging.getLogger("dqlab.registry")
 
 CLOSE_AFTER = 3600.0
 """Seconds a vacant queue stays open."""
 LOOK_EVERY = 60.0
+AWAY = 5.0
+"""Seconds after which a client that left is not expected back, and what it was submitting counts as cut off."""
 
 
 class Attachments:
@@ -52,6 +54,14 @@ class Attachments:
             self._clients[queue].discard(client)
         if had:
             self._left[client] = had
+            self._registry.in_background(self._cut_off(client, had))
+
+    async def _cut_off(self, client: str, queues: list[str]) -> None:
+        """Let shards seal what a client was submitting, unless it has come back."""
+        await asyncio.sleep(AWAY)
+        if self._left.get(client) is queues:
+            for queue in queues:
+                await self._registry.ask_shards(queue, "cut_off", {"client": client})
 
     def client_came(self, client: str) -> None:
         """Attach a client that has come back to those of its queues that are still open."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["Bell", "ParkedLease", "ParkingLot", "rung"]
+__all__ = ["Bell", "Credit", "ParkedLease", "ParkingLot", "rung"]
 
 
 async def rung(future: asyncio.Future[Any], timeout: float) -> None:
@@ -54,14 +54,21 @@ class Bell:
         return True
 
 
+class Credit(NamedTuple):
+    """How many messages a consumer slot wants, and at least; `at` counts its words on that, the last one holds."""
+
+    at: int
+    want: int
+    at_least: int
+
+
 @dataclass(eq=False)
 class ParkedLease:
     """One consumer slot's parked lease call."""
 
     consumer: str
     session: str
-    want: int
-    at_least: int
+    credit: Credit
     answer: asyncio.Future[Any]
     since: float = 0.0
 
@@ -78,12 +85,17 @@ class ParkingLot:
     orders: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)
     """Consumer slot to session: everyone who ever parked and was not released."""
+    credits: dict[str, Credit] = field(default_factory=dict)
+    """Said by those who were not parked then: a settle may overtake the call that was sent before it."""
 
     def park(self, call: ParkedLease) -> None:
         """Register a call; an older one of the same consumer is answered with nothing."""
         older = self.parked.pop(call.consumer, None)
         if older is not None and not older.answer.done():
             older.answer.set_result(None)
+        ahead = self.credits.pop(call.consumer, None)
+        if ahead is not None and self.known.get(call.consumer) == call.session:
+            call.credit = max(call.credit, ahead)
         self.known[call.consumer] = call.session
         self.parked[call.consumer] = call
         if self.orders.get(call.consumer):
@@ -97,14 +109,16 @@ class ParkingLot:
     def hungry(self) -> Iterator[ParkedLease]:
         """Yield calls that want messages, longest parked first; answering them while iterating is fine."""
         for call in list(self.parked.values()):
-            if call.want > 0 and not call.answer.done():
+            if call.credit.want > 0 and not call.answer.done():
                 yield call
 
-    def credit(self, consumer: str, want: int, at_least: int) -> None:
-        """Change how many messages a parked consumer wants."""
+    def credit(self, consumer: str, credit: Credit) -> None:
+        """Hear how many messages a consumer wants now."""
         call = self.parked.get(consumer)
-        if call is not None:
-            call.want, call.at_least = want, at_least
+        if call is None:
+            self.credits[consumer] = credit
+        else:
+            call.credit = max(call.credit, credit)
 
     def serve(self, call: ParkedLease, lease: Any) -> None:
         """Answer a call with a lease."""
@@ -123,8 +137,8 @@ class ParkingLot:
 
     def release(self, consumer: str) -> None:
         """Forget a dead consumer."""
-        self.known.pop(consumer, None)
-        self.orders.pop(consumer, None)
+        for book in (self.known, self.orders, self.credits):
+            book.pop(consumer, None)
         call = self.parked.pop(consumer, None)
         if call is not None and not call.answer.done():
             call.answer.set_result(None)

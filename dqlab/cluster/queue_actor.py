@@ -17,7 +17,7 @@ import asyncio
 import logging
 from typing import Any
 
-from dqlab.cluster.parking import ParkedLease, rung
+from dqlab.cluster.parking import Credit, ParkedLease, rung
 from dqlab.cluster.protocol import LEASE_PARK
 from dqlab.cluster.queue_control import QueueControl
 from dqlab.cluster.queue_views import QueueViews
@@ -108,12 +108,12 @@ class QueueActor(QueueControl, QueueViews):
     async def lease(self, body: bytes) -> bytes:
         """Park a consumer slot's call until there are messages or orders for it.
 
-        Takes {consumer, session, want, at_least}; answers {lease?, orders} and the lease's frames.
+        Takes {consumer, session, credit}; answers {lease?, orders} and the lease's frames.
         """
         meta, _ = unpack(body)
         loop = asyncio.get_running_loop()
         call = ParkedLease(
-            meta["consumer"], meta["session"], meta["want"], meta["at_least"], loop.create_future(), loop.time()
+            meta["consumer"], meta["session"], Credit(*meta["credit"]), loop.create_future(), loop.time()
         )
         self._recalls.answered(call.consumer)  # it has obeyed every order, also one that found nothing to give back
         self._lot.park(call)
@@ -159,14 +159,14 @@ class QueueActor(QueueControl, QueueViews):
             self._dispatch()
 
     async def settle(self, body: bytes) -> bytes:
-        """Take in outcomes and results of one lease; `want` renews the consumer's credit."""
+        """Take in outcomes and results of one lease, and the consumer's credit."""
         meta, parts = unpack(body)
         settlement = Settlement.decode(parts[0])
         settled = self.shard.settle(settlement)
         self.ledger.record(settlement, settled, self._store.settled(settlement, settled))
         self._stop_when_full(settlement.run)
-        if "want" in meta:
-            self._lot.credit(meta["consumer"], meta["want"], meta["at_least"])
+        if "credit" in meta:
+            self._lot.credit(meta["consumer"], Credit(*meta["credit"]))
         self._recalls.answered(meta["consumer"])
         self._dispatch()
         await asyncio.sleep(0)  # who waits for these results is answered first

@@ -27,6 +27,13 @@ class QueueControl(QueueDesk):
         await self._store.durable()
         return pack({"count": count})
 
+    async def cut_off(self, body: bytes) -> bytes:
+        """Seal the runs that a client was submitting which is gone: {client}; answers how many."""
+        meta, _ = unpack(body)
+        sealed = self._cut_off(meta["client"])
+        await self._store.durable()
+        return pack({"sealed": sealed})
+
     async def compact(self, body: bytes) -> bytes:
         """Give disk space back, or go on waiting for that: {wait}.
 

@@ -63,6 +63,7 @@ class QueueDesk:
         self._worker = get_worker()
         self._reporter = Reporter(self._worker, self.report)
         self._reporter.touch()
+        self._cut_off(None)
         self._dispatch()
         return pack({"epoch": self.shard.epoch})
 
@@ -85,6 +86,16 @@ class QueueDesk:
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
             self._store.recorded = self._upkeep.recorded
         self.shard = self.ledger.shard
+
+    def _cut_off(self, client: str | None) -> int:
+        """Seal what a client was submitting, or anybody: whoever made the shard anew has nobody's next frame."""
+        seals = self.ledger.cut_off(client)
+        for seal in seals:
+            self.ledger.order("seal", None, {"seal": seal})
+            self._store.ordered("seal", None, {"seal": seal})
+        if seals:
+            self._dispatch()
+        return len(seals)
 
     @property
     def books(self) -> dict[bytes, Book]:
@@ -117,7 +128,8 @@ class QueueDesk:
         self.shard.tick()
         self._apply_effects()
         for call in self._lot.hungry():
-            lease = self.shard.lease(call.consumer, call.want, budget=CHUNK_S, at_least=call.at_least)
+            _, want, at_least = call.credit
+            lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least)
             if lease is not None:
                 self._lot.serve(call, lease)
             elif not any(lane.suspects for lane in self.shard.lanes.values()):

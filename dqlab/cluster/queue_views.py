@@ -71,7 +71,7 @@ class QueueViews(QueueDesk):
         book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
         await self._changed.until(lambda: lane.done or book.stopped, meta.get("wait", 0.0))
         return pack(
-            self._progress(book) | {"covered": list(book.results.covered)}
+            self._progress(book) | {"covered": list(book.results.covered), "came": list(lane.came)}
             if meta.get("covered")
             else self._progress(book)
         )

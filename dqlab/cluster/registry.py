@@ -102,7 +102,7 @@ class Registry(SchedulerPlugin):
             dq_snapshot=self.snapshot,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
-        self._in_background(self.attachments.watch())
+        self.in_background(self.attachments.watch())
 
     async def close(self) -> None:
         """End with the scheduler."""
@@ -258,7 +258,7 @@ class Registry(SchedulerPlugin):
         """Give a worker that joined its consumers."""
         self.collector.workers = len(scheduler.workers)
         for queue in list(self.services):
-            self._in_background(self._serve_everywhere(queue))
+            self.in_background(self._serve_everywhere(queue))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Mark what died, and return the leases of its consumers at once."""
@@ -272,7 +272,7 @@ class Registry(SchedulerPlugin):
                     dead.setdefault(entry.queue, []).append(entry.name)
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
-            self._in_background(self._release(queue, consumers))
+            self.in_background(self._release(queue, consumers))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """Detach a client that is gone."""
@@ -342,16 +342,21 @@ class Registry(SchedulerPlugin):
             return None
 
     async def _release(self, queue: str, consumers: list[str]) -> None:
+        await self.ask_shards(queue, "release", {"consumers": consumers})
+
+    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any]) -> None:
+        """Call every shard of a queue that lives, one after the other; what fails is logged."""
         for entry in self._of(queue):
             if not entry.name.startswith("queue/") or entry.gone is not None:
                 continue
-            body = pack({"consumers": consumers})
             try:
-                await asyncio.wait_for(call_actor(self.scheduler.rpc, entry.address, entry.key, "release", body), 10)
+                work = call_actor(self.scheduler.rpc, entry.address, entry.key, call, pack(meta))
+                await asyncio.wait_for(work, CLOSE_TIMEOUT)
             except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
-                logger.warning("event=release_failed name=%s %r", entry.name, error)
+                logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
 
-    def _in_background(self, work: Any) -> None:
+    def in_background(self, work: Any) -> None:
+        """Run a coroutine that nobody waits for."""
         task = asyncio.get_running_loop().create_task(work, name="dqlab-registry")
         self._tasks.add(task)
         task.add_done_callback(self._done)

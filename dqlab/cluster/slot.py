@@ -14,7 +14,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 from dqlab.cluster.chunk import Chunk
@@ -103,6 +103,9 @@ class Slot:
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
         self._at_least = 1
+        self._credits = count(1)
+        self._told: dict[int, int] = {}
+        """How many messages each shard knows that this slot wants."""
         self._stopping = False
         self.gone: str | None = None
 
@@ -144,13 +147,14 @@ class Slot:
 
     def _want(self, shard: int) -> int:
         """How many messages to ask a shard for: none while enough chunks are in hand."""
-        chunks = [chunk for chunk in self._chunks if chunk.todo or chunk is self._running]
+        chunks = [chunk for chunk in self._chunks if chunk.todo or (chunk is self._running and not chunk.finished)]
         here = sum(chunk.shard == shard for chunk in chunks)
         limit = IN_HAND if len(chunks) < IN_HAND else 1
         return self.options.batch if here < limit and not self._stopping else 0
 
     def _credit(self, shard: int) -> dict[str, Any]:
-        return {"consumer": self.name, "want": self._want(shard), "at_least": self._at_least}
+        self._told[shard] = want = self._want(shard)
+        return {"consumer": self.name, "credit": [next(self._credits), want, self._at_least]}
 
     async def _park(self, shard: int, ref: Ref) -> None:
         while not self._stopping:
@@ -220,6 +224,7 @@ class Slot:
                 await self._run(chunk)
             except Exception as error:  # noqa: BLE001 - the lease ends by itself; the next chunk may fare better
                 self._lost(chunk, error)
+                self._in_background(self._settle_last(chunk))
             finally:
                 self._running = None
                 self._touched()
@@ -229,6 +234,7 @@ class Slot:
         if self.options.early:
             meta, _ = unpack(await ref.call("begin", pack({"lease": chunk.lease})))
             if not meta["begun"]:
+                self._in_background(self._settle_last(chunk))
                 return
         loop = asyncio.get_running_loop()
         blobs = {}
@@ -309,8 +315,11 @@ class Slot:
     # --- settling ---------------------------------------------------------------------------
 
     async def _settle_last(self, chunk: Chunk) -> None:
+        """Settle what is left of a chunk that has ended; its shard is told if more is wanted from now on."""
         try:
             await self._settle_done(chunk)
+            if not self._stopping and self._told.get(chunk.shard) != self._want(chunk.shard):
+                await self._settle(chunk, chunk.nothing())
         except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
             self._lost(chunk, error)
 

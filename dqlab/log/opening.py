@@ -49,6 +49,8 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
         ownership = Ownership(directory, owner=owner, takeover=takeover, unsafe_no_lock=options.unsafe_no_lock)
         try:
             found = find(directory, ownership.epoch)
+            if not found.clean:
+                _sync(directory, found)
             return _begin(directory, ownership, found, options, clock, started)
         except BaseException:
             ownership.release()
@@ -70,6 +72,18 @@ def _make(directory: Directory) -> None:
     files.make_directory(path)
     for made in new:
         files.sync_directory(made.parent)
+
+
+def _sync(directory: Directory, found: Found) -> None:
+    """Sync what a session that was killed had only written: it is read from now on, and built upon."""
+    manifest, checkpoints = found.manifest, found.checkpoints
+    start = manifest.place(checkpoints[-1].segment) if checkpoints else 0
+    for entry in manifest.segments[start:]:
+        descriptor = directory.files.open(directory / entry.name)
+        try:
+            directory.files.sync(descriptor)
+        finally:
+            directory.files.close(descriptor)
 
 
 def _begin(

@@ -279,13 +279,13 @@ class Writer:
         self._synced_at = self._clock.monotonic()
         if not (self.tail.unsynced or self._left):
             return
-        try:
-            for descriptor in self._left - {self._open.descriptor}:
-                self._files.sync(descriptor)
+        for descriptor in [*self._left]:  # not in memory any more: if this fails, nothing can write them again
+            self._files.sync(descriptor)
+            if descriptor != self._open.descriptor:
                 self._files.close(descriptor)
-                self._left.discard(descriptor)
+            self._left.discard(descriptor)
+        try:
             self._files.sync(self._open.descriptor)
-            self._left.clear()
         except OSError as error:
             raise _Broken from error
         self._forget_written()

@@ -13,10 +13,12 @@ from dqlab.queue.failures import Failure, FailureClasses
 from dqlab.queue.lane import Lane
 from dqlab.queue.results import ResultIndex
 
-__all__ = ["CANCELLED", "Book", "RunRecord"]
+__all__ = ["CANCELLED", "CUT_OFF", "Book", "RunRecord"]
 
 CANCELLED = "it was cancelled"
 """Why the input of a run is incomplete that was cancelled while it was submitted."""
+CUT_OFF = "the process that submitted it ended"
+"""Why it is incomplete when nobody said why."""
 
 
 @dataclass
@@ -34,6 +36,8 @@ class RunRecord:
     incomplete: str | None = None
     digest: str = ""
     """Rolling blake2b over (key, version) of what was submitted."""
+    client: str = ""
+    """Who submits it; another client may go on when that one is gone."""
 
     @property
     def code(self) -> dict[str, Any]:

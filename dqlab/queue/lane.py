@@ -57,6 +57,8 @@ class Lane:
         Ids to be leased in batches, to be leased alone, in the dead letters.
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
+    came : Ranges
+        Ordinals of all that was put, until the lane is sealed for good; not in lane 0.
     settled : Ranges
         Acked ids whose frames are freed, so that a late settle still counts as a duplicate.
     paused, sealed : bool
@@ -80,6 +82,7 @@ class Lane:
         self.suspects = Ranges()
         self.dead = Ranges()
         self.settled = Ranges()
+        self.came = Ranges()
         self.delayed: SortedList | None = None
         self.trouble: SortedDict = SortedDict()  # id -> Trouble
         self.overrides = Overrides()
@@ -121,6 +124,8 @@ class Lane:
         # In lane 0 nobody iterates an input, so a message's position is its id.
         ordinal, size = first if self.run == NO_ID else frame.ordinal, len(frame.payload)
         self.batches.add(Row(first, frame.count, ordinal, microseconds(now), size, place), frame.weights)
+        if self.run != NO_ID:
+            self.came.add(ordinal, ordinal + frame.count)
         self.ready.add(first, first + frame.count)
         self.counts[State.READY] += frame.count
         self.units[State.READY] += sum(frame.weights) if frame.weights is not None else 0

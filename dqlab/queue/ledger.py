@@ -12,7 +12,8 @@ from typing import Any
 
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
-from dqlab.queue.book import CANCELLED, Book, RunRecord
+from dqlab.queue.book import CANCELLED, CUT_OFF, Book, RunRecord
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.retry import Retry
 from dqlab.queue.settling import Settled
@@ -125,9 +126,20 @@ class Ledger:
     def _seal(self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None) -> None:
         if not self.shard.lane(run).sealed:
             self.shard.seal_lane(run, here)
+        if incomplete is None:
+            self.shard.lane(run).came = Ranges()
         record = self.book(run).record
         if record is not None:
             record.total, record.incomplete = total, incomplete
+
+    def cut_off(self, client: str | None = None) -> list[dict[str, Any]]:
+        """Return the orders that seal what is still open of a client that is gone, or of all clients."""
+        books = [
+            (run, book)
+            for run, book in self.books.items()
+            if book.record is not None and not book.lane.sealed and client in (None, book.record.client)
+        ]
+        return [{"run": run, "here": sum(book.lane.counts), "incomplete": CUT_OFF} for run, book in books]
 
     def _resume(self, run: bytes | None) -> None:
         for id, book in self.books.items():
@@ -165,6 +177,7 @@ class Ledger:
         book.go_on(meta.setdefault("at", self.shard.clock.wall()))
         if book.record is not None:
             book.record.total = book.record.incomplete = None
+            book.record.client = meta.get("client", "")
 
     def _drop(self, run: bytes) -> int:
         book = self.books.pop(run, None)

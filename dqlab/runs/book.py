@@ -74,13 +74,13 @@ class RunBook:
         code = code_record(version, hash) | {"cell": cell if cell is not None else version.cell}
         with self._lock:
             found = self.find(check_name(name, kind="run")) if name is not None else None
+            if serve:
+                self._serve(pool)
             if found is not None and on_existing != "new":
                 return self._again(found, fn, elements, code, Entry(Kind.ELEMENT, hash, blob), on_existing)
             if found is not None:
                 found.drop()
             name = name if name is not None else self._fresh_name(version.name)
-            if serve:
-                self._serve(pool)
             run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry)
             self._runs[name] = run
             return run
@@ -158,7 +158,7 @@ class RunBook:
         retry: Retry | None,
     ) -> Run:
         id = uuid.uuid4().bytes
-        record = {"name": name, "codes": [code]}
+        record = {"name": name, "codes": [code], "client": self._link.client.id}
         opening: dict[str, Any] = {"run": id, "record": record}
         if retry is not None:
             opening["retry"] = asdict(retry)
@@ -192,7 +192,7 @@ class RunBook:
             return run
         if run.submitter is not None and run.submitter.error is not None:
             run.submitter.join(LANDING)  # it still tells the queue where the input ended
-        progress = run._progress()
+        progress = run._progress(covered=True)
         record = progress.record
         if record["codes"][0]["hash"] != code["hash"]:
             raise RunExists(run=run.name, difference=f"other code ({record['codes'][0]['name']})")
@@ -208,7 +208,7 @@ class RunBook:
                 maxsize=bounds.get("maxsize"),
                 max_bytes=bounds.get("max_bytes"),
             )
-            before = Submitted.of(record)
+            before = Submitted.of(record, progress.came)
             sender.go_on([shard_counts.all for shard_counts in progress.by_shard], before.held)
             run.submitter = Submitter(
                 run.name,

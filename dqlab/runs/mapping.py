@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,9 +14,13 @@ from dqlab.config import nbytes, option
 from dqlab.documents import Document
 from dqlab.errors import DqlabError, MessageTooLarge, NotPicklable, RunExists
 from dqlab.queue.book import CANCELLED
+from dqlab.queue.ranges import Ranges
 from dqlab.runs.submitted import Digest, Submitted
 
 __all__ = ["Submitter"]
+
+NOTE_EVERY = 1.0
+"""Seconds between two records of how far the input was submitted."""
 
 
 class Submitter:
@@ -92,7 +97,7 @@ class Submitter:
 
     def _submit(self) -> None:
         sender, limit, seal, update = self._sender, self._limit, make_sealer(), self.digest.update
-        put, hand_over, weighted = sender.buffer.append, sender.hand_over, False
+        put, hand_over, weighted, noted = sender.buffer.append, sender.hand_over, False, time.monotonic()
         before = self._before
         skip, beyond = before.through, before.beyond
         for element in self._elements:
@@ -104,14 +109,14 @@ class Submitter:
                 raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
             update(element, payload)
             self.count += 1
+            if time.monotonic() > noted + NOTE_EVERY:
+                noted = self._note()
             if self.count <= skip or self._verify:
                 self._check()
                 continue
             if self._reopen:
                 self._open_again()
-            if beyond and self.count - 1 in beyond:
-                if self.count == before.end:
-                    self._compare(before.end_digest)
+            if beyond and self._is_there():
                 continue
             if type(element) is Document and (weighted or (self.count == skip + 1 and element.page_count)):
                 weighted = True
@@ -126,11 +131,35 @@ class Submitter:
         if self._reopen:
             self._open_again()
 
+    def _is_there(self) -> bool:
+        """Return whether the queue holds this element, behind a gap."""
+        before = self._before
+        if self.count == before.end:
+            self._compare(before.end_digest)
+        return self.count - 1 in before.beyond
+
+    def _note(self) -> float:
+        """Record how far the queue holds the input: should this process die, the next one knows it again."""
+        if not (self._verify or self._reopen):
+            handle = self._sender.handle
+            self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
+            held = handle.link.sync(self._held())
+            handle.link.sync(handle.ask(0, "control", self._submitted(held)))
+        return time.monotonic()
+
+    async def _held(self) -> Ranges:
+        return Ranges(self._sender.held)  # on the loop, where it changes
+
+    def _submitted(self, held: Ranges) -> dict[str, Any]:
+        """Return the order that records what the queue holds."""
+        submitted = Submitted.now(held, self.digest, self._before)
+        return {"op": "submitted", "run": self._sender.run, **submitted.record()}
+
     def _open_again(self) -> None:
         """Take documents again: the input is that of the run so far."""
         self._reopen = False
         handle = self._sender.handle
-        handle.link.sync(handle.control("reopen", run=self._sender.run))
+        handle.link.sync(handle.control("reopen", run=self._sender.run, client=handle.link.client.id))
 
     def _same_end(self) -> bool:
         """Whether the input of a run that was cut off ended again before anything new; its record stays."""
@@ -145,7 +174,7 @@ class Submitter:
             self._compare(self._before.digest)
 
     def _compare(self, digest: str) -> None:
-        if self.digest.at(self.count) != digest:
+        if digest and self.digest.at(self.count) != digest:
             raise RunExists(run=self.name, difference="other documents")
 
     def _finish(self) -> None:
@@ -168,11 +197,7 @@ class Submitter:
             if incomplete is not None:
                 answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
                 sender.recount(shard, sum(answer["counts"]))
-        submitted = {
-            "op": "submitted",
-            "run": sender.run,
-            **Submitted.now(sender.held, self.digest, self._before).record(),
-        }
+        submitted = self._submitted(sender.held)
         total = sum(sender.here)
         for shard, here in enumerate(sender.here):
             seal = {"run": sender.run, "here": here, "total": total, "incomplete": incomplete}

@@ -32,6 +32,11 @@ class Progress:
         return self.shards[0]
 
     @property
+    def came(self) -> list[tuple[int, int]]:
+        """Ordinals that were put, of a run whose input was cut off, as half-open ranges; asked with `covered`."""
+        return [(lo, hi) for shard in self.shards for lo, hi in shard["came"]]
+
+    @property
     def sealed(self) -> bool:
         """The input has ended and its total is known."""
         return all(shard["sealed"] for shard in self.shards)

@@ -18,7 +18,7 @@ from dqlab.errors import (
     SubmissionIncomplete,
     WaitTimeout,
 )
-from dqlab.queue.book import CANCELLED
+from dqlab.queue.book import CANCELLED, CUT_OFF
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.mapping import unsent
 from dqlab.runs.progress import Progress
@@ -97,6 +97,9 @@ class RunWaits(RunViews):
         error = self.submitter.error if self.submitter is not None else None
         if error is None:
             record = progress.record if progress is not None else {"incomplete": None}
+            if progress is not None and record["incomplete"] == CUT_OFF:
+                reason = f"{CUT_OFF}; map the same documents under this name again to go on"
+                raise SubmissionIncomplete(run=self.name, position=progress.counts.all, reason=reason)
             if record["incomplete"] not in (None, CANCELLED):
                 raise SubmissionIncomplete(run=self.name, position=record["submitted"], reason=record["incomplete"])
             return

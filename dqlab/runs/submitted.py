@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +58,8 @@ class Digest:
         return self._hash.hexdigest()
 
     def _fold(self) -> None:
+        if not self._pending:
+            return
         # One update of a joined block costs a tenth of one update an element.
         inputs, self._pending = self._pending, []
         self._blocks.append((self._folded, self._hash.copy(), inputs))
@@ -81,7 +83,7 @@ class Submitted:
     beyond : Ranges
         Ordinals behind a gap: one shard refused a frame, others took later ones.
     end_digest : str
-        Digest of all elements before the end of those.
+        Digest of all elements before the end of those, "" when nobody recorded it.
     """
 
     through: int = 0
@@ -109,11 +111,21 @@ class Submitted:
         return cls(through, digest.at(through), beyond, end_digest if beyond else "")
 
     @classmethod
-    def of(cls, record: dict[str, Any]) -> Submitted:
-        """Return what `record` put into a run record."""
+    def of(cls, record: dict[str, Any], came: Iterable[tuple[int, int]] = ()) -> Submitted:
+        """Return what `record` put into a run record, and with it what came since.
+
+        Parameters
+        ----------
+        came : iterable of (int, int)
+            Ranges of ordinals that the shards hold: who died while submitting had no time to record the last ones.
+        """
         digest, *more = record["digest"].split("+")
-        spans = [span.split("-") for span in more[1:]]
-        return cls(record["submitted"], digest, Ranges((int(lo), int(hi)) for lo, hi in spans), "".join(more[:1]))
+        beyond = Ranges((int(lo), int(hi)) for lo, hi in (span.split("-") for span in more[1:]))
+        known = cls(record["submitted"], digest, beyond, "".join(more[:1]))
+        held = Ranges([*known.held, *came])
+        later = Ranges(held.within(known.through, _ENDLESS))
+        end = max((hi for _, hi in later), default=0)
+        return cls(known.through, digest, later, known.end_digest if end == known.end else "")
 
     def record(self) -> dict[str, Any]:
         """Return it as the run record keeps it: {submitted, digest}; with gaps, the digest has them in its text."""

@@ -104,6 +104,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard) -> Callable[[], di
         "counts": list(lane.counts),
         "units": list(lane.units),
         "settled": _column(number for interval in lane.settled for number in interval),
+        "came": _column(number for interval in lane.came for number in interval),
         "suspects": _column(number for ids in (lane.suspects, *held) for interval in ids for number in interval),
         "states": [[batch.first, bytes(batch.states)] for batch in kept],
         "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
@@ -148,7 +149,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     for counted in (lane.counts, lane.units):
         counted[State.READY] += counted[State.LEASED]
         counted[State.LEASED] = 0
-    lane.settled = Ranges(_pairs(entry["settled"]))
+    lane.settled, lane.came = Ranges(_pairs(entry["settled"])), Ranges(_pairs(entry.get("came", b"")))
     _restore_batches(lane, entry, shard.clock.monotonic() - shard.clock.wall())
     for function, ids in entry["overrides"]:
         for lo, hi in ids:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from dqlab.cluster.parking import Bell, ParkedLease, ParkingLot
+from dqlab.cluster.parking import Bell, Credit, ParkedLease, ParkingLot
 from dqlab.cluster.queue_actor import QueueActor
 from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import Frame, Kind
@@ -58,11 +58,11 @@ async def put(actor: QueueActor, n: int) -> None:
 
 
 def lease(actor: QueueActor, consumer: str, session: str = "s", want: int = 100) -> Coroutine[Any, Any, bytes]:
-    return actor.lease(pack({"consumer": consumer, "session": session, "want": want, "at_least": 1}))
+    return actor.lease(pack({"consumer": consumer, "session": session, "credit": [1, want, 1]}))
 
 
-def parked(consumer: str, *, want: int = 1, session: str = "s") -> ParkedLease:
-    return ParkedLease(consumer, session, want, 1, asyncio.get_running_loop().create_future())
+def parked(consumer: str, *, at: int = 1, want: int = 1, session: str = "s") -> ParkedLease:
+    return ParkedLease(consumer, session, Credit(at, want, 1), asyncio.get_running_loop().create_future())
 
 
 async def settled() -> None:
@@ -187,10 +187,30 @@ def test_call_at_full_credit_is_parked_and_not_served() -> None:
         lot = ParkingLot()
         lot.park(parked("full", want=0))
         before = len(list(lot.hungry()))
-        lot.credit("full", 10, 1)
+        lot.credit("full", Credit(2, 10, 1))
         return before, len(list(lot.hungry()))
 
     assert asyncio.run(scenario()) == (0, 1)
+
+
+def test_credit_that_overtakes_the_call_sent_before_it_counts() -> None:
+    """Else the call would be parked at full credit until its time is over, and messages with it."""
+
+    async def scenario() -> list[int]:
+        lot = ParkingLot()
+        lot.park(parked("c", at=1))
+        lot.leave(lot.parked["c"])
+        lot.credit("c", Credit(3, 10, 1))
+        lot.park(parked("c", at=2, want=0))
+        wants = [lot.parked["c"].credit.want]
+        lot.credit("c", Credit(1, 0, 1))  # and one that comes late does not
+        wants.append(lot.parked["c"].credit.want)
+        lot.credit("c", Credit(4, 7, 1))
+        lot.park(parked("c", at=5, want=3))
+        lot.park(parked("c", at=1, want=2, session="another"))
+        return [*wants, lot.parked["c"].credit.want]
+
+    assert asyncio.run(scenario()) == [10, 10, 2]
 
 
 def test_longest_parked_consumer_is_served_first() -> None:

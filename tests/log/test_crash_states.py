@@ -6,184 +6,237 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from random import Random
+from typing import NamedTuple
 
 import pytest
 
 from dqlab.errors import DqlabError
-from dqlab.log import Log, LogOptions
-from tests.log.crash.exploration import Verdict, explore, first
+from dqlab.log.options import SyncMode
+from tests.log.crash.exploration import Verdict, explore
 from tests.log.crash.invariants import check_space, reopen
-from tests.log.crash.ledger import Ledger
 from tests.log.crash.recording import (
     FailingSync,
     NoDirectorySync,
     NoSync,
     RecordingFiles,
     RenameBeforeSync,
+    UnlinkBeforeManifest,
     read_tree,
 )
-from tests.log.crash.workload import SMALL, Workload, run_session, small_options
+from tests.log.crash.scenarios import SCENARIOS, Life, RecordedFullDisk
+from tests.log.crash.workload import SMALL, run_session, small_options
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-STATES = "crash states"
+PROMISED = 20_000
+"""How many different disks are opened at least, those of second crashes not counted."""
+MODES: tuple[SyncMode, ...] = ("always", "interval", "os")
 
 
-def two_sessions(files: RecordingFiles, seed: int, options: LogOptions, *, steps: int) -> Ledger:
-    """A mixed load, a clean reopening, more load; the log is left open at the end."""
-    directory = files.root / "log"
-    on_promise = files.mark
-    load, ledger = run_session(directory, steps, seed, options=options, files=files, on_promise=on_promise)
-    more, again = run_session(
-        directory,
-        steps // 2,
-        seed + 1000,
-        options=options,
-        files=files,
-        history=ledger.history,
-        on_promise=on_promise,
-        close=False,
-    )
-    again.log.close(clean=False)
-    assert not load.wrong
-    assert not more.wrong
-    return again
+class Case(NamedTuple):
+    """A scenario and how the log is opened for it."""
+
+    scenario: str
+    sync: SyncMode
+    seed: int
+    segment_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.scenario}-{self.sync}-{self.segment_bytes}-{self.seed}"
 
 
-def count(files: RecordingFiles, kind: str, suffix: str) -> int:
-    """How many operations of a kind the log made on files of a kind."""
-    return sum(
-        operation.kind == kind and (operation.new or operation.path).endswith(suffix) for operation in files.operations
-    )
+CASES = [
+    Case(scenario, sync, 10 * at + mode, 2048)
+    for at, scenario in enumerate(SCENARIOS)
+    for mode, sync in enumerate(MODES)
+    if (scenario, sync) != ("idle", "os")  # no sync, so nothing to say
+] + [Case("mixed", "always", 100 + at, (4096, 16384)[at]) for at in range(2)]
+
+_VERDICTS: dict[Case, Verdict] = {}
 
 
-def note(tally: Counter[str], verdict: Verdict) -> None:
-    tally[STATES] += verdict.states + verdict.second
+def verdict_on(case: Case, place: Path, tally: Counter[str]) -> Verdict:
+    """Let a scenario happen and explore its crash states, once in a run of the tests."""
+    if case not in _VERDICTS:
+        for name in ("disk", "box"):
+            (place / name).mkdir(parents=True)
+        files = (RecordedFullDisk if case.scenario == "full_disk" else RecordingFiles)(place / "disk")
+        options = small_options(sync=case.sync, segment_bytes=case.segment_bytes)
+        life = Life(files, options, case.seed)
+        SCENARIOS[case.scenario](life)
+        assert not life.wrong
+        _VERDICTS[case] = judge(life, place / "box", tally, seed=case.seed)
+    return _VERDICTS[case]
+
+
+def judge(life: Life, box: Path, tally: Counter[str], *, seed: int = 0, every: int = 1) -> Verdict:
+    """Explore a life's crash states and count them."""
+    if life.history is None:
+        return Verdict()
+    verdict = explore(life.files, life.history, box, life.options, seed=seed, every=every)
+    tally["crash states"] += verdict.states
     tally["crash cases (a disk and a promise)"] += verdict.cases
-    tally["crash states during recovery"] += verdict.second
+    tally["crash states of a second crash"] += verdict.second
+    tally["recoveries that were crashed"] += verdict.recoveries
     tally["lives after a crash"] += verdict.lives
+    tally["opened on a real file system too"] += verdict.compared
     tally["violations"] += verdict.violations
+    return verdict
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(4))
-def test_no_crash_state_of_a_mixed_load_loses_what_was_confirmed(
-    seed: int, disk: Path, box: Path, tally: Counter[str]
-) -> None:
-    """Puts, settles, rolls, checkpoints, collection and compaction: whatever is confirmed after a sync is there."""
-    files = RecordingFiles(disk)
-    ledger = two_sessions(files, seed, SMALL, steps=70)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_crash_state_loses_what_was_confirmed(case: Case, in_memory: Path, tally: Counter[str]) -> None:
+    """Whatever the log was doing when the power went, what it had confirmed after a sync is there."""
+    verdict = verdict_on(case, in_memory, tally)
 
-    verdict = explore(files, ledger.history, box, SMALL, seed=seed)
-
-    note(tally, verdict)
-    assert count(files, "unlink", ".seg"), "this load never collected a segment: it proves too little"
-    assert verdict.states > 100
-    assert not verdict.violations, first(verdict)
+    assert verdict.states > 400
+    assert not verdict.violations, str(verdict)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(100, 109))
-def test_no_crash_state_of_many_loads_loses_what_was_confirmed(
-    seed: int, disk: Path, box: Path, tally: Counter[str]
-) -> None:
-    """The same, longer and with segments of other sizes."""
-    options = small_options(segment_bytes=(1024, 2048, 16384)[seed % 3])
-    files = RecordingFiles(disk)
-    ledger = two_sessions(files, seed, options, steps=110)
+def test_twenty_thousand_crash_states_lose_nothing(in_memory: Path, tally: Counter[str]) -> None:
+    """The number that is promised; each disk counts once, and only as the first crash of its scenario."""
+    verdicts = [verdict_on(case, in_memory / str(case), tally) for case in CASES]
 
-    verdict = explore(files, ledger.history, box, options, seed=seed, recovery_every=60)
-
-    note(tally, verdict)
-    assert not verdict.violations, first(verdict)
+    assert sum(verdict.states for verdict in verdicts) >= PROMISED
+    assert sum(verdict.violations for verdict in verdicts) == 0
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("sync", ["interval", "os"])
-def test_without_a_sync_per_commit_a_crash_loses_only_the_unsynced_end(
-    sync: str, disk: Path, box: Path, tally: Counter[str]
-) -> None:
-    """What a sync, a roll or a checkpoint made durable stays; the log opens whatever became of the rest."""
-    options = small_options(sync=sync, interval=3600.0)
-    files = RecordingFiles(disk)
-    ledger = two_sessions(files, 7, options, steps=60)
-
-    verdict = explore(files, ledger.history, box, options, every=2)
-
-    note(tally, verdict)
-    assert verdict.states > 100
-    assert not verdict.violations, first(verdict)
-
-
-@pytest.mark.parametrize("sync", ["always", "os"])
+@pytest.mark.parametrize("sync", MODES)
 def test_a_segment_is_not_collected_before_the_settles_that_allow_it_are_durable(
-    sync: str, disk: Path, box: Path, tally: Counter[str]
+    sync: SyncMode, disk: Path, box: Path, tally: Counter[str]
 ) -> None:
     """A settle in memory is no reason to delete a message: after a crash the settle never was."""
-    options = small_options(sync=sync)
-    files = RecordingFiles(disk)
-    load, ledger = run_session(disk / "log", 0, 0, options=options, files=files, on_promise=files.mark, close=False)
+    life = Life(RecordingFiles(disk), small_options(sync=sync), 0)
+    load = life.begin()
     for _ in range(6):
-        ledger.put(20)
+        load.ledger.put(20)
         load.note()
     load.checkpoint()
     load.note()
     load.checkpoint()
-    ledger.settle(0, ledger.next_id, result=False)
+    load.ledger.settle(0, load.ledger.next_id, result=False)
     load.note()
-    if sync == "os":
+    if sync != "always":
         load.commit()
 
     load.collect()
 
-    ledger.log.close(clean=False)
-    assert count(files, "unlink", ".seg")
-    verdict = explore(files, ledger.history, box, options)
-    note(tally, verdict)
-    assert not verdict.violations, first(verdict)
+    life.die(load)
+    assert life.files.count("unlink", ".seg")
+    verdict = judge(life, box, tally)
+    assert not verdict.violations, str(verdict)
 
 
+@pytest.mark.parametrize("sync", MODES)
 @pytest.mark.parametrize("n", range(1, 22, 4))
 def test_after_a_failed_sync_nothing_confirmed_depends_on_the_lost_pages(
-    n: int, disk: Path, box: Path, tally: Counter[str]
+    n: int, sync: SyncMode, disk: Path, box: Path, tally: Counter[str]
 ) -> None:
     """The kernel drops the pages of a failed sync and says yes the next time: the log must not believe it."""
     files = FailingSync(disk)
     files.n = n
-    ledger = _load_until_it_fails(files)
-
-    verdict = explore(files, ledger.history, box, SMALL, seed=n, every=4) if ledger else Verdict()
-
-    note(tally, verdict)
-    assert not verdict.violations, first(verdict)
-
-
-def _load_until_it_fails(files: FailingSync) -> Ledger | None:
-    try:
-        log = Log.open(files.root / "log", options=SMALL, files=files)
-    except DqlabError:
-        return None
-    ledger = Ledger(log)
-    load = Workload(ledger, Random(files.n), files.mark)
+    life = Life(files, small_options(sync=sync, segment_bytes=2048), n)
     with suppress(DqlabError):
-        load.steps(50)
+        load = life.begin()
+        with suppress(DqlabError):
+            load.steps(50)
+            load.sync()
+        with suppress(DqlabError):
+            life.die(load)
+
+    verdict = judge(life, box, tally, seed=n, every=4)
+
+    assert not verdict.violations, str(verdict)
+
+
+@pytest.mark.parametrize("what", ["sync", "checkpoint"])
+def test_a_failed_sync_of_an_earlier_segment_is_not_tried_again(what: str, disk: Path, box: Path) -> None:
+    """In the mode "os" several segments wait for a sync: what is said of the newest holds for each of them."""
+    files = FailingSync(disk)
+    life = Life(files, small_options(sync="os", segment_bytes=1024), 0)
+    load = life.begin()
+    for _ in range(6):
+        load.ledger.put(8)
+        load.tell()
         load.commit()
+    files.n = 1
     with suppress(DqlabError):
-        log.close(clean=False)
-    return ledger
+        getattr(load, what)()
+    with suppress(DqlabError):
+        life.die(load)
+
+    verdict = judge(life, box, Counter())
+
+    assert not verdict.violations, str(verdict)
 
 
-@pytest.mark.parametrize("fault", [NoDirectorySync, NoSync, RenameBeforeSync])
+# --- what a killed session leaves -------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class DyingAtSync(RecordingFiles):
+    """Once it is `armed`, the next data sync never takes place."""
+
+    armed = False
+
+    def sync(self, descriptor: int) -> None:
+        if self.armed:
+            self.armed = False
+            raise Killed
+        super().sync(descriptor)
+
+
+@pytest.mark.parametrize("sync", MODES)
+@pytest.mark.parametrize("what", ["sync", "checkpoint"])
+def test_a_sync_includes_what_a_killed_session_had_written(what: str, sync: SyncMode, disk: Path, box: Path) -> None:
+    """The next session hands it out and builds on it: a sync or a checkpoint of all must not leave it to chance."""
+    files = DyingAtSync(disk)
+    life = Life(files, small_options(sync=sync, interval=3600.0), 0)
+    load = life.begin()
+    load.put()
+    files.armed = sync == "always"
+    with suppress(Killed):
+        load.commit()
+    life.die(load)
+    load = life.begin()
+    assert load.ledger.live
+    load.put()
+
+    getattr(load, what)()
+
+    life.die(load)
+    verdict = judge(life, box, Counter())
+    assert not verdict.violations, str(verdict)
+
+
+# --- tests of the tests -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "scenario"),
+    [
+        (NoDirectorySync, "mixed"),
+        (NoSync, "mixed"),
+        (RenameBeforeSync, "mixed"),
+        (UnlinkBeforeManifest, "rolls"),
+        (NoDirectorySync, "sessions"),
+        (NoSync, "compaction"),
+        (RenameBeforeSync, "compaction"),
+    ],
+)
 def test_a_planted_fault_is_found(
-    fault: Callable[[Path], RecordingFiles], disk: Path, box: Path, tally: Counter[str]
+    fault: Callable[[Path], RecordingFiles], scenario: str, disk: Path, box: Path, tally: Counter[str]
 ) -> None:
     """A simulator that finds nothing in a log that forgets to sync would prove nothing about one that does."""
-    files = fault(disk)
-    ledger = two_sessions(files, 3, SMALL, steps=30)
+    life = Life(fault(disk), small_options(segment_bytes=2048), 3)
+    SCENARIOS[scenario](life)
+    assert life.history is not None
 
-    verdict = explore(files, ledger.history, box, SMALL, every=4, again_every=10**9, recovery_every=10**9)
+    seldom = {"again_every": 10**9, "recovery_every": 10**9, "life_every": 10**9}
+    verdict = explore(life.files, life.history, box, life.options, every=4, **seldom)
 
     tally["crash states with planted faults"] += verdict.states
     assert verdict.violations

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.log import Files, Log, LogOptions, Recovery
 from tests.log.crash.ledger import History, Ledger, payload
@@ -67,13 +68,19 @@ class Outcome:
 
 
 def reopen(
-    directory: Path, options: LogOptions, *, files: Files | None = None, clean: bool = False, read: bool = True
+    directory: Path,
+    options: LogOptions,
+    *,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    clean: bool = False,
+    read: bool = True,
 ) -> Outcome:
     """Open a log, replay it, read all that lives, close it."""
     outcome = Outcome()
     log = None
     try:
-        log = Log.open(directory, options=options, files=files)
+        log = Log.open(directory, options=options, files=files, clock=clock)
         ledger = Ledger(log)
         outcome.live, outcome.replayed = ledger.live, ledger.replayed
         outcome.recovery = log.recovery

@@ -10,7 +10,7 @@ import itertools
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "Operation",
     "RecordingFiles",
     "RenameBeforeSync",
+    "UnlinkBeforeManifest",
     "read_tree",
 ]
 
@@ -55,19 +56,21 @@ def read_tree(root: Path) -> dict[str, bytes | None]:
     }
 
 
-@dataclass
 class RecordingFiles(Files):
     """Calls the operating system and remembers what succeeded.
 
-    `image` is what lay below the root before, all of it durable.
+    Parameters
+    ----------
+    root : Path
+        What is recorded lies below it.
+    image : dict, optional
+        What lies there before, all of it durable; by default what the directory holds.
     """
 
-    root: Path
-    image: dict[str, bytes | None] = field(init=False)
-    operations: list[Operation] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.image = read_tree(self.root)
+    def __init__(self, root: Path, image: dict[str, bytes | None] | None = None) -> None:
+        self.root = root
+        self.image = read_tree(root) if image is None else image
+        self.operations: list[Operation] = []
         self._numbers = itertools.count()
         self._names: dict[str, int] = {
             path: DIRECTORY if data is None else next(self._numbers) for path, data in self.image.items()
@@ -75,6 +78,13 @@ class RecordingFiles(Files):
         self.first_inodes = dict(self._names)
         self._inodes: dict[int, int] = {}
         self._lock = threading.RLock()
+
+    def count(self, kind: str, suffix: str) -> int:
+        """How many operations of a kind were made on files whose name ends so."""
+        return sum(one.kind == kind and (one.new or one.path).endswith(suffix) for one in self.operations)
+
+    def pause(self, seconds: float) -> None:
+        """Nobody waits."""
 
     def mark(self, promise: Any) -> None:
         """From here on, this is what the log has promised."""
@@ -213,3 +223,15 @@ class RenameBeforeSync(RecordingFiles):
             )
             synced = [] if last is None else [self.operations.pop(last)]
             self.operations += [renamed, *synced]
+
+
+class UnlinkBeforeManifest(RecordingFiles):
+    """A planted fault: a segment is deleted before the manifest is in force that does without it."""
+
+    def unlink(self, path: Path) -> None:
+        with self._lock:
+            super().unlink(path)
+            if path.suffix == ".seg":
+                unlinked = self.operations.pop()
+                published = [at for at, one in enumerate(self.operations) if "MANIFEST" in one.new]
+                self.operations.insert(published[-1], unlinked)

@@ -17,12 +17,35 @@ from typing import Any
 
 from tests.log.crash.recording import DIRECTORY, Operation, RecordingFiles
 
-__all__ = ["SECTOR", "CrashState", "Image", "clear", "crash_states", "materialise"]
+__all__ = ["SECTOR", "Contents", "CrashState", "Image", "Key", "clear", "crash_states", "materialise"]
 
 SECTOR = 512
 
 Image = dict[str, bytes | None]
 """Relative path → bytes, None for a directory."""
+
+Key = tuple[tuple[str, int], ...]
+"""An image with the numbers of its files' contents in the place of the bytes."""
+
+
+class Contents:
+    """Every content that a file ever had, once; equal bytes have equal numbers, and a directory has 0."""
+
+    def __init__(self) -> None:
+        self._all: list[bytes | None] = [None]
+        self._numbers: dict[bytes | None, int] = {None: 0}
+
+    def number(self, data: bytes | None) -> int:
+        """The number of some bytes."""
+        number = self._numbers.get(data)
+        if number is None:
+            number = self._numbers[data] = len(self._all)
+            self._all.append(data)
+        return number
+
+    def image(self, key: Key) -> Image:
+        """The disk that has a key."""
+        return {path: self._all[number] for path, number in key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +60,26 @@ class CrashState:
         Which of the pending ones had happened: for messages of failing tests.
     mark : Any
         What had been promised by then.
-    image : Image
-        The disk.
     whole : bool
         All that was written is there, as after the death of the process alone.
-    key : int
+    key : Key
         Equal for equal disks.
+    contents : Contents
+        Where the bytes are.
     """
 
     prefix: int
     names: str
     data: str
     mark: Any
-    image: Image
     whole: bool
-    key: int
+    key: Key
+    contents: Contents
+
+    @property
+    def image(self) -> Image:
+        """The disk."""
+        return self.contents.image(self.key)
 
     def __str__(self) -> str:
         return f"after {self.prefix} operations, names {self.names}, data {self.data}"
@@ -131,6 +159,7 @@ class Disk:
         }
         self.data: dict[int, list[Operation]] = {}
         self.moves: list[Operation] = []
+        self.forgot = False  # then what was written is no longer all there
 
     def apply(self, operation: Operation) -> None:
         """Make one operation."""
@@ -145,6 +174,7 @@ class Disk:
             self.content[operation.inode] = _play(self.content[operation.inode], pending)
         elif operation.kind == "forget":
             self.data.pop(operation.inode, None)
+            self.forgot = True
         elif operation.kind == "sync_directory":
             synced = [move for move in self.moves if _touches(move, operation.path)]
             self.names = _moved(self.names, synced)
@@ -169,14 +199,20 @@ class Disk:
         if not self.data:
             yield "synced", self.content
             return
-        for name, damage in DAMAGES.items():
-            changed = {inode: damage(self.content[inode], ops, rng) for inode, ops in self.data.items()}
-            yield name, self.content | changed
-        fates = list(DAMAGES.items())
-        for _ in range(mixtures if len(self.data) > 1 else 0):
-            chosen = {inode: rng.choice(fates) for inode in self.data}
-            changed = {inode: fate[1](self.content[inode], self.data[inode], rng) for inode, fate in chosen.items()}
-            yield "+".join(fate[0] for fate in chosen.values()), self.content | changed
+        number = rng.getrandbits(32)
+        for name in DAMAGES:
+            yield name, self._after(dict.fromkeys(self.data, name), number)
+        for at in range(mixtures if len(self.data) > 1 else 0):
+            fates = {inode: rng.choice(list(DAMAGES)) for inode in self.data}
+            yield "+".join(fates.values()), self._after(fates, number + at + 1)
+
+    def _after(self, fates: dict[int, str], seed: int) -> dict[int, bytes]:
+        """The bytes of each file after its fate; what becomes of one does not hang on the size of another."""
+        changed = {
+            inode: DAMAGES[fate](self.content[inode], self.data[inode], Random(seed << 32 | inode))
+            for inode, fate in fates.items()
+        }
+        return self.content | changed
 
 
 def _touches(move: Operation, directory: str) -> bool:
@@ -196,25 +232,33 @@ def _moved(names: dict[str, int], moves: list[Operation]) -> dict[str, int]:
     return out
 
 
-def _image(names: dict[str, int], content: dict[int, bytes]) -> Image:
-    """A file whose directory has no name yet is nowhere."""
-    image: Image = {}
+def _rows(names: dict[str, int]) -> list[tuple[str, int]]:
+    """The files and directories that can be reached, parents first: what has no parent yet is nowhere."""
+    rows: dict[str, int] = {}
     for path, inode in sorted(names.items()):
         parent = str(PurePosixPath(path).parent)
-        if parent == "." or parent in image:
-            image[path] = None if inode == DIRECTORY else content[inode]
-    return image
+        if parent == "." or parent in rows:
+            rows[path] = inode
+    return list(rows.items())
 
 
 def crash_states(
-    recorded: RecordingFiles, *, seed: int = 0, subsets: int = 2, mixtures: int = 2, every: int = 1
+    recorded: RecordingFiles,
+    contents: Contents,
+    *,
+    seed: int = 0,
+    subsets: int = 2,
+    mixtures: int = 2,
+    every: int = 1,
 ) -> Iterator[CrashState]:
-    """Yield the legal disks after each of the recorded operations.
+    """Yield the legal disks after each of the recorded operations, each with each mark once.
 
     Parameters
     ----------
     recorded : RecordingFiles
         What was done.
+    contents : Contents
+        Gets the bytes.
     seed : int
         Of the choices where there are too many.
     subsets, mixtures : int
@@ -222,21 +266,30 @@ def crash_states(
     every : int
         Take each so many-th prefix only.
     """
-    rng = Random(seed)
     disk = Disk(recorded)
     mark = None
+    seen: set[tuple[Key, bool]] = set()
     for prefix, operation in enumerate(recorded.operations, 1):
         disk.apply(operation)
         if operation.kind == "mark":
+            if operation.mark != mark:
+                seen.clear()
             mark = operation.mark
         if mark is None or prefix % every:
             continue
-        contents = list(disk.contents(rng, mixtures))
+        rng = Random(seed << 32 | prefix)
+        fates = list(disk.contents(rng, mixtures))
+        everything = () if disk.forgot else ("synced", "all")
         for names_label, names in disk.name_tables(rng, subsets):
-            for data_label, content in contents:
-                image = _image(names, content)
-                whole = data_label in ("synced", "all") and names_label == disk.all_names
-                yield CrashState(prefix, names_label, data_label, mark, image, whole, hash(tuple(image.items())))
+            rows = _rows(names)
+            for data_label, content in fates:
+                whole = data_label in everything and names_label == disk.all_names
+                key = tuple(
+                    (path, contents.number(None if inode == DIRECTORY else content[inode])) for path, inode in rows
+                )
+                if (key, whole) not in seen:
+                    seen.add((key, whole))
+                    yield CrashState(prefix, names_label, data_label, mark, whole, key, contents)
 
 
 def clear(directory: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 
 from dqlab.log import Files, Log, LogOptions
 from tests.log.crash.invariants import Promise
@@ -46,27 +47,40 @@ class Workload:
         Chooses the steps.
     on_promise : callable
         Called with a `Promise` whenever it changes; before anything is written that it does not cover.
+    synced : int, optional
+        How many records were synced when the session before ended; by default all.
     wrong : list of str
         Gets a sentence for each wrong read.
     """
 
-    def __init__(self, ledger: Ledger, rng: Random, on_promise: Callable[[Promise], None] = lambda promise: None):
+    def __init__(
+        self,
+        ledger: Ledger,
+        rng: Random,
+        on_promise: Callable[[Promise], None] = lambda promise: None,
+        *,
+        synced: int | None = None,
+    ):
         self.ledger, self.log, self.rng = ledger, ledger.log, rng
         self.wrong: list[str] = []
         self.moved = 0
         self._on_promise = on_promise
         start = ledger.history.issued
-        self.promise = Promise(start, start, start)
-        self._tell()
+        self.promise = Promise(start if synced is None else synced, start, start)
+        self.tell()
 
-    def steps(self, n: int, *, without: frozenset[str] = frozenset()) -> None:
-        """Make `n` random steps."""
-        actions = [name for name in ACTIONS if name not in without]
-        weights = [ACTIONS[name] for name in actions]
+    def steps(
+        self, n: int, *, without: frozenset[str] = frozenset(), also: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        """Make `n` random steps; `also` adds actions, or gives them other weights."""
+        chosen = ACTIONS | dict(also)
+        actions = [name for name in chosen if name not in without]
+        weights = [chosen[name] for name in actions]
         for name in self.rng.choices(actions, weights, k=n):
             getattr(self, name)()
 
-    def _tell(self, *, synced: bool = False) -> None:
+    def tell(self, *, synced: bool = False) -> None:
+        """Say what is promised now; who uses the ledger by himself must do it before anything is written."""
         written = self.ledger.confirmed()
         if synced or self.log.options.sync == "always":
             now = written
@@ -77,33 +91,44 @@ class Workload:
 
     def put(self) -> None:
         self.ledger.put(self.rng.choice((1, 1, 1, 2, 3, 8, 20)))
-        self._tell()
+        self.tell()
 
     def settle(self) -> None:
         messages = [id for id in self.ledger.live if id < RESULTS]
         if messages:
             first = min(messages) if self.rng.random() < 0.7 else self.rng.choice(sorted(messages))
             self.ledger.settle(first, self.rng.choice((1, 3, 10)), result=self.rng.random() < 0.4)
-            self._tell()
+            self.tell()
 
     def drop(self) -> None:
         results = sorted(id for id in self.ledger.live if id >= RESULTS)
         if results:
             self.ledger.drop(self.rng.choice(results))
-            self._tell()
+            self.tell()
 
     def note(self) -> None:
         self.ledger.note()
-        self._tell()
+        self.tell()
 
     def commit(self) -> None:
         self.log.commit()
-        self._tell()
+        self.tell()
 
     def sync(self) -> None:
         self.log.commit()
         self.log.sync()
-        self._tell(synced=True)
+        self.tell(synced=True)
+
+    def idle(self) -> None:
+        """Do what a shard does that has nothing to do: sync if that is still to be done, and say so in the log."""
+        if self.log.options.sync != "always":
+            self.sync()
+        self.log.note_synced()
+        self.tell(synced=True)
+
+    def roll(self) -> None:
+        self.log.roll()
+        self.tell(synced=True)
 
     def read(self) -> None:
         live = sorted(self.ledger.live)
@@ -114,11 +139,11 @@ class Workload:
 
     def checkpoint(self) -> None:
         self.ledger.checkpoint()
-        self._tell(synced=True)
+        self.tell(synced=True)
 
     def collect(self) -> None:
         self.log.collect()
-        self._tell()
+        self.tell()
 
     def compact(self) -> None:
         """Compact, with life going on meanwhile, and let the victims go."""
@@ -143,7 +168,7 @@ class Workload:
             self.ledger.settle(min(messages), max(messages) - min(messages) + 1, result=False)
         for result in sorted(id for id in self.ledger.live if id >= RESULTS):
             self.ledger.drop(result)
-        self._tell()
+        self.tell()
         self.commit()
 
 

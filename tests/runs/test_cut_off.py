@@ -1,0 +1,121 @@
+"""Runs whose submitting process dies: never a silent gap, never a duplicate."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import RunExists, SubmissionIncomplete
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+    import sys
+    import dqlab as dq
+    from tests.runs.test_cut_off import double
+
+    def documents():
+        yield from range(3000)
+        print("half", flush=True)
+        sys.stdin.read()
+
+    lab = dq.connect(sys.argv[1], name="first")
+    lab.queue(sys.argv[2]).map(double, documents(), name="cut", consumers=None).submitter.join(600)
+"""
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def all_there(pool: dq.QueuePool, n: int) -> None:
+    """Wait until a queue holds so many messages."""
+    tick = threading.Event()
+    while sum(pool.counts().values()) < n:
+        tick.wait(0.05)
+
+
+def held_up(pool: dq.QueuePool, n: int, until: threading.Event) -> Iterator[int]:
+    """The last one comes late enough for those before it to be recorded."""
+    yield from range(n - 1)
+    all_there(pool, n - 1)
+    threading.Event().wait(0.05)
+    yield n - 1
+    until.wait(60)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that left is given up at once; how far it got is recorded often."""
+    monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.02)
+
+
+@pytest.mark.usefixtures("soon")
+def test_run_of_a_killed_client_is_incomplete_until_its_documents_are_mapped_again(
+    lab: dq.Lab, queue: dq.QueuePool
+) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), lab.client.scheduler.address, queue.name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "half\n"
+        all_there(queue, 3000)
+        child.kill()
+
+    run = lab.attach("cut")
+    with pytest.raises(SubmissionIncomplete, match=r"3,000.*the process that submitted it ended.*again to go on"):
+        run.wait(timeout=30)
+    assert run.state == "incomplete"
+
+    again = queue.map(double, range(5000), name="cut")
+    assert list(again.results(timeout=60)) == [2 * x for x in range(5000)]
+    assert again.counts["acked"] == sum(again.counts.values()) == 5000
+
+
+@pytest.fixture
+def cut(queue: dq.QueuePool, soon: None) -> Iterator[dq.Run]:
+    """A run whose input goes on, though the shards have been told that its client is gone."""
+    until = threading.Event()
+    run = queue.map(double, held_up(queue, 4000, until), name=f"cut-{queue.name}", consumers=None)
+    submitter = run.submitter
+    assert submitter is not None
+    all_there(queue, 4000)
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"client": run.handle.link.client.id}))
+    run.submitter = None
+    yield run
+    until.set()
+    submitter.join(30)
+
+
+def test_other_documents_do_not_complete_a_run_that_was_cut_off(queue: dq.QueuePool, cut: dq.Run) -> None:
+    """How far it got was recorded, with a hash of the documents, while it was submitted."""
+    again = queue.map(double, range(1, 5001), name=cut.name)
+    with pytest.raises(RunExists, match="other documents"):
+        again.wait(timeout=30)
+    assert sum(again.counts.values()) == 4000
+
+
+def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.QueuePool, cut: dq.Run) -> None:
+    again = queue.map(double, range(3999), name=cut.name)
+    with pytest.raises(RunExists, match="4,000 documents, these are 3,999"):
+        again.wait(timeout=30)
+
+
+def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
+    until = threading.Event()
+    run = queue.map(double, held_up(queue, 10, until), name=f"mine-{queue.name}")
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"client": "somebody else"}))
+    until.set()
+    assert list(run.results(timeout=30)) == [2 * x for x in range(10)]
