@@ -60,8 +60,9 @@ class Attachments:
         """Let shards seal what a client was submitting, unless it has come back."""
         await asyncio.sleep(AWAY)
         if self._left.get(client) is queues:
+            alive = list(self._registry.scheduler.clients)
             for queue in queues:
-                await self._registry.ask_shards(queue, "cut_off", {"client": client})
+                await self._registry.ask_shards(queue, "cut_off", {"alive": alive})
 
     def client_came(self, client: str) -> None:
         """Attach a client that has come back to those of its queues that are still open."""

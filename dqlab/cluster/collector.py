@@ -47,7 +47,10 @@ class Collector:
     def take(self, report: dict[str, Any]) -> None:
         """Note a report."""
         if report["kind"] == "shard":
-            self._shards[report["queue"], report["shard"]] = report
+            key = report["queue"], report["shard"]
+            if key in self._shards and self._shards[key]["epoch"] > report["epoch"]:
+                return  # of one that was presumed dead, and replaced
+            self._shards[key] = report
             self._feed_shard(report["queue"])
         else:
             self._consumers[report["name"]] = report

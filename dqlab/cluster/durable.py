@@ -178,7 +178,7 @@ async def open_durable(
     Parameters
     ----------
     store : dict
-        The queue's ``directory``, and fields of `LogOptions`.
+        The queue's ``directory``, fields of `LogOptions`, and perhaps ``takeover``: see `Log.open`.
 
     Raises
     ------
@@ -186,12 +186,21 @@ async def open_durable(
         See `Log.open`.
     """
     settings = dict(store)
+    takeover = settings.pop("takeover", False)
     directory = shard_directory(Path(settings.pop("directory")), index)
     log_options = LogOptions(**settings)
 
     def open_shard() -> DurableShard:
         return DurableShard.open(
-            directory, name, index, options, log_options=log_options, clock=clock, owner=name, journal=LogStore
+            directory,
+            name,
+            index,
+            options,
+            log_options=log_options,
+            clock=clock,
+            owner=name,
+            takeover=takeover,
+            journal=LogStore,
         )
 
     durable = await asyncio.get_running_loop().run_in_executor(None, open_shard)

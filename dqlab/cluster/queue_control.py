@@ -28,9 +28,9 @@ class QueueControl(QueueDesk):
         return pack({"count": count})
 
     async def cut_off(self, body: bytes) -> bytes:
-        """Seal the runs that a client was submitting which is gone: {client}; answers how many."""
+        """Seal the runs that somebody was submitting who is gone: {alive}, clients; answers how many."""
         meta, _ = unpack(body)
-        sealed = self._cut_off(meta["client"])
+        sealed = self._cut_off(meta["alive"])
         await self._store.durable()
         return pack({"sealed": sealed})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Collection
 from typing import Any
 
 from distributed import get_worker
@@ -44,10 +45,15 @@ class QueueDesk:
     options : dict
         Fields of `QueueOptions`; `results_memory`, `results_maxsize` in bytes; and `store`, for a durable
         queue: see `open_durable`.
+    clients : collection of str
+        Those that are alive: what others were submitting was cut off.
     """
 
-    def __init__(self, name: str, index: int, epoch: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, index: int, epoch: int, options: dict[str, Any], clients: Collection[str] = ()
+    ) -> None:
         self._identity = name, index, epoch
+        self._clients = clients
         self._options = options
         self._clock = SystemClock()
         self._lot = ParkingLot()
@@ -63,7 +69,7 @@ class QueueDesk:
         self._worker = get_worker()
         self._reporter = Reporter(self._worker, self.report)
         self._reporter.touch()
-        self._cut_off(None)
+        self._cut_off(self._clients)
         self._dispatch()
         return pack({"epoch": self.shard.epoch})
 
@@ -87,9 +93,9 @@ class QueueDesk:
             self._store.recorded = self._upkeep.recorded
         self.shard = self.ledger.shard
 
-    def _cut_off(self, client: str | None) -> int:
-        """Seal what a client was submitting, or anybody: whoever made the shard anew has nobody's next frame."""
-        seals = self.ledger.cut_off(client)
+    def _cut_off(self, alive: Collection[str]) -> int:
+        """Seal what clients were submitting that are not alive."""
+        seals = self.ledger.cut_off(alive)
         for seal in seals:
             self.ledger.order("seal", None, {"seal": seal})
             self._store.ordered("seal", None, {"seal": seal})

@@ -28,6 +28,8 @@ RPC_TIMEOUT = 30.0
 NEWS_WAIT = 2.0
 """Seconds the scheduler is given to notice that a worker has died."""
 NEWS_EVERY = 0.1
+RESOLVE_WAIT = 10.0
+"""Seconds that the registry keeps a question for what is being made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Ref:
         ------
         ActorGone
             Nobody of that name is registered, or its worker died.
+        CallTimeout
+            It is being made anew, and is not yet there after 10 s.
         SchedulerGone
             The registry does not answer.
         """
@@ -82,6 +86,8 @@ class Ref:
                 ) from error
             if found["gone"] is not None:
                 raise ActorGone(name=self.name, reason=found["gone"])
+            if found["address"] is None:  # it is being made anew, and that takes its time
+                raise CallTimeout(name=self.name, call="resolve", seconds=RESOLVE_WAIT)
             self._place = Place(found["address"], found["key"], found["epoch"])
         return self._place
 
@@ -105,7 +111,8 @@ class Ref:
             self._place = None
             raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
         except NoSuchActor:
-            self._place = None
+            if await self._moved(place):
+                return await self.call(function, body, timeout=timeout)
             raise ActorGone(name=self.name, reason="its worker no longer holds it") from None
         except RuntimeError:
             self._check_open()

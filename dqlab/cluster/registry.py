@@ -22,7 +22,9 @@ from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.placement import Host, Plan, plan
 from dqlab.cluster.protocol import greeting
+from dqlab.cluster.ref import RESOLVE_WAIT
 from dqlab.cluster.sealed import seal_value
+from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack
 from dqlab.errors import DqlabError
 
@@ -32,20 +34,6 @@ logger = logging.getLogger("dqlab.registry")
 
 SPAWN_TIMEOUT = 30.0
 CLOSE_TIMEOUT = 10.0
-
-
-@dataclass
-class _Entry:
-    """One registered actor. `gone` says why it no longer answers."""
-
-    name: str
-    queue: str
-    address: str
-    key: str
-    epoch: int
-    gone: str | None = None
-    made: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when its start has ended, well or not: nobody closes what is still being made."""
 
 
 @dataclass
@@ -79,10 +67,11 @@ class Registry(SchedulerPlugin):
         """Add our handlers to the scheduler."""
         self.scheduler = scheduler
         self.token = secrets.token_hex(32)
-        self.entries: dict[str, _Entry] = {}
+        self.entries: dict[str, Entry] = {}
         self.queues: dict[str, dict[str, Any]] = {}
         self.services: dict[str, _Service] = {}
         self.attachments = Attachments(self)
+        self.supervisor = Supervisor(self)
         self.numbers: dict[str, Iterator[int]] = {}
         self.opening = asyncio.Lock()
         self.collector = Collector(where=self.where)
@@ -114,13 +103,18 @@ class Registry(SchedulerPlugin):
     async def hello(self) -> dict[str, Any]:
         """Greet a client; say which protocols the workers speak."""
         workers = await self.scheduler.broadcast(msg={"op": "dq_greet"}, on_error="ignore")
-        return {**greeting(), "token": self.token, "workers": workers, "shared": self._plan().shared}
+        return {**greeting(), "token": self.token, "workers": workers, "shared": self.plan().shared}
 
     async def resolve(self, name: str) -> dict[str, Any]:
-        """Return where an actor lives, or why it is gone."""
+        """Return where an actor lives, or why it is gone; one that is being made is waited for, 10 s at most."""
         entry = self.entries.get(name)
         if entry is None:
             return {"gone": "nobody of that name is registered"}
+        try:
+            await asyncio.wait_for(entry.made.wait(), RESOLVE_WAIT)
+        except TimeoutError:
+            if entry.gone is None:
+                return {"gone": None, "address": None}
         return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
 
     async def pin(self, key: str) -> None:
@@ -138,7 +132,7 @@ class Registry(SchedulerPlugin):
 
     async def stored(self, store: str) -> list[str]:
         """Return the names of the queues in a store, open or not, as the workers that would host them see it."""
-        places = self._plan().queues
+        places = self.plan().queues
         if not places:
             return []
         names: list[str] = await self.scheduler.rpc(places[0]).dq_stored(store=store)
@@ -164,7 +158,7 @@ class Registry(SchedulerPlugin):
     async def _make_queue(self, name: str, shards: int, options: dict[str, Any], sealed: bytes) -> dict[str, Any]:
         self.queues[name] = {"shards": shards, "options": options}
         try:
-            places = self._plan().queues
+            places = self.plan().queues
             if not places:
                 raise NoWorkers(queue=name)
             if "store" in options:
@@ -204,7 +198,7 @@ class Registry(SchedulerPlugin):
         if auto:
             self.services.setdefault(queue, service)
             return await self._serve_everywhere(queue)
-        addresses = self._plan().consumers
+        addresses = self.plan().consumers
         if not addresses:
             raise NoWorkers(queue=queue)
         chosen = (addresses[i % len(addresses)] for i in range(n or 0))
@@ -255,7 +249,8 @@ class Registry(SchedulerPlugin):
     # --- what the scheduler tells -----------------------------------------------------------
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Give a worker that joined its consumers."""
+        """Give a worker that joined its consumers, and the shards that wait for one."""
+        self.supervisor.worker_came()
         self.collector.workers = len(scheduler.workers)
         for queue in list(self.services):
             self.in_background(self._serve_everywhere(queue))
@@ -265,7 +260,11 @@ class Registry(SchedulerPlugin):
         self.collector.workers = len(scheduler.workers)
         dead: dict[str, list[str]] = {}
         for entry in list(self.entries.values()):
-            if entry.address == worker and entry.gone is None:
+            if entry.address != worker or entry.gone is not None:
+                continue
+            if entry.durable:
+                self.supervisor.worker_left(entry)
+            else:
                 entry.gone = f"its worker {worker} is gone"
                 if entry.name.startswith("consumer/"):
                     del self.entries[entry.name]
@@ -284,10 +283,11 @@ class Registry(SchedulerPlugin):
 
     # --- inside -----------------------------------------------------------------------------
 
-    def _of(self, queue: str) -> list[_Entry]:
+    def _of(self, queue: str) -> list[Entry]:
         return [entry for entry in self.entries.values() if entry.queue == queue]
 
-    def _plan(self) -> Plan:
+    def plan(self) -> Plan:
+        """Return which workers host queues, and which consumers."""
         workers = self.scheduler.workers.values()
         hosts = [Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources)) for ws in workers]
         return plan(hosts, self.reserved)
@@ -302,7 +302,7 @@ class Registry(SchedulerPlugin):
             if queue not in self.services:
                 return []  # closed meanwhile
             served = {entry.address for entry in self._of(queue) if entry.name.startswith("consumer/")}
-            missing = [address for address in self._plan().consumers if address not in served]
+            missing = [address for address in self.plan().consumers if address not in served]
             return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at) for at in missing)))
 
     async def _spawn_consumer(self, queue: str, service: _Service, address: str) -> str:
@@ -313,8 +313,8 @@ class Registry(SchedulerPlugin):
     async def _spawn(self, name: str, queue: str, address: str, sealed_class: bytes, args: tuple[Any, ...]) -> None:
         epoch = 1
         key = f"dq-{name}-{secrets.token_hex(4)}"
-        self.entries[name] = entry = _Entry(name, queue, address, key, epoch)
-        sealed = seal_value((_open_class(sealed_class), args))
+        self.entries[name] = entry = Entry(name, queue, address, key, epoch, self._host(address), sealed_class, args)
+        sealed = self._sealed(entry)
         try:
             await asyncio.wait_for(self._ask_to_spawn(address, key, sealed), SPAWN_TIMEOUT)
         except BaseException as error:
@@ -325,10 +325,29 @@ class Registry(SchedulerPlugin):
         finally:
             entry.made.set()
 
+    async def make_again(self, entry: Entry, address: str) -> None:
+        """Make a shard anew on a worker; its log tells it all that it knew."""
+        unpin(self.scheduler, [entry.key])
+        entry.address, entry.host = address, self._host(address)
+        entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
+        await asyncio.wait_for(self._ask_to_spawn(address, entry.key, self._sealed(entry)), SPAWN_TIMEOUT)
+
+    def _host(self, address: str) -> str:
+        state = self.scheduler.workers.get(address)
+        return "" if state is None else str(state.name)
+
+    def _sealed(self, entry: Entry) -> bytes:
+        args = entry.args
+        if entry.durable:
+            *identity, options = args
+            store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
+            args = (*identity, options | {"store": store}, list(self.scheduler.clients))
+        return seal_value((_open_class(entry.sealed), args))
+
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
         await self.scheduler.rpc(address).dq_spawn(key=key, sealed=sealed)
 
-    async def _close_actor(self, entry: _Entry) -> Any:
+    async def _close_actor(self, entry: Entry) -> Any:
         """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""
         if entry.gone is not None:
             return None

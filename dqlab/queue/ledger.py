@@ -6,7 +6,7 @@ same ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -132,12 +132,12 @@ class Ledger:
         if record is not None:
             record.total, record.incomplete = total, incomplete
 
-    def cut_off(self, client: str | None = None) -> list[dict[str, Any]]:
-        """Return the orders that seal what is still open of a client that is gone, or of all clients."""
+    def cut_off(self, alive: Collection[str]) -> list[dict[str, Any]]:
+        """Return the orders that seal what is still open of clients that are not alive."""
         books = [
             (run, book)
             for run, book in self.books.items()
-            if book.record is not None and not book.lane.sealed and client in (None, book.record.client)
+            if book.record is not None and not book.lane.sealed and book.record.client not in alive
         ]
         return [{"run": run, "here": sum(book.lane.counts), "incomplete": CUT_OFF} for run, book in books]
 

@@ -92,7 +92,7 @@ def cut(queue: dq.QueuePool, soon: None) -> Iterator[dq.Run]:
     submitter = run.submitter
     assert submitter is not None
     all_there(queue, 4000)
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"client": run.handle.link.client.id}))
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
     run.submitter = None
     yield run
     until.set()
@@ -116,6 +116,6 @@ def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.Queu
 def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
     until = threading.Event()
     run = queue.map(double, held_up(queue, 10, until), name=f"mine-{queue.name}")
-    run.handle.link.sync(run.handle.ask_all("cut_off", {"client": "somebody else"}))
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": [run.handle.link.client.id]}))
     until.set()
     assert list(run.results(timeout=30)) == [2 * x for x in range(10)]

@@ -1,0 +1,97 @@
+"""Durable queues outlive their worker: another one opens their log, and nobody has to do anything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.testing import Gate, Tally
+
+
+@pytest.fixture
+def own_lab(tmp_path: Path) -> Iterator[dq.Lab]:
+    """A cluster that may be hurt, with a store."""
+    with dq.connect(n=2, name="to-be-hurt", store=tmp_path / "store") as lab:
+        yield lab
+
+
+def host_of(lab: dq.Lab, pool: dq.QueuePool, shard: int = 0) -> int:
+    """Return the process that holds a shard."""
+    held = lab.client.run(lambda dask_worker: ([str(key) for key in dask_worker.state.actors], os.getpid()))
+    prefix = f"dq-queue/{pool.name}/{shard}-"
+    return next(pid for keys, pid in held.values() if any(key.startswith(prefix) for key in keys))
+
+
+def slow_double(x: int) -> int:
+    threading.Event().wait(0.001)
+    return 2 * x
+
+
+def test_queue_whose_worker_is_killed_goes_on_with_all_it_had_confirmed(own_lab: dq.Lab, tmp_path: Path) -> None:
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+    pool = own_lab.queue("killed")
+
+    def work(x: int) -> int:
+        if x >= 500:
+            gate.wait(os.getpid())
+        tally.add(x)
+        return -x
+
+    run = pool.map(work, range(1000))
+    gate.until_arrived(2)
+    confirmed = pool.put_many([1, 2, 3])
+    ids = confirmed.ids
+    os.kill(host_of(own_lab, pool), signal.SIGKILL)
+    gate.open()
+
+    assert list(run.results(timeout=30)) == [-x for x in range(1000)]
+    assert run.counts["acked"] == sum(run.counts.values()) == 1000
+    assert len(pool.put_many([4]).ids) == 1
+    assert min(pool.put_many([5]).ids) > max(ids)
+    seen = [int(x) for x in tally.seen()]
+    assert sorted(set(seen)) == list(range(1000))
+
+
+def test_submission_goes_on_when_the_worker_of_its_queue_is_killed(own_lab: dq.Lab) -> None:
+    """Frames that were on their way are sent again, and counted once."""
+    pool = own_lab.queue("filling", n_queues=2)
+
+    def documents() -> Iterator[int]:
+        for x in range(60_000):
+            if x == 20_000:
+                os.kill(host_of(own_lab, pool), signal.SIGKILL)
+            yield x
+
+    run = pool.map(abs, documents(), name="filling")
+
+    assert list(run.results(timeout=50)) == list(range(60_000))
+    assert run.counts["acked"] == sum(run.counts.values()) == 60_000
+
+
+def test_queue_is_killed_again_and_again(own_lab: dq.Lab) -> None:
+    pool = own_lab.queue("unlucky")
+    run = pool.map(slow_double, range(6000), name="unlucky")
+    for _ in range(3):
+        before = run.counts["acked"]
+        os.kill(host_of(own_lab, pool), signal.SIGKILL)
+        while run.counts["acked"] < min(6000, before + 500):
+            threading.Event().wait(0.05)
+
+    assert list(run.results(timeout=50)) == [2 * x for x in range(6000)]
+    assert sum(run.counts.values()) == 6000
+
+
+def test_all_workers_restarted_at_once(own_lab: dq.Lab) -> None:
+    """What a user does whose cluster misbehaves."""
+    pool = own_lab.queue("restarted")
+    run = pool.map(slow_double, range(4000), name="restarted")
+    own_lab.client.restart()
+
+    assert list(run.results(timeout=50)) == [2 * x for x in range(4000)]
+    assert sum(run.counts.values()) == 4000
