@@ -35,7 +35,7 @@ class Town:
 
     def report(self, name: str, counts: list[int], *, shard: int = 0, stored: int = 0) -> None:
         lane = {"run": "00", "name": None, "counts": counts, "units": None}
-        self.registry.collect("w", kind="shard", queue=name, shard=shard, stored=stored, lanes=[lane])
+        self.registry.collect("w", kind="shard", epoch=1, queue=name, shard=shard, stored=stored, lanes=[lane])
 
     async def after(self, seconds: float) -> list[str]:
         """Look once a minute, for so long; return what was closed."""

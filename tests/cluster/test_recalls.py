@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.orders import LOOK_AGAIN_S, STILL_S, Recalls
-from dqlab.cluster.parking import ParkedLease, ParkingLot
+from dqlab.cluster.parking import Credit, ParkedLease, ParkingLot
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.shard import Shard
@@ -34,7 +34,7 @@ class Floor:
 
     def park(self, consumer: str, *, want: int = 100) -> None:
         answer = asyncio.get_running_loop().create_future()
-        self.lot.park(ParkedLease(consumer, "s", want, 1, answer))
+        self.lot.park(ParkedLease(consumer, "s", Credit(1, want, 1), answer))
 
     def settle(self, consumer: str, ids: Sequence[int], lease: int) -> None:
         pieces = [Piece(id, id, 1) for id in ids]
