@@ -40,7 +40,7 @@ def test_actor_whose_key_is_gone_is_gone(client: Client, queue: dq.QueuePool) ->
     """The worker lives, the actor does not, and nobody knows of another: the answer is an error."""
     [ref] = queue.handle.refs
     place = queue.handle.link.sync(ref.place())
-    client.run(lambda dask_worker: dask_worker.state.actors.pop(place.key), workers=[place.address])
+    client.run(lambda dask_worker: bool(dask_worker.state.actors.pop(place.key)), workers=[place.address])
 
     with pytest.raises(ActorGone, match="no longer holds"):
         queue.handle.link.sync(ref.call("stats", pack({})), timeout=10)
