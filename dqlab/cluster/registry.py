@@ -364,9 +364,12 @@ class Registry(SchedulerPlugin):
         await self.ask_shards(queue, "release", {"consumers": consumers})
 
     async def ask_shards(self, queue: str, call: str, meta: dict[str, Any]) -> None:
-        """Call every shard of a queue that lives, one after the other; what fails is logged."""
+        """Call every shard of a queue that lives, one after the other; what fails is logged.
+
+        One that is being made anew learns from its log, and has nobody's leases.
+        """
         for entry in self._of(queue):
-            if not entry.name.startswith("queue/") or entry.gone is not None:
+            if not entry.name.startswith("queue/") or entry.gone is not None or not entry.made.is_set():
                 continue
             try:
                 work = call_actor(self.scheduler.rpc, entry.address, entry.key, call, pack(meta))
