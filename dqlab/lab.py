@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.cluster.registry import NoWorkers
+from dqlab.cluster.placement import NoWorkers
 from dqlab.config import option
 from dqlab.errors import BadOption, CallTimeout, DqlabError, WorkersGone
 from dqlab.log import OwnerStillAlive

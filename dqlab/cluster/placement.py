@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["QUEUE_RESOURCE", "Host", "Plan", "plan"]
+from dqlab.errors import DqlabError
+
+__all__ = ["QUEUE_RESOURCE", "Host", "NoWorkers", "Plan", "plan"]
 
 QUEUE_RESOURCE = "dq-queue"
 """Workers started with this Dask resource host queues first."""
@@ -60,3 +62,9 @@ def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
         return Plan(everyone[:1], everyone, shared=bool(ranked))
     kept = -(-len(ranked) // WORKERS_PER_HOST)
     return Plan(everyone[:kept], everyone[kept:])
+
+
+class NoWorkers(DqlabError):
+    """The cluster has no worker to put a queue or a consumer on."""
+
+    text = "the cluster has no worker for queue {queue!r}. Nothing was made. Scale the cluster up, then call again."

@@ -20,13 +20,12 @@ from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
-from dqlab.cluster.placement import Host, Plan, plan
+from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.ref import RESOLVE_WAIT
 from dqlab.cluster.sealed import seal_value
 from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack
-from dqlab.errors import DqlabError
 
 __all__ = ["Registry"]
 
@@ -387,12 +386,6 @@ class Registry(SchedulerPlugin):
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.warning("event=background_failed %r", task.exception())
-
-
-class NoWorkers(DqlabError):
-    """The cluster has no worker to put a queue or a consumer on."""
-
-    text = "the cluster has no worker for queue {queue!r}. Nothing was made. Scale the cluster up, then call again."
 
 
 def _open_class(sealed: bytes) -> Any:
