@@ -1,15 +1,14 @@
 """Every error dqlab raises on purpose.
 
-An error is a sentence with named gaps and the values that fill them: the values are attributes
-(for code), the sentence is `str(error)` (for people) and says what failed, what happened to the
-data and what to do next. All of them cross process borders unchanged.
+An error is a sentence with named gaps, and the values that fill them. The values are attributes, for code; the sentence
+is `str(error)`, for people: what failed, what happened to the data, what to do next. All cross process borders.
 
 ::
 
     DqlabError
     ├── ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone · CallTimeout
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · MessageTooLarge · NotPicklable
-    ├── FrameCorrupt
+    ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed · DocumentsLost · RunCancelled · RunStalled
     │               SubmissionIncomplete · ResultsFull · WaitTimeout · JoinStalled
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
@@ -21,6 +20,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dqlab.crashes import MemoryLimit as MemoryLimit
+from dqlab.crashes import MessageTimeout as MessageTimeout
+from dqlab.crashes import ProcessDied as ProcessDied
 from dqlab.sentence import DqlabError as DqlabError
 
 # --- the cluster ----------------------------------------------------------------------------
@@ -30,9 +32,8 @@ class ConnectFailed(DqlabError):
     """No scheduler answered at the address that was given."""
 
     text = (
-        "no scheduler answered at {address!r} within {seconds:g} s ({reason}). Nothing was started. "
-        "Check the address, start one with `dask scheduler`, or call dq.connect() without an address "
-        "for a cluster on this machine."
+        "no scheduler answered at {address!r} within {seconds:g} s ({reason}). Nothing was started. Check the "
+        "address, start one with `dask scheduler`, or call dq.connect() without one for a cluster on this machine."
     )
 
 
@@ -40,9 +41,8 @@ class VersionMismatch(DqlabError):
     """Client, scheduler or a worker run different protocol versions of dqlab."""
 
     text = (
-        "this process speaks dqlab protocol {ours} (dqlab {our_version}), {who} speaks {theirs} "
-        "(dqlab {their_version}). Nothing was sent. Install the same version in both places: "
-        "pip install 'dqlab=={their_version}'"
+        "this process speaks dqlab protocol {ours} (dqlab {our_version}), {who} speaks {theirs} (dqlab {their_version}"
+        "). Nothing was sent. Install the same version in both places: pip install 'dqlab=={their_version}'"
     )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dqlab.cluster.isolation import Executor
 from dqlab.cluster.placement import NoWorkers
 from dqlab.config import option
 from dqlab.errors import BadOption, CallTimeout, DqlabError, WorkersGone
@@ -198,12 +199,26 @@ class Lab:
         name: str | None = None,
         on_existing: OnExisting = "attach",
         retry: Retry | None = None,
+        executor: Executor = "auto",
+        timeout: float | str | None = None,
+        memory: int | str | None = None,
+        max_messages_per_process: int | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
         """Map a function over documents on the queue "default"; see `QueuePool.map`."""
         return self.queue().map(
-            fn, documents, name=name, on_existing=on_existing, retry=retry, consumers=consumers, cell=cell
+            fn,
+            documents,
+            name=name,
+            on_existing=on_existing,
+            retry=retry,
+            executor=executor,
+            timeout=timeout,
+            memory=memory,
+            max_messages_per_process=max_messages_per_process,
+            consumers=consumers,
+            cell=cell,
         )
 
     def attach(self, name: str) -> Run:

@@ -12,9 +12,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from dqlab.frame import Frame, Outcome, Piece, Settlement
+from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 from dqlab.queue.failures import Failure
 
 __all__ = ["Chunk", "Done"]
@@ -36,14 +36,23 @@ class Chunk:
         Id of the first message of each frame.
     frames : sequence of Frame
         Cuts of the stored frames; ordinals as the queue wants them back.
+    process : dict, optional
+        The run's `Isolation`: its messages run in a process of their own.
     """
 
     def __init__(
-        self, shard: int, lease: int, epoch: int, timeout: float, firsts: Sequence[int], frames: Sequence[Frame]
+        self,
+        shard: int,
+        lease: int,
+        epoch: int,
+        timeout: float,
+        firsts: Sequence[int],
+        frames: Sequence[Frame],
+        process: dict[str, Any] | None = None,
     ):
         self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
         self.run = frames[0].run
-        self.frames = frames
+        self.frames, self.process = frames, process
         self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
         self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
         self.count = self._starts[-1]
@@ -89,6 +98,11 @@ class Chunk:
         """Every message was settled or given back."""
         return self.settled >= self.count
 
+    @property
+    def kind(self) -> Kind:
+        """What its payloads are."""
+        return self.frames[0].kind
+
     def messages(self) -> list[bytes]:
         """Return every message's bytes, by position."""
         return [message for frame in self.frames for message in frame.messages()]
@@ -104,9 +118,9 @@ class Chunk:
         return weights[index - self._starts[at]] if weights is not None else 1
 
     def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Skip these ids where they have not started."""
+        """Skip these ids where they have not started; where they run in a process, that is killed."""
         ids = {id for lo, hi in ranges for id in range(lo, hi)}
-        self.cancelled |= {index for index in list(self.todo) if self.id_at(index) in ids}
+        self.cancelled |= {index for index in range(self.count) if self.id_at(index) in ids}
 
     def give_back(self, n: int) -> bytes | None:
         """Take up to `n` untouched messages from the right; return their settlement, or None."""

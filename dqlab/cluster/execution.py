@@ -13,9 +13,9 @@ import inspect
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from dqlab.cluster.chunk import Chunk, Done
 from dqlab.cluster.sealed import SealError, make_sealer, open_value, seal_value
@@ -26,7 +26,7 @@ from dqlab.queue.failures import Failure, retryable
 
 ACK = Outcome.ACK
 
-__all__ = ["Coroutines", "Flight", "Origin", "Work", "fail_all", "run_chunk"]
+__all__ = ["Coroutines", "Flight", "Origin", "Queued", "Work", "fail_all", "is_coroutine", "run_calls", "run_chunk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,60 @@ class Work:
     @property
     def is_coroutine(self) -> bool:
         """Whether calls return awaitables that an event loop must run."""
-        call = self.call
-        return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
+        return is_coroutine(self.call)
+
+
+def is_coroutine(call: Callable[..., Any]) -> bool:
+    """Return whether calls return awaitables that an event loop must run."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
+
+
+class _Left(Protocol):
+    def popleft(self) -> int: ...
+
+
+class _Ended(Protocol):
+    def append(self, done: Done, /) -> None: ...
+
+
+class _Payloads(Protocol):
+    def __getitem__(self, index: int, /) -> bytes: ...
+
+
+class Queued(Protocol):
+    """What `run_calls` needs of a `Chunk`; a process that runs messages one by one has something like it.
+
+    Attributes
+    ----------
+    kind : Kind
+    todo, done
+        Where messages are taken from, and what became of them is put.
+    cancelled : container of int
+    stopped : bool
+        Nothing more is to be taken.
+    running : int or None
+        The message that is being run.
+    """
+
+    running: int | None
+
+    @property
+    def kind(self) -> Kind: ...  # noqa: D102
+
+    @property
+    def todo(self) -> _Left: ...  # noqa: D102
+
+    @property
+    def done(self) -> _Ended: ...  # noqa: D102
+
+    @property
+    def cancelled(self) -> Container[int]: ...  # noqa: D102
+
+    @property
+    def stopped(self) -> bool: ...  # noqa: D102
+
+    def messages(self) -> _Payloads:
+        """Return what holds each message's bytes."""
 
 
 def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
@@ -73,25 +125,26 @@ def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> Non
         return
     chunk.begin()
     try:
-        _run_calls(chunk, work, origin)
+        run_calls(chunk, work, origin)
     finally:
         chunk.end()
 
 
-def fail_all(chunk: Chunk, error: BaseException, origin: Origin) -> None:
+def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
     """Fail every message left in the chunk: its function cannot be opened here."""
     while (index := _take(chunk)) is not None:
         chunk.done.append(_failed(index, error, origin, "", None, 0.0))
 
 
-def _take(chunk: Chunk) -> int | None:
+def _take(chunk: Queued) -> int | None:
     try:
         return None if chunk.stopped else chunk.todo.popleft()
     except IndexError:
         return None
 
 
-def _run_calls(chunk: Chunk, work: Work, origin: Origin) -> None:
+def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
+    """Run a function over what is left of a chunk, one message after another."""
     # The loop a million messages go through: everything it needs is a local name.
     take, finish, call, messages = chunk.todo.popleft, chunk.done.append, work.call, chunk.messages()
     cancelled, clock, load, seal, limit = (
@@ -101,7 +154,7 @@ def _run_calls(chunk: Chunk, work: Work, origin: Origin) -> None:
         make_sealer(),
         origin.result_max,
     )
-    spread = chunk.frames[0].kind is Kind.CALL
+    spread = chunk.kind is Kind.CALL
     while not chunk.stopped:
         try:
             index = take()
@@ -162,7 +215,7 @@ class Flight:
     @property
     def spread(self) -> bool:
         """Whether a message holds the arguments of a call."""
-        return self.chunk.frames[0].kind is Kind.CALL
+        return self.chunk.kind is Kind.CALL
 
 
 class Coroutines:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from dqlab.cluster.execution import Work
-from dqlab.cluster.ref import Ref
 from dqlab.cluster.sealed import open_value
 from dqlab.cluster.wire import pack, unpack
 from dqlab.errors import DqlabError
+
+if TYPE_CHECKING:
+    from dqlab.cluster.ref import Ref  # a process that only runs functions has no use for Dask
 
 __all__ = ["FunctionCache", "pack_function"]
 

@@ -147,7 +147,9 @@ class QueueActor(QueueControl, QueueViews):
             firsts.append(piece.frame + piece.lo)
         answer: dict[str, Any] = {"orders": orders, "epoch": self.shard.epoch}
         if cuts:
-            answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts}
+            record = self.books[lease.run].record if lease.run in self.books else None
+            process = record.process if record is not None else None
+            answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
         return pack(answer, *cuts)
 
     def _lose(self, run: bytes, batch: Batch, error: RecordCorrupt) -> None:

@@ -3,7 +3,8 @@
 A slot parks one lease call at each shard it serves and runs chunks one after another in a thread
 of its own, with at most two chunks in hand, so that it never waits for the network between them.
 Coroutine functions run in a second thread, where chunks overlap: one that has begun all its
-messages is no longer counted as in hand.
+messages is no longer counted as in hand. Runs that ask for it have their messages run in a process,
+which the slot's thread feeds.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dqlab.cluster.functions import FunctionCache, FunctionLost
 from dqlab.cluster.internals import daemon_thread
 from dqlab.cluster.protocol import LEASE_PARK
 from dqlab.cluster.ref import Ref
+from dqlab.cluster.slot_process import SlotProcess
 from dqlab.cluster.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
@@ -39,6 +41,8 @@ SETTLE_MOST = 4096
 IN_HAND = 2
 PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed in a way nobody thought of."""
+KILLED_IN = 2.0
+"""Seconds to wait until a slot's process is dead."""
 COROUTINES_AHEAD = 4
 """Coroutines leased for each that runs at a time: they wait together, so their mean cost says little."""
 
@@ -99,6 +103,7 @@ class Slot:
         self._renewed = 0.0
         self._thread = daemon_thread(f"dq-{name}")
         self._coroutines: CoroutineThread | None = None
+        self._process = SlotProcess(options.origin)
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
@@ -129,7 +134,12 @@ class Slot:
         await asyncio.wait([*self._tasks, *self._settling], timeout=5)
         for task in [*self._tasks, *self._settling]:
             task.cancel()
-        self._thread.shutdown(wait=False)
+        if not self._process.stopping:  # else this is the second time
+            self._process.stopping = True
+            ended = asyncio.wrap_future(self._thread.submit(self._process.close))
+            self._thread.shutdown(wait=False)
+            if self._process.child is not None:
+                await asyncio.wait((ended,), timeout=KILLED_IN)
         if self._coroutines is not None:
             self._coroutines.close()
 
@@ -184,7 +194,8 @@ class Slot:
         frames = zip(lease["firsts"], (Frame.decode(bytes(part)) for part in parts), strict=True)
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
-            self._inbox.append(Chunk(shard, lease["id"], meta["epoch"], lease["timeout"], firsts, cuts))
+            process = lease.get("process")
+            self._inbox.append(Chunk(shard, lease["id"], meta["epoch"], lease["timeout"], firsts, cuts, process))
         self._arrived.set()
         self._touched()
 
@@ -296,6 +307,10 @@ class Slot:
                 blob = blobs[frame.function]
                 if blob is None:
                     raise FunctionLost()
+                if chunk.process is not None and self.options.calls is None:
+                    self._at_least = 1
+                    self._process.run(chunk, blob)
+                    return None
                 work = self._functions.open(frame.function, blob)
                 if self.options.calls is not None:
                     work = self.options.calls(work, chunk)

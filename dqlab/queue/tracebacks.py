@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-__all__ = ["class_name", "fingerprint", "innermost", "message", "text", "users_part"]
+__all__ = ["class_name", "fingerprint", "innermost", "is_users", "message", "text", "users_part"]
 
 _MAX_FRAMES = 1_000
 _MAX_CAUSES = 5
@@ -37,7 +37,7 @@ class _Frame(NamedTuple):
 
     @property
     def is_users(self) -> bool:
-        return not (self.file.startswith((_OWN, _STANDARD, "<frozen ")) or _INSTALLED.search(self.file))
+        return is_users(self.file)
 
 
 def _frames(trace: TracebackType | None) -> Iterator[_Frame]:
@@ -45,6 +45,11 @@ def _frames(trace: TracebackType | None) -> Iterator[_Frame]:
         code = frame.f_code
         text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
         yield _Frame(code.co_name, code.co_filename, line, line - code.co_firstlineno, text)
+
+
+def is_users(file: str) -> bool:
+    """Return whether a file is neither dqlab's, nor Python's, nor an installed package's."""
+    return not (file.startswith((_OWN, _STANDARD, "<frozen ")) or _INSTALLED.search(file))
 
 
 def users_part(trace: TracebackType | None, skip: int | None) -> TracebackType | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from dqlab.cluster.isolation import Isolation
 from dqlab.cluster.link import Link
 from dqlab.cluster.sender import Entry
 from dqlab.cluster.senders import RunSender
@@ -63,6 +64,7 @@ class RunBook:
         name: str | None,
         on_existing: str,
         retry: Retry | None,
+        process: Isolation | None,
         serve: bool,
         cell: int | None,
     ) -> Run:
@@ -81,7 +83,7 @@ class RunBook:
             if found is not None:
                 found.drop()
             name = name if name is not None else self._fresh_name(version.name)
-            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry)
+            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process)
             self._runs[name] = run
             return run
 
@@ -156,9 +158,11 @@ class RunBook:
         entry: Entry,
         code: dict[str, Any],
         retry: Retry | None,
+        process: Isolation | None,
     ) -> Run:
         id = uuid.uuid4().bytes
-        record = {"name": name, "codes": [code], "client": self._link.client.id}
+        record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id}
+        record |= {} if process is None else {"process": process.record()}
         opening: dict[str, Any] = {"run": id, "record": record}
         if retry is not None:
             opening["retry"] = asdict(retry)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dqlab.cluster.isolation import Executor, isolation
 from dqlab.config import check_name
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
@@ -143,6 +144,10 @@ class QueuePool(Putting, Shards):
         name: str | None = None,
         on_existing: OnExisting = "attach",
         retry: Retry | None = None,
+        executor: Executor = "auto",
+        timeout: float | str | None = None,
+        memory: int | str | None = None,
+        max_messages_per_process: int | None = None,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
@@ -161,6 +166,16 @@ class QueuePool(Putting, Shards):
             same; cancel and drop it and start over; or retry its dead documents with this code.
         retry : Retry, optional
             Default: the queue's.
+        executor : {"auto", "thread", "process"}
+            Where `fn` runs: in a thread of its consumer, or in a process, which may crash, hang or be killed
+            without harm to any other message. "auto": a process if one of the next three is given. Functions
+            that are coroutines, and a consumer's own `process_item`, never run in a process.
+        timeout : float or str, optional
+            Longest time for one message, from its begin: seconds, or "30s". Its process is killed then.
+        memory : int or str, optional
+            Most resident memory of a process: bytes, or "1 GB". It is killed when it has more.
+        max_messages_per_process : int, optional
+            Start a new process after so many messages, for functions that leak.
         consumers : {"auto"} or None
             "auto": one consumer on every consumer worker, also on those that join later.
         cell : int, optional
@@ -178,6 +193,8 @@ class QueuePool(Putting, Shards):
             `name` belongs to a run of other code.
         BadName
             `name` cannot be one.
+        BadOption
+            An option cannot be what it is; a limit for a thread or a coroutine function.
         """
         self._check_open()
         if isinstance(documents, str | bytes):
@@ -189,7 +206,15 @@ class QueuePool(Putting, Shards):
         if consumers not in ("auto", None):
             raise BadOption(option="consumers", value=consumers, problem="is 'auto' or None.")
         return self.session.runs.map(
-            self, fn, documents, name=name, on_existing=on_existing, retry=retry, serve=consumers == "auto", cell=cell
+            self,
+            fn,
+            documents,
+            name=name,
+            on_existing=on_existing,
+            retry=retry,
+            process=isolation(executor, fn, timeout=timeout, memory=memory, max_messages=max_messages_per_process),
+            serve=consumers == "auto",
+            cell=cell,
         )
 
     # --- looking ----------------------------------------------------------------------------

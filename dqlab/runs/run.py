@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
+from dqlab.cluster.isolation import isolation
 from dqlab.errors import RunCancelled
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.keywords import checks_keywords
@@ -81,7 +82,7 @@ class Run(RunWaits):
         NotPicklable
             The function cannot be sent.
         BadOption
-            The expression is not one.
+            The expression is not one; or the run's messages run in processes, and `fn` is a coroutine function.
         """
         chosen = compile_where(where) if where is not None else None
         meta: dict[str, Any] = self._new_code(fn) if fn is not None else self._newest_code()
@@ -100,6 +101,8 @@ class Run(RunWaits):
         return count
 
     def _new_code(self, fn: Callable[..., Any]) -> dict[str, Any]:
+        if self._progress().record["process"] is not None:
+            isolation("process", fn)
         hash, blob, version = sealed_function(fn)
         return {"function": hash, "blob": blob, "code": code_record(version, hash)}
 

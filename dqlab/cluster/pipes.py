@@ -1,0 +1,122 @@
+"""What a slot and its process say to each other over pipes: records with a head of 18 bytes.
+
+Three pipes. Records go into the process and come out of it; *turns* go in, four bytes for each
+message, the right to begin it. The process takes one before each message, and the slot may take back
+those that are not taken yet: a read of four bytes is atomic, so nobody runs what was taken back.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
+
+TURN = struct.Struct("<I")
+_HEAD = struct.Struct("<BBIiQ")
+_KEY = struct.Struct("<IH")
+_KEY_ROOM = 4096
+_STACK_MOST = 64 * 1024
+
+
+class Say(IntEnum):
+    """What a record is about."""
+
+    HELLO = 0
+    """To the process, first: where it is, and how to find the user's modules."""
+    FUNCTION = 1
+    """To the process: what the messages behind it run."""
+    MESSAGE = 2
+    READY = 3
+    """From the process: it has started."""
+    OPENED = 4
+    """From the process: the function is opened, or cannot be; the message begins."""
+    OUTCOME = 5
+
+
+class Record(NamedTuple):
+    """One record; `turn` is a message's number, `outcome` and `key` are those of its end."""
+
+    say: int
+    turn: int
+    body: bytes
+    outcome: int
+    key: str | None
+
+
+def record(say: Say, turn: int = 0, body: bytes = b"", *, outcome: int = 0, key: str | None = None) -> bytes:
+    """Return a record's bytes."""
+    if key is None:
+        return _HEAD.pack(say, outcome, turn, -1, len(body)) + body
+    named = key.encode("utf-8", "surrogatepass")
+    return b"".join((_HEAD.pack(say, outcome, turn, len(named), len(body)), named, body))
+
+
+class Records:
+    """Cuts a stream of bytes into records."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Take in what was read."""
+        self._buffer += data
+
+    def take(self) -> list[Record]:
+        """Return the records that are complete."""
+        buffer, at, complete = self._buffer, 0, []
+        while len(buffer) - at >= _HEAD.size:
+            say, outcome, turn, named, length = _HEAD.unpack_from(buffer, at)
+            start = at + _HEAD.size
+            middle = start + max(named, 0)
+            if len(buffer) < middle + length:
+                break
+            key = None if named < 0 else buffer[start:middle].decode("utf-8", "surrogatepass")
+            at = middle + length
+            complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key))
+        del buffer[:at]
+        return complete
+
+
+class LastWords:
+    """A file of a process in which its slot finds, once it is dead, what it was about.
+
+    Parameters
+    ----------
+    fd : int
+        Shared with the process; a crash of it is described at the descriptor's position.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    @classmethod
+    def make(cls) -> LastWords:
+        """Make the file; it has no name."""
+        words = cls(os.memfd_create("dqlab-last-words"))
+        os.lseek(words.fd, _KEY_ROOM, os.SEEK_SET)
+        return words
+
+    def note(self, turn: int, key: str) -> None:
+        """Note a message's key, for it is not known before the message is opened."""
+        named = key.encode("utf-8", "surrogatepass")
+        if len(named) <= _KEY_ROOM - _KEY.size:
+            os.pwrite(self.fd, _KEY.pack(turn, len(named)) + named, 0)
+
+    def key(self, turn: int) -> str | None:
+        """Return a message's key, if it was noted and no later one was."""
+        noted = os.pread(self.fd, _KEY_ROOM, 0)
+        if len(noted) < _KEY.size:
+            return None
+        of, length = _KEY.unpack_from(noted)
+        return noted[_KEY.size : _KEY.size + length].decode("utf-8", "surrogatepass") if of == turn else None
+
+    def stack(self) -> str:
+        """Return where a crash was, as `faulthandler` says it; "" when it had no time to."""
+        return os.pread(self.fd, _STACK_MOST, _KEY_ROOM).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Forget it."""
+        os.close(self.fd)
