@@ -62,7 +62,7 @@ class Turns:
     def live(self) -> None:
         """Run messages until the slot closes its end; raises `SystemExit` then."""
         hello, _ = unpack(self._next_record().body)
-        _stand_where(hello)
+        _restore_environment(hello["pythonpath"])
         origin, functions = Origin(**hello["origin"]), FunctionCache()
         self._say(record(Say.READY))
         while True:
@@ -70,6 +70,7 @@ class Turns:
             assert self._function is not None, "a function comes before its messages"
             meta, parts = unpack(self._function.body)
             self._function, self.kind = None, Kind(meta["kind"])
+            sys.path[:] = meta["path"]
             error: BaseException | None = None
             try:
                 work = functions.open(meta["hash"], bytes(parts[0]))
@@ -175,13 +176,12 @@ class Turns:
         return replace(work, call=noted)
 
 
-def _stand_where(hello: dict[str, Any]) -> None:
-    """Find modules where the worker does."""
-    sys.path[:] = hello["path"]
-    if hello["pythonpath"] is None:
+def _restore_environment(pythonpath: str | None) -> None:
+    """Show users' functions the environment of the worker: what was changed to find dqlab is no concern of theirs."""
+    if pythonpath is None:
         os.environ.pop("PYTHONPATH", None)
     else:
-        os.environ["PYTHONPATH"] = hello["pythonpath"]
+        os.environ["PYTHONPATH"] = pythonpath
 
 
 def _die_with(parent: int) -> None:

@@ -58,7 +58,6 @@ class Child:
         for end in (theirs, self._turns):
             os.set_blocking(end, False)
         arguments = [str(number) for number in (theirs, self.words.fd, os.getpid())]
-        path = [entry or str(Path.cwd()) for entry in sys.path]
         self._process = subprocess.Popen(
             # -P: nothing in the directory where it starts takes the place of a module.
             [sys.executable, "-P", "-m", "dqlab.cluster.child", *arguments],
@@ -66,7 +65,7 @@ class Child:
             stdout=subprocess.PIPE,
             bufsize=0,
             pass_fds=(theirs, self.words.fd),
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
             start_new_session=True,  # Ctrl-C is the worker's; and what it starts is killed with it
         )
         assert self._process.stdin is not None
@@ -82,7 +81,7 @@ class Child:
         self._pending = bytearray()
         self._records = Records()
         self._memory = psutil.Process(self.pid)
-        hello = {"path": path, "pythonpath": os.environ.get("PYTHONPATH"), "origin": asdict(origin)}
+        hello = {"pythonpath": os.environ.get("PYTHONPATH"), "origin": asdict(origin)}
         self._pending += record(Say.HELLO, body=pack(hello))
 
     @property
@@ -104,7 +103,8 @@ class Child:
         """Give it the function of the messages that follow, unless it has that."""
         if self.function != (hash, kind):
             self.function, self.opening = (hash, kind), True
-            self._pending += record(Say.FUNCTION, body=pack({"hash": hash, "kind": int(kind)}, blob))
+            meta = {"hash": hash, "kind": int(kind), "path": _path()}
+            self._pending += record(Say.FUNCTION, body=pack(meta, blob))
 
     def give(self, turn: int, message: bytes) -> None:
         """Give it a message; `flush` sends it."""
@@ -207,3 +207,8 @@ class Child:
             return False
         self._records.feed(data)
         return bool(data)
+
+
+def _path() -> list[str]:
+    """Return where this process finds modules."""
+    return [entry or str(Path.cwd()) for entry in sys.path]

@@ -25,9 +25,9 @@ class Say(IntEnum):
     """What a record is about."""
 
     HELLO = 0
-    """To the process, first: where it is, and how to find the user's modules."""
+    """To the process, first: whose it is."""
     FUNCTION = 1
-    """To the process: what the messages behind it run."""
+    """To the process: what the messages behind it run, and where modules are found."""
     MESSAGE = 2
     READY = 3
     """From the process: it has started."""

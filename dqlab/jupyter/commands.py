@@ -51,7 +51,16 @@ def submit(line: Line, options: Namespace) -> Run:
     pool = line.lab.queue(options.queue or line.queue)
     with in_words_of_a_line(options.function, defined=options.defined):
         run = pool.map(
-            function, documents, name=options.name, on_existing=options.on_existing, retry=retry, cell=line.cell
+            function,
+            documents,
+            name=options.name,
+            on_existing=options.on_existing,
+            retry=retry,
+            executor=options.executor,
+            timeout=_duration(options.timeout),
+            memory=options.memory,
+            max_messages_per_process=options.max_messages_per_process,
+            cell=line.cell,
         )
         line.desk.submitted(line.lab, run)
         line.say(submitted(run, documents, options.over))

@@ -160,6 +160,13 @@ def _submit() -> Command:
     command.add("-q", "--queue", metavar="QUEUE", names=Names.QUEUE, help="default: what %%config DQMagics.queue says")
     command.add("--name", metavar="NAME", names=Names.RUN, help="of the run; default: the function's and a number")
     command.add("--retries", type=int, metavar="N", help="tries after an exception; default: the queue's")
+    where = "of the function: a thread, or a process that may crash or hang; auto: a process with one of the next three"
+    command.add("--executor", choices=["auto", "thread", "process"], default="auto", help=where)
+    longest = "longest time for one document, as 90s or 5m; its process is killed then"
+    command.add("--timeout", metavar="TIME", names=Names.NEW, help=longest)
+    most = "most memory of a process, as 1GB; it is killed when it has more"
+    command.add("--memory", metavar="SIZE", names=Names.NEW, help=most)
+    command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
     there = "when a run of that name exists: the same if code and documents are, start over, or retry what is dead"
     command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
     command.add("--watch", action="store_true", help="show it while it runs")

@@ -1,0 +1,202 @@
+"""Runs whose messages run in processes, on a cluster: what users choose, what they see, what stays behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from distributed import Client
+
+import dqlab as dq
+from dqlab.errors import BadOption
+from dqlab.testing import Gate
+from tests.cluster.test_slot_process import is_dead, until
+
+CHILD = "dqlab.cluster.child"
+
+
+def children(client: Client) -> set[int]:
+    """Processes for messages, of all workers."""
+
+    def mine() -> list[int]:
+        return [child.pid for child in psutil.Process().children() if CHILD in child.cmdline()]
+
+    return {pid for pids in client.run(mine).values() for pid in pids}
+
+
+def where(_: Any) -> tuple[int, int]:
+    return os.getpid(), os.getppid()
+
+
+async def coroutine(x: int) -> int:
+    return x
+
+
+def test_document_that_crashes_is_retried_then_dead_and_the_only_one(queue: dq.QueuePool) -> None:
+    """As if it had raised: its workers live on, and no other message counts a delivery."""
+    workers = set(queue.session.link.client.run(os.getpid).values())
+
+    def parse(x: int) -> int:
+        if x == 123:
+            ctypes.string_at(0)
+        return x
+
+    run = queue.map(parse, range(500), executor="process", retry=dq.Retry(1, backoff=0.01)).wait(timeout=50)
+
+    [letter] = run.failures()
+    assert (letter.ordinal, letter.deliveries, letter.reason) == (123, 2, "1 retry used up")
+    assert "died of signal 11 (SIGSEGV)" in letter.message
+    assert "ctypes.string_at(0)" in letter.traceback
+    assert list(run.results(errors="skip")) == [x for x in range(500) if x != 123]
+    assert set(queue.session.link.client.run(os.getpid).values()) == workers
+
+
+def test_limits_choose_a_process_and_nothing_chooses_a_thread(queue: dq.QueuePool) -> None:
+    workers = set(queue.session.link.client.run(os.getpid).values())
+
+    limited = queue.map(where, range(20), timeout="30s", memory="1GB", max_messages_per_process=1000).results()
+    plain = queue.map(where, range(20)).results()
+
+    assert {parent for _, parent in limited} <= workers
+    assert {pid for pid, _ in plain} <= workers
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"executor": "thread", "timeout": 1}, r"timeout=1: needs a process: a thread cannot be killed"),
+        ({"executor": "thread", "memory": "1GB"}, r"memory='1GB': needs a process"),
+        ({"executor": "fork"}, r"is 'auto', 'thread' or 'process'"),
+        ({"timeout": 0}, r"timeout=0.0: a number of seconds above zero"),
+        ({"timeout": "soon"}, r"not a duration"),
+        ({"memory": "much"}, r"not a size"),
+        ({"max_messages_per_process": 0}, r"max_messages_per_process=0: a whole number"),
+        ({"fn": coroutine, "executor": "process"}, r"executor='process': the function is a coroutine function"),
+        ({"fn": coroutine, "timeout": "2s"}, r"timeout='2s': the function is a coroutine function.*asyncio.timeout"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(queue: dq.QueuePool, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadOption, match=said):
+        queue.map(**({"fn": where, "documents": [1]} | options))
+
+
+def test_run_keeps_its_process_when_it_is_opened_again_and_retried(
+    client: Client, queue_name: str, tmp_path: Path
+) -> None:
+    """The options belong to the run: neither a new cluster nor a mended function brings it back into a thread."""
+
+    def make() -> dq.QueuePool:
+        return dq.QueuePool(client, n_queues=2, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
+
+    def fail(_: int) -> None:
+        raise ValueError
+
+    pool = make()
+    pool.map(fail, range(10), name="kept", timeout="20s", retry=dq.Retry(0)).wait(timeout=30)
+    pool.close()
+
+    again = make()
+    run = again.session.runs.attach("kept")
+    again.session.serve(again)
+    with pytest.raises(BadOption, match="coroutine function"):
+        run.retry(coroutine)
+    run.retry(where)
+
+    assert {parent for _, parent in run.results(timeout=30)} <= set(client.run(os.getpid).values())
+    again.close()
+
+
+def test_pages_count_as_in_threads(queue: dq.QueuePool) -> None:
+    documents = [dq.Document(f"{at}.pdf", "", "/nowhere", n_pages=at) for at in range(1, 11)]
+
+    run = queue.map(lambda document: document.n_pages, documents, executor="process")
+
+    assert dict(run.results().items()) == {f"{at}.pdf": at for at in range(1, 11)}
+    units = run.stats(timeout=5).units
+    assert units is not None
+    assert units.acked == 55
+
+
+def test_cancel_kills_what_runs(queue: dq.QueuePool, client: Client, tmp_path: Path) -> None:
+    """Nobody waits for a document that nobody wants; its result counts nowhere."""
+    gate = Gate(tmp_path)
+
+    def stuck(_: int) -> None:
+        gate.arrived.add(os.getpid())
+        ctypes.PyDLL(None).sleep(60)
+
+    run = queue.map(stuck, range(4), executor="process")
+    pids = gate.until_arrived(2)
+
+    run.cancel()
+
+    until(lambda: all(is_dead(int(pid)) for pid in pids), 5)
+    assert run.counts["cancelled"] == 4
+    assert list(queue.map(abs, [-1], executor="process").results(timeout=20)) == [1]
+
+
+def test_closed_queue_leaves_no_process(lab: dq.Lab, client: Client, queue_name: str) -> None:
+    before = children(client)
+    pool = lab.queue(queue_name)
+    pool.map(where, range(100), executor="process").wait(timeout=30)
+    assert children(client) - before
+
+    pool.close()
+
+    assert children(client) <= before
+
+
+def test_consumer_of_ones_own_stays_in_its_thread(client: Client, queue_name: str) -> None:
+    """Its object lives in the worker, and with it all that it remembers."""
+    pool = dq.QueuePool(client, name=queue_name)
+    consumers = dq.ConsumerPool(client, pool, Remembering, n_consumers=1)
+    consumers.start()
+
+    run = pool.map(abs, range(3), executor="process", consumers=None)
+
+    assert set(run.results(timeout=30)) <= set(client.run(os.getpid).values())
+    consumers.cancel()
+    pool.close()
+
+
+class Remembering(dq.ConsumerBaseClass):
+    def process_item(self, item: Any) -> int:
+        return os.getpid()
+
+
+def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:
+    """SIGKILL leaves nobody time to clean up; the message, alone in its hands, is delivered again."""
+    gate = Gate(tmp_path)
+
+    def stuck(x: int) -> int:
+        if not gate.arrived.seen():
+            gate.arrived.add(f"{os.getpid()} {os.getppid()}")
+            ctypes.PyDLL(None).sleep(60)
+        return x
+
+    with dq.connect(n=1, name="orphans") as lab:
+        run = lab.map(stuck, range(3), executor="process")
+        [arrived] = gate.until_arrived()
+        child, worker = map(int, arrived.split())
+
+        os.kill(worker, signal.SIGKILL)
+
+        until(lambda: is_dead(child), 5)
+        assert list(run.results(timeout=40)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("function", [where, coroutine])
+def test_lab_map_takes_the_same(lab: dq.Lab, function: Callable[[Any], Any]) -> None:
+    if function is coroutine:
+        with pytest.raises(BadOption):
+            lab.map(function, [1], executor="process")
+        return
+    run = lab.map(function, [1], executor="process", timeout="10s", memory="1 GB", max_messages_per_process=5)
+    assert run.results()[0][0] not in lab.client.run(os.getpid).values()
+    run.drop()
