@@ -24,11 +24,13 @@ __all__ = ["SlotProcess"]
 
 LOOK_S = 0.05
 """Seconds between two looks at memory, and at what is cancelled."""
-STILL_S = 0.02
+STILL_S = 0.03
 """Seconds without an outcome after which what has not begun is taken back."""
 QUICK_S = 0.01
-"""Messages given ahead become twice as many when they take less than this together."""
-AHEAD_MOST = 64
+"""Messages given ahead become twice as many when half of them take less than this."""
+NAP_S = 0.0005, 0.01
+"""Shortest and longest time in which outcomes may pile up: to wake for each costs as much as a short function."""
+AHEAD_MOST = 256
 AHEAD_BYTES = 1 << 20
 STARTING_S = 60.0
 OPENING_S = 60.0
@@ -91,8 +93,14 @@ class _Passage:
         self._messages = chunk.messages()
         self._given: deque[tuple[int, int]] = deque()
         """Turn and position of what the process has and has not answered for; the first runs, or will."""
-        self._since = self._looked = self._filled = time.monotonic()
-        """When the first of them began, at the latest; when it was looked at last; when some were given last."""
+        self._since = self._looked = time.monotonic()
+        """When the first of them began, at the latest; when it was looked at last."""
+        self._filled = 0.0, 0
+        """When some were given last, and how many it had then."""
+        self._pace = 0.0
+        """Seconds a message took of late."""
+        self._still = False
+        """The one that runs takes long: nothing more is given before it has ended."""
         self._timing = False
 
     def run(self) -> None:
@@ -127,13 +135,16 @@ class _Passage:
     def _fill(self) -> bool:
         """Give messages ahead when few are left; return whether any is out."""
         slot, given = self._slot, self._given
-        if len(given) > slot.ahead // 2:
+        if len(given) > slot.ahead // 2 or self._still:
             return True
         if not given and slot.child is not None and self._used_up(slot.child):
             slot.close()
         now, turns = time.monotonic(), []
-        if now - self._filled < QUICK_S and len(given) < slot.ahead:
-            slot.ahead = min(2 * slot.ahead, AHEAD_MOST)
+        filled, had = self._filled
+        if had > len(given):
+            self._pace = (now - filled) / (had - len(given))
+            if now - filled < QUICK_S:
+                slot.ahead = min(2 * slot.ahead, AHEAD_MOST)
         while len(given) < slot.ahead and (index := self._next()) is not None:
             child = self._child
             child.run(self._chunk.frames[0].function, self._chunk.kind, self._blob)
@@ -143,7 +154,7 @@ class _Passage:
             if child.pending > AHEAD_BYTES or self._used_up(child):
                 break
         if turns:
-            self._filled = now
+            self._filled = now, len(given)
             if len(given) == len(turns):
                 self._since = now
                 self._chunk.running = given[0][1]
@@ -176,6 +187,11 @@ class _Passage:
 
     def _step(self, child: Child) -> None:
         """Wait for the process to say something, and look after it."""
+        shortest, longest = NAP_S
+        enough = self._slot.ahead // 2 if self._chunk.todo else 0
+        nap = min(longest, (len(self._given) - enough) * self._pace / 2)
+        if nap > shortest:
+            time.sleep(nap)
         for said in child.receive(self._patience()):
             self._hear(child, said)
         now = time.monotonic()
@@ -200,6 +216,7 @@ class _Passage:
         elif said.say == Say.OPENED:
             child.opening = False
         else:
+            self._still = False
             _, index = self._given.popleft()
             self._chunk.done.append((index, Outcome(said.outcome), said.body, said.key))
             self._chunk.running = self._given[0][1] if self._given else None
@@ -223,8 +240,8 @@ class _Passage:
             elif limits.memory is not None and child.memory() > limits.memory:
                 self._end(MemoryLimit(limit=size(limits.memory)))
         if len(self._given) > 1 and running > STILL_S:
-            self._slot.ahead = 1
             self._take_back(child)
+            self._still, self._slot.ahead = bool(self._given), max(1, self._slot.ahead // 2)
 
     # --- the end of a process ---------------------------------------------------------------
 
@@ -257,7 +274,7 @@ class _Passage:
         if slot.fruitless >= FRUITLESS and (next_one := self._next()) is not None:
             slot.fruitless = 0
             self._charge(child, 0, next_one, ProcessDied(how=f"{how_it_ended(status)} before it began"), 0.0)
-        slot.ahead = 1
+        self._still, slot.ahead = False, 1
         slot.close()
         self._time(running=False)
 
