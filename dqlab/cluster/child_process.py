@@ -57,17 +57,12 @@ class Child:
         self._taking_back = theirs
         for end in (theirs, self._turns):
             os.set_blocking(end, False)
-        arguments = [str(number) for number in (theirs, self.words.fd, os.getpid())]
-        self._process = subprocess.Popen(
-            # -P: nothing in the directory where it starts takes the place of a module.
-            [sys.executable, "-P", "-m", "dqlab.cluster.child", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            pass_fds=(theirs, self.words.fd),
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
-            start_new_session=True,  # Ctrl-C is the worker's; and what it starts is killed with it
-        )
+        try:
+            self._process = self._start(theirs)
+        except OSError:
+            for end in (theirs, self._turns, self.words.fd):
+                os.close(end)
+            raise
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._orders, self._outcomes = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -83,6 +78,19 @@ class Child:
         self._memory = psutil.Process(self.pid)
         hello = {"pythonpath": os.environ.get("PYTHONPATH"), "origin": asdict(origin)}
         self._pending += record(Say.HELLO, body=pack(hello))
+
+    def _start(self, turns: int) -> subprocess.Popen[bytes]:
+        arguments = [str(number) for number in (turns, self.words.fd, os.getpid())]
+        return subprocess.Popen(
+            # -P: nothing in the directory where it starts takes the place of a module.
+            [sys.executable, "-P", "-m", "dqlab.cluster.child", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=(turns, self.words.fd),
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
+            start_new_session=True,  # Ctrl-C is the worker's; and what it starts is killed with it
+        )
 
     @property
     def pid(self) -> int:

@@ -37,7 +37,7 @@ class Say(IntEnum):
 
 
 class Record(NamedTuple):
-    """One record; `turn` is a message's number, `outcome` and `key` are those of its end."""
+    """One record; `turn` is a message's number, from 1, `outcome` and `key` are those of its end."""
 
     say: int
     turn: int
@@ -111,7 +111,7 @@ class LastWords:
         if len(noted) < _KEY.size:
             return None
         of, length = _KEY.unpack_from(noted)
-        return noted[_KEY.size : _KEY.size + length].decode("utf-8", "surrogatepass") if of == turn else None
+        return noted[_KEY.size : _KEY.size + length].decode("utf-8", "surrogatepass") if turn and of == turn else None
 
     def stack(self) -> str:
         """Return where a crash was, as `faulthandler` says it; "" when it had no time to."""

@@ -71,7 +71,7 @@ class SlotProcess:
 
     def next_turn(self) -> int:
         """Return a number that no message of the process has."""
-        self._turn = (self._turn + 1) & 0xFFFF_FFFF
+        self._turn = self._turn % 0xFFFF_FFFF + 1
         return self._turn
 
     def close(self) -> None:

@@ -208,7 +208,7 @@ class RunBook:
                 entry,
                 run=run.id,
                 producer=uuid.uuid4().bytes,
-                opening={"run": run.id},
+                opening={"run": run.id, "record": {part: record[part] for part in ("name", "codes", "process")}},
                 maxsize=bounds.get("maxsize"),
                 max_bytes=bounds.get("max_bytes"),
             )

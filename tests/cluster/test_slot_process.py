@@ -332,6 +332,16 @@ def test_process_is_replaced_after_as_many_messages_as_it_may_run(slot: SlotProc
     assert [list(pids.values()).count(pid) for pid in dict.fromkeys(pids.values())] == [10, 10, 5]
 
 
+def test_replaced_processes_leave_no_descriptor(slot: SlotProcess) -> None:
+    run(slot, abs, [1])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    run(slot, lambda x: os._exit(1) if x == 1 else x, range(3))
+    run(slot, abs, range(3), max_messages=2)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_slow_message_keeps_none_behind_it(slot: SlotProcess, tmp_path: Path) -> None:
     """What is given ahead comes back as soon as one takes long, so that others can have it."""
     gate = Gate(tmp_path)

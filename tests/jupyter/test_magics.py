@@ -40,6 +40,23 @@ def test_last_function_of_the_cell_is_mapped_and_stays(connected: Any) -> None:
     assert inspect.getsource(connected["double"]) == "def double(x): return half * x\n"
 
 
+def test_function_of_a_cell_runs_in_processes_when_it_is_limited(connected: Any) -> None:
+    """What a parser may do to its process, the cell says in the line that submits it."""
+    connected.run(
+        "%%dq submit --over range(3) --timeout 20s --memory 2GB --max-messages-per-process 9 --retries 0 -w -o run\n"
+        "import os\ndef parse(x): return os._exit(9) if x == 1 else x"
+    )
+
+    run = connected["run"]
+    assert list(run.results(errors="skip")) == [0, 2]
+    assert "ended itself with exit status 9" in run.failures()[0].message
+
+
+def test_limit_of_a_thread_is_refused(connected: Any) -> None:
+    with pytest.raises(UsageError, match="timeout='1s': needs a process"):
+        connected.run("%dq submit abs --over [1] --executor thread --timeout 1s")
+
+
 def test_code_version_knows_its_cell(connected: Any) -> None:
     """People say of a version that it came with cell 12."""
     connected.run("1")
