@@ -8,7 +8,6 @@ run.results()
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,10 +23,7 @@ if TYPE_CHECKING:
     from dqlab.runs.run import Run
     from dqlab.runs.session import Durability
 
-try:
-    __version__ = version("dqlab")
-except PackageNotFoundError:  # a checkout that is not installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = [  # noqa: RUF022 - grouped by topic
     # where everything begins
@@ -80,10 +76,21 @@ def __getattr__(name: str) -> Any:
         found = getattr(import_module(_HOMES[name]), name)
     elif name in ("errors", "testing"):
         found = import_module(f"dqlab.{name}")
+    elif name == "__version__":
+        found = _version()
     else:
         raise AttributeError(f"module 'dqlab' has no attribute {name!r}")
     globals()[name] = found
     return found
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and rarely asked for
+
+    try:
+        return version("dqlab")
+    except PackageNotFoundError:  # a checkout that is not installed
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:
