@@ -31,6 +31,8 @@ class Attachments:
         self._clients: dict[str, set[str]] = {}
         self._left: dict[str, list[str]] = {}
         """Clients that are gone, and what they had open: one that only lost its connection comes back."""
+        self._away: set[str] = set()
+        """Those of them that may come back any moment."""
         self._vacant: dict[str, tuple[int, float]] = {}
         """Vacant queue to the messages it has ever had, and since when they are as many."""
 
@@ -54,18 +56,33 @@ class Attachments:
             self._clients[queue].discard(client)
         if had:
             self._left[client] = had
+            self._away.add(client)
             self._registry.in_background(self._cut_off(client, had))
+
+    def alive(self) -> list[str]:
+        """Return the clients that are here, or were a moment ago."""
+        return list(self._away.union(self._registry.scheduler.clients))
 
     async def _cut_off(self, client: str, queues: list[str]) -> None:
         """Let shards seal what a client was submitting, unless it has come back."""
         await asyncio.sleep(AWAY)
         if self._left.get(client) is queues:
-            alive = list(self._registry.scheduler.clients)
+            self._away.discard(client)
             for queue in queues:
-                await self._registry.ask_shards(queue, "cut_off", {"alive": alive})
+                await self.cut_off(queue)
+
+    async def cut_off(self, queue: str) -> None:
+        """Let a queue's shards seal what clients were submitting that are gone."""
+        await self._registry.ask_shards(queue, "cut_off", {"alive": self.alive()})
+
+    async def cut_off_now(self, queue: str) -> None:
+        """Do so without waiting for clients that left: somebody else submits their run again."""
+        alive = list(self._registry.scheduler.clients)
+        await self._registry.ask_shards(queue, "cut_off", {"alive": alive})
 
     def client_came(self, client: str) -> None:
         """Attach a client that has come back to those of its queues that are still open."""
+        self._away.discard(client)
         for queue in self._left.pop(client, ()):
             if queue in self._clients:
                 self.add(queue, client)

@@ -97,6 +97,8 @@ class MemoryStore(MemoryJournal):
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
         """Keep the results that count: the whole settlement, or what of it was accepted."""
+        if not settled.results:
+            return []
         accepted = sum(piece.n for piece, _ in settled.results)
         if accepted == settlement.count:
             place = self._vault.add(bytes(settlement.blob))

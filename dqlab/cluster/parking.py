@@ -94,7 +94,7 @@ class ParkingLot:
         if older is not None and not older.answer.done():
             older.answer.set_result(None)
         ahead = self.credits.pop(call.consumer, None)
-        if ahead is not None and self.known.get(call.consumer) == call.session:
+        if ahead is not None and self.known.get(call.consumer, call.session) == call.session:
             call.credit = max(call.credit, ahead)
         self.known[call.consumer] = call.session
         self.parked[call.consumer] = call
@@ -116,7 +116,7 @@ class ParkingLot:
         """Hear how many messages a consumer wants now."""
         call = self.parked.get(consumer)
         if call is None:
-            self.credits[consumer] = credit
+            self.credits[consumer] = max(credit, self.credits.get(consumer, credit))
         else:
             call.credit = max(call.credit, credit)
 

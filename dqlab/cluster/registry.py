@@ -32,6 +32,8 @@ __all__ = ["Registry"]
 logger = logging.getLogger("dqlab.registry")
 
 SPAWN_TIMEOUT = 30.0
+OPEN_TIMEOUT = 300.0
+"""Seconds that a shard may take to read a long log; its worker's death ends the wait at once."""
 CLOSE_TIMEOUT = 10.0
 
 
@@ -87,6 +89,7 @@ class Registry(SchedulerPlugin):
             dq_close=self.leave_queue,
             dq_queues=self.list_queues,
             dq_run_name=self.name_run,
+            dq_cut_off=self.attachments.cut_off_now,
             dq_snapshot=self.snapshot,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
@@ -227,6 +230,7 @@ class Registry(SchedulerPlugin):
     async def close_queue(self, name: str) -> None:
         """Retire a queue's consumers, then close its shards and let them go."""
         self.queues.pop(name, None)
+        self.supervisor.changed()
         self.attachments.forget(name)
         self.services.pop(name, None)
         await self.retire([entry.name for entry in self._of(name) if entry.name.startswith("consumer/")])
@@ -249,7 +253,7 @@ class Registry(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Give a worker that joined its consumers, and the shards that wait for one."""
-        self.supervisor.worker_came()
+        self.supervisor.changed()
         self.collector.workers = len(scheduler.workers)
         for queue in list(self.services):
             self.in_background(self._serve_everywhere(queue))
@@ -329,7 +333,11 @@ class Registry(SchedulerPlugin):
         unpin(self.scheduler, [entry.key])
         entry.address, entry.host = address, self._host(address)
         entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
-        await asyncio.wait_for(self._ask_to_spawn(address, entry.key, self._sealed(entry)), SPAWN_TIMEOUT)
+        await asyncio.wait_for(self._ask_to_spawn(address, entry.key, self._sealed(entry)), OPEN_TIMEOUT)
+        if self.entries.get(entry.name) is not entry:  # its queue was closed meanwhile
+            entry.made.set()
+            await self._close_actor(entry)
+            unpin(self.scheduler, [entry.key])
 
     def _host(self, address: str) -> str:
         state = self.scheduler.workers.get(address)
@@ -340,7 +348,7 @@ class Registry(SchedulerPlugin):
         if entry.durable:
             *identity, options = args
             store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
-            args = (*identity, options | {"store": store}, list(self.scheduler.clients))
+            args = (*identity, options | {"store": store}, self.attachments.alive())
         return seal_value((_open_class(entry.sealed), args))
 
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
@@ -363,17 +371,14 @@ class Registry(SchedulerPlugin):
         await self.ask_shards(queue, "release", {"consumers": consumers})
 
     async def ask_shards(self, queue: str, call: str, meta: dict[str, Any]) -> None:
-        """Call every shard of a queue that lives, one after the other; what fails is logged.
-
-        One that is being made anew learns from its log, and has nobody's leases.
-        """
+        """Call every shard of a queue that lives and is not being made, in turn; what fails is logged."""
         for entry in self._of(queue):
             if not entry.name.startswith("queue/") or entry.gone is not None or not entry.made.is_set():
                 continue
             try:
                 work = call_actor(self.scheduler.rpc, entry.address, entry.key, call, pack(meta))
                 await asyncio.wait_for(work, CLOSE_TIMEOUT)
-            except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - the other shards are asked all the same
                 logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
 
     def in_background(self, work: Any) -> None:

@@ -109,8 +109,8 @@ class Slot:
         self._settling: set[asyncio.Task[None]] = set()
         self._at_least = 1
         self._credits = count(1)
-        self._told: dict[int, int] = {}
-        """How many messages each shard knows that this slot wants."""
+        self._told: dict[int, tuple[int, int]] = {}
+        """The last credit that each shard knows: its number, and how many messages are wanted."""
         self._stopping = False
         self.gone: str | None = None
 
@@ -163,12 +163,17 @@ class Slot:
         return self.options.batch if here < limit and not self._stopping else 0
 
     def _credit(self, shard: int) -> dict[str, Any]:
-        self._told[shard] = want = self._want(shard)
-        return {"consumer": self.name, "credit": [next(self._credits), want, self._at_least]}
+        return {"consumer": self.name, "credit": [next(self._credits), self._want(shard), self._at_least]}
+
+    def _note_told(self, shard: int, credit: dict[str, Any]) -> None:
+        number, want, _ = credit["credit"]
+        self._told[shard] = max(self._told.get(shard, (0, 0)), (number, want))
 
     async def _park(self, shard: int, ref: Ref) -> None:
         while not self._stopping:
-            body = pack({"session": self._session, **self._credit(shard)})
+            credit = self._credit(shard)
+            self._note_told(shard, credit)
+            body = pack({"session": self._session, **credit})
             try:
                 meta, parts = unpack(await ref.call("lease", body, timeout=LEASE_PARK + 10))
                 if "lease" in meta:
@@ -333,7 +338,7 @@ class Slot:
         """Settle what is left of a chunk that has ended; its shard is told if more is wanted from now on."""
         try:
             await self._settle_done(chunk)
-            if not self._stopping and self._told.get(chunk.shard) != self._want(chunk.shard):
+            if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
                 await self._settle(chunk, chunk.nothing())
         except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
             self._lost(chunk, error)
@@ -355,10 +360,12 @@ class Slot:
             await self._settle(chunk, chunk.nothing())
 
     async def _settle(self, chunk: Chunk, settlement: bytes) -> None:
-        body = pack(self._credit(chunk.shard), settlement)
+        credit = self._credit(chunk.shard)
+        body = pack(credit, settlement)
         while True:
             try:
                 await self._shards[chunk.shard].call("settle", body)
+                self._note_told(chunk.shard, credit)
                 break
             except CallTimeout:
                 logger.warning("event=settle_again slot=%s lease=%s", self.name, chunk.lease)

@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dqlab.cluster.parking import Bell
 from dqlab.errors import DqlabError
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ REPLACEMENT_WAIT = 1.0
 """Seconds that a nanny is given to replace a worker, before its shards move to another one."""
 TRY_AGAIN = 0.5
 """Seconds after which a shard that could not be made is tried again, on whatever workers there are then."""
+TRIES = 3
+"""How often what fails for a reason nobody thought of is tried."""
+LOOK_EVERY = 60.0
 
 
 @dataclass
@@ -54,11 +58,11 @@ class Supervisor:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._joined = asyncio.Event()
+        self._changed = Bell()
 
-    def worker_came(self) -> None:
-        """Note that a worker joined."""
-        self._joined.set()
+    def changed(self) -> None:
+        """Note that a worker joined or a queue was closed."""
+        self._changed.ring()
 
     def worker_left(self, entry: Entry) -> None:
         """Make a shard anew whose worker is gone, unless that is under way; returns at once."""
@@ -70,36 +74,46 @@ class Supervisor:
 
     async def _recreate(self, entry: Entry) -> None:
         loop = asyncio.get_running_loop()
-        began, lost = loop.time(), entry.address
-        while self._registry.entries.get(entry.name) is entry:
-            address = await self._place(entry, deadline=began + REPLACEMENT_WAIT)
+        began, lost, failed = loop.time(), entry.address, 0
+        while (address := await self._place(entry, deadline=began + REPLACEMENT_WAIT)) is not None:
             try:
                 await self._registry.make_again(entry, address)
-            except DqlabError as error:
-                entry.gone = str(error)
-                logger.warning("event=shard_refused name=%s worker=%s %s", entry.name, address, error)
-                break
-            except Exception as error:  # noqa: BLE001 - the worker may have died meanwhile
+            except (OSError, TimeoutError) as error:  # the worker died meanwhile, or is out of reach
                 logger.warning("event=shard_failed name=%s worker=%s %r", entry.name, address, error)
                 await asyncio.sleep(TRY_AGAIN)
                 continue
-            took = loop.time() - began
-            logger.warning("event=shard_moved name=%s from=%s to=%s seconds=%.2f", entry.name, lost, address, took)
-            break
-        entry.made.set()
-
-    async def _place(self, entry: Entry, deadline: float) -> str:
-        """Return the address of the worker that replaces the lost one, after some time of another; waits for one."""
-        loop = asyncio.get_running_loop()
-        while True:
-            self._joined.clear()
-            same = [ws.address for ws in self._registry.scheduler.workers.values() if str(ws.name) == entry.host]
-            others = self._registry.plan().queues
-            if same:
-                return same[0]
-            if others and loop.time() >= deadline:
-                return others[int(entry.args[1]) % len(others)]
-            try:
-                await asyncio.wait_for(self._joined.wait(), max(0.0, deadline - loop.time()) or None)
-            except TimeoutError:
+            except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+                failed += 1
+                logger.warning("event=shard_refused name=%s worker=%s %r", entry.name, address, error)
+                if isinstance(error, DqlabError) or failed == TRIES:
+                    entry.gone = str(error) if isinstance(error, DqlabError) else f"it cannot be made anew: {error!r}"
+                    break
+                await asyncio.sleep(TRY_AGAIN)
                 continue
+            if address in self._registry.scheduler.workers:  # else it died once more, before anybody was told
+                took = loop.time() - began
+                logger.warning("event=shard_moved name=%s from=%s to=%s seconds=%.2f", entry.name, lost, address, took)
+                break
+        entry.made.set()
+        await self._registry.attachments.cut_off(entry.queue)  # of clients that left while it was being made
+
+    async def _place(self, entry: Entry, deadline: float) -> str | None:
+        """Return the address of the worker that replaces the lost one, after some time of another; waits for one.
+
+        None when the shard is wanted no more.
+        """
+        loop = asyncio.get_running_loop()
+
+        def wanted() -> bool:
+            return self._registry.entries.get(entry.name) is entry
+
+        def choice() -> str | None:
+            workers = self._registry.scheduler.workers.values()
+            same = [state.address for state in workers if str(state.name) == entry.host]
+            others = self._registry.plan().queues if loop.time() >= deadline else ()
+            return same[0] if same else others[int(entry.args[1]) % len(others)] if others else None
+
+        while wanted() and choice() is None:
+            left = deadline - loop.time()
+            await self._changed.until(lambda: not wanted() or choice() is not None, left if left > 0 else LOOK_EVERY)
+        return choice() if wanted() else None

@@ -46,14 +46,17 @@ class OpenSegment:
         Behind the last record that was written whole.
     synced : int
         Behind the last one that is on the device; in the mode "os", behind the last one that was left to the system.
+    given_up : bool
+        It failed: nothing is written to it or synced any more.
     """
 
-    __slots__ = ("descriptor", "end", "seq", "synced")
+    __slots__ = ("descriptor", "end", "given_up", "seq", "synced")
 
     def __init__(self, seq: int, descriptor: int, end: int) -> None:
         self.seq = seq
         self.descriptor = descriptor
         self.end = self.synced = end
+        self.given_up = False
 
 
 class Writer:
@@ -299,7 +302,8 @@ class Writer:
 
     def _roll(self, seq: int) -> None:
         """Seal the open segment, in all modes but "os" synced, and begin another; can be repeated."""
-        self._let_go()
+        if not self._open.given_up:
+            self._let_go()
         old, epoch = self._open, self._owner.epoch
         header = pack_segment_header(self._catalog.uuid, seq, epoch, self._clock.wall())
         name = segment_name(seq, epoch)
@@ -324,6 +328,7 @@ class Writer:
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             self._reserve.release()
         old = self._open
+        old.given_up = True
         with self.memory:
             old.end = old.synced
             seq = self._catalog.allocate()

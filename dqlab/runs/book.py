@@ -197,6 +197,9 @@ class RunBook:
         if run.submitter is not None and run.submitter.error is not None:
             run.submitter.join(LANDING)  # it still tells the queue where the input ended
         progress = run._progress(covered=True)
+        if not progress.sealed and run.submitter is None:  # by another client; if that is gone, this one goes on
+            self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue))
+            progress = run._progress(covered=True)
         record = progress.record
         if record["codes"][0]["hash"] != code["hash"]:
             raise RunExists(run=run.name, difference=f"other code ({record['codes'][0]['name']})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from dqlab.cluster.handle import Handle
@@ -12,7 +13,8 @@ from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.cluster.senders import RunSender
 from dqlab.config import nbytes, option
 from dqlab.documents import Document
-from dqlab.errors import DqlabError, MessageTooLarge, NotPicklable, RunExists
+from dqlab.errors import CallTimeout, DqlabError, MessageTooLarge, NotPicklable, RunExists
+from dqlab.log import DiskFull
 from dqlab.queue.book import CANCELLED
 from dqlab.queue.ranges import Ranges
 from dqlab.runs.submitted import Digest, Submitted
@@ -97,7 +99,8 @@ class Submitter:
 
     def _submit(self) -> None:
         sender, limit, seal, update = self._sender, self._limit, make_sealer(), self.digest.update
-        put, hand_over, weighted, noted = sender.buffer.append, sender.hand_over, False, time.monotonic()
+        put, hand_over, noted = sender.buffer.append, sender.hand_over, time.monotonic()
+        weighted: bool | None = None  # the first element that is put decides
         before = self._before
         skip, beyond = before.through, before.beyond
         for element in self._elements:
@@ -118,11 +121,10 @@ class Submitter:
                 self._open_again()
             if beyond and self._is_there():
                 continue
-            if type(element) is Document and (weighted or (self.count == skip + 1 and element.page_count)):
-                weighted = True
-                sender.weights.append(element.page_count or 0)
-            elif weighted:
-                sender.weights.append(0)
+            if weighted is None:
+                weighted = type(element) is Document and bool(element.page_count)
+            if weighted:
+                sender.weights.append((type(element) is Document and element.page_count) or 0)
             put(payload)
             sender.buffered_bytes += len(payload)
             hand_over()
@@ -144,7 +146,8 @@ class Submitter:
             handle = self._sender.handle
             self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
             held = handle.link.sync(self._held())
-            handle.link.sync(handle.ask(0, "control", self._submitted(held)))
+            with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
+                handle.link.sync(handle.ask(0, "control", self._submitted(held)))
         return time.monotonic()
 
     async def _held(self) -> Ranges:

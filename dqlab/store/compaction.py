@@ -14,6 +14,7 @@ from typing import Any
 from dqlab.frame import Frame
 from dqlab.log import Compaction, Log, Moved, NewRecord, Position, Record, RecordType
 from dqlab.queue.batches import Batch, share
+from dqlab.queue.lane import Lane
 from dqlab.queue.ledger import Ledger
 from dqlab.queue.results import Stretch
 from dqlab.queue.states import State, stretches
@@ -136,9 +137,8 @@ def _wanted(ledger: Ledger, segments: frozenset[int]) -> dict[int, _Frame | _Res
     """Return what lies in some segments and is still needed, by place."""
     wanted: dict[int, _Frame | _Results] = {}
     for run, lane in ledger.shard.lanes.items():
-        for batch in lane.batches:
-            if position_of(batch.place).segment in segments:
-                wanted[batch.place] = _Frame(run, batch)
+        for batch in _batches_in(lane, segments):
+            wanted[batch.place] = _Frame(run, batch)
     for run, book in ledger.books.items():
         for stretch in book.results:
             if position_of(stretch.place).segment in segments:
@@ -146,6 +146,15 @@ def _wanted(ledger: Ledger, segments: frozenset[int]) -> dict[int, _Frame | _Res
                 assert isinstance(results, _Results), "a record is a frame or a settlement"
                 results.stretches.append(stretch)
     return wanted
+
+
+def _batches_in(lane: Lane, segments: frozenset[int]) -> Iterator[Batch]:
+    """Yield the batches whose frames lie in some segments; of the others no object is made, for they are many."""
+    yield from (batch for batch in lane.batches.kept() if position_of(batch.place).segment in segments)
+    for rows in lane.batches.frozen():
+        for first, place in zip(rows.column("first"), rows.column("place"), strict=True):
+            if position_of(place).segment in segments:
+                yield lane.batches[first]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

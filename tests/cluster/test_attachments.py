@@ -191,3 +191,25 @@ def _vacant(lab: dq.Lab) -> list[str]:
         return list(dask_scheduler.plugins["dqlab"].attachments._vacant)
 
     return list(lab.client.run_on_scheduler(vacant))
+
+
+def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_up(
+    in_town: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that fails hits all of them; each has its own time to come back."""
+
+    async def scenario(town: Town) -> list[str]:
+        told: asyncio.Queue[list[str]] = asyncio.Queue()
+
+        async def ask_shards(queue: str, call: str, meta: dict[str, Any]) -> None:
+            told.put_nowait(meta["alive"])
+
+        monkeypatch.setattr(town.registry, "ask_shards", ask_shards)
+        town.queue("q", "ana", "ben")
+        for client, away in (("ana", 0.01), ("ben", 60.0)):
+            monkeypatch.setattr("dqlab.cluster.attachments.AWAY", away)
+            town.attachments.client_left(client)
+            await asyncio.sleep(0)
+        return await asyncio.wait_for(told.get(), 10)
+
+    assert in_town(scenario) == ["ben"]

@@ -213,6 +213,19 @@ def test_credit_that_overtakes_the_call_sent_before_it_counts() -> None:
     assert asyncio.run(scenario()) == [10, 10, 2]
 
 
+def test_credit_that_a_new_shard_hears_before_the_call_counts() -> None:
+    """After its worker died both are sent again at once, and the shard knows nobody yet."""
+
+    async def scenario() -> int:
+        lot = ParkingLot()
+        lot.credit("c", Credit(9, 20, 1))
+        lot.credit("c", Credit(8, 0, 1))
+        lot.park(parked("c", at=7, want=0))
+        return lot.parked["c"].credit.want
+
+    assert asyncio.run(scenario()) == 20
+
+
 def test_longest_parked_consumer_is_served_first() -> None:
     """Work goes round."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from dqlab.log import DiskFull, Files, Log, LogFailed, LogOptions, Position
 from dqlab.log.files import Buffer
+from dqlab.log.options import SyncMode
 from dqlab.testing import FakeClock
 
 
@@ -112,6 +113,40 @@ def test_os_leaves_records_to_the_system_until_somebody_asks(path: Path, files: 
 
 
 # --- writes that fail -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", ["always", "interval", "os"])
+def test_a_file_that_was_given_up_is_never_synced(tmp_path: Path, sync: SyncMode) -> None:
+    """The next sync may well succeed, and would say that what was lost is there."""
+
+    class Broken(Files):
+        descriptor: int | None = None
+        armed = False
+        synced = 0
+
+        def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+            if self.armed and self.descriptor is None:
+                self.descriptor = descriptor
+            if descriptor == self.descriptor:
+                raise OSError(errno.EIO, "bad block")
+            return super().write(descriptor, buffers, offset)
+
+        def sync(self, descriptor: int) -> None:
+            self.synced += descriptor == self.descriptor
+            super().sync(descriptor)
+
+    files = Broken()
+    log = Log.open(tmp_path / "log", files=files, options=LogOptions(sync=sync))
+    log.append(16, [b"before"])
+    log.commit()
+    files.armed = True
+    log.append(16, [b"elsewhere"])
+    log.commit()
+    log.sync()
+    assert files.synced == 0
+    log.close()
+    with Log.open(tmp_path / "log") as again:
+        assert [bytes(record.body) for record in again.replay()] == [b"before", b"elsewhere"]
 
 
 def test_nothing_follows_a_short_write(path: Path, files: Failing) -> None:

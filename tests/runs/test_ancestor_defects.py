@@ -279,8 +279,8 @@ def test_max_concurrency_is_a_limit(tmp_path: Path, early_ack: bool) -> None:
     def most_at_once(client: Client, function: Callable[[Path], Any], limit: int) -> int:
         events = tmp_path / f"{function.__name__}-{limit}"
         with queue_of(client) as pool:
-            pool.batch_submit([(function, events)] * 16)
-            consumers = ConsumerPool(client, pool, batch_size=8, early_ack=early_ack, max_concurrency=limit)
+            pool.batch_submit([(function, events)] * 32)  # eight leases: three slots cannot take them all at once
+            consumers = ConsumerPool(client, pool, batch_size=4, early_ack=early_ack, max_concurrency=limit)
             consumers.start()
             consumers.join()
         return max(accumulate(map(int, lines(events))))

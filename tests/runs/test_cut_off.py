@@ -8,11 +8,13 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dqlab as dq
-from dqlab.errors import RunExists, SubmissionIncomplete
+from dqlab.cluster.handle import Handle
+from dqlab.errors import CallTimeout, RunExists, SubmissionIncomplete
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -119,3 +121,72 @@ def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
     run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": [run.handle.link.client.id]}))
     until.set()
     assert list(run.results(timeout=30)) == [2 * x for x in range(10)]
+
+
+def test_run_all_at_once_after_the_kernel_died_goes_on_without_waiting(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Nobody waits for a client that somebody else replaces: the same documents are taken at once."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), lab.client.scheduler.address, queue.name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "half\n"
+        all_there(queue, 3000)
+        child.kill()
+        child.wait()
+
+    run = queue.map(double, range(5000), name="cut")
+    assert list(run.results(timeout=60)) == [2 * x for x in range(5000)]
+    assert sum(run.counts.values()) == 5000
+
+
+def test_a_note_that_cannot_be_made_does_not_end_the_submission(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Puts are what decides: a shard that moves to another worker answers them when it is there."""
+    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+    real = Handle.ask
+
+    async def ask(self: Handle, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0) -> Any:
+        if call == "control" and meta["op"] == "submitted" and not done.is_set():
+            refused.append(shard)
+            raise CallTimeout(name="queue/q/0", call="resolve", seconds=10)
+        return await real(self, shard, call, meta, *parts, wait=wait)
+
+    refused: list[int] = []
+    done = threading.Event()
+
+    def documents() -> Iterator[int]:
+        yield from range(200)
+        done.set()
+
+    monkeypatch.setattr(Handle, "ask", ask)
+    run = queue.map(double, documents(), name=f"noted-{queue.name}")
+    assert list(run.results(timeout=30)) == [2 * x for x in range(200)]
+    assert refused
+
+
+def test_pages_are_known_of_all_that_a_resumed_submission_puts(queue: dq.QueuePool) -> None:
+    """Behind what is there already, the first one decides whether there are pages, as in a first submission."""
+    documents = list(dq.Documents.stdlib())[:20]
+    run = queue.map(len_of, documents, name=f"pages-{queue.name}", consumers=None)
+    assert run.submitter is not None
+    run.submitter.join(30)
+    run.handle.link.sync(run.handle.ask_all("control", {"op": "reopen", "run": run.id}))
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
+    run.submitter = None
+    again = queue.map(len_of, [*documents, *documents], name=run.name, consumers=None)
+    assert again.submitter is not None
+    again.submitter.join(30)
+    assert again.submitter.error is None
+    units = again.stats().units
+    assert units is not None
+    assert units.ready == 2 * sum(document.page_count or 0 for document in documents)
+
+
+def len_of(document: dq.Document) -> int:
+    return len(document.bytes())
