@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from benchmarks.figures import Better, Figure, Series, Target, ratios
 from benchmarks.harness import WrongAnswer
 from benchmarks.log_shard import ack, close, frames, open_shard, put, settle
 from benchmarks.sizes import Sizes
+from dqlab.cluster.queue_desk import SWITCH_S
 from dqlab.frame import Frame, Piece, Settlement
 from dqlab.store.compaction import MOSTLY, Compacted, compaction
 from dqlab.store.shard import DurableShard
@@ -33,6 +35,7 @@ def puts_beside_compaction(directory: Path, sizes: Sizes) -> Figure:
 
 def _stalls(directory: Path) -> tuple[float, float]:
     """Return the 99.9th percentile of puts of 100 x 100 B in seconds, with a compaction and without."""
+    sys.setswitchinterval(SWITCH_S)  # as in a process with queues
     shard, (frame, *_) = open_shard(directory), frames(100, 100)
     put(shard, frames(SIZE, BATCH), FRAMES)
     _ack_most(shard)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import sys
 from collections.abc import Collection
 from typing import Any
 
@@ -25,8 +26,10 @@ from dqlab.queue.retry import Retry
 from dqlab.queue.shard import Shard
 from dqlab.store.compaction import Compacted
 
-__all__ = ["QueueDesk"]
+__all__ = ["SWITCH_S", "QueueDesk"]
 
+SWITCH_S = 0.0005
+"""How long another thread may hold the interpreter while messages wait: checkpoints and compaction are packed there."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 
@@ -66,6 +69,7 @@ class QueueDesk:
     async def start(self, body: bytes) -> bytes:
         """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread."""
         await self._open()
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
         self._worker = get_worker()
         self._reporter = Reporter(self._worker, self.report)
         self._reporter.touch()

@@ -179,6 +179,7 @@ class Compactor:
             for record in self._records(victim):
                 for new in keep(record):
                     copy.add(record.position, new)
+                self._directory.files.pause(0.0)  # who waits for the interpreter goes first
                 if copy.size - written >= _SLICE:
                     written = self._write_slice(descriptor, copy, written)
                     if progress is not None:
