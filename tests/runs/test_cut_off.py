@@ -43,6 +43,23 @@ def all_there(pool: dq.QueuePool, n: int) -> None:
         tick.wait(0.05)
 
 
+def submit_half_and_die(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Run a process that submits 3,000 of its documents and is killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), lab.client.scheduler.address, queue.name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "half\n"
+        all_there(queue, 3000)
+        child.kill()
+        child.wait()
+
+
 def held_up(pool: dq.QueuePool, n: int, until: threading.Event) -> Iterator[int]:
     """The last one comes late enough for those before it to be recorded."""
     yield from range(n - 1)
@@ -63,18 +80,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_run_of_a_killed_client_is_incomplete_until_its_documents_are_mapped_again(
     lab: dq.Lab, queue: dq.QueuePool
 ) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), lab.client.scheduler.address, queue.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    with child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "half\n"
-        all_there(queue, 3000)
-        child.kill()
+    submit_half_and_die(lab, queue)
 
     run = lab.attach("cut")
     with pytest.raises(SubmissionIncomplete, match=r"3,000.*the process that submitted it ended.*again to go on"):
@@ -125,19 +131,7 @@ def test_runs_of_other_clients_are_left_alone(queue: dq.QueuePool) -> None:
 
 def test_run_all_at_once_after_the_kernel_died_goes_on_without_waiting(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Nobody waits for a client that somebody else replaces: the same documents are taken at once."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), lab.client.scheduler.address, queue.name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    with child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "half\n"
-        all_there(queue, 3000)
-        child.kill()
-        child.wait()
+    submit_half_and_die(lab, queue)
 
     run = queue.map(double, range(5000), name="cut")
     assert list(run.results(timeout=60)) == [2 * x for x in range(5000)]
