@@ -45,6 +45,10 @@ class Replay:
     skipped: int = 0
     early: dict[bytes, Ranges] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        clock = self.ledger.shard.clock  # asked once: records are many, and some seconds are nothing
+        self._monotonic, self._wall = clock.monotonic(), clock.wall()
+
     def run(self, records: Iterable[Record]) -> None:
         """Apply all records."""
         for record in records:
@@ -94,7 +98,7 @@ class Replay:
             self.skipped += 1
             return
         self.journal.took(record.position)
-        lane.put(frame, first, shard.clock.monotonic() - self._elapsed(record), place_of(record.position))
+        lane.put(frame, first, self._monotonic - self._elapsed(record), place_of(record.position))
         lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0
         if lost > 0:
             shard.producers.missed(frame.producer, frame.run, lost)
@@ -174,7 +178,7 @@ class Replay:
 
     def _elapsed(self, record: Record) -> float:
         """Return the seconds since a record was written; 0 when the clock was set back meanwhile."""
-        return max(0.0, self.ledger.shard.clock.wall() - record.aux / 1e9)
+        return max(0.0, self._wall - record.aux / 1e9)
 
 
 def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, records: Iterable[Record]) -> Replay:

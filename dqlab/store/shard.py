@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -75,7 +77,8 @@ class DurableShard:
             )
             ledger = Ledger(shard)
             keeper.recording = False
-            replay = rebuild(ledger, keeper, log.recovery.checkpoint, log.replay())
+            with _no_collections():
+                replay = rebuild(ledger, keeper, log.recovery.checkpoint, log.replay())
             keeper.recording = True
             replay.end_early()
             keeper.noted()
@@ -89,3 +92,15 @@ class DurableShard:
         self.journal.noted()
         mark, pack = self.journal.log.mark(), freeze(self.ledger)
         return lambda: self.journal.log.checkpoint(mark, pack())
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Let nothing be searched for cycles: a replay makes many objects and none of those, and takes a quarter longer."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -77,7 +77,10 @@ def start(slot: SlotProcess, function: Callable[..., Any], values: Any) -> tuple
 
 
 def is_dead(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
