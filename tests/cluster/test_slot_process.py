@@ -261,7 +261,7 @@ def test_memory_left_by_earlier_messages_is_nobodys_fault(slot: SlotProcess) -> 
         exec(left, globals())
         return os.getpid()
 
-    pids = [results(run(slot, leak, [0], memory=300 * 10**6))[0] for _ in range(6)]
+    pids = [results(run(slot, leak, [0], memory=280 * 10**6))[0] for _ in range(6)]
 
     assert len(set(pids)) > 1
 
