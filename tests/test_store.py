@@ -72,14 +72,12 @@ def test_a_durable_queue_of_a_lab_without_a_store_is_refused(lab: dq.Lab) -> Non
 
 HALF = """
     import sys
-    import threading
     import dqlab as dq
 
     def documents():
         yield from range(1500)
-        tick = threading.Event()
         while sum(lab.queue().counts().values()) < 1500:
-            tick.wait(0.05)
+            pass
         print("ready", flush=True)
         sys.stdin.read()
 

@@ -39,7 +39,7 @@ class Entry:
     """Name of its worker."""
     sealed: bytes = b""
     args: tuple[Any, ...] = ()
-    """What it is made of, see `Registry.spawn`."""
+    """The pickled class of what is registered, and what that is made with."""
     gone: str | None = None
     made: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its start has ended, well or not: nobody closes or calls what is still being made."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,8 @@ def double(x: int) -> int:
 
 def all_there(pool: dq.QueuePool, n: int) -> None:
     """Wait until a queue holds so many messages."""
-    tick = threading.Event()
     while sum(pool.counts().values()) < n:
-        tick.wait(0.05)
+        pass
 
 
 def submit_half_and_die(lab: dq.Lab, queue: dq.QueuePool) -> None:
@@ -60,20 +59,19 @@ def submit_half_and_die(lab: dq.Lab, queue: dq.QueuePool) -> None:
         child.wait()
 
 
-def held_up(pool: dq.QueuePool, n: int, until: threading.Event) -> Iterator[int]:
-    """The last one comes late enough for those before it to be recorded."""
+def held_up(pool: dq.QueuePool, n: int, until: threading.Event, note: Callable[[], object] = bool) -> Iterator[int]:
+    """Before the last one, those before it are recorded."""
     yield from range(n - 1)
     all_there(pool, n - 1)
-    threading.Event().wait(0.05)
+    note()
     yield n - 1
     until.wait(60)
 
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that left is given up at once; how far it got is recorded often."""
+    """A client that left is given up at once."""
     monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
-    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.02)
 
 
 @pytest.mark.usefixtures("soon")
@@ -93,10 +91,14 @@ def test_run_of_a_killed_client_is_incomplete_until_its_documents_are_mapped_aga
 
 
 @pytest.fixture
-def cut(queue: dq.QueuePool, soon: None) -> Iterator[dq.Run]:
+def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run]:
     """A run whose input goes on, though the shards have been told that its client is gone."""
     until = threading.Event()
-    run = queue.map(double, held_up(queue, 4000, until), name=f"cut-{queue.name}", consumers=None)
+
+    def note() -> None:
+        monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+
+    run = queue.map(double, held_up(queue, 4000, until, note), name=f"cut-{queue.name}", consumers=None)
     submitter = run.submitter
     assert submitter is not None
     all_there(queue, 4000)
