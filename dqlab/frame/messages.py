@@ -32,6 +32,10 @@ class Kind(IntEnum):
     """A pickled value each, for a consumer's own process_item; no function."""
 
 
+_KINDS = {int(kind): kind for kind in Kind}
+_NOT_HERE = int(Flag.KEYED | Flag.ACKED)
+
+
 @dataclass(slots=True, eq=False)
 class Frame:
     """A batch of messages of one run (or of lane 0), with one function.
@@ -113,7 +117,8 @@ class Frame:
             raise FrameCorrupt(kind="frame", reason="shorter than its header", size=len(view))
         magic, version, flags, count, sequence, ordinal, run, function, producer = _FRAME.unpack_from(view)
         check_head("frame", magic_fits=magic == b"DQ", version=version, count=count, size=len(view))
-        if (flags & 0x0F) not in Kind._value2member_map_ or flags & (Flag.KEYED | Flag.ACKED) or count == 0:
+        kind = _KINDS.get(flags & 0x0F)
+        if kind is None or flags & _NOT_HERE or count == 0:
             raise FrameCorrupt(kind="frame", reason=f"unknown flags {flags:#x} or no messages", size=len(view))
         try:
             lengths, body = read_lengths(view, _FRAME.size, count, flags)
@@ -124,7 +129,6 @@ class Frame:
             raise FrameCorrupt(kind="frame", reason=str(error), size=len(view)) from None
         if sum(lengths) != len(view) - body:
             raise FrameCorrupt(kind="frame", reason="lengths do not add up to the payload", size=len(view))
-        kind = Kind(flags & 0x0F)
         payload = view[body:]
         return cls(blob, kind, run, function, producer, sequence, ordinal, lengths, weights, payload, count, len(view))
 

@@ -95,6 +95,7 @@ class Writer:
         self._synced_at = clock.monotonic()
         self._looked_at = float("-inf")
         self._left: set[int] = set()  # descriptors of what was left to the system, until somebody asks for a sync
+        self._one_sync = threading.Lock()
         self.memory = threading.Lock()
         self.tail = Tail()
         self.end = self.durable = 0
@@ -166,6 +167,29 @@ class Writer:
 
     def commit(self, *, sync: bool) -> int:
         """Write what was appended, sync if asked or due, and confirm it; return the last confirmed number."""
+        if not sync:
+            return self._commit(sync=False)
+        with self._one_sync:
+            self._sync_sealed()
+            return self._commit(sync=True)
+
+    def _sync_sealed(self) -> None:
+        """Sync earlier segments that were left to the system, while others commit: that may be gigabytes."""
+        with self._catalog.lock:
+            sealed = self._left - {self._open.descriptor}
+            self._left -= sealed
+        try:
+            for descriptor in sealed:
+                self._files.sync(descriptor)
+        except OSError as error:
+            with self._catalog.lock:
+                raise self.refuse(self._failure(error)) from error
+        finally:
+            for descriptor in sealed:
+                with suppress(OSError):
+                    self._files.close(descriptor)
+
+    def _commit(self, *, sync: bool) -> int:
         with self._catalog.lock:
             self.check()
             with self.memory:

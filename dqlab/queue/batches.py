@@ -113,6 +113,11 @@ class Batches:
             raise KeyError(first)
         return found[0]
 
+    @property
+    def end(self) -> int:
+        """The id behind those of all rows: from there on, rows can be added."""
+        return self._rows.end
+
     def add(self, row: Row, weights: Sequence[int] | None) -> None:
         """Store a frame to which nothing has happened."""
         if not self._rows.add(row):

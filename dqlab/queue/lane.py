@@ -121,15 +121,36 @@ class Lane:
 
     def put(self, frame: Frame, first: int, now: float, place: int) -> None:
         """Store a frame; its messages, from id `first`, are ready behind all others."""
+        self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
+
+    def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
+        """Return what is kept of a frame; `now` in monotonic microseconds."""
         # In lane 0 nobody iterates an input, so a message's position is its id.
-        ordinal, size = first if self.run == NO_ID else frame.ordinal, len(frame.payload)
-        self.batches.add(Row(first, frame.count, ordinal, microseconds(now), size, place), frame.weights)
+        ordinal = first if self.run == NO_ID else frame.ordinal
+        return Row(first, frame.count, ordinal, now, len(frame.payload), place)
+
+    def put_row(self, row: Row, weights: Sequence[int] | None = None) -> None:
+        """Store a frame by its row."""
+        self.batches.add(row, weights)
         if self.run != NO_ID:
-            self.came.add(ordinal, ordinal + frame.count)
-        self.ready.add(first, first + frame.count)
-        self.counts[State.READY] += frame.count
-        self.units[State.READY] += sum(frame.weights) if frame.weights is not None else 0
-        self.nbytes += size
+            self.came.add(row.ordinal, row.ordinal + row.n)
+        self.ready.add(row.first, row.first + row.n)
+        self.counts[State.READY] += row.n
+        self.units[State.READY] += sum(weights) if weights is not None else 0
+        self.nbytes += row.size
+
+    def put_rows(self, rows: Sequence[Row]) -> None:
+        """Store frames without weights, at least one, their ids ascending: as `put_row` for each, and much faster."""
+        if not self.batches.end <= rows[0].first:
+            for row in rows:
+                self.put_row(row)
+            return
+        columns = tuple(zip(*rows, strict=True))
+        _, count, ordinal, *_ = columns
+        if self.run != NO_ID:
+            _add_all(self.came, ordinal, count)
+        self.counts[State.READY] += sum(count)
+        self.adopt_rows(columns, put_at_shift=0)
 
     def adopt_rows(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
         """Take back batches to which nothing had happened, without weights, behind all others; see `Batches.extend`.
@@ -138,11 +159,7 @@ class Lane:
         """
         first, count, size = columns[0], columns[1], columns[4]
         self.nbytes += sum(size)
-        if first[0] + sum(count) == first[-1] + count[-1]:  # without gaps
-            self.ready.add(first[0], first[-1] + count[-1])
-        else:
-            for lo, n in zip(first, count, strict=True):
-                self.ready.add(lo, lo + n)
+        _add_all(self.ready, first, count)
         self.batches.extend(columns, put_at_shift=put_at_shift)
 
     def adopt(self, batch: Batch) -> None:
@@ -301,3 +318,12 @@ class Lane:
         if self.overrides:
             self.overrides.discard(batch.first, stop)
         self.batches.remove(batch)
+
+
+def _add_all(ranges: Ranges, first: Sequence[int], count: Sequence[int]) -> None:
+    """Add neighbours that do not overlap, ascending or not."""
+    if first[0] + sum(count) == first[-1] + count[-1] and min(first) == first[0]:  # without gaps
+        ranges.add(first[0], first[-1] + count[-1])
+    else:
+        for lo, n in zip(first, count, strict=True):
+            ranges.add(lo, lo + n)

@@ -10,7 +10,7 @@ from sortedcontainers import SortedDict
 
 from dqlab.queue.columns import Column
 
-__all__ = ["FrozenRows", "Row", "Rows"]
+__all__ = ["CHUNK", "FrozenRows", "Row", "Rows"]
 
 CHUNK = 4096
 """Rows that share their first numbers, and go together when the last of them has gone."""
@@ -28,14 +28,14 @@ class Row(NamedTuple):
 
 
 class Rows:
-    """Rows by the ids of their messages, which only ever go up."""
+    """Rows by the ids of their messages, which only ever go up; `end` is the id behind the last of them."""
 
-    __slots__ = ("_chunks", "_end", "_last", "_n")
+    __slots__ = ("_chunks", "_last", "_n", "end")
 
     def __init__(self) -> None:
         self._chunks: SortedDict = SortedDict()  # first id -> _Chunk
         self._last: _Chunk | None = None  # of them, for new rows
-        self._end = self._n = 0
+        self.end = self._n = 0
 
     def __len__(self) -> int:
         return self._n
@@ -46,12 +46,12 @@ class Rows:
 
     def add(self, row: Row) -> bool:
         """Add a row behind all others; return False if its ids are not behind theirs."""
-        if row.first < self._end:
+        if row.first < self.end:
             return False
         if self._last is None or not self._last.add(row):
             self._last = self._chunks[row.first] = _Chunk()
             self._last.add(row)
-        self._end = row.first + row.n
+        self.end = row.first + row.n
         self._n += 1
         return True
 
@@ -67,7 +67,7 @@ class Rows:
             chunk = _Chunk.of([column[start : start + CHUNK] for column in columns], put_at_shift)
             self._last = self._chunks[chunk.first[0]] = chunk
             self._n += len(chunk.here)
-            self._end = chunk.first[-1] + chunk.n[-1]
+            self.end = chunk.first[-1] + chunk.n[-1]
 
     def at(self, id: int) -> Row | None:
         """Return the row that holds a message."""

@@ -55,7 +55,7 @@ class LogJournal(NeededBytes):
     def put(self, frame: Frame, first: int) -> int:
         """Append a frame; its place is that of its record."""
         position = self.log.append(RecordType.PUT, [frame.blob], count=frame.count, base=first, aux=self._now())
-        self.took(position)
+        self.took(position.segment, position.size)
         return place_of(position)
 
     def moved(

@@ -64,9 +64,9 @@ class NeededBytes:
             self._free(position.segment, position.size)
             self.stored -= position.size
 
-    def took(self, position: Position) -> None:
-        """Count a frame as needed."""
-        self._need(position.segment, position.size)
+    def took(self, segment: int, nbytes: int) -> None:
+        """Count frames as needed."""
+        self._need(segment, nbytes)
 
     def keep(self, position: Position) -> None:
         """Count a settlement as needed, for the results in it."""

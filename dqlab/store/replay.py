@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
-from dqlab.log import Record, RecordType
+from dqlab.log import Position, Record, RecordType
 from dqlab.queue.ids import first_id, next_sequence
 from dqlab.queue.lane import Lane, microseconds
 from dqlab.queue.ledger import Ledger
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
+from dqlab.queue.rows import CHUNK, Row
 from dqlab.queue.settling import Settled
 from dqlab.queue.states import State
 from dqlab.queue.trouble import Trouble
@@ -48,11 +49,17 @@ class Replay:
     def __post_init__(self) -> None:
         clock = self.ledger.shard.clock  # asked once: records are many, and some seconds are nothing
         self._monotonic, self._wall = clock.monotonic(), clock.wall()
+        self._gathered = _Gathered(self.journal)
 
     def run(self, records: Iterable[Record]) -> None:
         """Apply all records."""
         for record in records:
-            self._apply(record)
+            if record.type == RecordType.PUT:
+                self._put(record)
+            else:
+                self._gathered.store()
+                self._apply(record)
+        self._gathered.store()
 
     def end_early(self) -> None:
         """End what was acked early and never heard of again; this is news, to be recorded."""
@@ -64,8 +71,6 @@ class Replay:
 
     def _apply(self, record: Record) -> None:
         match record.type:
-            case RecordType.PUT:
-                self._put(record)
             case RecordType.SETTLE:
                 self._settle(record)
             case RecordType.STATE:
@@ -97,8 +102,9 @@ class Replay:
         if lane is None:
             self.skipped += 1
             return
-        self.journal.took(record.position)
-        lane.put(frame, first, self._monotonic - self._elapsed(record), place_of(record.position))
+        put_at = microseconds(self._monotonic - self._elapsed(record))
+        row = lane.row(frame, first, put_at, place_of(record.position))
+        self._gathered.add(lane, row, frame.weights, record.position)
         lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0
         if lost > 0:
             shard.producers.missed(frame.producer, frame.run, lost)
@@ -179,6 +185,43 @@ class Replay:
     def _elapsed(self, record: Record) -> float:
         """Return the seconds since a record was written; 0 when the clock was set back meanwhile."""
         return max(0.0, self._wall - record.aux / 1e9)
+
+
+class _Gathered:
+    """Frames that were put one after the other, to be stored together; nothing may be judged before they are."""
+
+    def __init__(self, journal: NeededBytes) -> None:
+        self._journal = journal
+        self._lane: Lane | None = None
+        self._rows: list[Row] = []
+        self._end = self._segment = self._needed = 0
+
+    def add(self, lane: Lane, row: Row, weights: Sequence[int] | None, position: Position) -> None:
+        """Take in a frame."""
+        if (
+            lane is not self._lane
+            or row.first < self._end
+            or position.segment != self._segment
+            or len(self._rows) == CHUNK
+        ):
+            self.store()
+            self._lane, self._segment = lane, position.segment
+        self._needed += position.size
+        self._end = row.first + row.n
+        if weights is None:
+            self._rows.append(row)
+        else:
+            self.store()
+            lane.put_row(row, weights)
+
+    def store(self) -> None:
+        """Store what is gathered."""
+        if self._needed:
+            self._journal.took(self._segment, self._needed)
+            self._needed = 0
+        if self._rows and self._lane is not None:
+            self._lane.put_rows(self._rows)
+            self._rows.clear()
 
 
 def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, records: Iterable[Record]) -> Replay:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -296,3 +297,70 @@ def test_records_of_the_mode_os_survive_a_failed_sync_too(path: Path, files: Fai
     assert log.commit() == 6
     log.close()
     assert bodies(path) == [bytes([n]) * 100 for n in range(5)] + [bytes(900)]
+
+
+def test_puts_are_confirmed_while_earlier_segments_are_brought_to_the_device(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files, options=LogOptions(sync="os", segment_bytes=1000))
+    for _ in range(3):
+        log.append(16, [bytes(900)])
+        log.commit()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        if threading.current_thread() is syncing:
+            begun.set()
+            assert may_end.wait(30)
+
+    files.on_sync = wait
+    syncing = threading.Thread(target=log.sync)
+    syncing.start()
+    assert begun.wait(30)
+    log.append(16, [b"meanwhile"])
+    assert log.commit() == 4
+    may_end.set()
+    syncing.join()
+    log.close()
+    assert bodies(path)[3] == b"meanwhile"
+
+
+def test_a_second_sync_ends_after_all_that_was_committed_before_it_is_on_the_device(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files, options=LogOptions(sync="os", segment_bytes=1000))
+    for _ in range(2):
+        log.append(16, [bytes(900)])
+        log.commit()
+    begun, may_end, order = threading.Event(), threading.Event(), list[str]()
+
+    def wait() -> None:
+        begun.set()
+        assert may_end.wait(30)
+        order.append("synced")
+
+    files.on_sync = wait
+    first = threading.Thread(target=log.sync)
+    first.start()
+    assert begun.wait(30)
+
+    def again() -> None:
+        log.sync()
+        order.append("second")
+
+    second = threading.Thread(target=again)
+    second.start()
+    may_end.set()
+    first.join()
+    second.join()
+    log.close()
+    assert order.index("second") > order.index("synced")
+
+
+def test_earlier_segments_that_cannot_be_brought_to_the_device_close_the_log(path: Path, files: Failing) -> None:
+    log = Log.open(path, files=files, options=LogOptions(sync="os", segment_bytes=1000))
+    for _ in range(3):
+        log.append(16, [bytes(900)])
+        log.commit()
+    fail_sync(files)
+    with pytest.raises(LogFailed):
+        log.sync()
+    with pytest.raises(LogFailed):
+        log.append(16, [b""])
+    log.close()
