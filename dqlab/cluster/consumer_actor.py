@@ -41,6 +41,7 @@ class ConsumerActor:
 
     def __init__(self, name: str, queue: str, shards: int, options: dict[str, Any]) -> None:
         self.name, self.queue, self._shards, self._options = name, queue, shards, dict(options)
+        self.closed = False
         self._slots: list[Slot] = []
         self._clock = SystemClock()
 
@@ -105,4 +106,5 @@ class ConsumerActor:
         """Retire: lease no more, settle, give back; answers the last totals."""
         await asyncio.gather(*(slot.stop() for slot in self._slots))
         self._reporter.close()
+        self.closed = True
         return pack(self.report())

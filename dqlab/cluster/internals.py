@@ -7,13 +7,14 @@ Versions that were tried: distributed 2026.8.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from distributed import Client, Scheduler, Worker
 from distributed.comm.core import Comm
 from distributed.core import ConnectionPool, Status, rpc, send_recv
 from distributed.protocol.serialize import to_serialize
+from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ActorFailed",
     "NoSuchActor",
     "Unreachable",
+    "actors_here",
     "answer_call",
     "call_actor",
     "call_actor_proxied",
@@ -29,11 +31,13 @@ __all__ = [
     "event_loop",
     "in_event_loop",
     "is_shut",
+    "kill_worker",
     "pin",
     "pin_remotely",
     "report",
     "scheduler_rpc",
     "start_actor",
+    "take_over_retiring",
     "unpin",
 ]
 
@@ -45,6 +49,9 @@ CALL = "dq_call"
 
 COPIED = 64 << 10
 """Bytes of an answer up to which copying it is cheaper than wrapping it."""
+
+KILL_AT_ONCE = 0.05
+"""Seconds that a nanny waits for a worker to end by itself."""
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""
@@ -68,13 +75,15 @@ async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: b
     The worker's own handler wraps each answer for Dask's serialisation, which costs 60 µs whatever its size;
     a short one travels as it is. Nor is it weighed, object by object, to see whether a thread should pack it.
     """
-    held = worker.state.actors.get(actor)
-    if held is None:
+    held: Any = worker.state.actors.get(actor)
+    if held is None or held.closed:
         return {"status": "missing"}
     try:
         answer: bytes = await getattr(held, call)(body)
         comm.allow_offload = False
         asyncio.get_running_loop().call_soon(_let_offload, comm)  # the answer is packed before that
+    except NoSuchActor:  # it left while the call waited
+        return {"status": "missing"}
     except Exception as error:  # noqa: BLE001 - it is the caller's to judge
         return {"status": "error", "exception": to_serialize(error)}
     return {"status": "OK", "result": answer if len(answer) <= COPIED else to_serialize(answer)}
@@ -134,6 +143,11 @@ def _opened(answer: dict[str, Any] | None, key: str) -> bytes:
     raise raised if isinstance(raised, BaseException) else ActorFailed("see the log of its worker")
 
 
+def actors_here(worker: Worker, kind: str) -> dict[str, Any]:
+    """Return our actors that live on a worker, by key; `kind` is "queue" or "consumer"."""
+    return {str(key): held for key, held in worker.state.actors.items() if str(key).startswith(f"dq-{kind}/")}
+
+
 async def start_actor(worker: Worker, key: str) -> None:
     """Start an actor where it lives, in the context in which `get_worker` finds its worker."""
     answer = await worker.actor_execute(actor=key, function="start", args=(b"",), kwargs={})
@@ -183,11 +197,22 @@ def unpin(scheduler: Scheduler, keys: Collection[str]) -> None:
         scheduler.client_releases_keys(keys=known, client=KEEPER)
 
 
-def report(worker: Worker, message: dict[str, Any]) -> None:
-    """Send counters to the scheduler's plugin over the worker's open stream: 22 µs, no answer."""
+def report(worker: Worker, message: dict[str, Any], op: str = "dq-report") -> None:
+    """Send something to the scheduler's plugin over the worker's open stream: 22 µs, no answer."""
     stream = worker.batched_stream
     if stream.comm is not None and not stream.comm.closed():
-        stream.send({"op": "dq-report", **message})
+        stream.send({"op": op, **message})
+
+
+def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any]]) -> None:
+    """Have `retire` answer clients, clusters and workers that ask to retire workers."""
+    scheduler.handlers["retire_workers"] = retire
+
+
+async def kill_worker(scheduler: Scheduler, state: WorkerState) -> None:
+    """Have a worker's nanny kill it, at once; returns when it is dead, or when it has no nanny."""
+    if state.nanny:
+        await scheduler.rpc(state.nanny).kill(timeout=KILL_AT_ONCE, reason="dqlab-hung")
 
 
 def daemon_thread(name: str) -> ThreadPoolExecutor:

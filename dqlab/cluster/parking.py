@@ -29,6 +29,12 @@ class Bell:
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
+        self._broken: Exception | None = None
+
+    def give_up(self, error: Exception) -> None:
+        """Raise an error in all who wait, now and later."""
+        self._broken = error
+        self.ring()
 
     def ring(self) -> None:
         """Wake all who wait now."""
@@ -42,6 +48,8 @@ class Bell:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while not condition():
+            if self._broken is not None:
+                raise self._broken
             left = deadline - loop.time()
             if left <= 0:
                 return False

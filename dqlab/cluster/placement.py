@@ -55,7 +55,7 @@ def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
     """
     ranked = sorted(hosts, key=lambda host: (QUEUE_RESOURCE not in host.resources, host.slots, host.name, host.address))
     named = [host.address for host in ranked if host.name in reserved]
-    if named and len(named) < len(ranked):
+    if named:
         return Plan(tuple(named), tuple(host.address for host in ranked if host.address not in named))
     everyone = tuple(host.address for host in ranked)
     if len(ranked) <= 2:

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from typing import Any
 
+from dqlab.cluster.internals import NoSuchActor
 from dqlab.cluster.parking import Credit, ParkedLease, rung
 from dqlab.cluster.protocol import LEASE_PARK
 from dqlab.cluster.queue_control import QueueControl
@@ -208,14 +209,20 @@ class QueueActor(QueueControl, QueueViews):
         return pack({"returned": returned})
 
     async def close(self, body: bytes) -> bytes:
-        """Answer everybody who waits and drop all."""
-        self._closed = True
+        """End: consumers stop, everybody else who waits hears that there is no such queue, and all is dropped."""
+        for consumer in list(self._lot.known):
+            self._lot.order(consumer, op="stop")
+        return await self.hand_over(body)
+
+    async def hand_over(self, body: bytes) -> bytes:
+        """Let go of the log, for the next epoch; who waits, or calls later, is to look for that."""
+        self.closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._reporter.close()
         for consumer in list(self._lot.known):
-            self._lot.order(consumer, op="stop")
-        self._changed.ring()
+            self._lot.release(consumer)
+        self._changed.give_up(NoSuchActor(self.shard.name))
         if self._upkeep is not None:
             await self._upkeep.close()
         await self._store.close()

@@ -50,6 +50,11 @@ class QueueDesk:
         queue: see `open_durable`.
     clients : collection of str
         Those that are alive: what others were submitting was cut off.
+
+    Attributes
+    ----------
+    closed : bool
+        It answers nothing any more.
     """
 
     def __init__(
@@ -64,7 +69,7 @@ class QueueDesk:
         self._changed = Bell()
         self._timer: asyncio.TimerHandle | None = None
         self._compacting: asyncio.Task[Compacted] | None = None
-        self._closed = False
+        self.closed = False
 
     async def start(self, body: bytes) -> bytes:
         """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread."""
@@ -133,7 +138,7 @@ class QueueDesk:
 
     def _dispatch(self) -> None:
         """Do what the rules ask for, hand out messages, wake who waits, set the alarm."""
-        if self._closed or self._store.failure is not None:
+        if self.closed or self._store.failure is not None:
             return
         self.shard.tick()
         self._apply_effects()

@@ -10,20 +10,23 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
+from distributed.core import Status
+from distributed.scheduler import WorkerState
 
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.consumer_actor import ConsumerActor
+from dqlab.cluster.departures import Departures
 from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
 from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.ref import RESOLVE_WAIT
 from dqlab.cluster.sealed import seal_value
+from dqlab.cluster.services import Services
 from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack
 
@@ -35,17 +38,7 @@ SPAWN_TIMEOUT = 30.0
 OPEN_TIMEOUT = 300.0
 """Seconds that a shard may take to read a long log; its worker's death ends the wait at once."""
 CLOSE_TIMEOUT = 10.0
-
-
-@dataclass
-class _Service:
-    """How a queue is to be served: by which consumers, also on workers that join later."""
-
-    cls: bytes
-    options: dict[str, Any]
-    shards: int
-    where: str = "auto"
-    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+_GOING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 class Registry(SchedulerPlugin):
@@ -70,9 +63,10 @@ class Registry(SchedulerPlugin):
         self.token = secrets.token_hex(32)
         self.entries: dict[str, Entry] = {}
         self.queues: dict[str, dict[str, Any]] = {}
-        self.services: dict[str, _Service] = {}
+        self.services = Services(self)
         self.attachments = Attachments(self)
         self.supervisor = Supervisor(self)
+        self.departures = Departures(self)
         self.numbers: dict[str, Iterator[int]] = {}
         self.opening = asyncio.Lock()
         self.collector = Collector(where=self.where)
@@ -84,8 +78,10 @@ class Registry(SchedulerPlugin):
             dq_pin=self.pin,
             dq_open=self.open_queue,
             dq_stored=self.stored,
-            dq_serve=self.serve,
-            dq_retire=self.retire,
+            dq_serve=self.services.serve,
+            dq_scale=self.services.scale,
+            dq_consumers=self.services.consumers,
+            dq_retire=self.services.retire,
             dq_close=self.leave_queue,
             dq_queues=self.list_queues,
             dq_run_name=self.name_run,
@@ -93,6 +89,7 @@ class Registry(SchedulerPlugin):
             dq_snapshot=self.snapshot,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
+        self.departures.start(scheduler)
         self.in_background(self.attachments.watch())
 
     async def close(self) -> None:
@@ -172,7 +169,7 @@ class Registry(SchedulerPlugin):
                 shards, options = kept["shards"], {**kept["options"], "store": store}
                 self.queues[name] = {"shards": shards, "options": options}
             made = (
-                self._spawn(
+                self.spawn(
                     f"queue/{name}/{index}", name, places[index % len(places)], sealed, (name, index, 1, options)
                 )
                 for index in range(shards)
@@ -183,32 +180,11 @@ class Registry(SchedulerPlugin):
             raise
         return {"created": True, **self.queues[name]}
 
-    async def serve(self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None) -> list[str]:
-        """Make consumers for a queue.
-
-        Parameters
-        ----------
-        n : int, optional
-            How many, spread over the consumer workers. None: one on each, also on workers that join
-            later; asked again, nothing more is made.
-        """
-        shards = self.queues[queue]["shards"]
-        auto = n is None
-        service = self.services.get(queue)
-        if service is None or not auto:
-            service = _Service(cls, options, shards)
-        if auto:
-            self.services.setdefault(queue, service)
-            return await self._serve_everywhere(queue)
-        addresses = self.plan().consumers
-        if not addresses:
-            raise NoWorkers(queue=queue)
-        chosen = (addresses[i % len(addresses)] for i in range(n or 0))
-        return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at) for at in chosen)))
-
     async def retire(self, names: Collection[str]) -> dict[str, Any]:
         """Let consumers settle, give back, and go; return the packed last totals of those that answered."""
         entries = [self.entries.pop(name) for name in names if name in self.entries]
+        if not entries:
+            return {}
         totals = await asyncio.gather(*(self._close_actor(entry) for entry in entries))
         by_queue: dict[str, list[str]] = {}
         for entry in entries:
@@ -232,7 +208,7 @@ class Registry(SchedulerPlugin):
         self.queues.pop(name, None)
         self.supervisor.changed()
         self.attachments.forget(name)
-        self.services.pop(name, None)
+        self.services.forget_queue(name)
         await self.retire([entry.name for entry in self._of(name) if entry.name.startswith("consumer/")])
         shards = self._of(name)
         await asyncio.gather(*(self._close_actor(entry) for entry in shards))
@@ -255,12 +231,12 @@ class Registry(SchedulerPlugin):
         """Give a worker that joined its consumers, and the shards that wait for one."""
         self.supervisor.changed()
         self.collector.workers = len(scheduler.workers)
-        for queue in list(self.services):
-            self.in_background(self._serve_everywhere(queue))
+        self.services.worker_came()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Mark what died, and return the leases of its consumers at once."""
         self.collector.workers = len(scheduler.workers)
+        self.departures.left(worker)
         dead: dict[str, list[str]] = {}
         for entry in list(self.entries.values()):
             if entry.address != worker or entry.gone is not None:
@@ -274,7 +250,13 @@ class Registry(SchedulerPlugin):
                     dead.setdefault(entry.queue, []).append(entry.name)
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
+            self.services.worker_left(consumers)
             self.in_background(self._release(queue, consumers))
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
+        """Return those of some workers that may be closed when there is little to do: not those that host queues."""
+        hosts = {entry.address for entry in self.entries.values() if entry.is_shard}
+        return [state for state in workers if state.address not in hosts]
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """Detach a client that is gone."""
@@ -291,29 +273,23 @@ class Registry(SchedulerPlugin):
 
     def plan(self) -> Plan:
         """Return which workers host queues, and which consumers."""
-        workers = self.scheduler.workers.values()
-        hosts = [Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources)) for ws in workers]
+        hosts = [Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources)) for ws in self._staying()]
         return plan(hosts, self.reserved)
 
-    def _new_consumer(self, queue: str) -> str:
-        """Return a name no consumer of the queue ever had."""
-        return f"consumer/{queue}/{next(self.numbers.setdefault(queue, count()))}"
+    def addresses_of(self, host: str) -> list[str]:
+        """Return the addresses of the workers of that name, one at most, that are not about to leave."""
+        return [state.address for state in self._staying() if str(state.name) == host]
 
-    async def _serve_everywhere(self, queue: str) -> list[str]:
-        service = self.services[queue]
-        async with service.busy:
-            if queue not in self.services:
-                return []  # closed meanwhile
-            served = {entry.address for entry in self._of(queue) if entry.name.startswith("consumer/")}
-            missing = [address for address in self.plan().consumers if address not in served]
-            return list(await asyncio.gather(*(self._spawn_consumer(queue, service, at) for at in missing)))
+    def _staying(self) -> list[WorkerState]:
+        leaving = self.departures.leaving
+        return [
+            state
+            for address, state in self.scheduler.workers.items()
+            if address not in leaving and state.status not in _GOING
+        ]
 
-    async def _spawn_consumer(self, queue: str, service: _Service, address: str) -> str:
-        name = self._new_consumer(queue)
-        await self._spawn(name, queue, address, service.cls, (name, queue, service.shards, service.options))
-        return name
-
-    async def _spawn(self, name: str, queue: str, address: str, sealed_class: bytes, args: tuple[Any, ...]) -> None:
+    async def spawn(self, name: str, queue: str, address: str, sealed_class: bytes, args: tuple[Any, ...]) -> None:
+        """Make an actor on a worker, and register it."""
         epoch = 1
         key = f"dq-{name}-{secrets.token_hex(4)}"
         self.entries[name] = entry = Entry(name, queue, address, key, epoch, self._host(address), sealed_class, args)
@@ -339,6 +315,10 @@ class Registry(SchedulerPlugin):
             await self._close_actor(entry)
             unpin(self.scheduler, [entry.key])
 
+    async def hand_over(self, entry: Entry) -> None:
+        """Let a shard close its log where it is, for its next epoch elsewhere."""
+        await self._ask_to_end(entry, "hand_over")
+
     def _host(self, address: str) -> str:
         state = self.scheduler.workers.get(address)
         return "" if state is None else str(state.name)
@@ -360,11 +340,17 @@ class Registry(SchedulerPlugin):
             return None
         try:
             await asyncio.wait_for(entry.made.wait(), SPAWN_TIMEOUT)
-            return await asyncio.wait_for(
-                call_actor(self.scheduler.rpc, entry.address, entry.key, "close", pack({})), CLOSE_TIMEOUT
-            )
+        except TimeoutError:
+            logger.warning("event=close_failed name=%s reason=never_made", entry.name)
+            return None
+        return await self._ask_to_end(entry, "close")
+
+    async def _ask_to_end(self, entry: Entry, call: str) -> Any:
+        try:
+            work = call_actor(self.scheduler.rpc, entry.address, entry.key, call, pack({}))
+            return await asyncio.wait_for(work, CLOSE_TIMEOUT)
         except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
-            logger.warning("event=close_failed name=%s %r", entry.name, error)
+            logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
             return None
 
     async def _release(self, queue: str, consumers: list[str]) -> None:

@@ -45,9 +45,14 @@ class Entry:
     """Set when its start has ended, well or not: nobody closes or calls what is still being made."""
 
     @property
+    def is_shard(self) -> bool:
+        """It is a shard of a queue, and not a consumer."""
+        return self.name.startswith("queue/")
+
+    @property
     def durable(self) -> bool:
         """It is a shard that can be made anew."""
-        return self.name.startswith("queue/") and "store" in self.args[3]
+        return self.is_shard and "store" in self.args[3]
 
 
 class Supervisor:
@@ -70,12 +75,22 @@ class Supervisor:
             return
         entry.made.clear()
         entry.epoch += 1
-        self._registry.in_background(self._recreate(entry))
+        self._registry.in_background(self._recreate(entry, REPLACEMENT_WAIT))
 
-    async def _recreate(self, entry: Entry) -> None:
+    async def move(self, entry: Entry) -> None:
+        """Bring a shard to another worker, from one that will leave; returns once the old one has let go of its log."""
+        if not entry.made.is_set() or entry.gone is not None:
+            return
+        entry.made.clear()
+        entry.epoch += 1
+        await self._registry.hand_over(entry)
+        self._registry.in_background(self._recreate(entry, 0.0))
+
+    async def _recreate(self, entry: Entry, patience: float) -> None:
+        """Make a shard anew; `patience` in seconds is how long a replacement of its worker is waited for."""
         loop = asyncio.get_running_loop()
         began, lost, failed = loop.time(), entry.address, 0
-        while (address := await self._place(entry, deadline=began + REPLACEMENT_WAIT)) is not None:
+        while (address := await self._place(entry, deadline=began + patience)) is not None:
             try:
                 await self._registry.make_again(entry, address)
             except (OSError, TimeoutError) as error:  # the worker died meanwhile, or is out of reach
@@ -98,7 +113,7 @@ class Supervisor:
         await self._registry.attachments.cut_off(entry.queue)  # of clients that left while it was being made
 
     async def _place(self, entry: Entry, deadline: float) -> str | None:
-        """Return the address of the worker that replaces the lost one, after some time of another; waits for one.
+        """Return the address of the worker that replaces the lost one, from `deadline` on of another; waits for one.
 
         None when the shard is wanted no more.
         """
@@ -108,8 +123,7 @@ class Supervisor:
             return self._registry.entries.get(entry.name) is entry
 
         def choice() -> str | None:
-            workers = self._registry.scheduler.workers.values()
-            same = [state.address for state in workers if str(state.name) == entry.host]
+            same = self._registry.addresses_of(entry.host)
             others = self._registry.plan().queues if loop.time() >= deadline else ()
             return same[0] if same else others[int(entry.args[1]) % len(others)] if others else None
 

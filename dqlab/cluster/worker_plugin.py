@@ -5,17 +5,30 @@ Installed by the registry's client; Dask installs it on workers that join later 
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import signal
+from contextlib import suppress
 from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 
+from dqlab.cluster.beat import BEAT_EVERY
 from dqlab.cluster.durable import keep, list_stored
-from dqlab.cluster.internals import CALL, answer_call, pin_remotely, start_actor
+from dqlab.cluster.internals import CALL, actors_here, answer_call, pin_remotely, report, start_actor
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import open_value
 
 __all__ = ["DqlabWorkerPlugin"]
+
+logger = logging.getLogger("dqlab.worker")
+
+LEAVE_S = 4.0
+"""Seconds that consumers have to settle and give back, and then shards to close their logs, when a worker closes."""
+TERMINATE_S = 9.0
+"""Seconds in which a worker that was asked to terminate has left; nannies and batch systems kill after 10 or more."""
 
 
 class DqlabWorkerPlugin(WorkerPlugin):
@@ -25,16 +38,35 @@ class DqlabWorkerPlugin(WorkerPlugin):
     idempotent = True
 
     def setup(self, worker: Worker) -> None:
-        """Add our handlers."""
+        """Add our handlers; on SIGTERM, leave in good order."""
         self._worker = worker
+        self._beating: asyncio.Task[None] | None = None
+        self._terminating: asyncio.Task[None] | None = None
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else somebody knows what to do
+            with suppress(RuntimeError, ValueError, NotImplementedError):  # not the main thread, or no such signals
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         worker.handlers["dq_spawn"] = self.spawn
         worker.handlers["dq_greet"] = self.greet
         worker.handlers["dq_keep"] = keep
         worker.handlers["dq_stored"] = list_stored
         worker.handlers[CALL] = self.call
 
-    def teardown(self, worker: Worker) -> None:
-        """Take our handlers away, but the one of the actors that still live here."""
+    async def teardown(self, worker: Worker) -> None:
+        """Let consumers give back what they hold and shards close their logs, so that nobody need wait for them.
+
+        Takes our handlers away, but the one of the actors that still live here.
+        """
+        for kind, end in (("consumer", "close"), ("queue", "hand_over")):
+            here = [held for held in actors_here(worker, kind).values() if not held.closed]
+            ending = [asyncio.create_task(getattr(held, end)(b"")) for held in here]
+            if ending:
+                done, late = await asyncio.wait(ending, timeout=LEAVE_S)
+                for failed in (task for task in done if task.exception() is not None):
+                    logger.warning("event=%s_not_closed %r", kind, failed.exception())
+                for task in late:
+                    task.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
         for handler in ("dq_spawn", "dq_greet", "dq_keep", "dq_stored"):
             worker.handlers.pop(handler, None)
 
@@ -76,4 +108,28 @@ class DqlabWorkerPlugin(WorkerPlugin):
             await future
             await pin_remotely(worker, key)
         await start_actor(worker, key)
+        if self._beating is None and actors_here(worker, "queue"):
+            self._beating = asyncio.create_task(self._beat(), name="dqlab-beat")
         return {"address": worker.address, **greeting()}
+
+    async def _beat(self) -> None:
+        """Say that this worker's event loop runs, as long as shards are here."""
+        while actors_here(self._worker, "queue"):
+            report(self._worker, {}, op="dq-beat")
+            await asyncio.sleep(BEAT_EVERY)
+        self._beating = None
+
+    def _terminate(self) -> None:
+        if self._terminating is None:
+            self._terminating = asyncio.create_task(self._leave(), name="dqlab-terminate")
+
+    async def _leave(self) -> None:
+        """Have what lives here brought elsewhere, and close; a nanny that is not itself terminated starts anew."""
+        logger.warning("event=worker_terminates worker=%s", self._worker.address)
+        try:
+            async with asyncio.timeout(TERMINATE_S):
+                await self._worker.close_gracefully(restart=True, reason="sigterm")
+        except Exception as error:  # noqa: BLE001 - it has to end in time, whatever is left
+            logger.warning("event=worker_killed worker=%s %r", self._worker.address, error)
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)

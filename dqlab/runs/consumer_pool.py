@@ -7,6 +7,7 @@ import inspect
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -132,12 +133,13 @@ class ConsumerPool:
         )
         self._actor = _choose_actor(ConsumerClass, self._options)
         self._lock = threading.Lock()
-        self._names: list[str] = []
+        self._service = f"{queue_pool.name}/{uuid.uuid4().hex}"
+        self._running = False
         self._done: dict[str, int] = {}
         self._retired = 0
 
     def __repr__(self) -> str:
-        state = "running" if self._names else "stopped"
+        state = "running" if self._running else "stopped"
         kind, queue = self.consumer_class.__name__, self.queue_pool.name
         return f"<ConsumerPool of {self.n_consumers} {kind} on queue {queue!r}: {state}>"
 
@@ -145,12 +147,17 @@ class ConsumerPool:
         return self.n_consumers
 
     def __getitem__(self, index: int) -> Consumer:
-        if not self._names:
+        if not self._running:
             raise UsageError(reason=f"{self!r} has no consumers yet. Call start() first.")
-        return Consumer(self._link, self._names[index])
+        return Consumer(self._link, self._names()[index])
 
     def __iter__(self) -> Iterator[Consumer]:
-        return (Consumer(self._link, name) for name in list(self._names))
+        return (Consumer(self._link, name) for name in self._names())
+
+    def _names(self) -> list[str]:
+        """Ask who they are now: one whose worker has died is replaced."""
+        names: list[str] = self._link.sync(self._link.scheduler("dq_consumers", service=self._service))
+        return names
 
     def start(self, timeout: float | None = None) -> None:
         """Make the consumers, which begin to work; does nothing when they are there already.
@@ -164,14 +171,36 @@ class ConsumerPool:
             self._link.check_open()
             if self.queue_pool.closed:
                 raise QueueClosed(queue=self.queue_pool.name)
-            if self._names:
+            if self._running:
                 return
             if self._retries is not None:
                 self._link.sync(self._handle.control("retries", run=NO_ID, retries=self._retries))
             made = self._link.scheduler(
-                "dq_serve", queue=self.queue_pool.name, cls=self._actor, options=self._options, n=self.n_consumers
+                "dq_serve",
+                queue=self.queue_pool.name,
+                cls=self._actor,
+                options=self._options,
+                n=self.n_consumers,
+                service=self._service,
             )
-            self._names = self._link.sync(made)
+            self._link.sync(made)
+            self._running = True
+
+    def scale(self, n: int) -> None:
+        """Have `n` consumers from now on, also while they run; those that are too many give back what they hold.
+
+        One whose worker dies is replaced.
+
+        Raises
+        ------
+        BadOption
+            `n` is no number, or below 1.
+        """
+        check_count("n", n)
+        with self._lock:
+            self.n_consumers = n
+            if self._running:
+                self._link.sync(self._link.scheduler("dq_scale", service=self._service, n=n))
 
     def join(
         self,
@@ -248,7 +277,7 @@ class ConsumerPool:
     def nb_consumed(self) -> int:
         """Return how many messages these consumers have settled, those of earlier starts included."""
         with self._lock:
-            names = list(self._names)
+            names = self._names()
         self._done.update(self._link.sync(self._ask_done(names)))
         return self._retired + sum(self._done.values())
 
@@ -270,12 +299,12 @@ class ConsumerPool:
         A message that still runs after 5 s goes back as well. Does nothing when they are stopped already.
         """
         with self._lock:
-            if not self._names:
+            if not self._running:
                 return
-            last = self._link.sync(self._link.scheduler("dq_retire", names=self._names))
+            last = self._link.sync(self._link.scheduler("dq_retire", service=self._service))
             self._done.update({name: int(unpack(totals)[0]["done"]) for name, totals in last.items()})
             self._retired += sum(self._done.values())
-            self._done, self._names = {}, []
+            self._done, self._running = {}, False
 
 
 def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:

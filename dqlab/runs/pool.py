@@ -261,6 +261,27 @@ class QueuePool(Putting, Shards):
 
     # --- acting -----------------------------------------------------------------------------
 
+    def scale(self, n: int | Literal["auto"]) -> None:
+        """Have this many consumers from now on, spread over the workers; also while runs go on.
+
+        Those that are too many give back what they hold, those that miss are made at once. A consumer whose worker
+        dies is replaced. The consumers of a `ConsumerPool` are not counted; it has a `scale` of its own.
+
+        Parameters
+        ----------
+        n : int or "auto"
+            "auto": one on each consumer worker, also on those that join later; so it is in the beginning.
+
+        Raises
+        ------
+        BadOption
+            Something else, or a number below 1.
+        """
+        self._check_open()
+        if n != "auto":
+            check_count("n", n)
+        self.session.scale(self, None if n == "auto" else n)
+
     def pause(self) -> None:
         """Lease nothing more from this queue; puts are still accepted."""
         self.handle.link.sync(self.handle.control("pause", run=None))

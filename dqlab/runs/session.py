@@ -136,6 +136,11 @@ class Session:
         self._served.add(pool.name)
         self.link.sync(self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options))
 
+    def scale(self, pool: QueuePool, n: int | None) -> None:
+        """Have `n` of these, or one on every consumer worker."""
+        self.serve(pool)
+        self.link.sync(self.link.scheduler("dq_scale", service=pool.name, n=n))
+
     def forget(self, pool: QueuePool) -> None:
         """Forget a queue that was closed."""
         self.pools.pop(pool.name, None)

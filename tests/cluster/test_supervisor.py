@@ -29,6 +29,12 @@ class Noting:
     def plan(self) -> Any:
         return SimpleNamespace(queues=list(self.scheduler.workers))
 
+    def addresses_of(self, host: str) -> list[str]:
+        return [state.address for state in self.scheduler.workers.values() if state.name == host]
+
+    async def hand_over(self, entry: Entry) -> None:
+        self.told.append(f"hand over {entry.name}")
+
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         self.task = asyncio.create_task(work)
 

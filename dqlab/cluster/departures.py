@@ -1,0 +1,121 @@
+"""Workers that leave: what they hold goes elsewhere first, or is ended where they hang."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.beat import LOOK_EVERY, Beat, patience
+from dqlab.cluster.internals import kill_worker, take_over_retiring
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+    from distributed.scheduler import WorkerState
+
+    from dqlab.cluster.registry import Registry
+
+__all__ = ["Departures"]
+
+logger = logging.getLogger("dqlab.registry")
+
+KILL_TIMEOUT = 2.0
+
+
+class Departures:
+    """Watches for workers that hang, and goes before those that are retired.
+
+    Attributes
+    ----------
+    leaving : set of str
+        Addresses of workers that get nothing more.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._beat = Beat()
+        self.leaving: set[str] = set()
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Begin; every way to retire a worker leads through here from now on."""
+        take_over_retiring(scheduler, self.retire)
+        scheduler.stream_handlers["dq-beat"] = self.heard
+        self._registry.in_background(self._watch())
+
+    # --- workers that are retired -----------------------------------------------------------
+
+    async def retire(
+        self, workers: Collection[str] | None = None, names: Collection[Any] | None = None, **options: Any
+    ) -> Any:
+        """Retire workers as Dask does, after their shards and consumers have gone elsewhere.
+
+        A worker that holds a transient shard keeps all, for that cannot be moved: Dask refuses to retire it.
+        """
+        scheduler = self._registry.scheduler
+        if workers is None and names is None:
+            chosen = {key: options.pop(key) for key in _SELECTING & options.keys()}
+            workers = scheduler.workers_to_close(**chosen)
+        elif workers is None:
+            wanted = {str(name) for name in names or ()}
+            workers = [address for address, state in scheduler.workers.items() if str(state.name) in wanted]
+        await self._empty(set(workers))
+        try:
+            return await scheduler.retire_workers(workers=list(workers), **options)
+        finally:
+            self.leaving &= scheduler.workers.keys() - set(workers)  # also those that stay after all
+            self._registry.services.worker_came()
+
+    async def _empty(self, workers: Collection[str]) -> None:
+        registry = self._registry
+        entries = list(registry.entries.values())
+        kept = {entry.address for entry in entries if entry.is_shard and not entry.durable and entry.gone is None}
+        going = {address for address in workers if address not in kept}
+        for address in set(workers) - going:
+            logger.warning("event=worker_kept worker=%s reason=transient_shard", address)
+        self.leaving |= going
+        await registry.services.leave(going)
+        shards = [entry for entry in entries if entry.durable and entry.address in going]
+        await asyncio.gather(*(registry.supervisor.move(entry) for entry in shards))
+
+    def left(self, worker: str) -> None:
+        """Forget a worker that is gone."""
+        self.leaving.discard(worker)
+
+    # --- workers that hang ------------------------------------------------------------------
+
+    def heard(self, worker: str) -> None:
+        """Take in a worker's beat; a stream handler."""
+        self._beat.heard(worker, asyncio.get_running_loop().time())
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            for worker, silence in self._beat.silent(self._watched(), loop.time()).items():
+                logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
+                await self._end(worker)
+
+    def _watched(self) -> dict[str, float]:
+        """Return workers that host shards and run no functions."""
+        registry = self._registry
+        entries = [entry for entry in registry.entries.values() if entry.made.is_set() and entry.gone is None]
+        busy = {entry.address for entry in entries if not entry.is_shard}
+        return patience(
+            (entry.address, entry.durable) for entry in entries if entry.is_shard and entry.address not in busy
+        )
+
+    async def _end(self, worker: str) -> None:
+        """End a worker that hangs; its nanny replaces it. Without a nanny it may wake up, and finds itself fenced."""
+        state: WorkerState | None = self._registry.scheduler.workers.get(worker)
+        if state is None:
+            return
+        try:
+            await asyncio.wait_for(kill_worker(self._registry.scheduler, state), KILL_TIMEOUT)
+        except (OSError, TimeoutError) as error:
+            logger.warning("event=kill_failed worker=%s %r", worker, error)
+        if self._registry.scheduler.workers.get(worker) is state:
+            await self._registry.scheduler.remove_worker(worker, stimulus_id="dqlab-hung", close=True)
+
+
+_SELECTING = {"memory_ratio", "n", "key", "minimum", "target", "attribute"}
