@@ -21,6 +21,8 @@ __all__ = ["Departures"]
 logger = logging.getLogger("dqlab.registry")
 
 KILL_TIMEOUT = 2.0
+LEAVING_S = 60.0
+"""Seconds after which a worker that was to be retired and is still there is used again."""
 
 
 class Departures:
@@ -46,25 +48,21 @@ class Departures:
     # --- workers that are retired -----------------------------------------------------------
 
     async def retire(
-        self, workers: Collection[str] | None = None, names: Collection[Any] | None = None, **options: Any
+        self, workers: Collection[Any] | None = None, names: Collection[Any] | None = None, **options: Any
     ) -> Any:
         """Retire workers as Dask does, after their shards and consumers have gone elsewhere.
 
-        A worker that holds a transient shard keeps all, for that cannot be moved: Dask refuses to retire it.
+        A worker that holds a transient shard keeps all, for that cannot be moved: Dask refuses to retire it. In
+        `workers`, Dask's own clusters pass names, which Dask then passes over, and close those workers themselves.
         """
         scheduler = self._registry.scheduler
         if workers is None and names is None:
             chosen = {key: options.pop(key) for key in _SELECTING & options.keys()}
             workers = scheduler.workers_to_close(**chosen)
-        elif workers is None:
-            wanted = {str(name) for name in names or ()}
-            workers = [address for address, state in scheduler.workers.items() if str(state.name) in wanted]
-        await self._empty(set(workers))
-        try:
-            return await scheduler.retire_workers(workers=list(workers), **options)
-        finally:
-            self.leaving &= scheduler.workers.keys() - set(workers)  # also those that stay after all
-            self._registry.services.worker_came()
+        meant = {str(one) for one in (workers if workers is not None else names) or ()}
+        await self._empty({at for at, state in scheduler.workers.items() if at in meant or str(state.name) in meant})
+        known: dict[str, Any] = {"workers": list(workers)} if workers is not None else {"names": list(names or ())}
+        return await scheduler.retire_workers(**known, **options)
 
     async def _empty(self, workers: Collection[str]) -> None:
         registry = self._registry
@@ -74,9 +72,16 @@ class Departures:
         for address in set(workers) - going:
             logger.warning("event=worker_kept worker=%s reason=transient_shard", address)
         self.leaving |= going
+        asyncio.get_running_loop().call_later(LEAVING_S, self._stays_after_all, frozenset(going))
         await registry.services.leave(going)
         shards = [entry for entry in entries if entry.durable and entry.address in going]
         await asyncio.gather(*(registry.supervisor.move(entry) for entry in shards))
+
+    def _stays_after_all(self, workers: Collection[str]) -> None:
+        if self.leaving & set(workers):
+            self.leaving -= set(workers)
+            self._registry.services.worker_came()
+            self._registry.supervisor.changed()
 
     def left(self, worker: str) -> None:
         """Forget a worker that is gone."""

@@ -30,6 +30,7 @@ __all__ = [
     "daemon_thread",
     "event_loop",
     "in_event_loop",
+    "is_leaving",
     "is_shut",
     "kill_worker",
     "pin",
@@ -164,6 +165,11 @@ def scheduler_rpc(owner: Any) -> rpc:
 def is_shut(owner: Client | Worker) -> bool:
     """Return whether a client's or worker's connections are closed for good: its process is going."""
     return owner.rpc.status is not Status.running
+
+
+def is_leaving(worker: Worker | WorkerState) -> bool:
+    """Return whether a worker closes, or is about to."""
+    return worker.status in (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 def event_loop(client: Client) -> asyncio.AbstractEventLoop:

@@ -14,14 +14,13 @@ from itertools import count
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
-from distributed.core import Status
 from distributed.scheduler import WorkerState
 
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.departures import Departures
-from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
+from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, is_leaving, pin, unpin
 from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.ref import RESOLVE_WAIT
@@ -38,7 +37,6 @@ SPAWN_TIMEOUT = 30.0
 OPEN_TIMEOUT = 300.0
 """Seconds that a shard may take to read a long log; its worker's death ends the wait at once."""
 CLOSE_TIMEOUT = 10.0
-_GOING = (Status.closing, Status.closing_gracefully, Status.closed, Status.failed)
 
 
 class Registry(SchedulerPlugin):
@@ -285,7 +283,7 @@ class Registry(SchedulerPlugin):
         return [
             state
             for address, state in self.scheduler.workers.items()
-            if address not in leaving and state.status not in _GOING
+            if address not in leaving and not is_leaving(state)
         ]
 
     async def spawn(self, name: str, queue: str, address: str, sealed_class: bytes, args: tuple[Any, ...]) -> None:

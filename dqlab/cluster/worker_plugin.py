@@ -17,7 +17,7 @@ from distributed.comm.core import Comm
 
 from dqlab.cluster.beat import BEAT_EVERY
 from dqlab.cluster.durable import keep, list_stored
-from dqlab.cluster.internals import CALL, actors_here, answer_call, pin_remotely, report, start_actor
+from dqlab.cluster.internals import CALL, actors_here, answer_call, is_leaving, pin_remotely, report, start_actor
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import open_value
 
@@ -88,12 +88,19 @@ class DqlabWorkerPlugin(WorkerPlugin):
         sealed : bytes
             Pickled (class, args).
 
+        Raises
+        ------
+        OSError
+            This worker is about to leave.
+
         Notes
         -----
         A client of our own, closed at once: the worker's own client would become asynchronous,
         and users' calls to get_client() in functions would get that one.
         """
         worker = self._worker
+        if is_leaving(worker):
+            raise OSError(f"worker {worker.address} is about to leave")
         kind, args = open_value(sealed)
         async with Client(
             worker.scheduler.address,
