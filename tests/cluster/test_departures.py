@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from distributed import Client, LocalCluster
 
@@ -103,7 +104,8 @@ def test_worker_that_is_asked_to_terminate_hands_over_what_it_holds(lab: dq.Lab,
         os.kill(process, signal.SIGTERM)
     held.gate.open()
     held.ends_well()
-    until(lambda: not gone.keys() & hosts(lab, kind, held.pool).keys(), lab)
+    until(lambda: not any(map(psutil.pid_exists, gone.values())), lab)
+    assert not gone.keys() & hosts(lab, kind, held.pool).keys()
 
 
 def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, tmp_path: Path) -> None:
