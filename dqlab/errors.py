@@ -50,8 +50,8 @@ class SchedulerGone(DqlabError):
     """The scheduler stopped answering; with it went every transient queue."""
 
     text = (
-        "the scheduler at {address} is gone ({reason}). If its process has ended, transient queues and their "
-        "results went with it. Start again with dq.connect() and map the documents again."
+        "the scheduler at {address} is gone ({reason}). If its process has ended, transient queues went with it; "
+        "durable ones are in their store. Start again, dq.connect() or dq.connect(store=...), and map them again."
     )
 
 

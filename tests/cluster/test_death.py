@@ -182,3 +182,34 @@ def test_scheduler_that_dies_ends_every_wait(processes: dict[str, Any], tmp_path
     assert time.monotonic() - began < 25
     gate.open()
     lab.close()
+
+
+@pytest.mark.filterwarnings("ignore:this cluster has too few workers")
+def test_notebook_whose_scheduler_died_goes_on_where_it_stopped(processes: dict[str, Any], tmp_path: Path) -> None:
+    """With a store: connect anew, and run the same cell again."""
+    gate, tally, store = Gate(tmp_path), Tally(tmp_path), tmp_path / "store"
+
+    def work(x: int) -> int:
+        if x >= 100:
+            gate.wait()
+        tally.add(x)
+        return -x
+
+    lab = dq.connect(scheduler_file=processes["file"], timeout=20, store=store)
+    lab.client.wait_for_workers(2, timeout=20)
+    run = lab.map(work, range(300), name="pages")
+    gate.until_arrived(1)
+    done = run.counts["acked"]
+    processes["scheduler"].kill()
+    with pytest.raises(SchedulerGone, match="store="):
+        run.wait()
+    lab.close()
+    gate.open()
+
+    with dq.connect(n=1, store=store) as again:
+        run = again.map(work, range(300), name="pages")
+        assert list(run.results(timeout=40)) == [-x for x in range(300)]
+        assert run.counts["acked"] == sum(run.counts.values()) == 300
+    seen = [int(x) for x in tally.seen()]
+    assert sorted(set(seen)) == list(range(300))
+    assert done > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -353,6 +354,30 @@ def test_cut_off_run_is_completed_by_another_client(lab: dq.Lab, queue: dq.Queue
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
         there = dq.QueuePool(client, name=queue.name)
         assert list(there.map(same, range(2000), name=name).results(timeout=20)) == list(range(2000))
+
+
+def test_two_notebooks_that_map_the_same_at_the_same_time_share_one_run(
+    lab: dq.Lab, queue: dq.QueuePool, name: str, tmp_path: Path
+) -> None:
+    """The second one attaches, and puts nothing while the first one goes on."""
+    tally, goes_on = Tally(tmp_path), threading.Event()
+
+    def documents() -> Iterator[int]:
+        yield from range(1500)
+        goes_on.wait(30)
+        yield from range(1500, 2000)
+
+    def work(x: int) -> int:
+        tally.add(x)
+        return -x
+
+    first = queue.map(work, documents(), name=name)
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        second = dq.QueuePool(client, name=queue.name).map(work, range(2000), name=name)
+        assert second.submitter is None
+        goes_on.set()
+        assert list(second.results(timeout=30)) == list(first.results(timeout=30)) == [-x for x in range(2000)]
+    assert sorted(int(x) for x in tally.seen()) == list(range(2000))
 
 
 def test_unnamed_runs_of_two_clients_have_different_names(lab: dq.Lab, queue: dq.QueuePool) -> None:
