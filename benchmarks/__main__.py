@@ -21,7 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rooms that are named, or all of them; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure dqlab beside its peers.")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, 90 s; misses no floor")
-    parser.add_argument("rooms", nargs="*", metavar="room", help=f"default: all but the last of {', '.join(ROOMS)}")
+    parser.add_argument(
+        "rooms", nargs="*", metavar="room", help=f"default: all but {', '.join(sorted(ALONE))} of {', '.join(ROOMS)}"
+    )
     chosen = parser.parse_args(arguments)
     unknown = [room for room in chosen.rooms if room not in ROOMS]
     if unknown:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from distributed import Client
 
@@ -11,14 +13,17 @@ from benchmarks.stage import SLOTS
 from dqlab.connecting import start_cluster
 
 
-def main(kind: str) -> None:
+def main(kind: str, slots: str = str(SLOTS), durable: str = "") -> None:
     """Start, run one call so that everything is there, say so, and wait."""
     if kind == "dqlab":
-        with dq.connect(n=SLOTS) as lab:
+        with (
+            TemporaryDirectory(dir=Path.cwd()) as store,
+            dq.connect(n=int(slots), store=store if durable else None) as lab,
+        ):
             lab.queue("idle").submit(abs, -1).results()
             _wait()
     else:  # the very cluster that a lab starts, so that only dqlab makes the difference
-        with start_cluster(SLOTS) as cluster, Client(cluster) as client:
+        with start_cluster(int(slots)) as cluster, Client(cluster) as client:
             client.submit(abs, -1).result()
             _wait()
 
@@ -29,4 +34,4 @@ def _wait() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

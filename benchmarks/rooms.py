@@ -13,6 +13,7 @@ from benchmarks.latency import latency
 from benchmarks.log import log
 from benchmarks.memory import memory
 from benchmarks.messages import messages
+from benchmarks.recovery import recovery
 from benchmarks.rules import rules
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
@@ -30,7 +31,8 @@ ROOMS: dict[str, Room] = {
     "idle": idle,
     "memory": memory,
     "log": log,
+    "recovery": recovery,
 }
 
-ALONE = frozenset({"log"})
+ALONE = frozenset({"log", "recovery"})
 """Rooms that are measured only when they are named."""

@@ -7,6 +7,7 @@ for seconds, and of what their consumers hold a dead connection or an expired le
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 __all__ = ["BEAT_EVERY", "LOOK_EVERY", "Beat", "patience"]
 
@@ -16,22 +17,40 @@ LOOK_EVERY = 0.2
 """Seconds between two looks at who was heard."""
 LATE = 0.2
 """Seconds that a look may be late; after more, silence says nothing: it was this process that did not listen."""
-SILENCE = 1.0
-"""Seconds of silence after which a worker hangs: two beats and some more."""
+SILENCE = 1.2
+"""Least seconds of silence after which a worker hangs: two beats are missing, and the third is due."""
 TRANSIENT_SILENCE = 15.0
 """The same of a worker with a transient shard: to end it loses what that holds, to wait does not."""
+PAUSES = 3
+"""A worker hangs when it has been silent for so many of the longest pauses that it has lately made between two
+beats. On a machine with too much to do all pauses are long, and nobody is helped by ending who is only slow."""
+FIRST_PAUSE = 2.0
+"""Seconds that count as the longest pause of a worker that is new: it imports, and opens logs."""
+FORGET = 0.93
+"""What is left of the longest pause with each beat: half of it after four seconds."""
+
+
+@dataclass(slots=True)
+class _Pulse:
+    """When a worker was heard last, monotonic seconds, and its longest pause lately."""
+
+    heard: float
+    longest: float = FIRST_PAUSE
 
 
 class Beat:
-    """When each worker was heard last; times are monotonic seconds."""
+    """When each worker was heard; times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, float] = {}
+        self._pulses: dict[str, _Pulse] = {}
         self._looked: float | None = None
 
     def heard(self, worker: str, now: float) -> None:
-        """Take in a beat."""
-        self._heard[worker] = now
+        """Take in a beat; of a worker that is not watched it says nothing."""
+        pulse = self._pulses.get(worker)
+        if pulse is not None:
+            pulse.longest = max(FORGET * pulse.longest, now - pulse.heard)
+            pulse.heard = now
 
     def silent(self, watched: Mapping[str, float], now: float) -> dict[str, float]:
         """Return who has been silent for longer than it may, and for how long.
@@ -39,17 +58,23 @@ class Beat:
         Parameters
         ----------
         watched : mapping of str to float
-            Seconds that each worker may be silent. Others are forgotten; a new one is counted as heard now.
+            Seconds that each worker may be silent at least. Others are forgotten; a new one is counted as heard now.
         """
         late = self._looked is not None and now - self._looked > LOOK_EVERY + LATE
         self._looked = now
-        heard = {} if late else self._heard
-        self._heard = {worker: heard.get(worker, now) for worker in watched}
-        return {worker: now - at for worker, at in self._heard.items() if now - at > watched[worker]}
+        self._pulses = {worker: self._pulses.get(worker) or _Pulse(now) for worker in watched}
+        if late:
+            for pulse in self._pulses.values():
+                pulse.heard = now
+        return {
+            worker: now - pulse.heard
+            for worker, pulse in self._pulses.items()
+            if now - pulse.heard > max(watched[worker], PAUSES * pulse.longest)
+        }
 
 
 def patience(shards: Iterable[tuple[str, bool]]) -> dict[str, float]:
-    """Return the silence that each worker is allowed, from the address and durability of each shard."""
+    """Return the silence that each worker is allowed at least, from the address and durability of each shard."""
     found: dict[str, float] = {}
     for address, durable in shards:
         found[address] = max(found.get(address, 0.0), SILENCE if durable else TRANSIENT_SILENCE)

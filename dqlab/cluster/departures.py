@@ -97,9 +97,16 @@ class Departures:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            for worker, silence in self._beat.silent(self._watched(), loop.time()).items():
+            for worker, silence in self.look(loop.time()).items():
                 logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
-                await self._end(worker)
+                try:
+                    await self._end(worker)
+                except Exception:  # whatever it was, the others are watched on
+                    logger.exception("event=end_failed worker=%s", worker)
+
+    def look(self, now: float) -> dict[str, float]:
+        """Return the workers that hang, and for how many seconds they have been silent; `now` is monotonic."""
+        return self._beat.silent(self._watched(), now)
 
     def _watched(self) -> dict[str, float]:
         """Return workers that host shards and run no functions."""
@@ -117,7 +124,7 @@ class Departures:
             return
         try:
             await asyncio.wait_for(kill_worker(self._registry.scheduler, state), KILL_TIMEOUT)
-        except (OSError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - a nanny's errors come as they are
             logger.warning("event=kill_failed worker=%s %r", worker, error)
         if self._registry.scheduler.workers.get(worker) is state:
             await self._registry.scheduler.remove_worker(worker, stimulus_id="dqlab-hung", close=True)

@@ -51,8 +51,8 @@ CALL = "dq_call"
 COPIED = 64 << 10
 """Bytes of an answer up to which copying it is cheaper than wrapping it."""
 
-KILL_AT_ONCE = 0.05
-"""Seconds that a nanny waits for a worker to end by itself."""
+KILL_AT_ONCE = 0.3
+"""Seconds that a nanny waits for a worker to end by itself, and then for the system to end it."""
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""

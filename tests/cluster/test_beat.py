@@ -1,6 +1,15 @@
 from __future__ import annotations
 
-from dqlab.cluster.beat import BEAT_EVERY, LOOK_EVERY, SILENCE, TRANSIENT_SILENCE, Beat, patience
+from dqlab.cluster.beat import (
+    BEAT_EVERY,
+    FIRST_PAUSE,
+    LOOK_EVERY,
+    PAUSES,
+    SILENCE,
+    TRANSIENT_SILENCE,
+    Beat,
+    patience,
+)
 
 
 def looks(
@@ -22,27 +31,40 @@ def test_worker_that_beats_is_never_found_silent() -> None:
     assert looks(Beat(), {"a": SILENCE}, 0, 100, speaking="a") == []
 
 
-def test_worker_that_falls_silent_is_found_after_two_beats() -> None:
+def test_worker_that_falls_silent_is_found_when_its_third_beat_is_due() -> None:
     beat, watched = Beat(), {"a": SILENCE, "b": SILENCE}
-    assert looks(beat, watched, 0, 10, speaking="ab") == []
-    assert looks(beat, watched, 10, 10 + SILENCE, speaking="b") == []
-    assert looks(beat, watched, 10 + SILENCE, 11 + SILENCE, speaking="b") == ["a"]
+    assert looks(beat, watched, 0, 20, speaking="ab") == []
+    assert looks(beat, watched, 20, 20 + SILENCE, speaking="b") == []
+    assert looks(beat, watched, 20 + SILENCE, 21 + SILENCE, speaking="b") == ["a"]
     assert SILENCE > 2 * BEAT_EVERY
+
+
+def test_worker_that_has_been_slow_is_given_more_time() -> None:
+    """Everything is slow on a machine with too much to do, and it would be so elsewhere."""
+    beat, watched, pause = Beat(), {"a": SILENCE}, 2.0
+    looks(beat, watched, 0, 20, speaking="a")
+    for start in (20, 22, 24):
+        assert looks(beat, watched, start, start + pause) == ([] if start > 20 else ["a"])
+        beat.heard("a", start + pause)
+    assert looks(beat, watched, 26, 26 + 2.9 * pause) == []
+    assert looks(beat, watched, 26 + 2.9 * pause, 26 + 3.5 * pause) == ["a"]
 
 
 def test_silence_while_this_process_did_not_listen_is_not_counted() -> None:
     """A laptop that was asleep, a kernel that was busy: all look silent, and nobody hangs."""
     beat, watched = Beat(), {"a": SILENCE}
-    looks(beat, watched, 0, 10, speaking="a")
+    looks(beat, watched, 0, 20, speaking="a")
     assert beat.silent(watched, 3600.0) == {}
-    assert looks(beat, watched, 3600.0, 3610.0, speaking="a") == []
-    assert looks(beat, watched, 3610.0, 3612.0) == ["a"]
+    assert looks(beat, watched, 3600.0, 3620.0, speaking="a") == []
+    assert looks(beat, watched, 3620.0, 3622.0) == ["a"]
 
 
-def test_worker_that_got_its_first_shard_is_given_time_to_speak() -> None:
+def test_new_worker_is_given_time_to_begin() -> None:
+    """It imports, and reads a long log."""
     beat = Beat()
     looks(beat, {}, 0, 10)
-    assert looks(beat, {"new": SILENCE}, 10, 10 + SILENCE) == []
+    assert looks(beat, {"new": SILENCE}, 10, 10 + PAUSES * FIRST_PAUSE) == []
+    assert looks(beat, {"new": SILENCE}, 10 + PAUSES * FIRST_PAUSE, 20) == ["new"]
 
 
 def test_worker_with_a_transient_shard_is_given_more_time() -> None:

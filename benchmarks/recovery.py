@@ -1,0 +1,180 @@
+"""Room `recovery`: how long people wait when something dies or hangs, and what watching over it costs.
+
+Not part of `make bench`; `make bench-recovery` measures it, on a cluster of its own that is hurt on purpose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dqlab as dq
+from benchmarks.figures import Better, Figure, Peer, Series, Target
+from benchmarks.harness import WrongAnswer
+from benchmarks.processes import Child, tree_cpu_s
+from benchmarks.recovery_rules import supervised
+from benchmarks.sizes import Sizes
+from benchmarks.stage import Stage
+
+__all__ = ["recovery"]
+
+CONSUMERS = 4
+QUIET_S = {signal.SIGKILL: 3.0, signal.SIGSTOP: 10.0}
+"""Seconds before an injury: the nanny has replaced the last victim, which has imported what it needs; and one that
+is watched for hanging is given more time while it is new."""
+SETTLE_S = 3.0
+WINDOW_S = 0.1
+GOES_ON = 0.7
+"""Share of the throughput before at which work goes on: three of four consumers have three quarters."""
+
+
+def recovery(stage: Stage, sizes: Sizes) -> list[Figure]:
+    """Measure deaths and hangs of a durable queue's worker, the death of a consumer, a crash, and idle supervision."""
+    times = 50 if sizes.full else 3
+    with dq.connect(n=CONSUMERS, name="bench-recovery", store=stage.directory / "recovery") as lab:
+        killed = _outages(lab, signal.SIGKILL, times)
+        stopped = _outages(lab, signal.SIGSTOP, max(3, times // 3))
+        back = [_consumer_dies(lab) for _ in range(sizes.rounds)]
+        crash = [_crash(lab) for _ in range(sizes.slow_rounds)]
+    return [
+        _seconds("SIGKILL of a queue's worker -> next answer, median", killed, Target(0.8, 0.5)),
+        _seconds(f"the same, worst of {len(killed)}", [max(killed)], Target(3.0)),
+        _seconds("SIGSTOP of a queue's worker -> next answer, median", stopped, Target(3.0)),
+        _seconds("one of four consumers dies -> throughput is back", back, Target(1.0)),
+        _seconds("one segfault among 10,000 documents: seconds more than without", crash, None),
+        *_costs(sizes),
+        *supervised(sizes),
+    ]
+
+
+def _seconds(name: str, values: list[float], target: Target | None) -> Figure:
+    return Figure(name, "s", Better.LOWER, Series.of(values), target)
+
+
+# --- outages --------------------------------------------------------------------------------
+
+
+def _outages(lab: dq.Lab, how: signal.Signals, times: int) -> list[float]:
+    """Hurt the worker of a queue; return the seconds until a put that was begun then is confirmed, each time."""
+    pool, took = lab.queue(f"outage-{how.name}", served=False), []
+    expected = 0
+    for _ in range(times):
+        pool.put(0).ids  # noqa: B018 - waits until it is confirmed
+        process = _host(lab, pool)
+        time.sleep(QUIET_S[how])
+        start = time.perf_counter()
+        os.kill(process, how)
+        pool.put(1).ids  # noqa: B018
+        took.append(time.perf_counter() - start)
+        expected += 2
+        if pool.counts()["ready"] != expected:
+            raise WrongAnswer(f"{pool.counts()['ready']} of {expected} confirmed messages are there")
+    pool.close()
+    return took
+
+
+def _host(lab: dq.Lab, pool: dq.QueuePool) -> int:
+    answers = lab.client.run(_process_with, f"dq-queue/{pool.name}/", on_error="ignore")
+    return next(pid for pid in answers.values() if isinstance(pid, int))
+
+
+def _process_with(prefix: str, dask_worker: Any) -> int | None:
+    return os.getpid() if any(str(key).startswith(prefix) for key in dask_worker.state.actors) else None
+
+
+# --- consumers ------------------------------------------------------------------------------
+
+
+def _stamp(_: int) -> tuple[float, int]:
+    time.sleep(0.001)
+    return time.time(), os.getpid()
+
+
+def _consumer_dies(lab: dq.Lab) -> float:
+    """Return the seconds from the death of one of four consumers until work goes on as fast as three can."""
+    pool = lab.queue("dying")
+    documents = 5_000 * CONSUMERS
+    run = pool.map(_stamp, range(documents), executor="thread")
+    while run.counts["acked"] < documents // 4:
+        time.sleep(0.01)
+    _, victim = next(iter(run.as_completed()))[1]
+    died = time.time()
+    os.kill(victim, signal.SIGKILL)
+    ends = sorted(at for at, _ in run.results(timeout=120))
+    run.drop()
+    before = sum(died - 1.0 <= at < died for at in ends)
+    return next(after for after in _windows() if _rate(ends, died + after) >= GOES_ON * before)
+
+
+def _windows() -> Iterator[float]:
+    after = 0.0
+    while True:
+        yield after
+        after += WINDOW_S
+
+
+def _rate(ends: list[float], start: float) -> float:
+    """Return the messages per second that end in the half second from `start` on."""
+    return 2 * sum(start <= at < start + 0.5 for at in ends)
+
+
+def _one_crashes(x: int) -> int:
+    if x == 5_000:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return x
+
+
+def _none_crashes(x: int) -> int:
+    return x
+
+
+def _crash(lab: dq.Lab) -> float:
+    """Return the seconds that one crashing document costs a run of 10,000 in processes."""
+    pool, took = lab.queue("crashing", max_deliveries=1), []
+    functions: tuple[Callable[[int], int], ...] = (_none_crashes, _one_crashes)
+    for function in functions:
+        start = time.perf_counter()
+        run = pool.map(function, range(10_000), executor="process")
+        run.wait(timeout=120)
+        took.append(time.perf_counter() - start)
+        counts = run.counts
+        if (counts["acked"], counts["dead"]) != ((10_000, 0) if function is _none_crashes else (9_999, 1)):
+            raise WrongAnswer(f"{counts}")
+        run.drop()
+    return took[1] - took[0]
+
+
+# --- costs ----------------------------------------------------------------------------------
+
+
+def _costs(sizes: Sizes) -> Iterator[Figure]:
+    """Yield the CPU of an idle cluster of four consumers with a durable queue, above one without dqlab."""
+    with contextlib.ExitStack() as open_children:
+        children = []
+        for kind in ("dqlab", "dask"):
+            child = Child([sys.executable, "-m", "benchmarks.idle_child", kind, str(CONSUMERS), "durable"])
+            open_children.callback(child.close)
+            children.append(child)
+        for child in children:
+            child.wait_until_ready()
+        time.sleep(SETTLE_S)
+        shares = [_window([child.pid for child in children], sizes.idle_s) for _ in range(sizes.rounds)]
+        for child in children:
+            child.end_input()
+    ours, without = (Series.of(values) for values in zip(*shares, strict=True))
+    above = Series.of([a - b for a, b in zip(ours.values, without.values, strict=True)])
+    own = Peer("Dask's own, the same cluster without dqlab", without)
+    name = f"idle durable queue, {CONSUMERS} consumers, supervised: above Dask's own CPU"
+    yield Figure(name, "% of a core", Better.LOWER, above, Target(0.5), (own,))
+
+
+def _window(pids: list[int], seconds: float) -> list[float]:
+    start, before = time.perf_counter(), [tree_cpu_s(pid) for pid in pids]
+    time.sleep(seconds)
+    after, elapsed = [tree_cpu_s(pid) for pid in pids], time.perf_counter() - start
+    return [100 * (b - a) / elapsed for a, b in zip(before, after, strict=True)]
