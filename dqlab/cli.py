@@ -17,9 +17,13 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from dqlab import __version__
+
+if TYPE_CHECKING:
+    from dqlab.checkup.findings import Checkup
 
 __all__ = ["main", "quickstart"]
 
@@ -115,6 +119,18 @@ def _parser() -> argparse.ArgumentParser:
     fsck.add_argument(
         "--export", metavar="FILE", help="write the payloads of what is unsettled as JSON lines; - = stdout"
     )
+    doctor = commands.add_parser(
+        "doctor",
+        help="examine a cluster or a store: what is wrong, and what to do about it",
+        description="Asks scheduler, workers and disks, and changes nothing. Exit status: 0 no problem, 1 problems, "
+        "2 misused or nothing to look at.",
+    )
+    where = "of the scheduler; default, as `local`: the cluster that `dqlab up` runs here"
+    doctor.add_argument("address", nargs="?", metavar="ADDRESS", help=where)
+    doctor.add_argument("--name", help="of the cluster, where several of `dqlab up` run")
+    doctor.add_argument("--store", type=Path, metavar="DIR", help="look at this store; without ADDRESS at nothing else")
+    doctor.add_argument("--timeout", default="10s", metavar="TIME", help="for all of it; default: 10s")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
     compact = commands.add_parser(
         "compact",
         help="give back the disk space of what is settled in a store or a queue that nobody has open",
@@ -243,6 +259,32 @@ def _fsck(options: argparse.Namespace, _: list[str]) -> int:
     return status
 
 
+def _doctor(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.live.checkups import checkup_text
+    from dqlab.live.style import TextStyle
+
+    try:
+        found = _examined(options)
+    except DqlabError as error:
+        print(f"dqlab doctor: {error}", file=sys.stderr)
+        return MISUSED
+    style = TextStyle.detect(sys.stdout, os.environ)
+    print(json.dumps(found.to_dict(), indent=1) if options.json else checkup_text(found, style))
+    return 0 if found else FAILED
+
+
+def _examined(options: argparse.Namespace) -> Checkup:
+    from dqlab.checkup.examine import examine_store
+
+    store = None if options.store is None else options.store.expanduser().resolve()
+    if store is not None and options.address is None and options.name is None:
+        return examine_store(store, timeout=options.timeout)
+    from dqlab.connecting import examine_at
+
+    return examine_at(options.address, name=options.name, store=store, timeout=options.timeout)
+
+
 def _export(directory: Path, file: str) -> None:
     from dqlab.store.export import exported
 
@@ -268,4 +310,5 @@ COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "compact": _compact,
     "inspect": _inspect,
     "fsck": _fsck,
+    "doctor": _doctor,
 }

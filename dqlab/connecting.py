@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dqlab import local
+from dqlab.checkup.examine import TIMEOUT, examine
+from dqlab.checkup.findings import Checkup
+from dqlab.cluster.link import Link
 from dqlab.config import seconds
 from dqlab.errors import BadOption, ConnectFailed, UsageError
 from dqlab.lab import Lab
@@ -17,7 +20,7 @@ from dqlab.runs.keywords import checks_keywords
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
-__all__ = ["RESERVED", "connect", "opened", "start_cluster"]
+__all__ = ["RESERVED", "connect", "examine_at", "opened", "start_cluster"]
 
 CONNECT_TIMEOUT = 5.0
 RESERVED = "0"
@@ -105,6 +108,38 @@ def opened(
     target, directory = _resolved(target, name, store)
     with _lock:
         return _open_lab(_key(target, n, None, name, directory))
+
+
+def examine_at(
+    address: str | None, *, name: str | None = None, store: Path | None = None, timeout: float | str = TIMEOUT
+) -> Checkup:
+    """Examine a cluster that this process is not connected to; nothing is installed there.
+
+    Parameters
+    ----------
+    address : str, optional
+        Of its scheduler; None or "local": the cluster that `dqlab up` keeps on this machine.
+    name : str, optional
+        Which of those.
+    store : Path, optional
+        Looked at beside those of its queues.
+
+    Raises
+    ------
+    ConnectFailed, SeveralLocalClusters
+        As `connect`.
+    """
+    stores = [store] if store is not None else []
+    of, what = address or "", ""
+    if address is None or address == local.LOCAL:
+        found = local.find(name)
+        address, of, what = found.address, found.name, f"which `dqlab up` has in process {found.pid}"
+        stores += [Path(found.store)] if found.store is not None else []
+    client = _reach(address, None, min(seconds(timeout, name="timeout"), CONNECT_TIMEOUT), what)
+    try:
+        return examine(Link(client), of=f"cluster {of}", stores=list(dict.fromkeys(stores)), timeout=timeout)
+    finally:
+        client.close()
 
 
 def start_cluster(n: int, *, port: int = 0) -> LocalCluster:

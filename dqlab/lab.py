@@ -25,6 +25,8 @@ from dqlab.store.compaction import Compacted
 if TYPE_CHECKING:
     from distributed import Client
 
+    from dqlab.checkup.findings import Checkup
+
 __all__ = ["Lab"]
 
 LOOK_TIMEOUT = 2.0
@@ -264,6 +266,33 @@ class Lab:
         self._check_open()
         link = self.session.link
         return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot")))
+
+    @checks_keywords
+    def doctor(self, timeout: float | str = "10s") -> Checkup:
+        """Examine the cluster, its queues and its store, and say what is wrong and what to do about it.
+
+        Asks everybody at once and changes nothing. Whoever does not answer is named.
+
+        Parameters
+        ----------
+        timeout : float or str, default 10 s
+            For everything together.
+
+        Returns
+        -------
+        Checkup
+            Shows itself; true when there is no problem.
+
+        Raises
+        ------
+        LabClosed
+            There is nothing to examine.
+        """
+        from dqlab.checkup.examine import examine
+
+        self._check_open()
+        stores = [] if self.store is None else [self.store]
+        return examine(self.session.link, of=f"lab {self.name}", stores=stores, timeout=timeout)
 
     def wait_for_change(self, since: int, timeout: float = 1.0) -> Snapshot:
         """Return the next snapshot after number `since`, or the present one after `timeout` seconds."""

@@ -13,7 +13,7 @@ from dqlab.errors import DqlabError
 if TYPE_CHECKING:
     from dqlab.cluster.ref import Ref  # a process that only runs functions has no use for Dask
 
-__all__ = ["FunctionCache", "pack_function"]
+__all__ = ["FunctionCache", "opened_blob", "pack_function"]
 
 KEEP = 64
 
@@ -21,6 +21,11 @@ KEEP = 64
 def pack_function(blob: bytes, *, code: str) -> bytes:
     """Join a function's pickle with its short code version; what travels once per function."""
     return pack({"code": code}, blob)
+
+
+def opened_blob(blob: bytes) -> memoryview:
+    """Return the pickle that `pack_function` was given."""
+    return unpack(blob)[1][0]
 
 
 class FunctionCache:

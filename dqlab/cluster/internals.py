@@ -12,7 +12,7 @@ from typing import Any
 
 from distributed import Client, Scheduler, Worker
 from distributed.comm.core import Comm
-from distributed.core import ConnectionPool, Status, rpc, send_recv
+from distributed.core import ConnectionPool, Server, Status, rpc, send_recv
 from distributed.protocol.serialize import to_serialize
 from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
@@ -33,6 +33,8 @@ __all__ = [
     "is_leaving",
     "is_shut",
     "kill_worker",
+    "loop_lag",
+    "memory_limit",
     "pin",
     "pin_remotely",
     "report",
@@ -224,3 +226,14 @@ async def kill_worker(scheduler: Scheduler, state: WorkerState) -> None:
 def daemon_thread(name: str) -> ThreadPoolExecutor:
     """Return an executor of one daemon thread, so that a function that never ends blocks no shutdown."""
     return ThreadPoolExecutor(1, thread_name_prefix=name)
+
+
+def loop_lag(server: Server) -> float:
+    """Return by how much a server's event loop comes late to a tick that is due every 20 ms; mean over a second."""
+    return max(0.0, float(server._tick_interval_observed - server._tick_interval))
+
+
+def memory_limit(worker: Worker) -> int | None:
+    """Return the bytes that a worker's process may take; None: as many as there are."""
+    limit = worker.memory_manager.memory_limit
+    return int(limit) if limit else None

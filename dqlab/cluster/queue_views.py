@@ -6,6 +6,7 @@ from typing import Any
 
 from dqlab.cluster.queue_desk import QueueDesk
 from dqlab.cluster.results import page, page_behind
+from dqlab.cluster.vitals import shard_vitals
 from dqlab.cluster.wire import pack, unpack
 from dqlab.queue.book import Book
 from dqlab.queue.states import State
@@ -122,3 +123,7 @@ class QueueViews(QueueDesk):
     async def stats(self, body: bytes) -> bytes:
         """Return the same totals that are reported to the scheduler."""
         return pack(self.report())
+
+    def vitals(self) -> dict[str, Any]:
+        """Return what an examination wants to know of this shard; called in its own process."""
+        return shard_vitals(self.ledger, self._store, len(self._lot.known))

@@ -20,6 +20,7 @@ from dqlab.cluster.durable import keep, list_stored
 from dqlab.cluster.internals import CALL, actors_here, answer_call, is_leaving, pin_remotely, report, start_actor
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import open_value
+from dqlab.cluster.vitals import WorkerVitals
 
 __all__ = ["DqlabWorkerPlugin"]
 
@@ -32,7 +33,7 @@ TERMINATE_S = 9.0
 
 
 class DqlabWorkerPlugin(WorkerPlugin):
-    """Adds the handlers ``dq_spawn``, ``dq_greet``, ``dq_keep``, ``dq_stored`` and ``dq_call`` to a worker."""
+    """Adds the handlers ``dq_spawn``, ``dq_greet``, ``dq_keep``, ``dq_stored``, ``dq_vitals`` and ``dq_call``."""
 
     name = "dqlab"
     idempotent = True
@@ -49,6 +50,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker.handlers["dq_greet"] = self.greet
         worker.handlers["dq_keep"] = keep
         worker.handlers["dq_stored"] = list_stored
+        worker.handlers["dq_vitals"] = WorkerVitals(worker).look
         worker.handlers[CALL] = self.call
 
     async def teardown(self, worker: Worker) -> None:
@@ -67,7 +69,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
                     task.cancel()
         if self._beating is not None:
             self._beating.cancel()
-        for handler in ("dq_spawn", "dq_greet", "dq_keep", "dq_stored"):
+        for handler in ("dq_spawn", "dq_greet", "dq_keep", "dq_stored", "dq_vitals"):
             worker.handlers.pop(handler, None)
 
     async def greet(self) -> dict[str, object]:

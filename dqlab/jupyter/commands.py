@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
+from dqlab.checkup.examine import TIMEOUT
+from dqlab.checkup.findings import Checkup
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.meter import Meter
@@ -177,6 +179,11 @@ def gc(line: Line, _: Namespace) -> None:
         line.say("no queue is durable here; %dq connect --store runs/ makes queues that are")
 
 
+def doctor(line: Line, options: Namespace) -> Checkup:
+    """Examine the cluster."""
+    return line.lab.doctor(_duration(options.timeout) or TIMEOUT)
+
+
 def close(line: Line, _: Namespace) -> None:
     """Close the lab."""
     line.say(end(line.lab))
@@ -200,6 +207,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         cancel,
         compact,
         gc,
+        doctor,
         close,
     )
 }

@@ -217,6 +217,12 @@ def _compact() -> Command:
     return _out(command)
 
 
+def _doctor() -> Command:
+    summary = "Examine the cluster, its queues and its store: what is wrong, and what to do about it."
+    command = _command("doctor", summary, "lab.doctor(timeout='10s')")
+    return _out(command.add("--timeout", metavar="TIME", names=Names.NEW, help="for all of it; default: 10s"))
+
+
 def _all() -> Iterable[Command]:
     yield _connect()
     yield _submit()
@@ -236,6 +242,7 @@ def _all() -> Iterable[Command]:
     yield _cancel()
     yield _compact()
     yield _command("gc", "Give back the disk space of what is settled in every queue of the store.", "lab.gc()")
+    yield _doctor()
     yield _command("close", "Close the lab; a cluster that it started ends with all that is in it.", "lab.close()")
 
 

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from dqlab.errors import BadOption, DqlabError
 from dqlab.live.canvas import HtmlCanvas, WidgetCanvas, bundle
+from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.follow import CALL_TIMEOUT, Canvas, LiveRun
 from dqlab.live.html import table_html
 from dqlab.live.rows import absent_view, run_view
@@ -221,11 +222,17 @@ def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
     return _shown_table(status_table(snapshot))
 
 
+def _checkup_bundle(checkup: Any, **_: object) -> dict[str, str]:
+    text = checkup_text(checkup, _style())
+    return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": checkup_html(checkup)}
+
+
 _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str]]] = {
     ("dqlab.runs.run", "Run"): _run_bundle,
     ("dqlab.runs.results", "Results"): _results_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
     ("dqlab.stats", "Snapshot"): _snapshot_bundle,
+    ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
 }
 
 

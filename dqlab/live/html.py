@@ -16,7 +16,7 @@ from dqlab.live.plain import one_line
 from dqlab.live.tables import Table
 from dqlab.live.view import RunView, Tone
 
-__all__ = ["run_html", "table_html"]
+__all__ = ["inked", "quiet", "run_html", "table_html", "wrap"]
 
 _OUTER = (
     "font-family:system-ui,-apple-system,'Helvetica Neue',Helvetica,Arial,sans-serif;font-size:13px;line-height:1.5"
@@ -60,7 +60,7 @@ def run_html(view: RunView) -> str:
         name = view.name if _WORD.fullmatch(view.name) else repr(view.name)
         back = f"%dq attach {name} -o run"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
-    return _wrap(parts)
+    return wrap(parts)
 
 
 def table_html(table: Table) -> str:
@@ -71,16 +71,17 @@ def table_html(table: Table) -> str:
         body = []
         for row in (*table.rows, *([table.total] if table.total else [])):
             cells = [
-                _td(_inked(cell.text, cell.ink), right=column.right, mono=column.mono)
+                _td(inked(cell.text, cell.ink), right=column.right, mono=column.mono)
                 for cell, column in zip(row, table.columns, strict=True)
             ]
             body.append(f"<tr>{''.join(cells)}</tr>")
         parts.append(_table(heads, body))
     parts += [f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes]
-    return _wrap(parts, width=1100)
+    return wrap(parts, width=1100)
 
 
-def _wrap(parts: list[str], *, width: int = 760) -> str:
+def wrap(parts: list[str], *, width: int = 760) -> str:
+    """Return parts as one fragment of at most `width` pixels."""
     return f'<div style="{_OUTER};margin-top:4px;max-width:{width}px">\n' + "\n".join(parts) + "\n</div>"
 
 
@@ -122,7 +123,7 @@ def _failures(view: RunView) -> str:
         cells = [
             _td(f"{escape(row.error)} {message}"),
             _td(escape(row.at), mono=True),
-            _td(_inked(row.dead, Ink.QUIET if row.dead == "0" else Ink.PLAIN), right=True),
+            _td(inked(row.dead, Ink.QUIET if row.dead == "0" else Ink.PLAIN), right=True),
             _td(escape(one_line(row.document, 60)), mono=True),
         ]
         body.append(f"<tr>{''.join(cells)}</tr>")
@@ -132,7 +133,13 @@ def _failures(view: RunView) -> str:
     return _table(heads, body) + "".join(notes)
 
 
-def _inked(text: str, ink: Ink) -> str:
+def quiet(text: str) -> str:
+    """Return escaped text that stands back."""
+    return inked(text, Ink.QUIET)
+
+
+def inked(text: str, ink: Ink) -> str:
+    """Return escaped text in a colour."""
     safe = escape(text)
     if ink is Ink.STRONG:
         return f"<b>{safe}</b>"

@@ -16,14 +16,15 @@ from typing import Any, Literal, TypeAlias
 from dqlab.log.directory import EPOCH, LOCK, MANIFEST, Directory, epoch_name
 from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
 
-__all__ = ["LockState", "Ownership"]
+__all__ = ["SHARED", "LockState", "Ownership"]
 
 LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
 
 _PAUSE_S = 0.02
 _UNNOTICED_S = 0.05  # an owner that is alive has looked by then, whatever its mode; see `Writer`
 _PATIENCE = 50  # pauses, together 1 s
-_SHARED = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "glusterfs", "9p", "afs", ""})
+SHARED = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "glusterfs", "9p", "afs", ""})
+"""Types of file systems that other machines may see too; "" is one whose type is not known."""
 
 _registry: dict[Path, object] = {}
 _registry_lock = threading.Lock()
@@ -107,7 +108,7 @@ class Ownership:
                 filesystem = self.filesystem or "type unknown"
                 raise LockUnsupported(directory=str(self._directory), filesystem=filesystem)
             return "unsupported"
-        if takeover and self.filesystem not in _SHARED:
+        if takeover and self.filesystem not in SHARED:
             return "bypassed"
         raise self._still_alive()
 

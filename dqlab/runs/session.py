@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
+from dqlab.cluster.examiner import Examiner
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.link import Link
 from dqlab.cluster.protocol import check_protocol
@@ -82,6 +83,7 @@ class Session:
     def _install(self, reserved: Collection[str], where: str) -> None:
         client = self.link.client
         client.register_plugin(Registry(reserved, where))
+        client.register_plugin(Examiner())
         client.register_plugin(DqlabWorkerPlugin())
         hello = self.link.sync(self.link.scheduler("dq_hello"))
         check_protocol("the scheduler", hello)

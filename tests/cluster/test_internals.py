@@ -106,3 +106,13 @@ def test_open_client_is_not_taken_for_a_closed_one(client: Client) -> None:
     with Client(client.scheduler.address, set_as_default=False) as other:
         assert not is_shut(other)
     assert is_shut(other)
+
+
+def test_workers_say_how_late_their_loop_is_and_what_they_may_take(lab: dq.Lab) -> None:
+    """An examination tells a machine that is overloaded from one that is fine."""
+
+    def look(dask_worker: Worker) -> tuple[bool, bool, int]:
+        limit = internals.memory_limit(dask_worker)
+        return internals.loop_lag(dask_worker) >= 0, limit is None or limit > 0, len(internals.actors_of(dask_worker))
+
+    assert all(lag and limit and actors >= 0 for lag, limit, actors in lab.client.run(look).values())

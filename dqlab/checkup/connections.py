@@ -1,0 +1,118 @@
+"""Checks who answers, whether this process reaches workers without the scheduler, and whose clock is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dqlab.checkup.facts import Facts, Worker
+from dqlab.checkup.findings import Finding, Severity
+from dqlab.live import numbers
+from dqlab.live.rows import many
+
+__all__ = ["answers", "answers_fine", "clocks", "clocks_fine", "connections", "connections_fine"]
+
+SKEW = 1.0
+"""Seconds by which clocks may differ."""
+
+
+def answers(facts: Facts) -> Iterator[Finding]:
+    """Find out who does not answer."""
+    scheduler = facts.scheduler
+    if scheduler is None:
+        return
+    if scheduler.process is None:
+        yield Finding(
+            "answers",
+            Severity.PROBLEM,
+            f"the scheduler at {scheduler.address} gives no answer: {scheduler.silence}",
+            "See whether its process lives and can be reached from here. If it is gone, durable queues are in their "
+            "store; connect again",
+            "lab = dq.connect(...)",
+            {"address": scheduler.address, "silence": scheduler.silence},
+        )
+        return
+    if not facts.workers:
+        yield Finding(
+            "answers",
+            Severity.PROBLEM,
+            "the cluster has no worker: nothing can be queued and nothing runs",
+            "Start some; with a scheduler of your own",
+            f"dask worker {scheduler.address} --nworkers 3 --nthreads 1",
+        )
+    for worker in facts.workers:
+        if worker.process is None:
+            yield _silent(facts, worker)
+
+
+def _silent(facts: Facts, worker: Worker) -> Finding:
+    hosted = facts.hosting(worker.address)
+    holds = f"; it holds queue {', '.join(hosted)}" if hosted else ""
+    heard = f"the scheduler heard of it {numbers.duration(worker.silent)} ago"
+    return Finding(
+        "answers",
+        Severity.PROBLEM,
+        f"{worker.who} gives no answer: {worker.silence}; {heard}{holds}",
+        "Its process hangs, is stopped, or holds the GIL in native code. Have it started anew: messages that it holds "
+        "are delivered again, durable queues are opened by another worker",
+        f"lab.client.restart_workers([{worker.address!r}])",
+        {"worker": worker.address, "name": worker.name, "silence": worker.silence, "queues": hosted},
+    )
+
+
+def answers_fine(facts: Facts) -> str:
+    """Say who answered."""
+    return f"the scheduler and {many(len(facts.workers), 'worker')} answer"
+
+
+def connections(facts: Facts) -> Iterator[Finding]:
+    """Find workers that are reached by the scheduler only."""
+    proxied = [worker for worker in facts.answering if worker.path == "proxied"]
+    advice = "Run this process where the workers can be reached: see interface= of Dask's workers, and firewalls"
+    if proxied:
+        names = ", ".join(worker.who for worker in proxied[:3]) + (" and others" if len(proxied) > 3 else "")
+        yield Finding(
+            "connections",
+            Severity.WARNING,
+            f"this process reaches {len(proxied)} of {len(facts.workers)} workers through the scheduler only "
+            f"({names}): what goes through it is several times slower, and the scheduler carries every message",
+            advice,
+            values={"proxied": [worker.address for worker in proxied]},
+        )
+    elif not facts.direct:
+        yield Finding(
+            "connections",
+            Severity.WARNING,
+            "this lab sends everything through the scheduler, because a worker could not be reached when it connected; "
+            "by now all can be",
+            "Close the lab and connect again",
+            "lab.close()",
+        )
+
+
+def connections_fine(facts: Facts) -> str:
+    """Say how workers are reached."""
+    direct = sum(worker.path == "direct" for worker in facts.workers)
+    return f"{many(direct, 'worker')} reached directly from here"
+
+
+def clocks(facts: Facts) -> Iterator[Finding]:
+    """Find clocks that are wrong; leases do not depend on them, times in tables do."""
+    for who, process in facts.processes[1:]:
+        off = abs(process.skew) - process.doubt
+        if off > SKEW:
+            side = "ahead of" if process.skew > 0 else "behind"
+            yield Finding(
+                "clocks",
+                Severity.WARNING,
+                f"the clock of {who} is {numbers.duration(abs(process.skew))} {side} this process's; times of runs and "
+                "failures are wrong by as much, leases are not",
+                f"Have the clock of host {process.host} set by NTP",
+                "timedatectl set-ntp true",
+                {"who": who, "skew": process.skew, "doubt": process.doubt},
+            )
+
+
+def clocks_fine(facts: Facts) -> str:
+    """Say how far apart clocks are."""
+    most = max((max(0.0, abs(process.skew) - process.doubt) for _, process in facts.processes), default=0.0)
+    return "all show the same time" if most < 0.1 else f"at most {numbers.duration(most)} apart"

@@ -1,0 +1,279 @@
+"""What is known when checks begin: plain data about every process, the registry, queues and stores.
+
+An answer of another version of dqlab may lack fields, or have more: what is missing has its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dqlab.stats import Snapshot
+from dqlab.store.probe import Probe, probe
+from dqlab.store.survey import SurveyedShard, survey
+
+__all__ = [
+    "Actor",
+    "Facts",
+    "Lease",
+    "Process",
+    "Queue",
+    "Registered",
+    "Scheduler",
+    "Shard",
+    "Store",
+    "Worker",
+    "known",
+    "look_at_store",
+]
+
+T = TypeVar("T")
+
+
+def known(cls: type[T], said: Mapping[str, Any], **more: Any) -> T:
+    """Make a dataclass of those parts of an answer that it has fields for."""
+    names = {each.name for each in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{key: value for key, value in said.items() if key in names} | more)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process: `protocol` and `version` are dqlab's, None when it has none; `skew` is its clock beside ours.
+
+    Attributes
+    ----------
+    descriptors, descriptors_max : int or None
+        Open files and sockets, and how many there may be.
+    lag : float
+        Seconds by which its event loop comes late.
+    skew, doubt : float
+        Seconds that its clock is ahead of this process's, and how far off that may be.
+    """
+
+    host: str = ""
+    pid: int = 0
+    python: str = ""
+    protocol: int | None = None
+    version: str | None = None
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+    descriptors: int | None = None
+    descriptors_max: int | None = None
+    lag: float = 0.0
+    skew: float = 0.0
+    doubt: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The oldest lease of a shard; seconds that it is held, that are left, and of one visibility timeout."""
+
+    consumer: str
+    messages: int
+    held: float
+    left: float
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A shard as its own process knows it; `log` is None in memory."""
+
+    queue: str
+    shard: int
+    epoch: int = 1
+    consumers: int = 0
+    lag: float = 0.0
+    leases: int = 0
+    oldest: Lease | None = None
+    failure: str = ""
+    results_full: bool = False
+    packages: tuple[str, ...] = ()
+    log: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"shard {self.shard} of queue {self.queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker. `process` is None when it did not answer; `silence` says how it failed to.
+
+    Attributes
+    ----------
+    path : {"direct", "proxied", ""}
+        How its answer came.
+    plugin : bool
+        It has what dqlab puts on workers.
+    silent : float
+        Seconds since the scheduler heard of it.
+    memory, memory_limit : int, int or None
+        Bytes resident, and at which Dask ends it.
+    lifetime_left : float or None
+        Seconds until it ends itself; None: never.
+    """
+
+    address: str
+    name: str = ""
+    process: Process | None = None
+    silence: str = ""
+    path: str = ""
+    plugin: bool = True
+    silent: float = 0.0
+    memory: int = 0
+    memory_limit: int | None = None
+    lifetime_left: float | None = None
+    shards: tuple[Shard, ...] = ()
+    consumers: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    probes: tuple[Probe, ...] = ()
+
+    @property
+    def who(self) -> str:
+        """For people."""
+        return f"worker {self.name} ({self.address})" if self.name else f"worker {self.address}"
+
+    def probe(self, directory: str) -> Probe | None:
+        """Return how it sees a store."""
+        return next((probe for probe in self.probes if probe.directory == directory), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A queue's shard or a consumer as it is registered."""
+
+    name: str
+    queue: str
+    address: str
+    epoch: int = 1
+    gone: str | None = None
+    made: bool = True
+
+    @property
+    def is_shard(self) -> bool:
+        """It is a shard of a queue."""
+        return self.name.startswith("queue/")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A registered queue's options; `directory` is None in memory."""
+
+    name: str
+    shards: int = 1
+    directory: str | None = None
+    max_bytes: int | None = None
+    results_memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What the registry believes: `hosts` and `serving` are addresses that may hold shards, and consumers."""
+
+    hosts: tuple[str, ...] = ()
+    serving: tuple[str, ...] = ()
+    shared: bool = False
+    actors: tuple[Actor, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    served: tuple[str, ...] = ()
+    """Queues with a consumer on each serving worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """The scheduler; `registry` is None where dqlab was never installed, or is another version's."""
+
+    address: str
+    process: Process | None = None
+    silence: str = ""
+    registry: Registered | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store: how this process sees it, and its files.
+
+    Attributes
+    ----------
+    probe : Probe
+        From here.
+    shards : tuple of SurveyedShard
+        Its queues' shards, as their files are.
+    error : str
+        Why the files are not known.
+    """
+
+    directory: str
+    probe: Probe
+    shards: tuple[SurveyedShard, ...] = ()
+    error: str = ""
+
+
+def look_at_store(directory: Path) -> Store:
+    """Return what a store looks like from this process; blocks."""
+    seen = probe(directory)
+    return Store(str(directory), seen, () if seen.error else survey(directory))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that was gathered; `scheduler` is None when only a store is looked at.
+
+    Attributes
+    ----------
+    limit : float
+        Seconds that were given.
+    direct : bool
+        This process calls workers without the scheduler.
+    packages : tuple of str
+        What the functions of open runs import.
+    """
+
+    of: str
+    client: Process
+    scheduler: Scheduler | None = None
+    workers: tuple[Worker, ...] = ()
+    stores: tuple[Store, ...] = ()
+    snapshot: Snapshot | None = None
+    packages: tuple[str, ...] = ()
+    direct: bool = True
+    limit: float = 10.0
+    at: float = 0.0
+    took: float = 0.0
+
+    @property
+    def registry(self) -> Registered | None:
+        """What the registry believes."""
+        return None if self.scheduler is None else self.scheduler.registry
+
+    @property
+    def answering(self) -> tuple[Worker, ...]:
+        """The workers that answered."""
+        return tuple(worker for worker in self.workers if worker.process is not None)
+
+    @property
+    def processes(self) -> list[tuple[str, Process]]:
+        """Every process that is known, by what to call it: this one first."""
+        found = [("this process", self.client)]
+        if self.scheduler is not None and self.scheduler.process is not None:
+            found.append(("the scheduler", self.scheduler.process))
+        return found + [(worker.who, worker.process) for worker in self.workers if worker.process is not None]
+
+    @property
+    def silenced(self) -> list[str]:
+        """Queues of which a shard lives on a worker that gave no answer."""
+        silent = [worker.address for worker in self.workers if worker.process is None]
+        return sorted({queue for address in silent for queue in self.hosting(address)})
+
+    @property
+    def unknown(self) -> str:
+        """What a sentence about all queues must add when some of them could not be asked."""
+        return f"; of queue {', '.join(self.silenced)} nothing is known" if self.silenced else ""
+
+    def hosting(self, address: str) -> list[str]:
+        """Return the queues that have a shard on a worker, as registered."""
+        actors = self.registry.actors if self.registry is not None else ()
+        return sorted({actor.queue for actor in actors if actor.is_shard and actor.address == address})

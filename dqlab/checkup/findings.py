@@ -1,0 +1,111 @@
+"""What checks find, how bad it is, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from dqlab.live.checkups import checkup_text
+
+__all__ = ["Checkup", "Finding", "Severity"]
+
+SCHEMA = 1
+
+
+class Severity(IntEnum):
+    """How bad a finding is."""
+
+    OK = 0
+    """What was checked is as it should be."""
+    NOTE = 1
+    """Worth knowing."""
+    WARNING = 2
+    """It works, and costs speed or safety."""
+    PROBLEM = 3
+    """Something does not work, or will not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found.
+
+    Attributes
+    ----------
+    check : str
+        The check that found it, as "versions".
+    severity : Severity
+    what : str
+        A sentence without its period.
+    advice : str
+        What to do next, a sentence without its period; "" when there is nothing to do.
+    command : str
+        A line to be copied: Python, a magic or a shell's; "" when there is none.
+    values : mapping
+        What the sentence was made from, JSON-ready.
+    """
+
+    check: str
+    severity: Severity
+    what: str
+    advice: str = ""
+    command: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON-ready data; the severity by its name."""
+        return asdict(self) | {"severity": self.severity.name.lower(), "values": dict(self.values)}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Checkup:
+    """What an examination found. True when there is no problem; shows itself.
+
+    Attributes
+    ----------
+    of : str
+        What was examined.
+    findings : tuple of Finding
+        The worst first.
+    at : float
+        When, seconds since 1970 UTC.
+    took : float
+        How long, seconds.
+    """
+
+    of: str
+    findings: tuple[Finding, ...]
+    at: float = 0.0
+    took: float = 0.0
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __repr__(self) -> str:
+        return checkup_text(self)
+
+    def having(self, severity: Severity) -> list[Finding]:
+        """Return the findings of one severity."""
+        return [finding for finding in self.findings if finding.severity is severity]
+
+    @property
+    def problems(self) -> list[Finding]:
+        """What does not work, or will not."""
+        return self.having(Severity.PROBLEM)
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """What works, and costs speed or safety."""
+        return self.having(Severity.WARNING)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON-ready data."""
+        return {
+            "schema": SCHEMA,
+            "of": self.of,
+            "healthy": bool(self),
+            "at": self.at,
+            "took": self.took,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }

@@ -1,0 +1,263 @@
+"""Asks everybody at once, each with a limit of its own; who does not answer is a fact like any other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dqlab.checkup.facts import (
+    Actor,
+    Facts,
+    Lease,
+    Process,
+    Queue,
+    Registered,
+    Scheduler,
+    Shard,
+    Store,
+    Worker,
+    known,
+    look_at_store,
+)
+from dqlab.clock import SystemClock
+from dqlab.cluster.internals import daemon_thread, scheduler_rpc
+from dqlab.cluster.link import Link
+from dqlab.cluster.vitals import PACKAGES, process_vitals
+from dqlab.stats import Snapshot
+from dqlab.store.probe import Marker, Probe
+
+__all__ = ["Gathering"]
+
+_FIRST = 0.4
+"""Share of the time that goes to the scheduler and this process's own disk, which come first."""
+_DIRECT = 0.5
+"""Share of the time of a worker after which it is asked through the scheduler."""
+
+_NAMES = ["dqlab", *PACKAGES]
+
+
+class Gathering:
+    """Gathers the facts of one cluster; runs on its client's event loop, and ends in time whoever hangs.
+
+    Parameters
+    ----------
+    of : str
+        What to call it.
+    stores : sequence of Path
+        Looked at beside those that the open queues are in.
+    limit : float
+        Seconds for everything.
+    """
+
+    def __init__(self, link: Link, of: str, stores: Sequence[Path], limit: float) -> None:
+        self._link, self._of, self._stores, self._limit = link, of, list(stores), limit
+        self._clock = SystemClock()
+        self._at, self._began = self._clock.wall(), self._clock.monotonic()
+        self._disk = daemon_thread("dqlab-doctor")
+
+    def nothing(self, silence: str) -> Facts:
+        """Return the facts when nobody could be asked."""
+        scheduler = Scheduler(self._link.address, silence=silence)
+        stores = tuple(Store(str(path), Probe(str(path), error="not looked at")) for path in self._stores)
+        return self._facts(scheduler=scheduler, stores=stores)
+
+    async def gather(self) -> Facts:
+        """Return all that is known when the time is over, or everybody has answered."""
+        try:
+            return await self._gather()
+        finally:
+            self._disk.shutdown(wait=False)
+
+    async def _gather(self) -> Facts:
+        scheduler, addresses = await self._scheduler()
+        directories = self._directories(scheduler.registry)
+        markers = ExitStack()
+        try:
+            marked = await self._on_disk(lambda: [markers.enter_context(Marker(path)).name for path in directories])
+            looks = list(zip(map(str, directories), marked or [""] * len(directories), strict=True))
+            asked = (self._worker(said, looks) for said in addresses)
+            snapshot, stores, workers = await asyncio.gather(
+                self._snapshot(scheduler), self._on_disk_all(directories), asyncio.gather(*asked)
+            )
+        finally:
+            await self._on_disk(markers.close)
+        packages = sorted({name for worker in workers for shard in worker.shards for name in shard.packages})
+        if packages:
+            workers = await asyncio.gather(*(self._importing(worker, packages) for worker in workers))
+        return self._facts(
+            scheduler=scheduler,
+            workers=tuple(workers),
+            stores=tuple(stores),
+            snapshot=snapshot,
+            packages=tuple(packages),
+            direct=self._link.direct,
+        )
+
+    def _facts(self, **found: Any) -> Facts:
+        return Facts(
+            self._of,
+            known(Process, process_vitals()),
+            limit=self._limit,
+            at=self._at,
+            took=self._clock.monotonic() - self._began,
+            **found,
+        )
+
+    def _left(self) -> float:
+        return max(0.05, self._limit - (self._clock.monotonic() - self._began))
+
+    # --- the scheduler ----------------------------------------------------------------------
+
+    async def _scheduler(self) -> tuple[Scheduler, list[dict[str, Any]]]:
+        """Return what the scheduler says, and of each worker its address, name and last sign of life."""
+        rpc, address = scheduler_rpc(self._link.client), self._link.address
+        limit = self._limit * _FIRST
+        try:
+            said, skew, doubt = await self._timed(rpc.dq_overview, limit)
+            if said is not None:
+                registered = None if said["registry"] is None else _registered(said["registry"])
+                process = known(Process, said, skew=skew, doubt=doubt)
+                return Scheduler(address, process, registry=registered), list(said["workers"])
+            async with asyncio.timeout(limit / 2):
+                identity = await rpc.identity()
+                process = _foreign(await rpc.versions(packages=_NAMES))
+            workers = [
+                {"address": at, "name": str(worker["name"]), "silent": max(0.0, self._at - worker["last_seen"])}
+                for at, worker in identity["workers"].items()
+            ]
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was found
+            return Scheduler(address, silence=_silence(error, limit)), []
+        return Scheduler(address, process), workers
+
+    async def _snapshot(self, scheduler: Scheduler) -> Snapshot | None:
+        if scheduler.registry is None:
+            return None
+        try:
+            said = await asyncio.wait_for(scheduler_rpc(self._link.client).dq_snapshot(), self._left())
+            return Snapshot.from_dict(said)
+        except Exception:  # noqa: BLE001 - without it fewer checks are made
+            return None
+
+    # --- workers ----------------------------------------------------------------------------
+
+    async def _worker(self, said: dict[str, Any], looks: Sequence[tuple[str, str]]) -> Worker:
+        """Return what a worker says of itself, asked directly and, when that takes too long, by the scheduler."""
+        worker = known(Worker, said)
+        left = self._left()
+        silence = ""
+        for path, part in (("direct", _DIRECT), ("proxied", 1.0)):
+            try:
+                return await self._asked(worker, path, looks, self._left() * part)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is what was found
+                silence = _silence(error, left)
+        return replace(worker, silence=silence)
+
+    async def _asked(self, worker: Worker, path: str, looks: Sequence[tuple[str, str]], limit: float) -> Worker:
+        stores = [list(look) for look in looks]
+
+        async def call() -> Any:
+            return await self._call(worker.address, path, "dq_vitals", stores=stores, limit=limit * 0.8)
+
+        said, skew, doubt = await self._timed(call, limit)
+        base = {"address": worker.address, "name": worker.name, "silent": worker.silent, "path": path}
+        if said is None:
+            call_versions = self._call(worker.address, path, "versions", packages=_NAMES)
+            versions = await asyncio.wait_for(call_versions, limit)
+            return known(Worker, base, process=_foreign(versions), plugin=False)
+        return known(
+            Worker,
+            said | base,
+            process=known(Process, said, skew=skew, doubt=doubt),
+            shards=tuple(_shard(shard) for shard in said["shards"]),
+            consumers=tuple(consumer["name"] for consumer in said["consumers"]),
+            missing=(),
+            probes=tuple(known(Probe, seen) for seen in said["stores"]),
+        )
+
+    async def _importing(self, worker: Worker, packages: Sequence[str]) -> Worker:
+        """Return the same worker, with what it cannot import."""
+        if worker.process is None or not worker.plugin:
+            return worker
+        try:
+            asked = self._call(worker.address, worker.path, "dq_vitals", packages=list(packages), limit=self._left())
+            said = await asyncio.wait_for(asked, self._left())
+        except Exception:  # noqa: BLE001 - it has answered before, and is not judged by this
+            return worker
+        return replace(worker, missing=tuple(said["missing"]))
+
+    async def _call(self, address: str, path: str, op: str, **arguments: Any) -> Any:
+        client = self._link.client
+        if path == "direct":
+            return await getattr(client.rpc(address), op)(**arguments)
+        return await scheduler_rpc(client).proxy(worker=address, msg={"op": op, **arguments})
+
+    async def _timed(self, call: Callable[[], Awaitable[Any]], limit: float) -> tuple[Any, float, float]:
+        """Return an answer, how far its clock is ahead of ours, and by how much that may be wrong."""
+        before = self._clock.wall()
+        said = await asyncio.wait_for(call(), limit)
+        after = self._clock.wall()
+        at = said["at"] if said is not None else after
+        return said, at - (before + after) / 2, (after - before) / 2
+
+    # --- stores -----------------------------------------------------------------------------
+
+    def _directories(self, registered: Registered | None) -> list[Path]:
+        used = () if registered is None else registered.queues
+        paths = [Path(queue.directory).parent for queue in used if queue.directory is not None]
+        return list(dict.fromkeys([*self._stores, *paths]))
+
+    async def _on_disk_all(self, directories: Sequence[Path]) -> list[Store]:
+        return [await self._store(directory) for directory in directories]
+
+    async def _store(self, directory: Path) -> Store:
+        found: Store | None = await self._on_disk(lambda: look_at_store(directory))
+        if found is not None:
+            return found
+        error = f"it did not answer within {self._limit:g} s"
+        return Store(str(directory), Probe(str(directory), error=error), error=error)
+
+    async def _on_disk(self, look: Callable[[], Any]) -> Any:
+        """Return what a function says that may hang on the disk, None when it does."""
+        looking = asyncio.get_running_loop().run_in_executor(self._disk, look)
+        try:
+            return await asyncio.wait_for(looking, self._left() * _FIRST)
+        except (TimeoutError, OSError):
+            return None
+
+
+def _registered(said: dict[str, Any]) -> Registered:
+    return known(
+        Registered,
+        said,
+        hosts=tuple(said["hosts"]),
+        serving=tuple(said["serving"]),
+        actors=tuple(known(Actor, actor) for actor in said["actors"]),
+        queues=tuple(known(Queue, queue, name=name) for name, queue in said["queues"].items()),
+        served=tuple(said["served"]),
+    )
+
+
+def _shard(said: dict[str, Any]) -> Shard:
+    oldest = None if said["oldest"] is None else known(Lease, said["oldest"])
+    return known(Shard, said, oldest=oldest, packages=tuple(said["packages"]))
+
+
+def _foreign(versions: dict[str, Any]) -> Process:
+    """Return what Dask itself says of a process without our handlers."""
+    packages, python = versions["packages"], str(versions["host"]["python"])
+    return Process(
+        python=".".join(python.split(".")[:3]),
+        version=packages["dqlab"],
+        packages={name: packages[name] for name in PACKAGES},
+    )
+
+
+def _silence(error: Exception, limit: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"nothing within {limit:.1f} s"
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

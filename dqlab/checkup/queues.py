@@ -1,0 +1,171 @@
+"""Checks that queues move: somebody takes what waits, what was taken comes back, and there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dqlab.checkup.facts import Facts, Shard
+from dqlab.checkup.findings import Finding, Severity
+from dqlab.live import numbers
+from dqlab.live.rows import many
+from dqlab.stats import QueueStats, RunState
+
+__all__ = ["leases", "leases_fine", "queues", "queues_fine"]
+
+PATIENCE = 5.0
+"""Seconds that messages may wait without a consumer before it is a problem; a run says so then too."""
+NEARLY_FULL = 0.9
+
+
+def queues(facts: Facts) -> Iterator[Finding]:
+    """Judge what queues and runs report."""
+    snapshot = facts.snapshot
+    if snapshot is None:
+        return
+    lag = {shard.queue: shard.lag for worker in facts.workers for shard in worker.shards}
+    for queue in snapshot.queues:
+        yield from _waiting(queue, max(queue.lag, lag.get(queue.name, 0.0)))
+        yield from _state(queue)
+        yield from _full(queue)
+        yield from _failed(queue)
+    for run in snapshot.runs:
+        if run.state is RunState.STOPPED:
+            yield Finding(
+                "queues",
+                Severity.PROBLEM,
+                f"run {run.name} paused itself: {run.why or 'no room for its results'}",
+                "Read and drop runs that are finished, or return less per document; then let it go on",
+                f"lab.attach({run.name!r}).resume()",
+                {"run": run.name, "queue": run.queue},
+            )
+
+
+def _waiting(queue: QueueStats, lag: float) -> Iterator[Finding]:
+    if queue.counts.left and not queue.consumers:
+        yield Finding(
+            "queues",
+            Severity.PROBLEM if lag > PATIENCE else Severity.NOTE,
+            f"{many(queue.counts.left, 'message')} of queue {queue.name} wait and it has no consumer",
+            "Start consumers: more workers, or a consumer pool of your own",
+            f"dq.ConsumerPool(lab.client, lab.queue({queue.name!r})).start()",
+            {"queue": queue.name, "waiting": queue.counts.left, "lag": lag},
+        )
+
+
+def _state(queue: QueueStats) -> Iterator[Finding]:
+    line = f"lab.queue({queue.name!r}).resume()"
+    if queue.state == "paused":
+        waits = f", and {many(queue.counts.left, 'message')} wait" if queue.counts.left else ""
+        yield Finding("queues", Severity.NOTE, f"queue {queue.name} is paused{waits}", "To let it go on", line)
+    elif queue.state == "draining":
+        yield Finding("queues", Severity.NOTE, f"queue {queue.name} is draining and takes no puts", "To open it", line)
+
+
+def _full(queue: QueueStats) -> Iterator[Finding]:
+    if queue.maxsize is None or queue.counts.left < NEARLY_FULL * queue.maxsize:
+        return
+    full = queue.counts.left >= queue.maxsize
+    said = "is full" if full else "is nearly full"
+    yield Finding(
+        "queues",
+        Severity.WARNING if full else Severity.NOTE,
+        f"queue {queue.name} {said}: {numbers.count(queue.counts.left)} messages, one lane takes "
+        f"{numbers.count(queue.maxsize)}; who puts more waits",
+        "Runs wait by themselves. For plain puts add workers, or open a queue with a larger maxsize",
+        values={"queue": queue.name, "messages": queue.counts.left, "maxsize": queue.maxsize},
+    )
+
+
+def _failed(queue: QueueStats) -> Iterator[Finding]:
+    if queue.counts.dead:
+        yield Finding(
+            "queues",
+            Severity.NOTE,
+            f"queue {queue.name} has {many(queue.counts.dead, 'dead letter')}",
+            "See why, and retry them with a function that was mended",
+            "run.failures()",
+            {"queue": queue.name, "dead": queue.counts.dead},
+        )
+    if queue.counts.lost:
+        yield Finding(
+            "queues",
+            Severity.WARNING,
+            f"queue {queue.name} has lost {many(queue.counts.lost, 'message')}",
+            "If it is durable, `dqlab fsck` names them; map these documents again, under another name",
+            "dqlab fsck STORE",
+            {"queue": queue.name, "lost": queue.counts.lost},
+        )
+
+
+def queues_fine(facts: Facts) -> str:
+    """Say how many queues there are, and what waits."""
+    snapshot = facts.snapshot
+    if snapshot is None or not snapshot.queues:
+        return f"no queue has messages{facts.unknown}"
+    counts = snapshot.totals.counts
+    waiting = (
+        f"{numbers.count(counts.ready + counts.delayed)} waiting and {numbers.count(counts.leased)} unacked messages"
+    )
+    return f"{many(snapshot.queues_total, 'queue')} with {waiting}{facts.unknown}"
+
+
+def leases(facts: Facts) -> Iterator[Finding]:
+    """Judge the shards themselves: their oldest leases, and what they can still keep."""
+    for worker in facts.workers:
+        for shard in worker.shards:
+            yield from _lease(shard, worker.address)
+            if shard.failure:
+                yield Finding(
+                    "leases",
+                    Severity.PROBLEM,
+                    f"{shard.name} can confirm nothing any more: {shard.failure.strip().removesuffix('.')}",
+                    "What was confirmed is on disk. Have its worker started anew: another one opens the log",
+                    f"lab.client.restart_workers([{worker.address!r}])",
+                    {"queue": shard.queue, "shard": shard.shard},
+                )
+            if shard.results_full:
+                yield Finding(
+                    "leases",
+                    Severity.PROBLEM,
+                    f"{shard.name} has no room for more results",
+                    "Read and drop runs that are finished, then let the others go on",
+                    "run.drop()",
+                    {"queue": shard.queue, "shard": shard.shard},
+                )
+
+
+def _lease(shard: Shard, address: str) -> Iterator[Finding]:
+    lease = shard.oldest
+    if lease is None:
+        return
+    values = {"queue": shard.queue, "shard": shard.shard, "consumer": lease.consumer, "held": lease.held}
+    held = (
+        f"{lease.consumer} holds {many(lease.messages, 'message')} of {shard.name} for {numbers.duration(lease.held)}"
+    )
+    if lease.left < -PATIENCE:
+        yield Finding(
+            "leases",
+            Severity.PROBLEM,
+            f"{held}, and the lease ended {numbers.duration(-lease.left)} ago: the shard is stalled",
+            "Have the worker of the shard started anew",
+            f"lab.client.restart_workers([{address!r}])",
+            values,
+        )
+    elif lease.held > lease.timeout:
+        yield Finding(
+            "leases",
+            Severity.WARNING,
+            f"{held}, longer than the visibility timeout of {numbers.duration(lease.timeout)}; the lease is renewed",
+            "A slow document, or one that hangs. Give such runs a limit, map(..., timeout='90s'), and see who has it",
+            f"lab.queue({shard.queue!r}).unacked()",
+            values,
+        )
+
+
+def leases_fine(facts: Facts) -> str:
+    """Say which lease is the oldest."""
+    oldest = [(shard.oldest.held, shard.oldest.consumer) for w in facts.workers for shard in w.shards if shard.oldest]
+    if not oldest:
+        return f"nothing is leased{facts.unknown}"
+    held, consumer = max(oldest)
+    return f"the oldest lease is {numbers.duration(held)} old ({consumer}){facts.unknown}"

@@ -1,0 +1,165 @@
+"""Checks that queues can be kept where they are: one directory for all, that can be locked, with room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dqlab.checkup.facts import Facts, Store, Worker
+from dqlab.checkup.findings import Finding, Severity
+from dqlab.live import numbers
+from dqlab.live.rows import many
+from dqlab.log import LogOptions
+from dqlab.store.probe import Probe
+
+__all__ = ["stores", "stores_fine"]
+
+LITTLE = 1_000_000_000
+"""Free bytes below which a store is short of room."""
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+
+
+def stores(facts: Facts) -> Iterator[Finding]:
+    """Judge each store as this process and the workers see it."""
+    for store in facts.stores:
+        yield from _from_here(facts, store)
+        for worker in facts.answering:
+            seen = worker.probe(store.directory)
+            if seen is not None and _may_host(facts, worker):
+                yield from _from_worker(store, worker, seen)
+        views = [store.probe, *(seen for worker in facts.answering if (seen := worker.probe(store.directory)))]
+        usable = [view for view in views if not view.error]
+        if usable:
+            yield from _file_system(store, usable[0])
+            yield from _space(store, min(usable, key=lambda view: view.free))
+
+
+def stores_fine(facts: Facts) -> str:
+    """Say where queues are kept, and on what."""
+    said = []
+    for store in facts.stores:
+        seen = sum(worker.probe(store.directory) is not None for worker in facts.answering)
+        by = f", seen by {many(seen, 'worker')}" if seen else ""
+        free = f"{numbers.size(store.probe.free)} free" if store.probe.free else "free space not known here"
+        said.append(
+            f"{store.directory} on {store.probe.filesystem or 'an unknown file system'}, locks work{by}, {free}"
+        )
+    return "; ".join(said)
+
+
+def _from_here(facts: Facts, store: Store) -> Iterator[Finding]:
+    probe = store.probe
+    if probe.error:
+        alone = facts.scheduler is None
+        yield _finding(
+            Severity.PROBLEM if alone else Severity.NOTE,
+            f"store {store.directory} cannot be looked at from this process: {probe.error}",
+            "Look at its disk, its mount and its server" if alone else "Only workers need it; on a machine of theirs",
+            f"df {store.directory}" if alone else f"dqlab doctor --store {store.directory}",
+            directory=store.directory,
+        )
+    else:
+        yield from _usable("this process", store, probe)
+
+
+def _from_worker(store: Store, worker: Worker, probe: Probe) -> Iterator[Finding]:
+    values = {"directory": store.directory, "worker": worker.address}
+    if probe.error:
+        yield _finding(
+            Severity.PROBLEM,
+            f"{worker.who} would host queues and cannot use store {store.directory}: {probe.error}",
+            "Mount it there under the same path, or choose a directory that all workers have",
+            **values,
+        )
+        return
+    if probe.marker == "missing":
+        yield _finding(
+            Severity.PROBLEM,
+            f"{worker.who} has another directory under the path {store.directory}: it does not see what this process "
+            "writes there",
+            "Choose a directory on a file system that both share, or connect from the worker's machine",
+            device=probe.device,
+            inode=probe.inode,
+            **values,
+        )
+    elif probe.marker == "unlocked" and probe.lock == "held":
+        yield _finding(
+            Severity.PROBLEM,
+            f"{worker.who} does not see locks that this process holds in {store.directory} ({_type(probe)}): two "
+            "processes could write to one queue",
+            "Have it mounted with locks for all machines (NFS: without `nolock` and `local_lock`; Lustre: with "
+            "`flock`), or use another directory",
+            "mount | grep -E 'nfs|lustre'",
+            **values,
+        )
+    yield from _usable(worker.who, store, probe)
+
+
+def _usable(who: str, store: Store, probe: Probe) -> Iterator[Finding]:
+    values = {"directory": store.directory, "filesystem": probe.filesystem, "lock": probe.lock, "who": who}
+    if not probe.writable:
+        yield _finding(
+            Severity.PROBLEM,
+            f"{who} cannot write to store {store.directory}",
+            "Give its user the right to, or see whether the disk is full or mounted read-only",
+            f"ls -ld {store.directory}",
+            **values,
+        )
+    elif probe.lock != "held":
+        says = "gives the same lock twice" if probe.lock == "ignored" else "supports no locks"
+        yield _finding(
+            Severity.PROBLEM,
+            f"the file system of {store.directory} ({_type(probe)}) {says}, as {who} sees it: durable queues are "
+            "refused there (LockUnsupported)",
+            "Use a directory on another file system; on Lustre have it mounted with `-o flock`",
+            "dq.connect(store='/another/directory')",
+            **values,
+        )
+
+
+def _file_system(store: Store, probe: Probe) -> Iterator[Finding]:
+    values = {"directory": store.directory, "filesystem": probe.filesystem}
+    if probe.filesystem in _IN_MEMORY:
+        yield _finding(
+            Severity.WARNING,
+            f"store {store.directory} lies in memory ({probe.filesystem}): a restart of the machine takes all of it",
+            "Use a directory on a disk",
+            **values,
+        )
+    elif probe.shared:
+        yield _finding(
+            Severity.NOTE,
+            f"store {store.directory} is on a network file system ({_type(probe)}): each confirmation waits for the "
+            "server, and a queue is not taken over from an owner that hangs without letting go of its lock",
+            "A local disk is faster and safer where one machine hosts all queues",
+            "dask worker ADDRESS --resources dq-queue=1",
+            **values,
+        )
+
+
+def _space(store: Store, probe: Probe) -> Iterator[Finding]:
+    reserve = LogOptions().reserve_bytes
+    if probe.free >= LITTLE:
+        return
+    none = probe.free < 2 * reserve
+    takes = "no new message is taken in" if none else "soon no new message is taken in"
+    yield _finding(
+        Severity.PROBLEM if none else Severity.WARNING,
+        f"{numbers.size(probe.free)} are free for store {store.directory}; each shard keeps {numbers.size(reserve)} "
+        f"in reserve, and {takes}",
+        "Delete files, drop runs that are finished, and compact",
+        "lab.gc()",
+        directory=store.directory,
+        free=probe.free,
+    )
+
+
+def _may_host(facts: Facts, worker: Worker) -> bool:
+    return facts.registry is None or worker.address in facts.registry.hosts or bool(facts.hosting(worker.address))
+
+
+def _type(probe: Probe) -> str:
+    return probe.filesystem or "type unknown"
+
+
+def _finding(severity: Severity, what: str, advice: str, command: str = "", **values: object) -> Finding:
+    return Finding("store", severity, what, advice, command, values)

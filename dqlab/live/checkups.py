@@ -1,0 +1,118 @@
+"""A checkup as text and as HTML: the worst first, each with what to do, and in short what was fine.
+
+A line to be copied stands alone and is never cut.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+from dqlab.live import numbers
+from dqlab.live.html import inked, quiet, wrap
+from dqlab.live.palette import Ink
+from dqlab.live.plain import columns, one_line
+from dqlab.live.rows import many
+from dqlab.live.style import PLAIN, Span, TextStyle, paint
+
+__all__ = ["checkup_html", "checkup_text"]
+
+_LOOKS = {"PROBLEM": ("✕", "problem", Ink.BAD), "WARNING": ("◐", "warning", Ink.WARN), "NOTE": ("○", "note", Ink.READY)}
+"""Glyph, word and ink by severity."""
+_EDGES = {Ink.BAD: "#E0533F", Ink.WARN: "#9A6200", Ink.READY: "#888"}
+_LONGEST = 600
+_INDENT = "    "
+
+
+def checkup_text(checkup: Any, style: TextStyle = PLAIN) -> str:
+    """Return a checkup as text, as wide as the style says but for lines to be copied.
+
+    Parameters
+    ----------
+    checkup : Checkup
+        Has ``of``, ``findings``, ``at`` and ``took``.
+    """
+    head = [Span(f"{one_line(checkup.of, _LONGEST)}  ", Ink.STRONG), Span(*_verdict(checkup))]
+    lines = [_whole(head, style), paint([Span(_when(checkup), Ink.QUIET)], style)]
+    for finding in checkup.findings:
+        if finding.severity.name in _LOOKS:
+            lines += ["", *_finding_lines(finding, style)]
+    fine = [finding for finding in checkup.findings if finding.severity.name == "OK"]
+    width = max((len(finding.check) for finding in fine), default=0)
+    lines += [""] if fine else []
+    for finding in fine:
+        row = f"● {finding.check:<{width}}  {_line(finding.what)}"
+        first, *rest = _wrapped(row, style.width, " " * (width + 4))
+        lines.append(_whole([Span("●", Ink.GOOD), Span(first[1:], Ink.QUIET)], style))
+        lines += [_whole([Span(line, Ink.QUIET)], style) for line in rest]
+    return "\n".join(lines)
+
+
+def checkup_html(checkup: Any) -> str:
+    """Return a checkup as a fragment that needs nothing else; see `checkup_text`."""
+    verdict, ink = _verdict(checkup)
+    title = f"<b>{escape(one_line(checkup.of, _LONGEST))}</b> &nbsp;{inked(verdict, ink)} &nbsp;{quiet(_when(checkup))}"
+    parts = [f'<div style="font-size:15px;margin:0 0 8px">{title}</div>']
+    parts += [_finding_block(finding) for finding in checkup.findings if finding.severity.name in _LOOKS]
+    rows = [
+        f'<div style="margin:2px 0">{inked("●", Ink.GOOD)} {escape(finding.check)}: {quiet(_line(finding.what))}</div>'
+        for finding in checkup.findings
+        if finding.severity.name == "OK"
+    ]
+    return wrap([*parts, *rows])
+
+
+def _verdict(checkup: Any) -> tuple[str, Ink]:
+    counts = [
+        (sum(finding.severity.name == name for finding in checkup.findings), word, ink)
+        for name, (_, word, ink) in _LOOKS.items()
+    ]
+    said = [many(count, word) for count, word, _ in counts if count]
+    worst = next((ink for count, _, ink in counts[:2] if count), Ink.GOOD)
+    healthy = "" if checkup else "not "
+    return f"{healthy}healthy" + (f": {', '.join(said)}" if said else ""), worst
+
+
+def _when(checkup: Any) -> str:
+    return f"{numbers.clock(checkup.at)}, took {numbers.duration(checkup.took)}"
+
+
+def _line(text: str) -> str:
+    return one_line(text, _LONGEST)
+
+
+def _finding_lines(finding: Any, style: TextStyle) -> list[str]:
+    glyph, word, ink = _LOOKS[finding.severity.name]
+    mark = f"{glyph} {word}" if style.unicode else word
+    first, *rest = _wrapped(f"{mark} {finding.check}: {_line(finding.what)}.", style.width, _INDENT)
+    lines = [
+        _whole([Span(mark, ink), Span(first[len(mark) :])], style),
+        *(_whole([Span(line)], style) for line in rest),
+    ]
+    if finding.advice:
+        advice = _wrapped(f"{_INDENT}{_line(finding.advice)}{':' if finding.command else '.'}", style.width, _INDENT)
+        lines += [_whole([Span(line)], style) for line in advice]
+    if finding.command:
+        lines.append(_whole([Span(f"{_INDENT}{_INDENT}{_line(finding.command)}", Ink.STRONG)], style))
+    return lines
+
+
+def _whole(line: list[Span], style: TextStyle) -> str:
+    """Return a line that is not cut: what is too wide is one word, such as a path, and is wanted whole."""
+    return paint(line, replace(style, width=max(style.width, columns("".join(span.text for span in line)))))
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _finding_block(finding: Any) -> str:
+    glyph, word, ink = _LOOKS[finding.severity.name]
+    inner = f"<b>{inked(f'{glyph} {word}', ink)} {escape(finding.check)}</b>: {escape(_line(finding.what))}."
+    if finding.advice:
+        inner += f"<div>{escape(_line(finding.advice))}{':' if finding.command else '.'}</div>"
+    if finding.command:
+        inner += f'<code style="overflow-wrap:anywhere">{escape(_line(finding.command))}</code>'
+    return f'<div style="border-left:3px solid {_EDGES[ink]};padding-left:8px;margin:0 0 8px">{inner}</div>'

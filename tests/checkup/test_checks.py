@@ -1,0 +1,386 @@
+"""Each thing that can be wrong, planted in the facts of a healthy cluster: it is found, named, and told what to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dqlab.checkup.checks import CHECKS, judge
+from dqlab.checkup.facts import Facts, Process, Queue, Store
+from dqlab.checkup.findings import Severity
+from dqlab.log.holder import Holder
+from dqlab.stats import Counts
+from dqlab.store.probe import Probe
+from tests.checkup.planted import (
+    DIRECTORY,
+    HEALTHY,
+    PACKAGES,
+    actor,
+    process,
+    seen,
+    stopped_run,
+    stored,
+    with_lease,
+    with_log,
+    with_process,
+    with_queue,
+    with_registry,
+    with_scheduler,
+    with_shard,
+    with_store,
+    with_worker,
+)
+
+PROBLEM, WARNING, NOTE = Severity.PROBLEM, Severity.WARNING, Severity.NOTE
+NFS = {"filesystem": "nfs4", "shared": True}
+
+PLANTED = {
+    "scheduler silent": (
+        replace(with_scheduler(process=None, silence="nothing within 4.0 s", registry=None), workers=()),
+        "answers",
+        PROBLEM,
+        "the scheduler at tcp://n1:8786 gives no answer: nothing within 4.0 s",
+    ),
+    "worker silent": (
+        with_worker(0, process=None, silence="nothing within 10.0 s", silent=42.0, shards=(), probes=()),
+        "answers",
+        PROBLEM,
+        "worker 0 (tcp://n1:0) gives no answer: nothing within 10.0 s; the scheduler heard of it 42 s ago; it holds "
+        "queue pages",
+    ),
+    "no worker": (
+        replace(with_registry(hosts=(), serving=(), actors=(), served=()), workers=()),
+        "answers",
+        PROBLEM,
+        "the cluster has no worker",
+    ),
+    "protocol": (
+        with_process(1, protocol=2),
+        "versions",
+        PROBLEM,
+        "protocol of dqlab is 1 here, and 2 on worker 1 (tcp://n1:1)",
+    ),
+    "dqlab": (with_process(1, version="0.2.0"), "versions", WARNING, "dqlab is 0.1.0 here, and 0.2.0 on worker 1"),
+    "python": (with_process(2, python="3.11.9"), "versions", PROBLEM, "Python is 3.12 here, and 3.11 on worker 2"),
+    "python patch": (
+        with_process(2, python="3.12.9"),
+        "versions",
+        NOTE,
+        "Python is 3.12.4 here, and 3.12.9 on worker 2",
+    ),
+    "dask": (
+        with_process(1, packages=PACKAGES | {"dask": "2025.1.0"}),
+        "versions",
+        WARNING,
+        "dask is 2026.8.0 here, and 2025.1.0 on",
+    ),
+    "cloudpickle of the scheduler": (
+        with_scheduler(process=process(2, packages=PACKAGES | {"cloudpickle": "2.0"})),
+        "versions",
+        WARNING,
+        "cloudpickle is 3.1.2 here, and 2.0 on the scheduler",
+    ),
+    "msgpack": (
+        with_process(1, packages=PACKAGES | {"msgpack": None}),
+        "versions",
+        NOTE,
+        "msgpack is 1.2.4 here, and none on worker 1",
+    ),
+    "no plugin on the scheduler": (
+        with_scheduler(registry=None),
+        "plugins",
+        WARNING,
+        "the scheduler has no plugin of this dqlab",
+    ),
+    "no dqlab on the scheduler": (
+        with_scheduler(process=Process(python="3.12.4", packages=PACKAGES), registry=None),
+        "plugins",
+        PROBLEM,
+        "dqlab cannot be imported on the scheduler",
+    ),
+    "no plugin on a worker": (
+        with_worker(1, plugin=False),
+        "plugins",
+        PROBLEM,
+        "worker 1 (tcp://n1:1) has dqlab 0.1.0, and no plugin of it",
+    ),
+    "no dqlab on a worker": (
+        with_worker(1, plugin=False, process=Process(python="3.12.4", packages=PACKAGES)),
+        "plugins",
+        PROBLEM,
+        "dqlab is not installed on worker 1",
+    ),
+    "proxied": (
+        with_worker(1, path="proxied"),
+        "connections",
+        WARNING,
+        "this process reaches 1 of 3 workers through the scheduler only (worker 1",
+    ),
+    "a lab that chose the scheduler": (
+        replace(HEALTHY, direct=False),
+        "connections",
+        WARNING,
+        "this lab sends everything through the scheduler",
+    ),
+    "clock": (
+        with_process(1, skew=-90.0, doubt=0.1),
+        "clocks",
+        WARNING,
+        "the clock of worker 1 (tcp://n1:1) is 1 min 30 s",
+    ),
+    "package": (
+        replace(with_worker(1, missing=("pandas",)), packages=("pandas",)),
+        "imports",
+        PROBLEM,
+        "pandas cannot be imported on worker 1",
+    ),
+    "shared": (with_registry(shared=True), "placement", WARNING, "queues share a worker with functions"),
+    "gone": (
+        with_registry(actors=(actor("queue/pages/0", 0, gone="its worker is gone."),), served=()),
+        "placement",
+        PROBLEM,
+        "shard 0 of queue pages is gone: its worker is gone",
+    ),
+    "beside functions": (
+        with_registry(actors=(actor("queue/pages/0", 1),), served=()),
+        "placement",
+        WARNING,
+        "shard 0 of queue pages lives on worker 1 (tcp://n1:1), which runs functions too",
+    ),
+    "being made": (
+        with_registry(actors=(actor("queue/pages/0", 0, epoch=3, made=False),), served=()),
+        "placement",
+        WARNING,
+        "shard 0 of queue pages is being opened, epoch 3",
+    ),
+    "on a worker that left": (
+        with_registry(actors=(actor("queue/pages/0", 9),), served=()),
+        "placement",
+        PROBLEM,
+        "registered on tcp://n1:9, which is no worker of this cluster",
+    ),
+    "a worker without a consumer": (
+        with_registry(actors=(actor("queue/pages/0", 0), actor("consumer/pages/0", 1))),
+        "placement",
+        WARNING,
+        "queue pages has no consumer on worker 2",
+    ),
+    "waiting": (
+        with_queue(consumers=0, lag=60.0),
+        "queues",
+        PROBLEM,
+        "6 messages of queue pages wait and it has no consumer",
+    ),
+    "put, not started yet": (with_queue(consumers=0, lag=1.0), "queues", NOTE, "wait and it has no consumer"),
+    "paused": (with_queue(state="paused"), "queues", NOTE, "queue pages is paused, and 6 messages wait"),
+    "draining": (with_queue(state="draining"), "queues", NOTE, "queue pages is draining"),
+    "full": (with_queue(counts=Counts(ready=1000)), "queues", WARNING, "queue pages is full: 1,000 messages"),
+    "nearly full": (with_queue(counts=Counts(ready=950)), "queues", NOTE, "queue pages is nearly full: 950 messages"),
+    "dead": (with_queue(counts=Counts(dead=2)), "queues", NOTE, "queue pages has 2 dead letters"),
+    "lost": (with_queue(counts=Counts(lost=1)), "queues", WARNING, "queue pages has lost 1 message"),
+    "stopped": (stopped_run(), "queues", PROBLEM, "run count paused itself: no room for more results"),
+    "held for long": (
+        with_lease(held=600.0),
+        "leases",
+        WARNING,
+        "consumer/pages/0#0 holds 3 messages of shard 0 of queue pages for 10 min, longer than the visibility timeout",
+    ),
+    "never ended": (
+        with_lease(held=90.0, left=-30.0),
+        "leases",
+        PROBLEM,
+        "the lease ended 30 s ago: the shard is stalled",
+    ),
+    "failed": (with_shard(failure="the disk died."), "leases", PROBLEM, "can confirm nothing any more: the disk died"),
+    "results": (with_shard(results_full=True), "leases", PROBLEM, "no room for more results"),
+    "not seen here": (
+        with_store(Probe(DIRECTORY, error="No such file")),
+        "store",
+        NOTE,
+        "cannot be looked at from this",
+    ),
+    "not seen there": (
+        with_worker(0, probes=(Probe(DIRECTORY, error="No such file"),)),
+        "store",
+        PROBLEM,
+        "worker 0 (tcp://n1:0) would host queues and cannot use store /data/runs: No such file",
+    ),
+    "another directory": (
+        with_worker(0, probes=(seen(marker="missing"),)),
+        "store",
+        PROBLEM,
+        "worker 0 (tcp://n1:0) has another directory under the path /data/runs",
+    ),
+    "locks of one machine": (
+        with_worker(0, probes=(seen(marker="unlocked", **NFS),)),
+        "store",
+        PROBLEM,
+        "does not see locks that this process holds in /data/runs (nfs4)",
+    ),
+    "no locks": (
+        with_worker(0, probes=(seen(lock="unsupported", filesystem="lustre", shared=True, marker="unlocked"),)),
+        "store",
+        PROBLEM,
+        "the file system of /data/runs (lustre) supports no locks",
+    ),
+    "locks that mean nothing": (with_store(seen(lock="ignored")), "store", PROBLEM, "gives the same lock twice"),
+    "not writable": (
+        with_worker(0, probes=(seen(writable=False, lock=""),)),
+        "store",
+        PROBLEM,
+        "worker 0 (tcp://n1:0) cannot write to store /data/runs",
+    ),
+    "network": (with_store(seen(**NFS)), "store", NOTE, "is on a network file system (nfs4)"),
+    "memory": (with_store(seen(filesystem="tmpfs")), "store", WARNING, "lies in memory (tmpfs)"),
+    "little room": (with_store(seen(free=5 * 10**8)), "store", WARNING, "500 MB are free for store /data/runs"),
+    "no room": (with_worker(0, probes=(seen(free=10**6),)), "store", PROBLEM, "no new message is taken in"),
+    "not looked at": (with_store(error="it did not answer within 4 s"), "files", NOTE, "were not looked at"),
+    "unreadable": (
+        with_store(shards=(stored(error="LOCK is torn."),)),
+        "files",
+        PROBLEM,
+        "cannot be read: LOCK is torn",
+    ),
+    "missing": (with_store(shards=(stored(missing=("1.seg",)),)), "files", PROBLEM, "lacks 1 file: 1.seg"),
+    "damaged": (
+        with_store(shards=(stored(damaged=("ckpt-1",)),)),
+        "files",
+        WARNING,
+        "1 checkpoint of shard 0 of queue",
+    ),
+    "quarantine": (with_store(shards=(stored(quarantined=2),)), "files", WARNING, "put 2 damaged files aside"),
+    "reserve": (with_store(shards=(stored(reserve=False),)), "files", WARNING, "has given up its reserve"),
+    "held by another": (
+        with_store(shards=(stored(holder=Holder("n1", 77, "", held=True)),)),
+        "files",
+        NOTE,
+        "shard 0 of queue pages is open in process 77 on n1, which is none of this cluster's",
+    ),
+    "held elsewhere": (
+        with_store(shards=(stored(holder=Holder("n9", 77, "", held=None)),)),
+        "files",
+        NOTE,
+        "was last opened by process 77 on n9; whether it still is cannot be seen here",
+    ),
+    "bypassed": (with_log(lock="bypassed"), "files", WARNING, "lock: bypassed. shard 0 of queue pages was taken over"),
+    "opened without a lock": (with_log(lock="unsupported"), "files", WARNING, "is open without a lock"),
+    "found damaged": (
+        with_log(corrupt=2),
+        "files",
+        WARNING,
+        "opening shard 0 of queue pages found damage: 2 damaged places",
+    ),
+    "checkpoints lost": (with_log(checkpoint_lost=True), "files", WARNING, "its checkpoints could not be read"),
+    "disk full": (with_log(room=False), "files", PROBLEM, "takes in no new message: its disk or quota is full"),
+    "descriptors": (
+        with_process(1, descriptors=3900),
+        "resources",
+        WARNING,
+        "worker 1 (tcp://n1:1) has 3,900 of 4,096 files and connections open",
+    ),
+    "few descriptors": (
+        replace(HEALTHY, client=process(1, descriptors_max=256)),
+        "resources",
+        NOTE,
+        "this process may open 256 files and connections only",
+    ),
+    "lag": (with_process(2, lag=0.8), "resources", WARNING, "the event loop of worker 2 (tcp://n1:2) comes 0.8 s late"),
+    "memory of a worker": (
+        with_worker(1, memory=7 * 10**9),
+        "resources",
+        WARNING,
+        "worker 1 (tcp://n1:1) has 7.0 GB of 8.0 GB in memory",
+    ),
+    "queue larger than its worker": (
+        replace(
+            with_registry(queues=(Queue("pages", 1, None, 10**9, 10**8),)),
+            workers=with_worker(0, memory_limit=5 * 10**8).workers,
+        ),
+        "resources",
+        WARNING,
+        "queue pages may hold 1.1 GB in the memory of worker 0 (tcp://n1:0), which has 500 MB",
+    ),
+    "lifetime": (with_worker(1, lifetime_left=7200.0), "resources", NOTE, "worker 1 (tcp://n1:1) ends itself in 2 h"),
+    "near its end": (
+        with_worker(0, lifetime_left=60.0),
+        "resources",
+        WARNING,
+        "ends itself in 1 min (its lifetime), and the queues on it",
+    ),
+}
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    """A doctor who always finds something is not asked again."""
+    checkup = judge(HEALTHY)
+
+    assert checkup
+    assert [finding.check for finding in checkup.findings] == [check.name for check in CHECKS]
+    assert {finding.severity for finding in checkup.findings} == {Severity.OK}
+
+
+@pytest.mark.parametrize(("facts", "check", "severity", "said"), PLANTED.values(), ids=PLANTED)
+def test_what_is_planted_is_found_and_nothing_else_by_its_check(
+    facts: Facts, check: str, severity: Severity, said: str
+) -> None:
+    checkup = judge(facts)
+    [found] = [finding for finding in checkup.findings if finding.check == check]
+
+    assert said in found.what
+    assert found.severity is severity
+    assert found.advice
+    assert not found.what.endswith(".")
+    assert not found.advice.endswith(".")
+    assert bool(checkup) is not any(finding.severity is PROBLEM for finding in checkup.findings)
+    json.dumps(checkup.to_dict())
+
+
+def test_every_check_has_something_planted() -> None:
+    assert {check for _, check, _, _ in PLANTED.values()} == {check.name for check in CHECKS}
+
+
+def test_the_worst_comes_first() -> None:
+    facts = replace(with_worker(1, process=None, silence="x"), direct=False)
+
+    severities = [finding.severity for finding in judge(facts).findings]
+
+    assert severities == sorted(severities, reverse=True)
+    assert severities[0] is PROBLEM
+
+
+def test_what_a_silent_worker_holds_is_said_to_be_unknown() -> None:
+    """Neither as empty, nor as open in a process of nobody."""
+    facts = with_worker(0, process=None, silence="nothing", shards=(), probes=())
+
+    said = {finding.check: finding.what for finding in judge(facts).findings}
+
+    assert all(said[check].endswith("; of queue pages nothing is known") for check in ("queues", "leases", "imports"))
+    assert "1 stored shard whole" in said["files"]
+
+
+def test_a_worker_that_may_not_host_queues_needs_no_store() -> None:
+    """Only who opens a log must see its directory."""
+    facts = with_worker(1, probes=(Probe(DIRECTORY, error="No such file"),))
+
+    assert judge(facts)
+
+
+def test_a_store_alone_is_judged_without_a_cluster() -> None:
+    facts = Facts("store", Process(), stores=(Store(DIRECTORY, seen(marker=""), (stored(),)),))
+
+    checkup = judge(facts)
+
+    assert [(finding.check, finding.severity) for finding in checkup.findings] == [
+        ("files", NOTE),
+        ("store", Severity.OK),
+    ]
+
+
+def test_a_store_alone_that_hangs_is_a_problem() -> None:
+    facts = Facts(
+        "store", Process(), stores=(Store(DIRECTORY, Probe(DIRECTORY, error="it did not answer within 1 s")),)
+    )
+
+    assert "did not answer" in judge(facts).problems[0].what

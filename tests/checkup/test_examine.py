@@ -1,0 +1,227 @@
+"""Examining real clusters, and what hangs: whoever does not answer is named within the limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+import dqlab as dq
+from dqlab.checkup.examine import examine, examine_store
+from dqlab.checkup.facts import Store
+from dqlab.checkup.findings import Checkup, Finding, Severity
+from dqlab.cluster.link import Link
+from dqlab.cluster.vitals import WorkerVitals
+from dqlab.errors import BadOption, LabClosed
+from dqlab.store.probe import Probe
+
+
+@pytest.fixture(scope="module")
+def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
+    """A cluster of one consumer and one worker for queues, with a store, that may be hurt."""
+    with dq.connect(n=1, name="hurt", store=tmp_path_factory.mktemp("store")) as lab:
+        yield lab
+
+
+@contextmanager
+def stopped(lab: dq.Lab, name: str) -> Iterator[str]:
+    """Stop a worker's process meanwhile; give its address."""
+    workers = lab.client.scheduler_info()["workers"]
+    address = next(address for address, worker in workers.items() if str(worker["name"]) == name)
+    pid = lab.client.run(os.getpid, workers=[address])[address]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield address
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def about(checkup: Checkup, queue: str) -> list[Finding]:
+    """Problems that are not about other tests' queues."""
+    return [finding for finding in checkup.problems if finding.values.get("queue", queue) == queue]
+
+
+def of(checkup: Checkup, check: str) -> Finding:
+    return next(finding for finding in checkup.findings if finding.check == check)
+
+
+def test_healthy_cluster_has_no_problem(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    queue.map(abs, range(10)).wait(timeout=20)
+
+    checkup = lab.doctor()
+
+    assert about(checkup, queue.name) == []
+    assert of(checkup, "answers").what == "the scheduler and 3 workers answer"
+    assert of(checkup, "plugins").severity is Severity.OK
+    assert of(checkup, "connections").what == "3 workers reached directly from here"
+    assert checkup.took < 10
+
+
+def test_package_that_a_waiting_run_needs_and_no_worker_has_is_named(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    def parse(x: int) -> Any:
+        import no_such_package_anywhere  # type: ignore[import-not-found]
+
+        return no_such_package_anywhere.parse(x)
+
+    queue.pause()
+    run = queue.map(parse, [1])
+    run.stats()
+    queue.flush()
+    checkup = lab.doctor()
+    run.cancel()
+
+    [found] = [finding for finding in checkup.problems if finding.check == "imports"]
+    assert found.what.startswith("no_such_package_anywhere cannot be imported on worker ")
+    assert len(found.values["workers"]) == 2
+    assert any(finding.what.startswith(f"queue {queue.name} is paused") for finding in checkup.findings)
+
+
+def _speak(protocol: int) -> int:
+    from dqlab.cluster import protocol as ours
+
+    before, ours.PROTOCOL = ours.PROTOCOL, protocol
+    return before
+
+
+def test_worker_that_speaks_another_protocol_is_named(lab: dq.Lab) -> None:
+    address = next(iter(lab.client.scheduler_info()["workers"]))
+    before = lab.client.run(_speak, 99, workers=[address])[address]
+    checkup = lab.doctor()
+    lab.client.run(_speak, before, workers=[address])
+
+    [found] = [finding for finding in checkup.problems if finding.check == "versions"]
+    assert f"protocol of dqlab is {before} here, and 99 on worker " in found.what
+    assert address in found.what
+    assert found.command.startswith("pip install 'dqlab==")
+
+
+def test_who_cannot_be_called_directly_is_asked_through_the_scheduler(
+    lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(address: str) -> Any:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(lab.client, "rpc", refuse)
+    checkup = lab.doctor()
+    monkeypatch.undo()
+
+    [found] = [finding for finding in checkup.warnings if finding.check == "connections"]
+    assert "reaches 3 of 3 workers through the scheduler only" in found.what
+    assert of(checkup, "answers").severity is Severity.OK
+
+
+def test_store_is_seen_and_locked_by_all_and_left_as_it_was(own_lab: dq.Lab) -> None:
+    pool = own_lab.queue("kept")
+    pool.map(abs, range(10)).wait(timeout=20)
+    assert own_lab.store is not None
+
+    checkup = own_lab.doctor()
+
+    assert of(checkup, "store").what.startswith(f"{own_lab.store} on ")
+    assert "locks work, seen by 2 workers" in of(checkup, "store").what
+    assert "1 open, format 1.0" in of(checkup, "files").what
+    assert "shard 0 of queue kept on worker 0, pid " in of(checkup, "placement").what
+    assert [path.name.partition("-")[0] for path in own_lab.store.iterdir()] == ["kept"]
+
+
+def test_worker_that_is_stopped_is_named_within_the_limit(own_lab: dq.Lab) -> None:
+    with stopped(own_lab, "1") as address:
+        began = time.monotonic()
+        checkup = own_lab.doctor(timeout="1.5s")
+        took = time.monotonic() - began
+
+    [found] = checkup.problems
+    assert not checkup
+    assert found.what.startswith(f"worker 1 ({address}) gives no answer: nothing within 1.")
+    assert found.command == f"lab.client.restart_workers(['{address}'])"
+    assert took < 4
+
+
+def test_worker_of_queues_that_is_stopped_is_named_with_its_queues(own_lab: dq.Lab) -> None:
+    own_lab.queue("kept")
+    with stopped(own_lab, "0"):
+        checkup = own_lab.doctor(timeout="1.5s")
+
+    assert "; it holds queue kept" in checkup.problems[0].what
+
+
+def test_disk_that_hangs_here_is_named_within_the_limit(own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def hang(directory: Path) -> Store:
+        released.wait()
+        return Store(str(directory), Probe(str(directory)))
+
+    monkeypatch.setattr("dqlab.checkup.gathering.look_at_store", hang)
+    checkup = own_lab.doctor(timeout="1s")
+    released.set()
+
+    assert "were not looked at: it did not answer within 1 s" in of(checkup, "files").what
+
+
+def test_store_that_hangs_is_named_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr("dqlab.checkup.examine.look_at_store", lambda directory: released.wait())
+    checkup = examine_store(tmp_path, timeout=0.05)
+    released.set()
+
+    assert [finding.check for finding in checkup.problems] == ["store"]
+
+
+def test_disk_that_hangs_there_does_not_keep_a_worker_from_answering(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr("dqlab.cluster.vitals.probe", lambda directory, marker: released.wait())
+    vitals = WorkerVitals(None)  # type: ignore[arg-type]
+
+    looked = asyncio.run(vitals.look_at_disk([["/data", ""]], ["json"], 0.05))
+    released.set()
+
+    assert looked["stores"][0]["error"] == "it did not answer within 0.05 s"
+    assert looked["missing"] == []
+
+
+def test_cluster_without_dqlab_is_examined_and_left_without() -> None:
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        link = Link(client)
+        checkup = examine(link, of="plain", timeout="5s")
+        plugins = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
+        cluster.scheduler.handlers.pop("identity")
+        mute = examine(link, of="mute", timeout="5s")
+
+    assert checkup
+    assert "the scheduler has no plugin of this dqlab" in of(checkup, "plugins").what
+    assert of(checkup, "answers").what == "the scheduler and 1 worker answer"
+    assert not [name for name in plugins if "dqlab" in name]
+    assert [finding.check for finding in mute.problems] == ["answers"]
+
+
+def test_scheduler_that_is_gone_is_a_finding() -> None:
+    cluster = LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+    client = Client(cluster, set_as_default=False)
+    link = Link(client)
+    cluster.close()
+    checkup = examine(link, of="gone", timeout="1s")
+    client.close()
+
+    assert "gives no answer" in of(checkup, "answers").what
+
+
+def test_closed_lab_and_a_timeout_of_nothing_are_refused(lab: dq.Lab) -> None:
+    with pytest.raises(BadOption, match="timeout=0: is above zero"):
+        lab.doctor(timeout=0)
+    closed = dq.Lab(lab.client, name="closed")
+    closed.close()
+    with pytest.raises(LabClosed):
+        closed.doctor()

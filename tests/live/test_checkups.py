@@ -1,0 +1,80 @@
+"""How a checkup looks: the worst first, lines to copy whole, and nothing that a text of somebody else can break."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dqlab.checkup.findings import Checkup, Finding, Severity
+from dqlab.live.checkups import checkup_html, checkup_text
+from dqlab.live.style import PLAIN, TextStyle
+from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
+
+LONG = "lab.client.restart_workers(['tcp://a-host-with-a-long-name.cluster.example:40123', 'tcp://another:40124'])"
+SICK = Checkup(
+    "lab local",
+    (
+        Finding("answers", Severity.PROBLEM, "worker 1 gives <b>no</b> answer", "Have it started anew", LONG),
+        Finding("store", Severity.WARNING, "the store lies in memory\x1b[31m", "Use a directory on a disk"),
+        Finding("queues", Severity.NOTE, "queue pages is paused"),
+        Finding("versions", Severity.OK, "the same everywhere"),
+    ),
+    at=0.0,
+    took=1.25,
+)
+
+
+def test_text_says_what_is_wrong_and_what_to_do() -> None:
+    lines = checkup_text(SICK).splitlines()
+
+    assert lines[0] == "lab local  not healthy: 1 problem, 1 warning, 1 note"
+    assert lines[3] == "✕ problem answers: worker 1 gives <b>no</b> answer."
+    assert lines[4:6] == ["    Have it started anew:", f"        {LONG}"]
+    assert "    Use a directory on a disk." in lines
+    assert lines[-1] == "● versions  the same everywhere"
+
+
+def test_lines_fit_the_terminal_but_for_those_to_copy() -> None:
+    """A command that was cut is worse than a line that wraps."""
+    style = replace(PLAIN, width=60)
+
+    lines = checkup_text(SICK, style).splitlines()
+
+    assert [line for line in lines if len(line) > 60] == [f"        {LONG}"]
+
+
+def test_text_of_others_moves_no_cursor() -> None:
+    assert "\x1b" not in checkup_text(SICK)
+
+
+def test_terminal_without_unicode_gets_words() -> None:
+    text = checkup_text(SICK, TextStyle(unicode=False))
+
+    assert text.isascii()
+    assert "problem answers" in text
+
+
+def test_html_is_inline_and_escaped() -> None:
+    """As every fragment that a saved notebook keeps."""
+    read = Reader(checkup_html(SICK))
+
+    assert "worker 1 gives <b>no</b> answer" in read.text
+    assert LONG in read.text
+    assert read.tags <= ALLOWED_TAGS
+    assert read.attributes <= ALLOWED_ATTRIBUTES
+
+
+def test_healthy_checkup_is_true_and_shows_what_was_looked_at() -> None:
+    checkup = Checkup("lab local", SICK.findings[2:], 0.0, 0.1)
+
+    assert checkup
+    assert not SICK
+    assert repr(checkup).startswith("lab local  healthy: 1 note")
+    assert [finding.check for finding in SICK.problems + SICK.warnings] == ["answers", "store"]
+
+
+def test_plain_data_says_the_same() -> None:
+    told = SICK.to_dict()
+
+    assert (told["schema"], told["healthy"], told["took"]) == (1, False, 1.25)
+    assert told["findings"][0]["severity"] == "problem"
+    assert told["findings"][0]["command"] == LONG
