@@ -77,8 +77,9 @@ def examine_store(directory: Path, *, timeout: float | str = TIMEOUT) -> Checkup
         error = f"it did not answer within {limit:g} s"
         store = Store(str(directory), Probe(str(directory), error=error), error=error)
     else:
-        if store.probe.error:
-            problem = f"cannot be looked at: {store.probe.error}. Give the directory that keeps queues."
+        if store.probe.error or not store.probe.made:
+            reason = store.probe.error or "there is no such directory"
+            problem = f"cannot be looked at: {reason}. Give the directory that keeps queues."
             raise BadOption(option="store", value=str(directory), problem=problem)
     took = clock.monotonic() - began
     return judge(Facts(f"store {directory}", Process(), stores=(store,), limit=limit, at=at, took=took))

@@ -215,7 +215,7 @@ class Store:
 def look_at_store(directory: Path) -> Store:
     """Return what a store looks like from this process; blocks."""
     seen = probe(directory)
-    return Store(str(directory), seen, () if seen.error else survey(directory))
+    return Store(str(directory), seen, survey(directory) if seen.made and not seen.error else ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Gathering:
         directories = self._directories(scheduler.registry)
         markers = ExitStack()
         try:
-            marked = await self._on_disk(lambda: [markers.enter_context(Marker(path)).name for path in directories])
+            marked = await self._on_disk(lambda: [markers.enter_context(Marker(path)).path for path in directories])
             looks = list(zip(map(str, directories), marked or [""] * len(directories), strict=True))
             asked = (self._worker(said, looks) for said in addresses)
             snapshot, stores, workers = await asyncio.gather(

@@ -40,9 +40,8 @@ def stores_fine(facts: Facts) -> str:
         seen = sum(worker.probe(store.directory) is not None for worker in facts.answering)
         by = f", seen by {many(seen, 'worker')}" if seen else ""
         free = f"{numbers.size(store.probe.free)} free" if store.probe.free else "free space not known here"
-        said.append(
-            f"{store.directory} on {store.probe.filesystem or 'an unknown file system'}, locks work{by}, {free}"
-        )
+        where = store.directory if store.probe.made else f"{store.directory} (made with its first queue)"
+        said.append(f"{where} on {store.probe.filesystem or 'an unknown file system'}, locks work{by}, {free}")
     return "; ".join(said)
 
 

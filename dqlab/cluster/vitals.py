@@ -72,7 +72,7 @@ class WorkerVitals:
         Parameters
         ----------
         stores : sequence of (str, str)
-            Directories to look at, each with the name of a marker or "".
+            Directories to look at, each with the path of a marker or "".
         packages : sequence of str
             Whether these can be imported.
         limit : float

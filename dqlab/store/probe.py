@@ -1,7 +1,7 @@
 """What can be done with a store's directory from this process: seen, written to, locked. Leaves nothing behind.
 
 A `Marker` is a file that one process makes and locks, so that others can tell whether they see the same directory
-under the same path, and its locks.
+under the same path, and its locks. A store that is not made yet is judged by the directory that it will be made in.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class Probe:
     ----------
     error : str
         Why nothing more is known; "" when it could be looked at.
+    made : bool
+        It is there; else all that follows is about the nearest directory above it that is.
     filesystem : str
         Its type, such as "ext4" or "nfs4"; "" when unknown.
     shared : bool
@@ -50,6 +52,7 @@ class Probe:
 
     directory: str
     error: str = ""
+    made: bool = True
     filesystem: str = ""
     shared: bool = False
     device: int = 0
@@ -70,7 +73,7 @@ class Marker:
 
     Attributes
     ----------
-    name : str
+    path : str
         Nobody else's; "" when it could not be made.
     """
 
@@ -78,19 +81,19 @@ class Marker:
         self._files = files or Files()
         self._directory = directory
         self._descriptor = -1
-        self.name = ""
+        self.path = ""
 
     def __enter__(self) -> Self:
-        name = _new_name()
         with suppress(OSError):
-            self._descriptor = self._files.open_lock(self._directory / name)
-            self.name = name
+            path = _nearest(self._directory) / _new_name()
+            self._descriptor = self._files.open_lock(path)
+            self.path = str(path)
             self._files.lock(self._descriptor)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._descriptor >= 0:
-            _remove(self._files, self._descriptor, self._directory / self.name)
+            _remove(self._files, self._descriptor, Path(self.path))
 
 
 def probe(directory: Path, marker: str = "", files: Files | None = None) -> Probe:
@@ -99,30 +102,41 @@ def probe(directory: Path, marker: str = "", files: Files | None = None) -> Prob
     Parameters
     ----------
     marker : str
-        Name of the marker of another process, to look for; "" for none.
+        Path of another process's marker, to look for; "" for none.
     """
     files = files or Files()
     try:
-        found = directory.stat()
-        if not directory.is_dir():
+        place = _nearest(directory)
+        found = place.stat()
+        if not place.is_dir():
             return Probe(str(directory), error="it is not a directory")
-        space = os.statvfs(directory)
+        space = os.statvfs(place)
     except OSError as error:
         return Probe(str(directory), error=_reason(error))
-    kind = files.filesystem(directory)
-    writable, lock = _try_lock(directory, files)
+    kind = files.filesystem(place)
+    writable, lock = _try_lock(place, files)
     return Probe(
         str(directory),
+        made=place == directory,
         filesystem=kind,
         shared=kind in SHARED,
         device=found.st_dev,
         inode=found.st_ino,
         writable=writable,
         lock=lock,
-        marker=_look_for(directory / marker, files) if marker else "",
+        marker=_look_for(Path(marker), files) if marker else "",
         free=space.f_bavail * space.f_frsize,
         size=space.f_blocks * space.f_frsize,
     )
+
+
+def _nearest(directory: Path) -> Path:
+    """Return the directory, or the nearest one above it that is there."""
+    for place in (directory, *directory.parents):
+        with suppress(FileNotFoundError):
+            place.stat()
+            return place
+    return directory
 
 
 def _try_lock(directory: Path, files: Files) -> tuple[bool, str]:

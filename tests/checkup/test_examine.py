@@ -28,7 +28,7 @@ from dqlab.store.probe import Probe
 @pytest.fixture(scope="module")
 def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
     """A cluster of one consumer and one worker for queues, with a store, that may be hurt."""
-    with dq.connect(n=1, name="hurt", store=tmp_path_factory.mktemp("store")) as lab:
+    with dq.connect(n=1, name="hurt", store=tmp_path_factory.mktemp("parent") / "store") as lab:
         yield lab
 
 
@@ -120,9 +120,12 @@ def test_who_cannot_be_called_directly_is_asked_through_the_scheduler(
 
 
 def test_store_is_seen_and_locked_by_all_and_left_as_it_was(own_lab: dq.Lab) -> None:
+    before = own_lab.doctor()
     pool = own_lab.queue("kept")
     pool.map(abs, range(10)).wait(timeout=20)
     assert own_lab.store is not None
+    assert before
+    assert of(before, "store").what.startswith(f"{own_lab.store} (made with its first queue) on ")
 
     checkup = own_lab.doctor()
 

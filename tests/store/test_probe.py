@@ -58,8 +58,8 @@ def _probed(directory: Path, marker: str) -> Probe:
 
 def test_lock_of_another_process_is_seen(tmp_path: Path) -> None:
     with Marker(tmp_path) as marker, multiprocessing.get_context("spawn").Pool(1) as other:
-        seen = other.apply(_probed, (tmp_path, marker.name))
-        elsewhere = other.apply(_probed, (tmp_path.parent, marker.name))
+        seen = other.apply(_probed, (tmp_path, marker.path))
+        elsewhere = other.apply(_probed, (tmp_path, f"{marker.path}-of-nobody"))
 
     assert seen.marker == "locked"
     assert elsewhere.marker == "missing"
@@ -68,17 +68,25 @@ def test_lock_of_another_process_is_seen(tmp_path: Path) -> None:
 
 def test_lock_that_only_its_own_machine_sees_is_found_out(tmp_path: Path) -> None:
     with Marker(tmp_path) as marker:
-        seen = probe(tmp_path, marker.name, Elsewhere("held", "refused", "held"))
+        seen = probe(tmp_path, marker.path, Elsewhere("held", "refused", "held"))
 
     assert (seen.lock, seen.marker) == ("held", "unlocked")
 
 
-def test_directory_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
-    assert probe(tmp_path / "none").error == "No such file or directory"
+def test_what_is_no_directory_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert probe(tmp_path / "file").error == "it is not a directory"
-    with Marker(tmp_path / "none") as marker:
-        assert marker.name == ""
+    assert probe(tmp_path / "file" / "below").error == "Not a directory"
+
+
+def test_store_that_is_not_made_yet_is_judged_by_where_it_will_be(tmp_path: Path) -> None:
+    """`connect(store=...)` makes it with its first queue."""
+    store = tmp_path / "runs" / "here"
+    with Marker(store) as marker:
+        found = probe(store, marker.path)
+
+    assert (found.made, found.writable, found.lock, found.marker) == (False, True, "held", "locked")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
