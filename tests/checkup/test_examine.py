@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from dqlab.checkup.findings import Checkup, Finding, Severity
 from dqlab.cluster.link import Link
 from dqlab.cluster.vitals import WorkerVitals
 from dqlab.errors import BadOption, LabClosed
+from dqlab.stats import Snapshot
 from dqlab.store.probe import Probe
 
 
@@ -50,6 +51,15 @@ def about(checkup: Checkup, queue: str) -> list[Finding]:
     return [finding for finding in checkup.problems if finding.values.get("queue", queue) == queue]
 
 
+def reported(lab: dq.Lab, condition: Callable[[Snapshot], bool]) -> None:
+    """Wait until shards have told the scheduler."""
+    now = lab.stats()
+    deadline = time.monotonic() + 20
+    while not condition(now):
+        assert time.monotonic() < deadline
+        now = lab.wait_for_change(now.seq)
+
+
 def of(checkup: Checkup, check: str) -> Finding:
     return next(finding for finding in checkup.findings if finding.check == check)
 
@@ -74,8 +84,7 @@ def test_package_that_a_waiting_run_needs_and_no_worker_has_is_named(lab: dq.Lab
 
     queue.pause()
     run = queue.map(parse, [1])
-    run.stats()
-    queue.flush()
+    reported(lab, lambda now: (mine := now.run(run.name)) is not None and mine.state == "paused" and mine.total == 1)
     checkup = lab.doctor()
     run.cancel()
 
