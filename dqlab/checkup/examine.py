@@ -13,7 +13,7 @@ from dqlab.checkup.facts import Facts, Process, Store, look_at_store
 from dqlab.checkup.findings import Checkup
 from dqlab.clock import SystemClock
 from dqlab.config import seconds
-from dqlab.errors import BadOption, DqlabError, UsageError
+from dqlab.errors import BadOption, DqlabError, LabClosed, UsageError
 from dqlab.store.probe import Probe
 
 if TYPE_CHECKING:
@@ -45,14 +45,16 @@ def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float 
     ------
     BadOption
         `timeout` is not a duration above zero.
+    LabClosed, UsageError
+        The client is closed, or this is its own event loop, which would wait for itself.
     """
     from dqlab.checkup.gathering import Gathering  # needs Dask, and a store alone does not
 
     limit = _checked(timeout)
     gathering = Gathering(link, of, stores, limit)
     try:
-        return judge(link.result(link.start(gathering.gather()), timeout=limit + _GRACE))
-    except UsageError:
+        return judge(link.sync(gathering.gather(), timeout=limit + _GRACE))
+    except (UsageError, LabClosed):
         raise
     except DqlabError as error:
         return judge(gathering.nothing(str(error).removesuffix(".")))

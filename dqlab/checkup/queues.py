@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dqlab.checkup.facts import Facts, Shard
+from dqlab.checkup.facts import Facts, Lease, Shard
 from dqlab.checkup.findings import Finding, Severity
 from dqlab.live import numbers
 from dqlab.live.rows import many
@@ -15,6 +15,8 @@ __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 PATIENCE = 5.0
 """Seconds that messages may wait without a consumer before it is a problem; a run says so then too."""
 NEARLY_FULL = 0.9
+MOST_QUEUES = 5
+"""Queues whose oldest lease is told when nothing is wrong with it."""
 
 
 def queues(facts: Facts) -> Iterator[Finding]:
@@ -163,9 +165,15 @@ def _lease(shard: Shard, address: str) -> Iterator[Finding]:
 
 
 def leases_fine(facts: Facts) -> str:
-    """Say which lease is the oldest."""
-    oldest = [(shard.oldest.held, shard.oldest.consumer) for w in facts.workers for shard in w.shards if shard.oldest]
+    """Say which lease of each queue is the oldest."""
+    oldest: dict[str, Lease] = {}
+    for shard in (shard for worker in facts.workers for shard in worker.shards):
+        known = oldest.get(shard.queue)
+        if shard.oldest is not None and (known is None or shard.oldest.held > known.held):
+            oldest[shard.queue] = shard.oldest
     if not oldest:
         return f"nothing is leased{facts.unknown}"
-    held, consumer = max(oldest)
-    return f"the oldest lease is {numbers.duration(held)} old ({consumer}){facts.unknown}"
+    first = sorted(oldest.items(), key=lambda held: -held[1].held)
+    said = [f"{queue} for {numbers.duration(lease.held)} by {lease.consumer}" for queue, lease in first[:MOST_QUEUES]]
+    more = f", and {len(first) - MOST_QUEUES} more queues" if len(first) > MOST_QUEUES else ""
+    return f"oldest lease of queue {', '.join(said)}{more}{facts.unknown}"

@@ -337,6 +337,12 @@ def test_what_is_planted_is_found_and_nothing_else_by_its_check(
     json.dumps(checkup.to_dict())
 
 
+def test_oldest_lease_of_each_queue_is_told() -> None:
+    said = next(finding.what for finding in judge(with_lease()).findings if finding.check == "leases")
+
+    assert said == "oldest lease of queue pages for 2.0 s by consumer/pages/0#0"
+
+
 def test_every_check_has_something_planted() -> None:
     assert {check for _, check, _, _ in PLANTED.values()} == {check.name for check in CHECKS}
 

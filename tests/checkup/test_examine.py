@@ -203,7 +203,7 @@ def test_disk_that_hangs_there_does_not_keep_a_worker_from_answering(monkeypatch
 
 def test_cluster_without_dqlab_is_examined_and_left_without() -> None:
     with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         link = Link(client)
@@ -220,7 +220,7 @@ def test_cluster_without_dqlab_is_examined_and_left_without() -> None:
 
 
 def test_scheduler_that_is_gone_is_a_finding() -> None:
-    cluster = LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+    cluster = LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0")
     client = Client(cluster, set_as_default=False)
     link = Link(client)
     cluster.close()
