@@ -45,8 +45,8 @@ def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float 
     ------
     BadOption
         `timeout` is not a duration above zero.
-    LabClosed, UsageError
-        The client is closed, or this is its own event loop, which would wait for itself.
+    UsageError
+        This is the client's own event loop, which would wait for itself.
     """
     from dqlab.checkup.gathering import Gathering  # needs Dask, and a store alone does not
 
@@ -54,8 +54,10 @@ def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float 
     gathering = Gathering(link, of, stores, limit)
     try:
         return judge(link.sync(gathering.gather(), timeout=limit + _GRACE))
-    except (UsageError, LabClosed):
+    except UsageError:
         raise
+    except LabClosed:  # Dask closes a client whose scheduler has ended
+        return judge(gathering.nothing("the connection to it is closed"))
     except DqlabError as error:
         return judge(gathering.nothing(str(error).removesuffix(".")))
 

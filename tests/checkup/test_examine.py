@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from dqlab.checkup.facts import Store
 from dqlab.checkup.findings import Checkup, Finding, Severity
 from dqlab.cluster.link import Link
 from dqlab.cluster.vitals import WorkerVitals
-from dqlab.errors import BadOption, LabClosed
+from dqlab.errors import BadOption, LabClosed, UsageError
 from dqlab.stats import Snapshot
 from dqlab.store.probe import Probe
 
@@ -227,7 +228,29 @@ def test_scheduler_that_is_gone_is_a_finding() -> None:
     checkup = examine(link, of="gone", timeout="1s")
     client.close()
 
-    assert "gives no answer" in of(checkup, "answers").what
+    [found] = checkup.problems
+    assert found.what == f"the scheduler at {link.address} gives no answer: the connection to it is closed"
+
+
+def test_scheduler_that_does_not_answer_is_a_finding(own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("dqlab.checkup.gathering.scheduler_rpc", lambda client: SimpleNamespace(dq_overview=never))
+    checkup = own_lab.doctor(timeout="0.5s")
+
+    assert "gives no answer: nothing within 0.2 s" in of(checkup, "answers").what
+    assert of(checkup, "store").severity is Severity.OK
+
+
+def test_doctor_refuses_to_wait_for_itself(lab: dq.Lab) -> None:
+    """On the client's own event loop nobody could answer."""
+
+    async def ask() -> None:
+        lab.doctor()
+
+    with pytest.raises(UsageError, match="own event loop"):
+        lab.client.sync(ask)
 
 
 def test_closed_lab_and_a_timeout_of_nothing_are_refused(lab: dq.Lab) -> None:
