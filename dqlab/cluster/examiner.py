@@ -69,5 +69,5 @@ def _registry(registry: Registry) -> dict[str, Any]:
         "shared": plan.shared,
         "actors": actors,
         "queues": queues,
-        "served": list(registry.services),
+        "served": registry.services.queues,
     }

@@ -47,6 +47,11 @@ class Services:
         self._services: dict[str, _Service] = {}
         self._numbers: dict[str, Iterator[int]] = {}
 
+    @property
+    def queues(self) -> list[str]:
+        """Queues with a set that has a consumer on each consumer worker, sorted."""
+        return sorted({one.queue for one in self._services.values() if one.n is None})
+
     async def serve(
         self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None, service: str | None = None
     ) -> list[str]:
