@@ -24,18 +24,25 @@ TRANSIENT_SILENCE = 15.0
 PAUSES = 3
 """A worker hangs when it has been silent for so many of the longest pauses that it has lately made between two
 beats. On a machine with too much to do all pauses are long, and nobody is helped by ending who is only slow."""
-FIRST_PAUSE = 2.0
-"""Seconds that count as the longest pause of a worker that is new: it imports, and opens logs."""
-FORGET = 0.93
-"""What is left of the longest pause with each beat: half of it after four seconds."""
+FORGET = 0.98
+"""What is left of the longest pause with each beat: half of it after 14 s."""
+NEW = 10
+"""Beats of a worker that is new: it imports, and opens logs."""
+NEW_SILENCE = 6.0
+"""Seconds of silence that it is allowed meanwhile."""
 
 
 @dataclass(slots=True)
 class _Pulse:
-    """When a worker was heard last, monotonic seconds, and its longest pause lately."""
+    """When a worker was heard last, monotonic seconds; how often, and its longest pause lately."""
 
     heard: float
-    longest: float = FIRST_PAUSE
+    beats: int = 0
+    longest: float = 0.0
+
+    def silence(self, least: float) -> float:
+        """Return the seconds that it may be silent."""
+        return max(least, PAUSES * self.longest, NEW_SILENCE if self.beats < NEW else 0.0)
 
 
 class Beat:
@@ -50,6 +57,7 @@ class Beat:
         pulse = self._pulses.get(worker)
         if pulse is not None:
             pulse.longest = max(FORGET * pulse.longest, now - pulse.heard)
+            pulse.beats += 1
             pulse.heard = now
 
     def silent(self, watched: Mapping[str, float], now: float) -> dict[str, float]:
@@ -69,7 +77,7 @@ class Beat:
         return {
             worker: now - pulse.heard
             for worker, pulse in self._pulses.items()
-            if now - pulse.heard > max(watched[worker], PAUSES * pulse.longest)
+            if now - pulse.heard > pulse.silence(watched[worker])
         }
 
 

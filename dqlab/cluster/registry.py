@@ -230,6 +230,8 @@ class Registry(SchedulerPlugin):
         self.supervisor.changed()
         self.collector.workers = len(scheduler.workers)
         self.services.worker_came()
+        if str(scheduler.workers[worker].name) in self.reserved:
+            self.supervisor.come_home()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Mark what died, and return the leases of its consumers at once."""

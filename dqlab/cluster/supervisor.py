@@ -83,8 +83,16 @@ class Supervisor:
             return
         entry.made.clear()
         entry.epoch += 1
+        entry.host = ""  # not there again
         await self._registry.hand_over(entry)
         self._registry.in_background(self._recreate(entry, 0.0))
+
+    def come_home(self) -> None:
+        """Move shards to the workers that are reserved for queues, from where they had to go meanwhile."""
+        hosts = self._registry.plan().queues
+        for entry in self._registry.entries.values():
+            if entry.durable and entry.address not in hosts:
+                self._registry.in_background(self.move(entry))
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
         """Make a shard anew; `patience` in seconds is how long a replacement of its worker is waited for."""

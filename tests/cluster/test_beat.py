@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from dqlab.cluster.beat import (
     BEAT_EVERY,
-    FIRST_PAUSE,
     LOOK_EVERY,
-    PAUSES,
+    NEW_SILENCE,
     SILENCE,
     TRANSIENT_SILENCE,
     Beat,
@@ -63,8 +62,8 @@ def test_new_worker_is_given_time_to_begin() -> None:
     """It imports, and reads a long log."""
     beat = Beat()
     looks(beat, {}, 0, 10)
-    assert looks(beat, {"new": SILENCE}, 10, 10 + PAUSES * FIRST_PAUSE) == []
-    assert looks(beat, {"new": SILENCE}, 10 + PAUSES * FIRST_PAUSE, 20) == ["new"]
+    assert looks(beat, {"new": SILENCE}, 10, 10 + NEW_SILENCE) == []
+    assert looks(beat, {"new": SILENCE}, 10 + NEW_SILENCE, 20) == ["new"]
 
 
 def test_worker_with_a_transient_shard_is_given_more_time() -> None:

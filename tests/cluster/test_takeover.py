@@ -7,10 +7,12 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dqlab as dq
+from dqlab.connecting import RESERVED
 from dqlab.testing import Gate, Tally
 
 
@@ -26,6 +28,11 @@ def host_of(lab: dq.Lab, pool: dq.QueuePool, shard: int = 0) -> int:
     held = lab.client.run(lambda dask_worker: ([str(key) for key in dask_worker.state.actors], os.getpid()))
     prefix = f"dq-queue/{pool.name}/{shard}-"
     return next(pid for keys, pid in held.values() if any(key.startswith(prefix) for key in keys))
+
+
+def name_of_host(prefix: str, dask_worker: Any) -> str | None:
+    """Return the name of a worker that holds such an actor."""
+    return str(dask_worker.name) if any(str(key).startswith(prefix) for key in dask_worker.state.actors) else None
 
 
 def slow_double(x: int) -> int:
@@ -56,6 +63,22 @@ def test_queue_whose_worker_is_killed_goes_on_with_all_it_had_confirmed(own_lab:
     assert min(pool.put_many([5]).ids) > max(ids)
     seen = [int(x) for x in tally.seen()]
     assert sorted(set(seen)) == list(range(1000))
+
+
+def test_queue_that_had_to_go_to_a_worker_of_consumers_comes_back(
+    own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There it would wait for users' functions."""
+    monkeypatch.setattr("dqlab.cluster.supervisor.REPLACEMENT_WAIT", 0.0)
+    pool = own_lab.queue("homesick")
+    ids = pool.put_many([1, 2]).ids
+    before = host_of(own_lab, pool)
+    os.kill(before, signal.SIGKILL)
+    ids += pool.put_many([3]).ids
+    while RESERVED not in own_lab.client.run(name_of_host, f"dq-queue/{pool.name}/", on_error="ignore").values():
+        own_lab.wait_for_change(own_lab.stats().seq, timeout=0.5)
+
+    assert len(set(ids)) == pool.counts()["ready"] == 3
 
 
 def test_submission_goes_on_when_the_worker_of_its_queue_is_killed(own_lab: dq.Lab) -> None:
