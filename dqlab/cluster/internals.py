@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import Any
 
-from distributed import Client, Scheduler, Worker
+from distributed import Client, Scheduler, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 from distributed.core import ConnectionPool, Server, Status, rpc, send_recv
+from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import to_serialize
 from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
@@ -25,11 +27,13 @@ __all__ = [
     "Unreachable",
     "actors_here",
     "answer_call",
+    "answers",
     "call_actor",
     "call_actor_proxied",
     "daemon_thread",
     "event_loop",
     "in_event_loop",
+    "install",
     "is_leaving",
     "is_shut",
     "kill_worker",
@@ -210,6 +214,29 @@ def report(worker: Worker, message: dict[str, Any], op: str = "dq-report") -> No
     stream = worker.batched_stream
     if stream.comm is not None and not stream.comm.closed():
         stream.send({"op": op, **message})
+
+
+async def install(scheduler: Scheduler, plugin: WorkerPlugin, name: str, timeout: float) -> None:
+    """Install a worker plugin, once, on all workers that there are and will be; one that hangs has it when it wakes."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            await scheduler.register_worker_plugin(None, plugin=dumps(plugin), name=name, idempotent=True)
+
+
+async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, dict[str, Any]]:
+    """Return what each worker says that answers in time."""
+
+    async def ask(address: str) -> dict[str, Any] | None:
+        try:
+            async with asyncio.timeout(timeout):
+                said: dict[str, Any] = await getattr(scheduler.rpc(address), op)()
+                return said
+        except Exception:  # noqa: BLE001 - it is gone, hangs, or does not know the question
+            return None
+
+    asked = list(scheduler.workers)
+    said = zip(asked, await asyncio.gather(*map(ask, asked)), strict=True)
+    return {address: answer for address, answer in said if isinstance(answer, dict)}
 
 
 def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any]]) -> None:

@@ -20,7 +20,17 @@ from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.departures import Departures
-from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, is_leaving, pin, unpin
+from dqlab.cluster.internals import (
+    ActorFailed,
+    NoSuchActor,
+    Unreachable,
+    answers,
+    call_actor,
+    install,
+    is_leaving,
+    pin,
+    unpin,
+)
 from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.ref import RESOLVE_WAIT
@@ -28,6 +38,7 @@ from dqlab.cluster.sealed import seal_value
 from dqlab.cluster.services import Services
 from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack
+from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
 
 __all__ = ["Registry"]
 
@@ -37,6 +48,7 @@ SPAWN_TIMEOUT = 30.0
 OPEN_TIMEOUT = 300.0
 """Seconds that a shard may take to read a long log; its worker's death ends the wait at once."""
 CLOSE_TIMEOUT = 10.0
+HELLO_TIMEOUT = 5.0
 
 
 class Registry(SchedulerPlugin):
@@ -98,8 +110,9 @@ class Registry(SchedulerPlugin):
     # --- what clients and workers ask -------------------------------------------------------
 
     async def hello(self) -> dict[str, Any]:
-        """Greet a client; say which protocols the workers speak."""
-        workers = await self.scheduler.broadcast(msg={"op": "dq_greet"}, on_error="ignore")
+        """Greet a client; say which protocols those workers speak that answer within 5 s."""
+        await install(self.scheduler, DqlabWorkerPlugin(), DqlabWorkerPlugin.name, HELLO_TIMEOUT)
+        workers = await answers(self.scheduler, "dq_greet", HELLO_TIMEOUT)
         return {**greeting(), "token": self.token, "workers": workers, "shared": self.plan().shared}
 
     async def resolve(self, name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What every worker runs for us: it makes actors of its own when the registry asks.
 
-Installed by the registry's client; Dask installs it on workers that join later too.
+Installed by the registry; Dask installs it on workers that join later too.
 """
 
 from __future__ import annotations

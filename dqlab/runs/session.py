@@ -20,7 +20,6 @@ from dqlab.cluster.protocol import check_protocol
 from dqlab.cluster.queue_actor import QueueActor
 from dqlab.cluster.registry import Registry
 from dqlab.cluster.sealed import seal_value
-from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
 from dqlab.config import nbytes, option, seconds
 from dqlab.errors import BadOption
 from dqlab.queue.options import QueueOptions
@@ -84,12 +83,10 @@ class Session:
         client = self.link.client
         client.register_plugin(Registry(reserved, where))
         client.register_plugin(Examiner())
-        client.register_plugin(DqlabWorkerPlugin())
         hello = self.link.sync(self.link.scheduler("dq_hello"))
         check_protocol("the scheduler", hello)
         for worker, greeting in hello["workers"].items():
-            if isinstance(greeting, dict):
-                check_protocol(f"worker {worker}", greeting)
+            check_protocol(f"worker {worker}", greeting)
         self.token = hello["token"]
         self._choose_path(list(hello["workers"]))
         if hello["shared"] and not reserved:

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from distributed import Client
 
 import dqlab as dq
 from dqlab.errors import ActorGone, DqlabError, SchedulerGone
@@ -182,6 +183,20 @@ def test_scheduler_that_dies_ends_every_wait(processes: dict[str, Any], tmp_path
     assert time.monotonic() - began < 25
     gate.open()
     lab.close()
+
+
+@pytest.mark.filterwarnings("ignore:this cluster has too few workers")
+def test_cluster_with_a_worker_that_hangs_is_connected_to(processes: dict[str, Any]) -> None:
+    """The others are there to work."""
+    with Client(scheduler_file=processes["file"], timeout=20, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=20)
+        stopped = processes["workers"][0].pid
+        os.kill(stopped, signal.SIGSTOP)
+        began = time.monotonic()
+        with dq.connect(client) as lab:
+            assert lab.stats().workers == 2
+        assert time.monotonic() - began < 20
+        os.kill(stopped, signal.SIGCONT)
 
 
 @pytest.mark.filterwarnings("ignore:this cluster has too few workers")

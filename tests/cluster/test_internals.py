@@ -113,6 +113,30 @@ def test_workers_say_how_late_their_loop_is_and_what_they_may_take(lab: dq.Lab) 
 
     def look(dask_worker: Worker) -> tuple[bool, bool, int]:
         limit = internals.memory_limit(dask_worker)
-        return internals.loop_lag(dask_worker) >= 0, limit is None or limit > 0, len(internals.actors_of(dask_worker))
+        here = internals.actors_here(dask_worker, "queue")
+        return internals.loop_lag(dask_worker) >= 0, limit is None or limit > 0, len(here)
 
     assert all(lag and limit and actors >= 0 for lag, limit, actors in lab.client.run(look).values())
+
+
+def test_workers_are_retired_through_a_handler_that_can_be_taken_over() -> None:
+    """Clients, clusters and workers ask by this name; `retire_workers` itself stays what it was."""
+    scheduler = inspect.signature(Scheduler.retire_workers).parameters
+    assert {"workers", "names", "close_workers", "remove"} <= set(scheduler)
+    assert '"retire_workers": self.retire_workers' in inspect.getsource(Scheduler.__init__)
+    assert "retire_workers" in inspect.getsource(Worker.close_gracefully)
+
+
+def test_nannies_kill_and_workers_know_theirs(lab: dq.Lab) -> None:
+    parameters = inspect.signature(distributed.Nanny.kill).parameters
+    assert {"timeout", "reason"} <= set(parameters)
+
+    def nannies(dask_scheduler: Scheduler) -> list[str]:
+        return [state.nanny for state in dask_scheduler.workers.values()]
+
+    assert all(lab.client.run_on_scheduler(nannies))
+
+
+def test_worker_plugins_are_installed_by_the_scheduler_once() -> None:
+    parameters = inspect.signature(Scheduler.register_worker_plugin).parameters
+    assert {"plugin", "name", "idempotent"} <= set(parameters)
