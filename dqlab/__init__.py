@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dqlab.cluster.cancelling import cancelled
     from dqlab.cluster.message import Message
     from dqlab.connecting import connect
     from dqlab.documents import Document, Documents
@@ -38,6 +39,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "QueuePool",
     "Retry",
     "Run",
+    "cancelled",
     # consumers started and stopped by hand
     "ConsumerBaseClass",
     "ConsumerPool",
@@ -66,6 +68,7 @@ _HOMES = {
     "Retry": "dqlab.queue.retry",
     "Run": "dqlab.runs.run",
     "RunFailed": "dqlab.errors",
+    "cancelled": "dqlab.cluster.cancelling",
     "connect": "dqlab.connecting",
 }
 """Where each name for users lives: looked up when it is first asked for, so that `dqlab fsck` needs no Dask."""

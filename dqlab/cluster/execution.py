@@ -16,6 +16,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dqlab.cluster.cancelling import running
 from dqlab.cluster.chunk import Chunk, Done
 from dqlab.cluster.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.documents import Document
@@ -105,7 +106,7 @@ class Queued(Protocol):
     def done(self) -> _Ended: ...  # noqa: D102
 
     @property
-    def cancelled(self) -> Container[int]: ...  # noqa: D102
+    def cancelled(self) -> Container[int | None]: ...  # noqa: D102
 
     @property
     def stopped(self) -> bool: ...  # noqa: D102
@@ -159,6 +160,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
         origin.result_max,
     )
     spread = chunk.kind is Kind.CALL
+    running.set((chunk, None))
     while not chunk.stopped:
         try:
             index = take()
@@ -189,6 +191,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
         else:
             finish((index, ACK, payload, key))
     chunk.running = None
+    running.set(None)
 
 
 async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
@@ -293,6 +296,7 @@ class Coroutines:
 
     async def _run(self, flight: Flight, index: int) -> Done:
         key, started, origin = None, time.perf_counter(), self._origin
+        running.set((flight.chunk, index))
         try:
             value = open_value(flight.messages[index])
             key = value.key if type(value) is Document else None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import dqlab as dq
 from dqlab.errors import BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
-from dqlab.testing import Gate
+from dqlab.testing import Gate, Tally
 
 
 class Held:
@@ -105,6 +107,35 @@ def test_cancelled_run_keeps_what_it_has_and_gives_up_the_rest(queue: dq.QueuePo
     assert run.counts["cancelled"] == 100
     assert run.state == "cancelled"
     assert len(gate.arrived) < 100
+
+
+def _sits_until_cancelled(begun: Tally, ended: Tally) -> list[Callable[[int], object]]:
+    def in_a_thread(x: int) -> None:
+        begun.add(x)
+        while not dq.cancelled():
+            time.sleep(0.01)  # the work it does
+        ended.add(x)
+
+    async def in_a_coroutine(x: int) -> None:
+        begun.add(x)
+        while not dq.cancelled():  # noqa: ASYNC110 - the work it does
+            await asyncio.sleep(0.01)
+        ended.add(x)
+
+    return [in_a_thread, in_a_coroutine]
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["thread", "coroutine"])
+def test_running_message_can_ask_whether_it_was_cancelled(queue: dq.QueuePool, tmp_path: Path, kind: int) -> None:
+    """Nobody can end a thread from outside."""
+    begun, ended = Tally(tmp_path), Tally(tmp_path)
+    run = queue.map(_sits_until_cancelled(begun, ended)[kind], range(2))
+    until(lambda: len(begun.seen()) == 2)
+    assert not ended.seen()
+    run.cancel()
+    until(lambda: len(ended.seen()) == 2)
+    assert run.counts["cancelled"] == 2
+    assert dq.cancelled() is False
 
 
 def test_results_from_before_a_cancel_stay_readable(queue: dq.QueuePool, tmp_path: Path) -> None:
