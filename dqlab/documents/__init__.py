@@ -6,5 +6,6 @@ runs or Dask; fsspec is imported only for URLs.
 
 from dqlab.documents.document import Document
 from dqlab.documents.listing import Documents
+from dqlab.documents.native import parsed_natively
 
-__all__ = ["Document", "Documents"]
+__all__ = ["Document", "Documents", "parsed_natively"]

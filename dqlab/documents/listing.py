@@ -112,6 +112,11 @@ class Documents:
         """List the documents; those gone by the time they are looked at are left out."""
         return (document for look in self._source.looks() if (document := look()) is not None)
 
+    @property
+    def repeats(self) -> bool:
+        """Whether it can be iterated more than once."""
+        return self._source.repeats
+
     def __len__(self) -> int:
         """Count the documents by listing them, without looking at any.
 
@@ -120,7 +125,7 @@ class Documents:
         LengthUnknown
             They come from an iterator, which counting would use up.
         """
-        if not self._source.repeats:
+        if not self.repeats:
             raise LengthUnknown()
         return sum(1 for _ in self._source.looks())
 

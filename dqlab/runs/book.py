@@ -231,7 +231,8 @@ class RunBook:
 
 def _iterable(documents: Any) -> Iterable[Any]:
     try:
-        iter(documents)
+        if not isinstance(documents, Iterable):  # else it is not begun: some can be iterated only once
+            iter(documents)
     except TypeError:
         raise BadOption(
             option="documents", value=documents, problem="cannot be iterated. Pass a list, a generator or dq.Documents."

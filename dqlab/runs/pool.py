@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.isolation import Executor, isolation
 from dqlab.config import check_name
+from dqlab.documents import parsed_natively
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.queue.checks import check_count
@@ -168,7 +169,8 @@ class QueuePool(Putting, Shards):
             Default: the queue's.
         executor : {"auto", "thread", "process"}
             Where `fn` runs: in a thread of its consumer, or in a process, which may crash, hang or be killed
-            without harm to any other message. "auto": a process if one of the next three is given. Functions
+            without harm to any other message. "auto": a process if one of the next three is given, or if the
+            first document is a PDF, whose parsers are native code and may crash; else a thread. Functions
             that are coroutines, and a consumer's own `process_item`, never run in a process.
         timeout : float or str, optional
             Longest time for one message, from its begin: seconds, or "30s". Its process is killed then.
@@ -212,7 +214,14 @@ class QueuePool(Putting, Shards):
             name=name,
             on_existing=on_existing,
             retry=retry,
-            process=isolation(executor, fn, timeout=timeout, memory=memory, max_messages=max_messages_per_process),
+            process=isolation(
+                executor,
+                fn,
+                timeout=timeout,
+                memory=memory,
+                max_messages=max_messages_per_process,
+                native=parsed_natively(documents),
+            ),
             serve=consumers == "auto",
             cell=cell,
         )

@@ -66,6 +66,29 @@ def test_limits_choose_a_process_and_nothing_chooses_a_thread(queue: dq.QueuePoo
     assert {pid for pid, _ in plain} <= workers
 
 
+@pytest.mark.parametrize("listed", [False, True], ids=["a glob", "a list"])
+def test_documents_that_native_code_parses_choose_a_process(queue: dq.QueuePool, tmp_path: Path, listed: bool) -> None:
+    """One PDF of a hundred thousand crashes its parser; nobody thinks of that before."""
+    for name in ("a.PDF", "b.pdf", "c.txt"):
+        (tmp_path / name).write_bytes(b"")
+    workers = set(queue.session.link.client.run(os.getpid).values())
+    files = dq.Documents.from_glob(tmp_path / "*.[pP]*")
+    papers = list(files) if listed else files
+
+    assert {parent for _, parent in queue.map(where, papers).results()} <= workers
+    for thread in (
+        queue.map(where, papers, executor="thread"),
+        queue.map(where, dq.Documents.from_glob(tmp_path / "*.txt")),
+        queue.map(where, dq.Documents(iter(files))),
+    ):
+        assert {pid for pid, _ in thread.results()} <= workers
+    assert queue.map(coroutine_of_key, papers).results()[:] == ["a.PDF", "b.pdf"]
+
+
+async def coroutine_of_key(document: dq.Document) -> str:
+    return document.key
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
