@@ -24,7 +24,7 @@ from benchmarks.stage import Stage
 __all__ = ["recovery"]
 
 CONSUMERS = 4
-QUIET_S = {signal.SIGKILL: 3.0, signal.SIGSTOP: 10.0}
+QUIET_S = {signal.SIGKILL: 3.0, signal.SIGSTOP: 15.0}
 """Seconds before an injury: the nanny has replaced the last victim, which has imported what it needs; and one that
 is watched for hanging is given more time while it is new."""
 SETTLE_S = 3.0

@@ -89,6 +89,15 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert not dead
 
 
+def test_every_guarantee_names_a_test_that_is_there() -> None:
+    """A promise whose test was renamed or removed is held by nobody."""
+    promised = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/explanation/guarantees.md").read_text()))
+    tests = "\n".join(text(path) or "" for path in files() if path.name.startswith("test_"))
+    there = set(re.findall(r"^(?:async )?def (test_\w+)", tests, flags=re.MULTILINE))
+    assert len(promised) > 30
+    assert promised <= there
+
+
 def test_version_is_written_once() -> None:
     """Two places that state a version end up stating two versions."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
