@@ -108,7 +108,7 @@ def test_worker_that_is_asked_to_terminate_hands_over_what_it_holds(lab: dq.Lab,
     assert not gone.keys() & hosts(lab, kind, held.pool).keys()
 
 
-def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, tmp_path: Path) -> None:
+def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, cluster: LocalCluster, tmp_path: Path) -> None:
     """Dask alone refuses: it cannot move actors."""
     held = Held(lab, tmp_path, "retired")
     (address,) = hosts(lab, "queue", held.pool)
@@ -116,6 +116,7 @@ def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, tmp_path:
     assert list(lab.client.retire_workers([address])) == [address]
     assert address not in hosts(lab, "queue", held.pool)
     held.ends_well()
+    cluster.scale(0)  # it does not know yet that one of its workers is gone
 
 
 def test_worker_that_hosts_a_transient_queue_is_not_retired(lab: dq.Lab) -> None:
