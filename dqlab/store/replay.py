@@ -98,6 +98,8 @@ class Replay:
             self.skipped += 1
             return
         self.journal.took(record.position)
+        if lane.sealed:
+            self.ledger.books[frame.run].go_on(record.aux / 1e9)
         lane.put(frame, first, self._monotonic - self._elapsed(record), place_of(record.position))
         lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0
         if lost > 0:
