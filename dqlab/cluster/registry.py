@@ -18,12 +18,11 @@ from distributed import Scheduler, SchedulerPlugin
 
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
-from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
+from dqlab.cluster.losses import Losses
 from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.ref import RESOLVE_WAIT
-from dqlab.cluster.sealed import seal_value
 from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack
 
@@ -73,6 +72,7 @@ class Registry(SchedulerPlugin):
         self.services: dict[str, _Service] = {}
         self.attachments = Attachments(self)
         self.supervisor = Supervisor(self)
+        self.losses = Losses(self)
         self.numbers: dict[str, Iterator[int]] = {}
         self.opening = asyncio.Lock()
         self.collector = Collector(where=self.where)
@@ -91,6 +91,7 @@ class Registry(SchedulerPlugin):
             dq_run_name=self.name_run,
             dq_cut_off=self.attachments.cut_off_now,
             dq_snapshot=self.snapshot,
+            **self.losses.handlers,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
         self.in_background(self.attachments.watch())
@@ -116,7 +117,8 @@ class Registry(SchedulerPlugin):
             await asyncio.wait_for(entry.made.wait(), RESOLVE_WAIT)
         except TimeoutError:
             if entry.gone is None:
-                return {"gone": None, "address": None}
+                alone = entry.is_shard and not entry.durable and not self.scheduler.workers
+                return {"gone": f"its worker {entry.last} died, and no other came" if alone else None, "address": None}
         return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
 
     async def pin(self, key: str) -> None:
@@ -146,7 +148,7 @@ class Registry(SchedulerPlugin):
         """Make a queue's shards, or return the options of the queue that is already open; attach the client.
 
         A durable queue that was made before has the shards and options that it was made with. A queue of which
-        a shard is gone with its worker is made anew.
+        a shard cannot be made anew is made anew itself.
         """
         async with self.opening:
             self.attachments.add(name, client)
@@ -240,6 +242,7 @@ class Registry(SchedulerPlugin):
             self.entries.pop(entry.name, None)
         unpin(self.scheduler, [entry.key for entry in shards])
         self.collector.forget_queue(name)
+        self.losses.forget(name)
 
     async def snapshot(self, since: int = -1, timeout: float = 0.0) -> dict[str, Any]:
         """Return the newest snapshot; wait up to `timeout` seconds for one newer than `since`."""
@@ -265,13 +268,12 @@ class Registry(SchedulerPlugin):
         for entry in list(self.entries.values()):
             if entry.address != worker or entry.gone is not None:
                 continue
-            if entry.durable:
+            if entry.is_shard:
                 self.supervisor.worker_left(entry)
             else:
                 entry.gone = f"its worker {worker} is gone"
-                if entry.name.startswith("consumer/"):
-                    del self.entries[entry.name]
-                    dead.setdefault(entry.queue, []).append(entry.name)
+                del self.entries[entry.name]
+                dead.setdefault(entry.queue, []).append(entry.name)
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
             self.in_background(self._release(queue, consumers))
@@ -317,9 +319,9 @@ class Registry(SchedulerPlugin):
         epoch = 1
         key = f"dq-{name}-{secrets.token_hex(4)}"
         self.entries[name] = entry = Entry(name, queue, address, key, epoch, self._host(address), sealed_class, args)
-        sealed = self._sealed(entry)
         try:
-            await asyncio.wait_for(self._ask_to_spawn(address, key, sealed), SPAWN_TIMEOUT)
+            work = self._ask_to_spawn(address, key, self.supervisor.sealed(entry))
+            await asyncio.wait_for(work, SPAWN_TIMEOUT)
         except BaseException as error:
             if self.entries.get(name) is entry:
                 del self.entries[name]
@@ -329,11 +331,11 @@ class Registry(SchedulerPlugin):
             entry.made.set()
 
     async def make_again(self, entry: Entry, address: str) -> None:
-        """Make a shard anew on a worker; its log tells it all that it knew."""
+        """Make a shard anew on a worker."""
         unpin(self.scheduler, [entry.key])
         entry.address, entry.host = address, self._host(address)
         entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
-        await asyncio.wait_for(self._ask_to_spawn(address, entry.key, self._sealed(entry)), OPEN_TIMEOUT)
+        await asyncio.wait_for(self._ask_to_spawn(address, entry.key, self.supervisor.sealed(entry)), OPEN_TIMEOUT)
         if self.entries.get(entry.name) is not entry:  # its queue was closed meanwhile
             entry.made.set()
             await self._close_actor(entry)
@@ -342,14 +344,6 @@ class Registry(SchedulerPlugin):
     def _host(self, address: str) -> str:
         state = self.scheduler.workers.get(address)
         return "" if state is None else str(state.name)
-
-    def _sealed(self, entry: Entry) -> bytes:
-        args = entry.args
-        if entry.durable:
-            *identity, options = args
-            store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
-            args = (*identity, options | {"store": store}, self.attachments.alive())
-        return seal_value((_open_class(entry.sealed), args))
 
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
         await self.scheduler.rpc(address).dq_spawn(key=key, sealed=sealed)
@@ -391,9 +385,3 @@ class Registry(SchedulerPlugin):
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.warning("event=background_failed %r", task.exception())
-
-
-def _open_class(sealed: bytes) -> Any:
-    from dqlab.cluster.sealed import open_value
-
-    return open_value(sealed) if sealed else ConsumerActor

@@ -112,6 +112,11 @@ class Documents:
         """List the documents; those gone by the time they are looked at are left out."""
         return (document for look in self._source.looks() if (document := look()) is not None)
 
+    @property
+    def repeats(self) -> bool:
+        """Whether they can be listed more than once; False when they come from an iterator."""
+        return self._source.repeats
+
     def __len__(self) -> int:
         """Count the documents by listing them, without looking at any.
 

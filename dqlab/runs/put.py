@@ -8,7 +8,8 @@ from typing import Any
 
 from dqlab.cluster.handle import Handle, shard_of
 from dqlab.cluster.protocol import PARK
-from dqlab.cluster.sender import CONFIRM_WAIT, Ticket
+from dqlab.cluster.sender import CONFIRM_WAIT
+from dqlab.cluster.ticket import Ticket
 from dqlab.config import seconds
 from dqlab.errors import PutTimeout, RunFailed, RunStalled, WaitTimeout
 from dqlab.frame import NO_ID

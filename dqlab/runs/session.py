@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.handle import TRANSIENT, Handle
 from dqlab.cluster.link import Link
 from dqlab.cluster.protocol import check_protocol
 from dqlab.cluster.queue_actor import QueueActor
@@ -121,7 +121,7 @@ class Session:
         answer = self.link.sync(
             self.link.scheduler("dq_open", name=name, shards=shards, options=options, sealed=sealed, client=client)
         )
-        promise = answer["options"].get("store", {}).get("sync", "transient")
+        promise = answer["options"].get("store", {}).get("sync", TRANSIENT)
         return Handle(self.link, name, answer["shards"], promise), answer["options"]
 
     def stored_queues(self, store: Path) -> list[str]:
