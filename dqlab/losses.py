@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dqlab.errors import RunError, UsageError
+from dqlab.errors import DqlabError, RunError, UsageError
 
 __all__ = ["InputChanged", "InputNotHere", "InputUsedUp", "MessagesLost"]
 
 
-class MessagesLost(RunError):
+class MessagesLost(DqlabError):
     """Single calls or values were in the memory of a worker that died."""
 
     text = (

@@ -23,11 +23,11 @@ class QueueViews(QueueDesk):
         """
         meta, _ = unpack(body)
         run, lo, hi = meta["run"], meta["lo"], meta["hi"]
-        await self._changed.until(lambda: self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
+        lost = max(0, min(hi, self._begin) - lo)
+        await self._changed.until(lambda: lost > 0 or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
         left = self.shard.unsettled(run, lo, hi)
         paused = self.shard.paused or self.shard.lanes[run].paused
         await self._store.durable()
-        lost = max(0, min(hi, self._begin) - lo)
         parts = [] if left or lost else await page(self.ledger.book(run).results, self._store.read, lo, hi)
         died = self.ledger.book(run).died
         return pack(

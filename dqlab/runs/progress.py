@@ -68,11 +68,9 @@ class Progress:
             lost = shard["counts"][State.LOST]
             if lost and shard["died"]:
                 workers = ", ".join(shard["died"][-3:])
-                parts.append(
-                    f"{lost:,} in the memory of shard {index} of queue {queue!r}, whose worker died ({workers})"
-                )
+                parts.append(f"{lost:,} were in memory, in shard {index} of queue {queue!r}, and worker {workers} died")
             elif lost:
-                parts.append(f"{lost:,} in damaged files of shard {index} of queue {queue!r} (see `dqlab fsck`)")
+                parts.append(f"{lost:,} were in damaged files of shard {index} of queue {queue!r} (see `dqlab fsck`)")
         return "; ".join(parts)
 
     @property
