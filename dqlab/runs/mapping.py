@@ -49,6 +49,8 @@ class Submitter:
         The input.
     digest : Digest
         Of what was read of it.
+    verifies : bool
+        It is only compared with what was put earlier.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Submitter:
         self.name, self.count = name, 0
         self.digest = Digest(lambda: sender.through)
         self.elements, self.sender = elements, sender
-        self._before, self._verify, self._reopen = before or Submitted(), verify, reopen
+        self._before, self.verifies, self._reopen = before or Submitted(), verify, reopen
         # A message above its lane's bound would wait for ever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
@@ -94,7 +96,7 @@ class Submitter:
             except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
                 link = self.sender.handle.link.named(f"run {self.name!r}")
                 self.error = link.closed_error() if link.closed else error
-            if not self._verify and not self._same_end():
+            if not self.verifies and not self._same_end():
                 self._finish()
         except DqlabError as error:
             self.error = self.error or error
@@ -120,7 +122,7 @@ class Submitter:
             self.count += 1
             if time.monotonic() > noted + NOTE_EVERY:
                 noted = self._note()
-            if self.count <= skip or self._verify:
+            if self.count <= skip or self.verifies:
                 self._check()
                 continue
             if self._reopen:
@@ -148,7 +150,7 @@ class Submitter:
 
     def _note(self) -> float:
         """Record how far the queue holds the input: should this process die, the next one knows it again."""
-        if not (self._verify or self._reopen):
+        if not (self.verifies or self._reopen):
             handle = self.sender.handle
             self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
             held = handle.link.sync(self._held())

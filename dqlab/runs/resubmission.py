@@ -53,6 +53,8 @@ class Resubmission(Submitter):
 
     def _submit(self) -> None:
         self._earlier.finished.wait()
+        if self._earlier.verifies and self._earlier.error is not None:
+            raise self._earlier.error
         self.digest.at(self._earlier.count)  # the last elements are hashed too
         lost, room = self._lost()
         if not lost or self._stopped:

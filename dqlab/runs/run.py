@@ -135,10 +135,9 @@ class Run(RunWaits):
             raise InputNotHere(run=self.name, lost=count)
         if not repeats(submitter.elements):
             raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
-        link = self.handle.link
+        link, code = self.handle.link, self._newest_code()
+        entry = Entry(Kind.ELEMENT, code["function"], code["blob"]) if code else submitter.sender.entry
         if link.sync(link.scheduler("dq_claim", run=self.id, client=link.client.id)):
-            code = self._newest_code()
-            entry = Entry(Kind.ELEMENT, code["function"], code["blob"]) if code else submitter.sender.entry
             self.submitter = Resubmission(submitter, entry, self._lost_by_shard)
             self.submitter.start()
         return count
