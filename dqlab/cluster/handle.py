@@ -47,7 +47,7 @@ class Handle:
         return handle
 
     async def gone(self) -> bool:
-        """Return whether a shard's worker has died, or nobody knows the shard."""
+        """Return whether a shard has died and cannot be made anew, or nobody knows it."""
         resolve = self.link.scheduler
         places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name) for ref in self.refs))
         return any(place["gone"] is not None for place in places)

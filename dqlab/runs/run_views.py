@@ -54,7 +54,7 @@ class RunViews:
 
     @property
     def done(self) -> bool:
-        """Whether every document is acked, dead or cancelled."""
+        """Whether every document is acked, dead, cancelled or lost."""
         return self._progress().done
 
     @property

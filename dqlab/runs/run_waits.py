@@ -42,7 +42,7 @@ class RunWaits(RunViews):
 
     @checks_keywords
     def wait(self, timeout: float | str | None = None) -> Self:
-        """Wait until every document is acked, dead or cancelled. Ctrl-C stops waiting; the run goes on.
+        """Wait until every document is acked, dead, cancelled or lost. Ctrl-C stops waiting; the run goes on.
 
         Parameters
         ----------

@@ -112,7 +112,7 @@ class Session:
     def open_queue(self, name: str, shards: int, options: dict[str, Any]) -> tuple[Handle, dict[str, Any]]:
         """Open a queue, or the one of that name that is open already; return its handle and options.
 
-        One whose worker has died is made anew, if durable with all that it held.
+        One of which a shard could not be made anew is made anew itself, if durable with all that it held.
         """
         if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
             problem = f"is 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."

@@ -19,7 +19,11 @@ from dqlab.testing import FakeClock
 RUN = b"run-of-the-tests"
 AGAIN = b"who sends again."
 CODE = {"name": "double", "hash": "h", "short": "s", "source": None, "cell": None, "blob": b"b"}
-OPEN = {"run": RUN, "record": {"name": "word-count", "codes": [CODE], "client": "c", "started": 7.0}, "max_deliveries": 2}
+OPEN = {
+    "run": RUN,
+    "record": {"name": "word-count", "codes": [CODE], "client": "c", "started": 7.0},
+    "max_deliveries": 2,
+}
 
 
 def ledger_of(epoch: int, past: Past | None = None) -> Ledger:
