@@ -217,15 +217,14 @@ class RunWaits(RunViews):
         limit = seconds(timeout, name="timeout")
         streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
-        waited_since = time.monotonic()
-        while True:
+        waited_since, over = time.monotonic(), False
+        while not (over and streams.done):
+            over = over or (streams.done and self._is_over(longest))  # asked first: then nothing comes behind the pages
             for page in streams.pages(longest):
                 for stretch in page:
                     yield from stretch.items()
                 waited_since = time.monotonic()
             self._raise_submission()
-            if streams.done and self._is_over(longest):
-                break
             if limit is not None and time.monotonic() - waited_since > limit:
                 raise WaitTimeout(run=self.name, seconds=limit, left=self._progress().counts.left)
         progress = self._progress()
