@@ -33,8 +33,9 @@ def ask_until_it_is_gone(run: dq.Run) -> None:
 
 
 @pytest.fixture
-def hurt() -> Iterator[tuple[dq.Lab, dq.Run]]:
+def hurt(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dq.Lab, dq.Run]]:
     """A lab whose workers all ended, and a run it had."""
+    monkeypatch.setattr("dqlab.cluster.supervisor.ALONE_AFTER", 1.0)
     lab = dq.connect(n=1, name="hurt")
     run = lab.map(same, range(10)).wait(timeout=30)
     lose_all_workers(lab)

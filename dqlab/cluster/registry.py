@@ -117,8 +117,7 @@ class Registry(SchedulerPlugin):
             await asyncio.wait_for(entry.made.wait(), RESOLVE_WAIT)
         except TimeoutError:
             if entry.gone is None:
-                alone = entry.is_shard and not entry.durable and not self.scheduler.workers
-                return {"gone": f"its worker {entry.last} died, and no other came" if alone else None, "address": None}
+                return {"gone": self.supervisor.hopeless(entry), "address": None}
         return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
 
     async def pin(self, key: str) -> None:

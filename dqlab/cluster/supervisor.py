@@ -29,6 +29,8 @@ TRY_AGAIN = 0.5
 TRIES = 3
 """How often what fails for a reason nobody thought of is tried."""
 LOOK_EVERY = 60.0
+ALONE_AFTER = 30.0
+"""Seconds without any worker after which callers are told that a shard in memory is gone; all may be restarting."""
 
 
 @dataclass
@@ -48,6 +50,8 @@ class Entry:
     gone: str | None = None
     last: str = ""
     """Address of the worker with which its last epoch ended."""
+    left: float = 0.0
+    """When that was, seconds of the event loop."""
     made: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its start has ended, well or not: nobody closes or calls what is still being made."""
 
@@ -82,8 +86,15 @@ class Supervisor:
             return
         entry.made.clear()
         entry.epoch += 1
-        entry.last = entry.address
+        entry.last, entry.left = entry.address, asyncio.get_running_loop().time()
         self._registry.in_background(self._recreate(entry))
+
+    def hopeless(self, entry: Entry) -> str | None:
+        """Return why nobody should wait for a shard in memory any longer: no worker at all has been there for long."""
+        waited = asyncio.get_running_loop().time() - entry.left
+        if not entry.last or entry.durable or self._registry.scheduler.workers or waited < ALONE_AFTER:
+            return None
+        return f"its worker {entry.last} died, and no other has come for {waited:.0f} s"
 
     def sealed(self, entry: Entry) -> bytes:
         """Return an actor's class and what it is made with, as its worker takes them."""
