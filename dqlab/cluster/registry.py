@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -113,11 +114,11 @@ class Registry(SchedulerPlugin):
         entry = self.entries.get(name)
         if entry is None:
             return {"gone": "nobody of that name is registered"}
-        try:
-            await asyncio.wait_for(entry.made.wait(), RESOLVE_WAIT)
-        except TimeoutError:
-            if entry.gone is None:
-                return {"gone": self.supervisor.hopeless(entry), "address": None}
+        if not self.supervisor.hopeless(entry):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(entry.made.wait(), RESOLVE_WAIT)
+        if entry.gone is None and not entry.made.is_set():
+            return {"gone": self.supervisor.hopeless(entry), "address": None}
         return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
 
     async def pin(self, key: str) -> None:

@@ -91,8 +91,10 @@ class Supervisor:
 
     def hopeless(self, entry: Entry) -> str | None:
         """Return why nobody should wait for a shard in memory any longer: no worker at all has been there for long."""
+        if entry.made.is_set() or entry.durable or self._registry.scheduler.workers or not entry.last:
+            return None
         waited = asyncio.get_running_loop().time() - entry.left
-        if not entry.last or entry.durable or self._registry.scheduler.workers or waited < ALONE_AFTER:
+        if waited < ALONE_AFTER:
             return None
         return f"its worker {entry.last} died, and no other has come for {waited:.0f} s"
 
