@@ -188,11 +188,11 @@ class RunFailed(RunError):
 
 
 class DocumentsLost(RunError):
-    """Messages of the run stood in damaged files; the others have their results, or are dead."""
+    """Messages or results were in a worker that died, or in damaged files; `ranges` has their ordinals."""
 
     text = (
-        "{lost:,} of {total:,} documents of run {run!r} are lost: files of its queue are damaged. Results of the "
-        "others: run.results(errors='skip'). `dqlab fsck` says which; map the documents again, under another name."
+        "{lost:,} of {total:,} documents of run {run!r} are lost: {how}. {first} run.resubmit_lost() sends them "
+        "again; run.lost() has all of them. Results of the others: run.results(errors='skip')."
     )
 
 

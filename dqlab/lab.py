@@ -139,8 +139,8 @@ class Lab:
     ) -> QueuePool:
         """Open a queue, or return the open one of that name.
 
-        Options count when the queue is made; a queue that is open already keeps its own. One whose worker has
-        died is made anew.
+        Options count when the queue is made; a queue that is open already keeps its own. One of which a shard could
+        not be made anew is made anew itself.
 
         Parameters
         ----------

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from dqlab.queue.states import State
+
 if TYPE_CHECKING:
     from dqlab.cluster.registry import Registry
 
@@ -21,9 +23,9 @@ AWAY = 5.0
 
 
 class Attachments:
-    """Clients by queue. A queue without any, and without messages, dead letters and results, is vacant.
+    """Clients by queue. A queue without any, and without messages, dead letters, lost documents and results, is vacant.
 
-    Results and dead letters wait for their owner, who may be away for a weekend; they keep a queue open.
+    What is left of a run waits for its owner, who may be away for a weekend, and keeps its queue open.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -124,7 +126,10 @@ class Attachments:
         shards = self._registry.collector.shards(queue)
         if len(shards) < self._registry.queues[queue]["shards"] or any(shard["stored"] for shard in shards):
             return None
-        counts = [lane["counts"] for shard in shards for lane in shard["lanes"]]
+        lanes = [lane for shard in shards for lane in shard["lanes"]]
+        if any(lane["name"] is not None and lane["counts"][State.LOST] for lane in lanes):
+            return None
+        counts = [lane["counts"] for lane in lanes]
         if any(ready or delayed or leased or dead for ready, delayed, leased, _, dead, *_ in counts):
             return None
         return sum(map(sum, counts))

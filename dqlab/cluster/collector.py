@@ -81,6 +81,10 @@ class Collector:
         """Return the latest reports of a queue's shards, by index; those that have not reported yet are missing."""
         return self._of(queue)
 
+    def shard(self, queue: str, index: int) -> dict[str, Any] | None:
+        """Return the latest report of one shard."""
+        return self._shards.get((queue, index))
+
     def runs_named(self, name: str) -> bool:
         """Return whether a shard has reported a run of that name."""
         return any(lane["name"] == name for report in self._shards.values() for lane in report["lanes"])

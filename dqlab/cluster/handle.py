@@ -11,9 +11,11 @@ from dqlab.cluster.link import Link
 from dqlab.cluster.ref import RPC_TIMEOUT, Ref
 from dqlab.cluster.wire import pack, unpack
 
-__all__ = ["Handle", "shard_of"]
+__all__ = ["TRANSIENT", "Handle", "shard_of"]
 
 SHARD_SHIFT = 45
+TRANSIENT = "transient"
+"""Promise of a queue in memory."""
 
 
 def shard_of(id: int) -> int:
@@ -34,7 +36,7 @@ class Handle:
         What a confirmed message survives: "transient" = nothing; else see `LogOptions.sync`.
     """
 
-    def __init__(self, link: Link, name: str, shards: int, promise: str = "transient") -> None:
+    def __init__(self, link: Link, name: str, shards: int, promise: str = TRANSIENT) -> None:
         self.link, self.name, self.promise = link.named(f"queue {name!r}"), name, promise
         self.refs = [Ref(f"queue/{name}/{index}", link.client, direct=link.direct) for index in range(shards)]
 
@@ -45,7 +47,7 @@ class Handle:
         return handle
 
     async def gone(self) -> bool:
-        """Return whether a shard's worker has died, or nobody knows the shard."""
+        """Return whether a shard has died and cannot be made anew, or nobody knows it."""
         resolve = self.link.scheduler
         places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name) for ref in self.refs))
         return any(place["gone"] is not None for place in places)
@@ -61,6 +63,11 @@ class Handle:
         """Call every shard with the same arguments; return their answers."""
         answers = await asyncio.gather(*(self.ask(index, call, meta, wait=wait) for index in range(len(self.refs))))
         return [meta for meta, _ in answers]
+
+    async def note(self, run: bytes, facts: dict[str, Any] | None) -> None:
+        """Have facts about a run in memory kept outside of its shards, or forgotten; see `Losses.note`."""
+        if self.promise == TRANSIENT:
+            await self.link.scheduler("dq_note_run", queue=self.name, run=run, facts=facts)
 
     async def control(self, op: str, **meta: Any) -> int:
         """Give an order to every shard; return the messages it touched."""

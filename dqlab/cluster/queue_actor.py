@@ -44,10 +44,13 @@ class QueueActor(QueueControl, QueueViews):
         """Take in frames of one producer, in order, until one is not taken.
 
         A frame waits for room, and for earlier frames of its producer, at most `wait` seconds. Takes
-        {frames, wait, open?, function?}, the frames, and the function's blob; answers the first ids of those
-        that are in, and the verdict on the last.
+        {frames, wait, epoch?, lost?, open?, function?}, the frames, and the function's blob; answers the first
+        ids of those that are in, and the verdict on the last. `epoch` is the one that the frames were numbered
+        for: another one takes none of them. With `lost` they hold documents that were lost.
         """
         meta, parts = unpack(body)
+        if meta.get("epoch") not in (None, self._born):
+            return pack({"firsts": [], "verdict": "MOVED"})
         if "open" in meta and meta["open"]["run"] not in self.books:
             self.ledger.open(meta["open"])
             self._store.ordered("open", None, {"open": meta["open"]})
@@ -56,7 +59,7 @@ class QueueActor(QueueControl, QueueViews):
         answer: dict[str, Any] = {"firsts": []}
         for part in parts[: meta["frames"]]:
             frame = Frame.decode(bytes(part))
-            put = await self._put_frame(frame, meta["wait"])
+            put = await self._put_frame(frame, meta["wait"], lost=meta.get("lost", False))
             answer["verdict"] = put.verdict.name
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
@@ -68,17 +71,19 @@ class QueueActor(QueueControl, QueueViews):
         await self._store.durable()
         return pack(answer)
 
-    async def _put_frame(self, frame: Frame, wait: float) -> Put:
-        put = self.shard.put(frame)
+    async def _put_frame(self, frame: Frame, wait: float, *, lost: bool) -> Put:
+        put = self.shard.put(frame, lost=lost)
         if put.verdict in (Verdict.FULL, Verdict.EARLY):
 
             def taken() -> bool:
                 nonlocal put
-                put = self.shard.put(frame)
+                put = self.shard.put(frame, lost=lost)
                 return put.verdict not in (Verdict.FULL, Verdict.EARLY)
 
             self._dispatch()
             await self._changed.until(taken, wait)
+        if lost and put.verdict is Verdict.ACCEPTED:
+            self.books[frame.run].go_on(self._clock.wall())
         return put
 
     def _keep_function(self, hash: bytes, blob: bytes) -> None:

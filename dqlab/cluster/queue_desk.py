@@ -22,6 +22,7 @@ from dqlab.cluster.wire import pack
 from dqlab.queue.book import Book
 from dqlab.queue.ledger import Ledger
 from dqlab.queue.options import QueueOptions
+from dqlab.queue.past import Past, recall
 from dqlab.queue.retry import Retry
 from dqlab.queue.shard import Shard
 from dqlab.store.compaction import Compacted
@@ -50,6 +51,8 @@ class QueueDesk:
         queue: see `open_durable`.
     clients : collection of str
         Those that are alive: what others were submitting was cut off.
+    past : Past, optional
+        What is known of the epochs before this one, which were in memory.
 
     Attributes
     ----------
@@ -58,9 +61,16 @@ class QueueDesk:
     """
 
     def __init__(
-        self, name: str, index: int, epoch: int, options: dict[str, Any], clients: Collection[str] = ()
+        self,
+        name: str,
+        index: int,
+        epoch: int,
+        options: dict[str, Any],
+        clients: Collection[str] = (),
+        past: Past | None = None,
     ) -> None:
         self._identity = name, index, epoch
+        self._past = past
         self._clients = clients
         self._options = options
         self._clock = SystemClock()
@@ -70,6 +80,8 @@ class QueueDesk:
         self._timer: asyncio.TimerHandle | None = None
         self._compacting: asyncio.Task[Compacted] | None = None
         self.closed = False
+        self._born = self._begin = 0
+        """Epoch, and first id, of a shard that knows nothing of the epochs before; of a durable one, 0."""
 
     async def start(self, body: bytes) -> bytes:
         """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread."""
@@ -96,6 +108,9 @@ class QueueDesk:
                 name, index, epoch=epoch, options=rules, clock=self._clock, random=random.Random(), journal=kept
             )
             self.ledger = Ledger(shard)
+            if self._past is not None:
+                recall(self.ledger, self._past)
+            self._born, self._begin = epoch, shard.next_id
         else:
             durable, self._store = await open_durable(name, index, rules, store, maxsize, self._clock)
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
@@ -125,6 +140,7 @@ class QueueDesk:
             "queue": shard.name,
             "shard": shard.index,
             "epoch": shard.epoch,
+            "next_id": shard.next_id,
             "at": self._clock.wall(),
             "state": "draining" if shard.draining else "paused" if shard.paused else "running",
             "lag": shard.lag(),

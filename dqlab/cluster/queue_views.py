@@ -18,15 +18,22 @@ class QueueViews(QueueDesk):
     """The part of a queue actor that answers; changes nothing."""
 
     async def settled(self, body: bytes) -> bytes:
-        """Wait until no message of [lo, hi) is ready, delayed or leased, then return them: {run, lo, hi, wait}."""
+        """Wait until no message of [lo, hi) is ready, delayed or leased, then return them: {run, lo, hi, wait}.
+
+        Those that an earlier epoch in memory had are `lost`.
+        """
         meta, _ = unpack(body)
         run, lo, hi = meta["run"], meta["lo"], meta["hi"]
-        await self._changed.until(lambda: self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
+        lost = max(0, min(hi, self._begin) - lo)
+        await self._changed.until(lambda: lost > 0 or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
         left = self.shard.unsettled(run, lo, hi)
         paused = self.shard.paused or self.shard.lanes[run].paused
         await self._store.durable()
-        parts = [] if left else await page(self.ledger.book(run).results, self._store.read, lo, hi)
-        return pack({"left": left, "consumers": len(self._lot.known), "paused": paused}, *parts)
+        parts = [] if left or lost else await page(self.ledger.book(run).results, self._store.read, lo, hi)
+        died = self.ledger.book(run).died
+        return pack(
+            {"left": left, "lost": lost, "died": died, "consumers": len(self._lot.known), "paused": paused}, *parts
+        )
 
     async def idle(self, body: bytes) -> bytes:
         """Wait until nothing here is ready, delayed or leased, or until `stuck` changes: {wait, stuck}.
@@ -57,14 +64,18 @@ class QueueViews(QueueDesk):
         return pack({}, *await page(self.ledger.book(meta["run"]).results, self._store.read, meta["lo"], meta["hi"]))
 
     async def stream(self, body: bytes) -> bytes:
-        """Return results in the order of completion: {run, cursor, wait}; the cursor confirms nothing away."""
+        """Return results in the order of completion: {run, cursor, epoch?, wait}; the cursor confirms nothing away.
+
+        A cursor of an earlier epoch in memory counts from 0.
+        """
         meta, _ = unpack(body)
         book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
-        results = book.results
-        await self._changed.until(lambda: results.end > meta["cursor"] or lane.done or book.stopped, meta["wait"])
+        results, cursor = book.results, meta["cursor"] if meta.get("epoch", self._born) == self._born else 0
+        await self._changed.until(lambda: results.end > cursor or lane.done or book.stopped, meta["wait"])
         await self._store.durable()
-        parts, cursor = await page_behind(results, self._store.read, meta["cursor"])
-        return pack({"cursor": cursor, "done": lane.done and cursor >= results.end}, *parts)
+        parts, cursor = await page_behind(results, self._store.read, cursor)
+        done = lane.done and cursor >= results.end
+        return pack({"cursor": cursor, "epoch": self._born, "done": done}, *parts)
 
     async def watch(self, body: bytes) -> bytes:
         """Wait until a run is done or stands still: {run, wait}; answers counts and what is known of it."""

@@ -7,6 +7,7 @@ when the key is gone. A handle is told where its actor lives by the scheduler's 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +92,15 @@ class Ref:
             self._place = Place(found["address"], found["key"], found["epoch"])
         return self._place
 
-    async def call(self, function: str, body: bytes, *, timeout: float = RPC_TIMEOUT) -> bytes:
+    async def call(self, function: str, body: bytes | Callable[[], bytes], *, timeout: float = RPC_TIMEOUT) -> bytes:
         """Call one async method with packed arguments; return its packed answer.
+
+        Parameters
+        ----------
+        body : bytes or callable
+            The arguments, or what packs them: asked once more when the call is repeated where the actor is now.
+        timeout : float, default 30
+            Seconds for the answer.
 
         Raises
         ------
@@ -106,7 +114,7 @@ class Ref:
         place = await self.place()
         try:
             async with asyncio.timeout(timeout):
-                return await self._called(place, function, body)
+                return await self._called(place, function, body() if callable(body) else body)
         except TimeoutError:
             self._place = None
             raise CallTimeout(name=self.name, call=function, seconds=timeout) from None

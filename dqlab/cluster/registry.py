@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -18,7 +19,6 @@ from distributed.scheduler import WorkerState
 
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
-from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.departures import Departures
 from dqlab.cluster.internals import (
     ActorFailed,
@@ -31,10 +31,10 @@ from dqlab.cluster.internals import (
     pin,
     unpin,
 )
+from dqlab.cluster.losses import Losses
 from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.ref import RESOLVE_WAIT
-from dqlab.cluster.sealed import seal_value
 from dqlab.cluster.services import Services
 from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack
@@ -77,6 +77,7 @@ class Registry(SchedulerPlugin):
         self.attachments = Attachments(self)
         self.supervisor = Supervisor(self)
         self.departures = Departures(self)
+        self.losses = Losses(self)
         self.numbers: dict[str, Iterator[int]] = {}
         self.opening = asyncio.Lock()
         self.collector = Collector(where=self.where)
@@ -97,6 +98,7 @@ class Registry(SchedulerPlugin):
             dq_run_name=self.name_run,
             dq_cut_off=self.attachments.cut_off_now,
             dq_snapshot=self.snapshot,
+            **self.losses.handlers,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
         self.departures.start(scheduler)
@@ -120,11 +122,11 @@ class Registry(SchedulerPlugin):
         entry = self.entries.get(name)
         if entry is None:
             return {"gone": "nobody of that name is registered"}
-        try:
-            await asyncio.wait_for(entry.made.wait(), RESOLVE_WAIT)
-        except TimeoutError:
-            if entry.gone is None:
-                return {"gone": None, "address": None}
+        if not self.supervisor.hopeless(entry):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(entry.made.wait(), RESOLVE_WAIT)
+        if entry.gone is None and not entry.made.is_set():
+            return {"gone": self.supervisor.hopeless(entry), "address": None}
         return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
 
     async def pin(self, key: str) -> None:
@@ -154,7 +156,7 @@ class Registry(SchedulerPlugin):
         """Make a queue's shards, or return the options of the queue that is already open; attach the client.
 
         A durable queue that was made before has the shards and options that it was made with. A queue of which
-        a shard is gone with its worker is made anew.
+        a shard cannot be made anew is made anew itself.
         """
         async with self.opening:
             self.attachments.add(name, client)
@@ -227,6 +229,7 @@ class Registry(SchedulerPlugin):
             self.entries.pop(entry.name, None)
         unpin(self.scheduler, [entry.key for entry in shards])
         self.collector.forget_queue(name)
+        self.losses.forget(name)
 
     async def snapshot(self, since: int = -1, timeout: float = 0.0) -> dict[str, Any]:
         """Return the newest snapshot; wait up to `timeout` seconds for one newer than `since`."""
@@ -254,13 +257,12 @@ class Registry(SchedulerPlugin):
         for entry in list(self.entries.values()):
             if entry.address != worker or entry.gone is not None:
                 continue
-            if entry.durable:
+            if entry.is_shard:
                 self.supervisor.worker_left(entry)
             else:
                 entry.gone = f"its worker {worker} is gone"
-                if entry.name.startswith("consumer/"):
-                    del self.entries[entry.name]
-                    dead.setdefault(entry.queue, []).append(entry.name)
+                del self.entries[entry.name]
+                dead.setdefault(entry.queue, []).append(entry.name)
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
             self.services.worker_left(consumers)
@@ -306,9 +308,9 @@ class Registry(SchedulerPlugin):
         epoch = 1
         key = f"dq-{name}-{secrets.token_hex(4)}"
         self.entries[name] = entry = Entry(name, queue, address, key, epoch, self._host(address), sealed_class, args)
-        sealed = self._sealed(entry)
         try:
-            await asyncio.wait_for(self._ask_to_spawn(address, key, sealed), SPAWN_TIMEOUT)
+            work = self._ask_to_spawn(address, key, self.supervisor.sealed(entry))
+            await asyncio.wait_for(work, SPAWN_TIMEOUT)
         except BaseException as error:
             if self.entries.get(name) is entry:
                 del self.entries[name]
@@ -318,11 +320,11 @@ class Registry(SchedulerPlugin):
             entry.made.set()
 
     async def make_again(self, entry: Entry, address: str) -> None:
-        """Make a shard anew on a worker; its log tells it all that it knew."""
+        """Make a shard anew on a worker."""
         unpin(self.scheduler, [entry.key])
         entry.address, entry.host = address, self._host(address)
         entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
-        await asyncio.wait_for(self._ask_to_spawn(address, entry.key, self._sealed(entry)), OPEN_TIMEOUT)
+        await asyncio.wait_for(self._ask_to_spawn(address, entry.key, self.supervisor.sealed(entry)), OPEN_TIMEOUT)
         if self.entries.get(entry.name) is not entry:  # its queue was closed meanwhile
             entry.made.set()
             await self._close_actor(entry)
@@ -335,14 +337,6 @@ class Registry(SchedulerPlugin):
     def _host(self, address: str) -> str:
         state = self.scheduler.workers.get(address)
         return "" if state is None else str(state.name)
-
-    def _sealed(self, entry: Entry) -> bytes:
-        args = entry.args
-        if entry.durable:
-            *identity, options = args
-            store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
-            args = (*identity, options | {"store": store}, self.attachments.alive())
-        return seal_value((_open_class(entry.sealed), args))
 
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
         await self.scheduler.rpc(address).dq_spawn(key=key, sealed=sealed)
@@ -390,9 +384,3 @@ class Registry(SchedulerPlugin):
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.warning("event=background_failed %r", task.exception())
-
-
-def _open_class(sealed: bytes) -> Any:
-    from dqlab.cluster.sealed import open_value
-
-    return open_value(sealed) if sealed else ConsumerActor

@@ -8,16 +8,15 @@ without gaps, so a put that is repeated counts once, and each producer's message
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.handle import TRANSIENT, Handle
 from dqlab.cluster.internals import event_loop
+from dqlab.cluster.ticket import Batch, Ticket
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
@@ -28,10 +27,10 @@ from dqlab.errors import (
     QueueFull,
     RunCancelled,
 )
-from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.frame import Frame
 from dqlab.log import DiskFull
 
-__all__ = ["Batch", "Entry", "Sender", "Ticket"]
+__all__ = ["CONFIRM_WAIT", "Sender"]
 
 FRAME_MESSAGES = 1000
 FRAME_BYTES = 256 << 10
@@ -47,74 +46,6 @@ ROOM_WAIT = 5.0
 """Seconds a put waits at the queue for room before it looks around."""
 CONFIRM_WAIT = 30.0
 _UNBOUNDED = 1 << 62
-
-
-@dataclass(eq=False)
-class Ticket:
-    """Where one put's messages went; done when all are confirmed.
-
-    Attributes
-    ----------
-    ranges : list of (int, int)
-        Half-open ranges of ids, in the order of the messages.
-    read : bool
-        Somebody asked what became of them, so a refusal is not news.
-    """
-
-    count: int
-    done: concurrent.futures.Future[list[tuple[int, int]]] = field(default_factory=concurrent.futures.Future)
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-    confirmed: int = 0
-    read: bool = False
-
-    def confirm(self, first: int, n: int) -> None:
-        """Note that `n` messages got ids from `first` on."""
-        if self.ranges and self.ranges[-1][1] == first:
-            self.ranges[-1] = (self.ranges[-1][0], first + n)
-        else:
-            self.ranges.append((first, first + n))
-        self.confirmed += n
-        if self.confirmed == self.count and not self.done.done():
-            self.done.set_result(self.ranges)
-
-    async def landed(self) -> list[tuple[int, int]]:
-        """Wait, on the client's loop, until all are confirmed; raises why they were refused."""
-        if not self.done.done():
-            news = asyncio.Event()
-            self.done.add_done_callback(lambda _: news.set())  # on that loop too: there senders confirm and refuse
-            await news.wait()
-        return self.done.result(0)
-
-    def fail(self, error: BaseException) -> None:
-        """Note that the put was refused."""
-        if not self.done.done():
-            self.done.set_exception(error)
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """What a frame's messages share: the kind of their payloads, and the function with its blob."""
-
-    kind: Kind
-    function: bytes = NO_ID
-    blob: bytes = b""
-
-    def joins(self, other: Entry) -> bool:
-        """Whether messages of both may share a frame."""
-        return self is other or (self.function == other.function and self.kind == other.kind)
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """A frame before it has bytes: it is numbered when it is taken."""
-
-    entry: Entry
-    payloads: list[bytes] = field(default_factory=list)
-    weights: list[int] | None = None
-    tickets: list[Ticket] = field(default_factory=list)
-    shard: int = 0
-    ordinal: int = 0
-    sequence: int = 0
 
 
 class Sender:
@@ -161,10 +92,14 @@ class Sender:
         self._pump: asyncio.Task[None] | None = None
         self._more = asyncio.Event()
         self._flying: set[asyncio.Task[None]] = set()
-        self._next_shard = 0
+        self._next_shard = self.shard = 0
         self._next_sequence = [0] * len(handle.refs)
         self._opened = [opening is None] * len(handle.refs)
         self._functions: list[set[bytes]] = [set() for _ in handle.refs]
+        self._epochs: list[int | None] = [None] * len(handle.refs)
+        """For which epoch of each shard in memory frames are numbered; it knows nothing of the ones before."""
+        self._numbered: list[set[Batch]] = [set() for _ in handle.refs]
+        """Frames of each shard that are neither confirmed nor refused."""
         self.here = [0] * len(handle.refs)
         """Messages of the run in each shard, as far as confirmed."""
         self.failure: BaseException | None = None
@@ -269,8 +204,7 @@ class Sender:
 
     def _parcel(self) -> list[Batch]:
         """Take what one call carries: a frame, and more of them while the buffer holds whole ones."""
-        shard = self._next_shard
-        self._next_shard = (shard + 1) % len(self.handle.refs)
+        self.shard = shard = self.choose()
         parcel = [self._number(self.gather(), shard)]
         while len(parcel) < self.frames_per_call and len(self.buffer) >= self.frame_messages:
             parcel.append(self._number(self.gather(), shard))
@@ -279,10 +213,17 @@ class Sender:
                 self._room.notify_all()
         return parcel
 
+    def choose(self) -> int:
+        """Return the shard that the next frame goes to: each in turn."""
+        shard = self._next_shard
+        self._next_shard = (shard + 1) % len(self.handle.refs)
+        return shard
+
     def _number(self, batch: Batch, shard: int) -> Batch:
         batch.shard, batch.ordinal, batch.sequence = shard, self.sent, self._next_sequence[shard]
         self._next_sequence[shard] += 1
         self.sent += len(batch.payloads)
+        self._numbered[shard].add(batch)
         return batch
 
     def gather(self) -> Batch:
@@ -315,6 +256,7 @@ class Sender:
                 self._refused(batch, error)
 
     def _confirmed(self, batch: Batch, first: int | None) -> None:
+        self._numbered[batch.shard].discard(batch)
         self._opened[batch.shard] = True
         self._functions[batch.shard].add(batch.entry.function)
         self.why = ""
@@ -323,17 +265,33 @@ class Sender:
             ticket.confirm((first or 0) + offset, 1)
 
     async def _put(self, parcel: list[Batch]) -> dict[str, Any]:
-        started = time.monotonic()
-        meta, parts = self._encode(parcel)
+        started, shard = time.monotonic(), parcel[0].shard
         while True:
             try:
-                answer, _ = await self.handle.ask(parcel[0].shard, "put", meta, *parts, wait=ROOM_WAIT)
+                epoch = await self._epoch(shard)
+                meta, parts = self._encode(parcel)
+                answer, _ = await self.handle.ask(shard, "put", meta | {"epoch": epoch}, *parts, wait=ROOM_WAIT)
             except CallTimeout:
                 if time.monotonic() - started > CONFIRM_WAIT:
                     count = sum(len(batch.payloads) for batch in parcel)
                     raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
             else:
-                return answer
+                if epoch == self._epochs[shard]:  # else what it confirmed is lost already
+                    return answer
+
+    async def _epoch(self, shard: int) -> int | None:
+        """Return the epoch of a shard in memory. A new one has none of what was numbered: that begins again from 0."""
+        if self.handle.promise != TRANSIENT:
+            return None
+        epoch = (await self.handle.refs[shard].place()).epoch
+        if epoch != self._epochs[shard]:
+            self._epochs[shard] = epoch
+            self._opened[shard] = self.opening is None
+            self._functions[shard].clear()
+            for sequence, batch in enumerate(sorted(self._numbered[shard], key=lambda batch: batch.sequence)):
+                batch.sequence = sequence
+            self._next_sequence[shard] = len(self._numbered[shard])
+        return epoch
 
     def _judge(self, answer: dict[str, Any]) -> None:
         """Decide after a put that was not taken: return to try again, or raise."""
@@ -386,6 +344,7 @@ class Sender:
         """Give up a batch; its number is free again, so everything behind it is refused too."""
         if self.patient or isinstance(error, (ActorGone, PutTimeout)):
             self.failure = self.failure or error
+        self._numbered[batch.shard].discard(batch)
         self._next_sequence[batch.shard] = min(self._next_sequence[batch.shard], batch.sequence)
         for ticket in batch.tickets:
             ticket.fail(error)

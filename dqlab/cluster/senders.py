@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dqlab.cluster.handle import Handle
-from dqlab.cluster.sender import Batch, Entry, Sender, Ticket
+from dqlab.cluster.sender import Sender
+from dqlab.cluster.ticket import Batch, Entry, Ticket
 from dqlab.errors import DqlabError
 from dqlab.queue.ranges import Ranges
 
@@ -55,13 +56,17 @@ class RunSender(Sender):
         Ordinals that the queue holds, as far as confirmed.
     through : int
         The first ordinal that is not among them.
+    room : list of int or None
+        Of documents that were lost: how many of them each shard still takes, in the place of its lost ones.
     """
 
     buffer: deque[bytes]
 
     def __init__(self, handle: Handle, entry: Entry, **options: Any) -> None:
         super().__init__(handle, patient=True, **options)
+        self.options = options
         self.entry = entry
+        self.room: list[int] | None = None
         self.weights: deque[int] = deque()
         self.held, self.through = Ranges(), 0
         self._refusals: list[Batch] = []
@@ -72,6 +77,11 @@ class RunSender(Sender):
         self.here, self.held = list(here), Ranges(held)
         self._gaps = deque(self.held.gaps(0, _ENDLESS))
         self.through = self._gaps[0][0]
+
+    def replace(self, lost: Iterable[tuple[int, int]], room: Sequence[int]) -> None:
+        """Put documents that were lost, with these ordinals, in the place of as many in each shard."""
+        self._gaps, self.room = deque(lost), list(room)
+        self.frames_per_call = 1
 
     def recount(self, shard: int, holds: int) -> None:
         """Count the refused frames that a shard holds after all; it took what it took in their order."""
@@ -85,6 +95,9 @@ class RunSender(Sender):
         mean = self.buffered_bytes / max(1, len(buffer))
         self.sent, stop = self._gaps.popleft()
         n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
+        if self.room is not None:
+            n = max(1, min(n, self.room[self.shard]))
+            self.room[self.shard] -= n
         if self.sent + n < stop:
             self._gaps.appendleft((self.sent + n, stop))
         batch.payloads = [buffer.popleft() for _ in range(n)]
@@ -92,6 +105,17 @@ class RunSender(Sender):
             batch.weights = [self.weights.popleft() for _ in range(n)]
         self.buffered_bytes -= sum(map(len, batch.payloads))
         return batch
+
+    def choose(self) -> int:
+        """Return the shard that the next frame goes to: of lost documents, one that has lost some."""
+        shard = super().choose()
+        if self.room is None or self.room[shard] > 0:
+            return shard
+        return max(range(len(self.room)), key=self.room.__getitem__)
+
+    def _encode(self, parcel: list[Batch]) -> tuple[dict[str, Any], Sequence[bytes]]:
+        meta, parts = super()._encode(parcel)
+        return meta | {"lost": self.room is not None}, parts
 
     def _confirmed(self, batch: Batch, first: int | None) -> None:
         super()._confirmed(batch, first)

@@ -170,12 +170,15 @@ class Slot:
         self._told[shard] = max(self._told.get(shard, (0, 0)), (number, want))
 
     async def _park(self, shard: int, ref: Ref) -> None:
-        while not self._stopping:
+        def parking() -> bytes:
+            """Say how much is wanted: now, for what its shard was told before may have died with it."""
             credit = self._credit(shard)
             self._note_told(shard, credit)
-            body = pack({"session": self._session, **credit})
+            return pack({"session": self._session, **credit})
+
+        while not self._stopping:
             try:
-                meta, parts = unpack(await ref.call("lease", body, timeout=LEASE_PARK + 10))
+                meta, parts = unpack(await ref.call("lease", parking, timeout=LEASE_PARK + 10))
                 if "lease" in meta:
                     self._receive(shard, meta, parts)
                     await asyncio.sleep(0)  # work begins first; the next lease is asked for meanwhile

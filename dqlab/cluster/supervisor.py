@@ -1,4 +1,7 @@
-"""What becomes of a durable queue's shard whose worker is gone: it is made anew from its log, under the same name."""
+"""What becomes of a shard whose worker is gone: it is made anew, under the same name.
+
+A durable one has its log; one in memory is empty, and knows what was lost with the one before.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.parking import Bell
+from dqlab.cluster.sealed import open_value, seal_value
 from dqlab.errors import DqlabError
 
 if TYPE_CHECKING:
@@ -24,6 +29,8 @@ TRY_AGAIN = 0.5
 TRIES = 3
 """How often what fails for a reason nobody thought of is tried."""
 LOOK_EVERY = 60.0
+ALONE_AFTER = 30.0
+"""Seconds without any worker after which callers are told that a shard in memory is gone; all may be restarting."""
 
 
 @dataclass
@@ -41,22 +48,26 @@ class Entry:
     args: tuple[Any, ...] = ()
     """The pickled class of what is registered, and what that is made with."""
     gone: str | None = None
+    last: str = ""
+    """Address of the worker with which its last epoch ended."""
+    left: float = 0.0
+    """When that was, seconds of the event loop."""
     made: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its start has ended, well or not: nobody closes or calls what is still being made."""
 
     @property
     def is_shard(self) -> bool:
-        """It is a shard of a queue, and not a consumer."""
+        """It is a shard, which is made anew when its worker is gone."""
         return self.name.startswith("queue/")
 
     @property
     def durable(self) -> bool:
-        """It is a shard that can be made anew."""
+        """It is a shard with a log."""
         return self.is_shard and "store" in self.args[3]
 
 
 class Supervisor:
-    """Makes durable shards anew, each until it succeeds, its log refuses, or its queue is closed.
+    """Makes shards anew, each until it succeeds, its log refuses, or its queue is closed.
 
     Their names stay, and whoever calls one meanwhile waits for it: see `Registry.resolve`.
     """
@@ -75,6 +86,7 @@ class Supervisor:
             return
         entry.made.clear()
         entry.epoch += 1
+        entry.last, entry.left = entry.address, asyncio.get_running_loop().time()
         self._registry.in_background(self._recreate(entry, REPLACEMENT_WAIT))
 
     async def move(self, entry: Entry) -> None:
@@ -93,6 +105,29 @@ class Supervisor:
         for entry in self._registry.entries.values():
             if entry.durable and entry.address not in hosts:
                 self._registry.in_background(self.move(entry))
+
+    def hopeless(self, entry: Entry) -> str | None:
+        """Return why nobody should wait for a shard in memory any longer: no worker at all has been there for long."""
+        if entry.made.is_set() or entry.durable or self._registry.scheduler.workers or not entry.last:
+            return None
+        waited = asyncio.get_running_loop().time() - entry.left
+        if waited < ALONE_AFTER:
+            return None
+        return f"its worker {entry.last} died, and no other has come for {waited:.0f} s"
+
+    def sealed(self, entry: Entry) -> bytes:
+        """Return an actor's class and what it is made with, as its worker takes them."""
+        return seal_value((open_value(entry.sealed) if entry.sealed else ConsumerActor, self._arguments(entry)))
+
+    def _arguments(self, entry: Entry) -> tuple[Any, ...]:
+        if not entry.is_shard or (entry.epoch == 1 and not entry.durable):
+            return entry.args
+        name, index, epoch, options = entry.args
+        if not entry.durable:
+            past = self._registry.losses.past(entry)
+            return name, index, entry.epoch, options, self._registry.attachments.alive(), past
+        store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
+        return name, index, epoch, options | {"store": store}, self._registry.attachments.alive()
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
         """Make a shard anew; `patience` in seconds is how long a replacement of its worker is waited for."""
@@ -115,10 +150,12 @@ class Supervisor:
                 continue
             if address in self._registry.scheduler.workers:  # else it died once more, before anybody was told
                 took = loop.time() - began
-                logger.warning("event=shard_moved name=%s from=%s to=%s seconds=%.2f", entry.name, lost, address, took)
+                event = "shard_moved" if entry.durable else "shard_lost"
+                logger.warning("event=%s name=%s from=%s to=%s seconds=%.2f", event, entry.name, lost, address, took)
                 break
         entry.made.set()
-        await self._registry.attachments.cut_off(entry.queue)  # of clients that left while it was being made
+        if address is not None:
+            await self._registry.attachments.cut_off(entry.queue)  # of clients that left while it was being made
 
     async def _place(self, entry: Entry, deadline: float) -> str | None:
         """Return the address of the worker that replaces the lost one, from `deadline` on of another; waits for one.
@@ -128,7 +165,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
 
         def wanted() -> bool:
-            return self._registry.entries.get(entry.name) is entry
+            return self._registry.entries.get(entry.name) is entry and entry.queue in self._registry.queues
 
         def choice() -> str | None:
             same = self._registry.addresses_of(entry.host)

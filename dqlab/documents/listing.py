@@ -114,7 +114,7 @@ class Documents:
 
     @property
     def repeats(self) -> bool:
-        """Whether it can be iterated more than once."""
+        """Whether they can be listed more than once; False when they come from an iterator."""
         return self._source.repeats
 
     def __len__(self) -> int:

@@ -62,6 +62,8 @@ class Book:
     why: str = ""
     stopped: bool = False
     """Paused because no room was left for results."""
+    died: list[str] = field(default_factory=list)
+    """Workers with which messages of this lane were lost."""
 
     def failed(self, record: bytes, *, dead: bool, ordinal: int) -> None:
         """Enter a failure by what its consumer sent; a record that cannot be read belongs to no class."""
@@ -103,6 +105,7 @@ class Book:
             "started": record.started if record else self.started,
             "ended": self.ended,
             "idle": self.idle,
+            "died": self.died,
             "classes": [entry.to_dict() for entry in top],
             "classes_total": len(self.classes),
         }

@@ -81,7 +81,7 @@ class Holdings:
         self.draining = False
         self.effects: deque[Revoked] = deque()
         self.journal = journal if journal is not None else MemoryJournal()
-        self.leases = Leases()
+        self.leases = Leases(epoch)
         self.lanes = {NO_ID: Lane(NO_ID, options, self.journal)}
         self.producers = Producers()
         self.fairness = Fairness()

@@ -58,7 +58,7 @@ class Lane:
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
     came : Ranges
-        Ordinals of all that was put, until the lane is sealed for good; not in lane 0.
+        Ordinals of all that was put and is not lost; not in lane 0.
     settled : Ranges
         Acked ids whose frames are freed, so that a late settle still counts as a duplicate.
     paused, sealed : bool
@@ -107,7 +107,7 @@ class Lane:
     @property
     def done(self) -> bool:
         """True when the lane is sealed and each of its messages is acked, dead, cancelled or lost."""
-        return self.total is not None and sum(self.counts) - self.alive == self.total
+        return self.total is not None and sum(self.counts) - self.alive >= self.total
 
     def has_room(self, frame: Frame) -> bool:
         """Return whether a frame fits the lane's limits."""
@@ -120,7 +120,10 @@ class Lane:
         return not self.paused and bool(self.ready or (suspects and self.suspects))
 
     def put(self, frame: Frame, first: int, now: float, place: int) -> None:
-        """Store a frame; its messages, from id `first`, are ready behind all others."""
+        """Store a frame; its messages, from id `first`, are ready behind all others.
+
+        In a sealed lane they take the place of lost ones.
+        """
         self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
 
     def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
@@ -136,12 +139,16 @@ class Lane:
             self.came.add(row.ordinal, row.ordinal + row.n)
         self.ready.add(row.first, row.first + row.n)
         self.counts[State.READY] += row.n
-        self.units[State.READY] += sum(weights) if weights is not None else 0
+        units = sum(weights) if weights is not None else 0
+        self.units[State.READY] += units
         self.nbytes += row.size
+        if self.sealed:
+            self.counts[State.LOST] -= min(row.n, self.counts[State.LOST])
+            self.units[State.LOST] -= min(units, self.units[State.LOST])
 
     def put_rows(self, rows: Sequence[Row]) -> None:
         """Store frames without weights, at least one, their ids ascending: as `put_row` for each, and much faster."""
-        if not self.batches.end <= rows[0].first:
+        if self.sealed or self.batches.end > rows[0].first:
             for row in rows:
                 self.put_row(row)
             return
@@ -213,6 +220,8 @@ class Lane:
         elif new.alive and not old.alive:
             self.nbytes += batch.nbytes(a, b)
             self.retrying += sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
+        if new is State.LOST and self.run != NO_ID:
+            self.came.discard(batch.ordinal + a, batch.ordinal + b)
         if new.final:
             self._finish(batch, lo, hi)
         else:

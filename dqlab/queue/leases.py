@@ -15,6 +15,8 @@ from dqlab.queue.ranges import Ranges
 
 __all__ = ["Lease", "LeasedPiece", "Leases"]
 
+_EPOCH_SHIFT = 32
+
 
 class LeasedPiece(NamedTuple):
     """Neighbours in one stored frame.
@@ -45,7 +47,7 @@ class Lease:
     Attributes
     ----------
     id : int
-        Never given twice in an epoch.
+        Never given twice.
     pieces : tuple of LeasedPiece
         What was delivered; does not change.
     since : float
@@ -79,13 +81,19 @@ class Lease:
 
 
 class Leases(Mapping[int, Lease]):
-    """The live leases of a shard, by id."""
+    """The live leases of a shard, by id.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    epoch : int, default 1
+        Of the shard. Those of different epochs have different ids: a renewal may come an epoch late.
+    """
+
+    def __init__(self, epoch: int = 1) -> None:
         self._by_id: dict[int, Lease] = {}
         self._by_consumer: dict[str, dict[int, Lease]] = {}
         self._deadlines: SortedList = SortedList()  # (deadline, id)
-        self._next_id = 1
+        self._next_id = ((epoch - 1) << _EPOCH_SHIFT) + 1
 
     def __getitem__(self, id: int) -> Lease:
         return self._by_id[id]

@@ -13,7 +13,6 @@ from typing import Any
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.queue.book import CANCELLED, CUT_OFF, Book, RunRecord
-from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.retry import Retry
 from dqlab.queue.settling import Settled
@@ -126,8 +125,6 @@ class Ledger:
     def _seal(self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None) -> None:
         if not self.shard.lane(run).sealed:
             self.shard.seal_lane(run, here)
-        if incomplete is None:
-            self.shard.lane(run).came = Ranges()
         record = self.book(run).record
         if record is not None:
             record.total, record.incomplete = total, incomplete

@@ -64,7 +64,7 @@ class Orders(Holdings):
         """Refuse further puts: `total` messages of the run were put here. Those that are not here are lost."""
         lane = self.lane(run)
         lane.total = total
-        lane.counts[State.LOST] += max(0, total - sum(lane.counts))
+        lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
 
     def reopen_lane(self, run: bytes) -> None:
         """Take puts again: the run's input, which was cut off, goes on."""

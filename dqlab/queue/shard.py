@@ -22,7 +22,7 @@ from dqlab.queue.leases import Lease
 from dqlab.queue.orders import Orders
 from dqlab.queue.picking import pick, pick_suspect, suspect_is_first
 from dqlab.queue.settling import Settled, Settling
-from dqlab.queue.states import Verdict
+from dqlab.queue.states import State, Verdict
 
 __all__ = ["Put", "Shard"]
 
@@ -46,8 +46,13 @@ class Put(NamedTuple):
 class Shard(Orders):
     """What clients and consumers do with a shard. Parameters and attributes: see `Holdings`."""
 
-    def put(self, frame: Frame) -> Put:
+    def put(self, frame: Frame, *, lost: bool = False) -> Put:
         """Take a frame in at the end of its run's lane, or say why not.
+
+        Parameters
+        ----------
+        lost : bool, default False
+            It holds documents that were lost, and takes their place in a lane that is sealed.
 
         Raises
         ------
@@ -61,7 +66,7 @@ class Shard(Orders):
             return Put(verdict, first=self.producers.first_of(frame.producer, frame.sequence))
         if self.draining:
             return Put(Verdict.DRAINING)
-        if lane.sealed:
+        if lane.sealed and not (lost and lane.counts[State.LOST] >= frame.count):
             return Put(Verdict.SEALED)
         if verdict is Verdict.EARLY:
             return Put(verdict, expected=self.producers.expected(frame.producer))

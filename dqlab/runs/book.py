@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.isolation import Isolation
 from dqlab.cluster.link import Link
-from dqlab.cluster.sender import Entry
 from dqlab.cluster.senders import RunSender
+from dqlab.cluster.ticket import Entry
 from dqlab.config import check_name
 from dqlab.errors import BadOption, RunExists, RunNotFound
 from dqlab.frame import Kind
@@ -175,6 +175,7 @@ class RunBook:
             maxsize=pool.options["maxsize"],
             max_bytes=pool.options["max_bytes"],
         )
+        self._link.sync(pool.handle.note(id, {"open": opening}))
         self._link.sync(pool.handle.control("open", open=opening))
         submitter = Submitter(name, elements, sender)
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
@@ -216,7 +217,7 @@ class RunBook:
                 max_bytes=bounds.get("max_bytes"),
             )
             before = Submitted.of(record, progress.came)
-            sender.go_on([shard_counts.all for shard_counts in progress.by_shard], before.held)
+            sender.go_on(progress.kept_of(before.through), before.held)
             run.submitter = Submitter(
                 run.name,
                 elements,

@@ -23,6 +23,8 @@ __all__ = ["Submitter"]
 
 NOTE_EVERY = 1.0
 """Seconds between two records of how far the input was submitted."""
+SEAL_PATIENCE = 60.0
+"""Seconds in which a shard that does not answer is told again that no more will come."""
 
 
 class Submitter:
@@ -43,6 +45,12 @@ class Submitter:
         Elements taken from the input so far.
     error : BaseException or None
         Why the input ended early: what it raised, or what could not be sent.
+    elements : iterable
+        The input.
+    digest : Digest
+        Of what was read of it.
+    verifies : bool
+        It is only compared with what was put earlier.
     """
 
     def __init__(
@@ -57,8 +65,8 @@ class Submitter:
     ) -> None:
         self.name, self.count = name, 0
         self.digest = Digest(lambda: sender.through)
-        self._elements, self._sender = elements, sender
-        self._before, self._verify, self._reopen = before or Submitted(), verify, reopen
+        self.elements, self.sender = elements, sender
+        self._before, self.verifies, self._reopen = before or Submitted(), verify, reopen
         # A message above its lane's bound would wait for ever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
@@ -79,16 +87,16 @@ class Submitter:
         """Iterate no further: the run was cancelled; `join` waits for the end."""
         if not self.finished.is_set():
             self._stopped = True
-            self._sender.close(error)
+            self.sender.close(error)
 
     def _run(self) -> None:
         try:
             try:
                 self._submit()
             except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
-                link = self._sender.handle.link.named(f"run {self.name!r}")
+                link = self.sender.handle.link.named(f"run {self.name!r}")
                 self.error = link.closed_error() if link.closed else error
-            if not self._verify and not self._same_end():
+            if not self.verifies and not self._same_end():
                 self._finish()
         except DqlabError as error:
             self.error = self.error or error
@@ -98,12 +106,12 @@ class Submitter:
             self.finished.set()
 
     def _submit(self) -> None:
-        sender, limit, seal, update = self._sender, self._limit, make_sealer(), self.digest.update
+        sender, limit, seal, update = self.sender, self._limit, make_sealer(), self.digest.update
         put, hand_over, noted = sender.buffer.append, sender.hand_over, time.monotonic()
         weighted: bool | None = None  # the first element that is put decides
         before = self._before
         skip, beyond = before.through, before.beyond
-        for element in self._elements:
+        for element in self.elements:
             try:
                 payload = seal(element)
             except SealError:
@@ -114,7 +122,7 @@ class Submitter:
             self.count += 1
             if time.monotonic() > noted + NOTE_EVERY:
                 noted = self._note()
-            if self.count <= skip or self._verify:
+            if self.count <= skip or self.verifies:
                 self._check()
                 continue
             if self._reopen:
@@ -142,8 +150,8 @@ class Submitter:
 
     def _note(self) -> float:
         """Record how far the queue holds the input: should this process die, the next one knows it again."""
-        if not (self._verify or self._reopen):
-            handle = self._sender.handle
+        if not (self.verifies or self._reopen):
+            handle = self.sender.handle
             self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
             held = handle.link.sync(self._held())
             with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
@@ -151,18 +159,20 @@ class Submitter:
         return time.monotonic()
 
     async def _held(self) -> Ranges:
-        return Ranges(self._sender.held)  # on the loop, where it changes
+        return Ranges(self.sender.held)  # on the loop, where it changes
 
     def _submitted(self, held: Ranges) -> dict[str, Any]:
         """Return the order that records what the queue holds."""
         submitted = Submitted.now(held, self.digest, self._before)
-        return {"op": "submitted", "run": self._sender.run, **submitted.record()}
+        return {"op": "submitted", "run": self.sender.run, **submitted.record()}
 
     def _open_again(self) -> None:
         """Take documents again: the input is that of the run so far."""
         self._reopen = False
-        handle = self._sender.handle
-        handle.link.sync(handle.control("reopen", run=self._sender.run, client=handle.link.client.id))
+        handle = self.sender.handle
+        client = handle.link.client.id
+        handle.link.sync(handle.note(self.sender.run, {"seal": None, "client": client}))
+        handle.link.sync(handle.control("reopen", run=self.sender.run, client=client))
 
     def _same_end(self) -> bool:
         """Whether the input of a run that was cut off ended again before anything new; its record stays."""
@@ -182,7 +192,7 @@ class Submitter:
 
     def _finish(self) -> None:
         """Confirm what was sent, then tell each shard that no more will come."""
-        sender = self._sender
+        sender = self.sender
         try:
             sender.flush(None)
         except DqlabError as error:
@@ -194,19 +204,33 @@ class Submitter:
         handle.link.sync(self._seal(handle, incomplete))
 
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
-        sender = self._sender
+        sender = self.sender
         for shard in range(len(sender.here)):
-            await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
+            await self._insist(shard, "control", {"op": "open", "open": sender.opening})
             if incomplete is not None:
-                answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
+                answer = await self._insist(shard, "watch", {"run": sender.run, "wait": 0.0})
                 sender.recount(shard, sum(answer["counts"]))
         submitted = self._submitted(sender.held)
-        total = sum(sender.here)
+        seal = {"total": sum(sender.here), "incomplete": incomplete}
+        # Before any shard has it: one that is lost with its seal is made anew with what was noted.
+        facts = {"seal": seal | {"here": list(sender.here)}, "submitted": submitted}
+        await handle.note(sender.run, facts)
         for shard, here in enumerate(sender.here):
-            seal = {"run": sender.run, "here": here, "total": total, "incomplete": incomplete}
             if shard == 0:
-                await handle.ask(0, "control", submitted)
-            await handle.ask(shard, "control", {"op": "seal", "seal": seal})
+                await self._insist(0, "control", submitted)
+            await self._insist(shard, "control", {"op": "seal", "seal": seal | {"run": sender.run, "here": here}})
+
+    async def _insist(self, shard: int, call: str, meta: dict[str, Any]) -> dict[str, Any]:
+        """Call a shard, again while it is only slow to come back: without its seal a run never ends."""
+        deadline = time.monotonic() + SEAL_PATIENCE
+        while True:
+            try:
+                answer, _ = await self.sender.handle.ask(shard, call, meta)
+            except CallTimeout:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return answer
 
 
 def unsent(error: BaseException) -> bool:

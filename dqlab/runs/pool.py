@@ -235,7 +235,7 @@ class QueuePool(Putting, Shards):
 
     @property
     def gone(self) -> bool:
-        """Whether the worker of one of its shards has died; then what a transient queue held is lost."""
+        """Whether one of its shards has died and cannot be made anew; asks for 10 s at most while that goes on."""
         return self.handle.link.sync(self.handle.gone())
 
     def counts(self) -> dict[str, int]:

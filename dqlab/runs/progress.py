@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dqlab.queue.ranges import Ranges
+from dqlab.queue.states import State
+from dqlab.runs.submitted import Submitted
 from dqlab.stats import Counts, total_counts
 
 __all__ = ["Progress"]
@@ -33,8 +36,42 @@ class Progress:
 
     @property
     def came(self) -> list[tuple[int, int]]:
-        """Ordinals that were put, of a run whose input was cut off, as half-open ranges; asked with `covered`."""
+        """Ordinals that were put and are not lost, as half-open ranges; asked with `covered`."""
         return [(lo, hi) for shard in self.shards for lo, hi in shard["came"]]
+
+    def kept_of(self, through: int) -> list[int]:
+        """Return how many documents each shard holds, if the lost ones from ordinal `through` on are put again.
+
+        Which shard had which of the others is not known; together they have as many as are lost.
+        """
+        kept = [counts.all - counts.lost for counts in self.by_shard]
+        gone = sum(hi - lo for lo, hi in Ranges(self.came).gaps(0, through))
+        for shard, counts in enumerate(self.by_shard):
+            share = min(gone, counts.lost)
+            kept[shard] += share
+            gone -= share
+        return kept
+
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """Ordinals that were put and are lost, as half-open ranges; asked with `covered`."""
+        held = Submitted.of(self.record).held
+        if self.sealed and self.record["incomplete"] is None:
+            held = [(0, self.record["total"])]
+        came = Ranges(self.came)
+        return [gap for lo, hi in held for gap in came.gaps(lo, hi)] if self.counts.lost else []
+
+    def how_lost(self, queue: str) -> str:
+        """Say how many documents were lost in which shard, and with which workers."""
+        parts = []
+        for index, shard in enumerate(self.shards):
+            lost = shard["counts"][State.LOST]
+            if lost and shard["died"]:
+                workers = ", ".join(shard["died"][-3:])
+                parts.append(f"{lost:,} were in memory, in shard {index} of queue {queue!r}, and worker {workers} died")
+            elif lost:
+                parts.append(f"{lost:,} were in damaged files of shard {index} of queue {queue!r} (see `dqlab fsck`)")
+        return "; ".join(parts)
 
     @property
     def sealed(self) -> bool:

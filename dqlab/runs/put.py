@@ -8,10 +8,12 @@ from typing import Any
 
 from dqlab.cluster.handle import Handle, shard_of
 from dqlab.cluster.protocol import PARK
-from dqlab.cluster.sender import CONFIRM_WAIT, Ticket
+from dqlab.cluster.sender import CONFIRM_WAIT
+from dqlab.cluster.ticket import Ticket
 from dqlab.config import seconds
 from dqlab.errors import PutTimeout, RunFailed, RunStalled, WaitTimeout
 from dqlab.frame import NO_ID
+from dqlab.losses import MessagesLost
 from dqlab.queue.states import State
 from dqlab.runs.failures import Failures
 from dqlab.runs.results import open_settlements
@@ -76,6 +78,8 @@ class PutResult:
         ------
         RunFailed
             Some are dead; the first failure is named.
+        MessagesLost
+            Some were in the memory of a worker that died.
         WaitTimeout
             The time is over; the messages stay queued.
         RunStalled
@@ -124,6 +128,9 @@ class PutResult:
             left = PARK if deadline is None else max(0.0, min(PARK, deadline - time.monotonic()))
             meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": left if alone_since is None else min(left, 0.5)}
             answer, parts = await self._handle.ask(shard_of(lo), "settled", meta, wait=left)
+            if answer["lost"]:
+                total, worker = self._ticket.count, answer["died"][-1]
+                raise MessagesLost(queue=self._handle.name, lost=answer["lost"], total=total, worker=worker)
             if not answer["left"]:
                 return parts
             name, now = f"put on {self._handle.name}", time.monotonic()

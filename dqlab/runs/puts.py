@@ -11,8 +11,9 @@ from dqlab.cluster.functions import pack_function
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.message import Message
 from dqlab.cluster.sealed import blob_hash, seal_function, seal_or_explain
-from dqlab.cluster.sender import CONFIRM_WAIT, Entry, Ticket
+from dqlab.cluster.sender import CONFIRM_WAIT
 from dqlab.cluster.senders import PutSender
+from dqlab.cluster.ticket import Entry, Ticket
 from dqlab.config import nbytes, option
 from dqlab.errors import BadOption, MessageTooLarge
 from dqlab.frame import NO_ID, Kind

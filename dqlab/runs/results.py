@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, overload
@@ -76,6 +76,8 @@ class Results(Sequence[Any]):
         Half-open ranges of ordinals that have results, ascending.
     failures : mapping of int to object, optional
         What to put at ordinals without a result (``errors="return"``).
+    gone : callable, optional
+        Raises why results are missing that were there.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Results(Sequence[Any]):
         run: bytes,
         covered: Sequence[tuple[int, int]],
         failures: dict[int, Any] | None = None,
+        gone: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self._handle, self._run, self._failures = handle, run, failures or {}
@@ -92,6 +95,7 @@ class Results(Sequence[Any]):
         self._ranges = _join(merged)
         self._starts = list(accumulate((hi - lo for lo, hi in self._ranges), initial=0))
         self._page: list[Stretch] = []
+        self._gone = gone
 
     def __repr__(self) -> str:
         return f"<Results of {self.name!r}: {len(self):,} values>"
@@ -187,6 +191,8 @@ class Results(Sequence[Any]):
             kept.append(stretch)
             at += len(stretch.values)
         if not kept:
+            if self._gone is not None:
+                self._gone()
             raise MessageNotFound(queue=self._handle.name, id=self._ordinal(at))
         return kept
 

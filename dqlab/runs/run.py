@@ -4,7 +4,7 @@
 
     RunViews    counts, statistics, failures
     └── RunWaits    wait, results, as_completed
-        └── Run         pause, resume, cancel, retry, drop
+        └── Run         pause, resume, cancel, retry, resubmit_lost, drop
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from dqlab.cluster.isolation import isolation
+from dqlab.cluster.ticket import Entry
 from dqlab.errors import RunCancelled
+from dqlab.frame import Kind
+from dqlab.losses import InputNotHere, InputUsedUp
+from dqlab.queue.book import CANCELLED
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.lost import repeats
+from dqlab.runs.resubmission import Resubmission
 from dqlab.runs.run_waits import RunWaits
 from dqlab.runs.sealing import code_record, sealed_function
 from dqlab.runs.where import compile_where
@@ -56,6 +62,7 @@ class Run(RunWaits):
     def drop(self) -> None:
         """Cancel what is left and forget the run, its results and failures; frees their space."""
         self.cancel()
+        self.handle.link.sync(self.handle.note(self.id, None))
         self.handle.link.sync(self.handle.control("drop", run=self.id))
         self.on_drop(self)
 
@@ -86,6 +93,8 @@ class Run(RunWaits):
         """
         chosen = compile_where(where) if where is not None else None
         meta: dict[str, Any] = self._new_code(fn) if fn is not None else self._newest_code()
+        if fn is not None:
+            self.handle.link.sync(self.handle.note(self.id, {"code": meta["code"]}))
         count = 0
         ids: list[tuple[int, int]] = []
         ordinals: list[tuple[int, int]] = []
@@ -100,6 +109,43 @@ class Run(RunWaits):
             count += self.handle.link.sync(work)
         return count
 
+    def resubmit_lost(self) -> int:
+        """Send lost documents through again, under their ordinals and with the run's newest code; return how many.
+
+        Returns at once: the input is read again in the background, after a submission that is still under way, and
+        `wait` and `results` wait for the end of that. Nothing is sent when nothing is lost, or while another client
+        sends it. May be called again when more is lost.
+
+        Raises
+        ------
+        InputUsedUp
+            The documents came from an iterator, which gives them once.
+        InputNotHere
+            They were mapped by another process: map them again under the run's name, then call this.
+        RunCancelled
+            The run was cancelled.
+        """
+        progress, submitter = self._progress(), self.submitter
+        count = progress.counts.lost
+        if not count:
+            return 0
+        if progress.record["incomplete"] == CANCELLED:
+            raise self._cancelled(progress)
+        if submitter is None:
+            raise InputNotHere(run=self.name, lost=count)
+        if not repeats(submitter.elements):
+            raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
+        link, code = self.handle.link, self._newest_code()
+        entry = Entry(Kind.ELEMENT, code["function"], code["blob"]) if code else submitter.sender.entry
+        if link.sync(link.scheduler("dq_claim", run=self.id, client=link.client.id)):
+            self.submitter = Resubmission(submitter, entry, self._lost_by_shard)
+            self.submitter.start()
+        return count
+
+    def _lost_by_shard(self) -> tuple[list[tuple[int, int]], list[int]]:
+        progress = self._progress(covered=True)
+        return progress.lost, [counts.lost for counts in progress.by_shard]
+
     def _new_code(self, fn: Callable[..., Any]) -> dict[str, Any]:
         if self._progress().record["process"] is not None:
             isolation("process", fn)
@@ -108,8 +154,11 @@ class Run(RunWaits):
 
     def _newest_code(self) -> dict[str, Any]:
         code = self._progress().record["codes"][-1]
-        meta, parts = self.handle.link.sync(self.handle.ask(0, "function", {"hash": code["blob"]}))
-        return {"function": code["blob"], "blob": bytes(parts[0]), "code": code} if meta["known"] else {}
+        for shard in range(len(self.handle.refs)):  # one that was lost has lost its functions too
+            meta, parts = self.handle.link.sync(self.handle.ask(shard, "function", {"hash": code["blob"]}))
+            if meta["known"]:
+                return {"function": code["blob"], "blob": bytes(parts[0]), "code": code}
+        return {}
 
     def _order(self, op: str) -> Self:
         self.handle.link.sync(self.handle.control(op, run=self.id))

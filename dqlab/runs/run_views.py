@@ -11,6 +11,7 @@ from dqlab.cluster.handle import Handle
 from dqlab.errors import RunNotFound
 from dqlab.queue.states import State
 from dqlab.runs.failures import Failures, shown_name
+from dqlab.runs.lost import Lost
 from dqlab.runs.progress import Progress
 from dqlab.stats import CodeStats, Counts, RunState, RunStats, Snapshot, run_state
 
@@ -53,7 +54,7 @@ class RunViews:
 
     @property
     def done(self) -> bool:
-        """Whether every document is acked, dead or cancelled."""
+        """Whether every document is acked, dead, cancelled or lost."""
         return self._progress().done
 
     @property
@@ -142,6 +143,13 @@ class RunViews:
         """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""
         progress = self._progress()
         return Failures(self.name, self.handle, self.id, [shard["counts"][State.DEAD] for shard in progress.shards])
+
+    def lost(self) -> Lost:
+        """Return which documents are lost: (ordinal, key) each, or ordinals where this process has not their input."""
+        return self._lost(self._progress(covered=True))
+
+    def _lost(self, progress: Progress) -> Lost:
+        return Lost(self.name, progress.lost, None if self.submitter is None else self.submitter.elements)
 
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         meta = {"run": self.id, "wait": wait, "covered": covered}

@@ -20,13 +20,19 @@ from dqlab.errors import (
 )
 from dqlab.queue.book import CANCELLED, CUT_OFF
 from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.lost import LostDocument
 from dqlab.runs.mapping import unsent
 from dqlab.runs.progress import Progress
-from dqlab.runs.results import Results, open_settlements
+from dqlab.runs.results import Results
 from dqlab.runs.run_views import RunViews
+from dqlab.runs.streams import Streams
 
 __all__ = ["RunWaits"]
 
+NAMED = 3
+"""Lost documents that an error names."""
+AT_ONCE = 0.2
+"""Seconds between two looks at a run that is done but for its submission."""
 STALLED_AFTER = 5.0
 """Seconds without any consumer after which waiting is given up."""
 
@@ -36,7 +42,7 @@ class RunWaits(RunViews):
 
     @checks_keywords
     def wait(self, timeout: float | str | None = None) -> Self:
-        """Wait until every document is acked, dead or cancelled. Ctrl-C stops waiting; the run goes on.
+        """Wait until every document is acked, dead, cancelled or lost. Ctrl-C stops waiting; the run goes on.
 
         Parameters
         ----------
@@ -58,10 +64,12 @@ class RunWaits(RunViews):
             Work waits and no consumer has existed for 5 s.
         ResultsFull
             No room for results.
+        DocumentsLost
+            Some were lost with a worker, or in damaged files; see `resubmit_lost`.
         SchedulerGone, ActorGone
             There is nobody left to ask.
         """
-        self._settled(seconds(timeout, name="timeout"), self._raise_submission)
+        self._raise_lost(self._settled(seconds(timeout, name="timeout"), self._raise_submission))
         return self
 
     def _settled(self, limit: float | None, judge: Callable[[Progress | None], None]) -> Progress:
@@ -73,9 +81,11 @@ class RunWaits(RunViews):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ended = self.submitter is None or self.submitter.finished.is_set()  # asked first: shards answer one by one
             progress = self._progress(wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left))
-            if progress.done and ended:
+            if progress.done and ended and not (progress.counts.lost and self._are_sent_again(left)):
                 judge(progress)
                 return progress
+            if progress.done and self.submitter is not None:
+                self.submitter.finished.wait(AT_ONCE if left is None else min(AT_ONCE, left))
             if progress.stopped:
                 limit_bytes = self.handle.link.sync(self.handle.link.scheduler("dq_queues"))[self.queue]["options"]
                 used = sum(shard["stored"] for shard in progress.shards)
@@ -83,6 +93,12 @@ class RunWaits(RunViews):
             if left is not None and left <= 0:
                 raise WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left)
             alone_since = self._watch_consumers(progress, alone_since)
+
+    def _are_sent_again(self, limit: float | None) -> bool:
+        """Return whether some client sends the lost documents again; wait for it, at most `limit` seconds."""
+        wait = PARK if limit is None else min(PARK, limit)
+        link = self.handle.link
+        return bool(link.sync(link.scheduler("dq_claimed", run=self.id, wait=wait)))
 
     def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
         if progress.consumers or progress.paused or not progress.counts.left:
@@ -118,8 +134,8 @@ class RunWaits(RunViews):
         Parameters
         ----------
         errors : {"raise", "skip", "return"}
-            What to do about documents without a result: raise `RunFailed` or `RunCancelled`, leave
-            them out, or put their `DeadLetter` in their place.
+            What to do about documents without a result: raise `RunFailed`, `RunCancelled` or `DocumentsLost`,
+            leave them out, or put their `DeadLetter` or `LostDocument` in their place.
         timeout : float or str, optional
             As in `wait`.
 
@@ -136,7 +152,7 @@ class RunWaits(RunViews):
         if errors not in ("raise", "skip", "return"):
             raise BadOption(option="errors", value=errors, problem="is one of 'raise', 'skip', 'return'.")
         try:
-            self.wait(timeout)
+            self._settled(seconds(timeout, name="timeout"), self._raise_submission)
         except SubmissionIncomplete:
             if errors == "raise":
                 raise
@@ -145,17 +161,39 @@ class RunWaits(RunViews):
         if errors == "raise":
             self._raise_missing(progress)
         covered = [tuple(span) for shard in progress.shards for span in shard["covered"]]
-        lost: dict[int, Any] = {}
+        instead: dict[int, Any] = {}
         if errors == "return" and progress.counts.dead:
-            lost = {letter.ordinal: letter for letter in self.failures()}
-        return Results(self.name, self.handle, self.id, [(lo, hi) for lo, hi in covered], lost)
+            instead = {letter.ordinal: letter for letter in self.failures()}
+        if errors == "return" and progress.counts.lost:
+            lost, how = self._lost(progress), progress.how_lost(self.queue)
+            instead |= {at: LostDocument(at, key, how) for at, key in lost.items()}
+        return Results(self.name, self.handle, self.id, [(lo, hi) for lo, hi in covered], instead, self._raise_gone)
+
+    def _cancelled(self, progress: Progress) -> RunCancelled:
+        counts = progress.counts
+        return RunCancelled(run=self.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
+
+    def _raise_gone(self) -> None:
+        """Raise why results that were there are not any more, if that is known."""
+        self._raise_lost(self._progress(covered=True))
+
+    def _raise_lost(self, progress: Progress) -> None:
+        """Raise `DocumentsLost` when some are, and the run was not given up."""
+        counts = progress.counts
+        if not counts.lost or counts.cancelled or progress.record["incomplete"] == CANCELLED:
+            return
+        lost = self._lost(self._progress(covered=True))
+        keys = lost.first(NAMED)
+        more = f" and {len(lost) - len(keys):,} more" if len(lost) > len(keys) else ""
+        first = f"The first: {', '.join(map(repr, keys))}{more}." if keys else ""
+        how = progress.how_lost(self.queue)
+        raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
 
     def _raise_missing(self, progress: Progress) -> None:
         counts = progress.counts
         if counts.cancelled or progress.record["incomplete"] == CANCELLED:
-            raise RunCancelled(run=self.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
-        if counts.lost:
-            raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all)
+            raise self._cancelled(progress)
+        self._raise_lost(progress)
         if counts.dead:
             first = next(iter(self.failures()))
             what = f"{first.error} at document {first.key!r}: {first.message}"
@@ -173,24 +211,29 @@ class RunWaits(RunViews):
         ------
         WaitTimeout
             No result came in time.
+        DocumentsLost
+            All results came but those of lost documents.
         """
         limit = seconds(timeout, name="timeout")
-        cursors = dict.fromkeys(range(len(self.handle.refs)), 0)
+        streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
-        waited_since = time.monotonic()
-        while cursors:
-            for shard in list(cursors):
-                meta = {"run": self.id, "cursor": cursors[shard], "wait": longest if len(cursors) == 1 else 0.05}
-                answer, parts = self.handle.link.sync(self.handle.ask(shard, "stream", meta, wait=1.0))
-                page = open_settlements(parts)
+        waited_since, over = time.monotonic(), False
+        while not (over and streams.done):
+            over = over or (streams.done and self._is_over(longest))  # asked first: then nothing comes behind the pages
+            for page in streams.pages(longest):
                 for stretch in page:
                     yield from stretch.items()
-                cursors[shard] = answer["cursor"]
-                if page:
-                    waited_since = time.monotonic()
-                if answer["done"]:
-                    del cursors[shard]
+                waited_since = time.monotonic()
             self._raise_submission()
             if limit is not None and time.monotonic() - waited_since > limit:
                 raise WaitTimeout(run=self.name, seconds=limit, left=self._progress().counts.left)
-        self._raise_submission(self._progress())
+        progress = self._progress()
+        self._raise_submission(progress)
+        self._raise_lost(progress)
+
+    def _is_over(self, limit: float) -> bool:
+        """Return whether nothing more comes of a run whose shards are done; wait a little for what may."""
+        if self.submitter is not None and not self.submitter.finished.wait(min(AT_ONCE, limit)):
+            return False
+        progress = self._progress()
+        return progress.done and not (progress.counts.lost and self._are_sent_again(limit))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import Client
 
 from dqlab.cluster.examiner import Examiner
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.handle import TRANSIENT, Handle
 from dqlab.cluster.link import Link
 from dqlab.cluster.protocol import check_protocol
 from dqlab.cluster.queue_actor import QueueActor
@@ -111,7 +111,7 @@ class Session:
     def open_queue(self, name: str, shards: int, options: dict[str, Any]) -> tuple[Handle, dict[str, Any]]:
         """Open a queue, or the one of that name that is open already; return its handle and options.
 
-        One whose worker has died is made anew, if durable with all that it held.
+        One of which a shard could not be made anew is made anew itself, if durable with all that it held.
         """
         if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
             problem = f"is 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
@@ -120,7 +120,7 @@ class Session:
         answer = self.link.sync(
             self.link.scheduler("dq_open", name=name, shards=shards, options=options, sealed=sealed, client=client)
         )
-        promise = answer["options"].get("store", {}).get("sync", "transient")
+        promise = answer["options"].get("store", {}).get("sync", TRANSIENT)
         return Handle(self.link, name, answer["shards"], promise), answer["options"]
 
     def stored_queues(self, store: Path) -> list[str]:

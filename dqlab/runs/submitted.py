@@ -33,6 +33,8 @@ class Digest:
         self._pending: list[bytes] = []
         self._blocks: deque[tuple[int, Any, list[bytes]]] = deque()
         """Elements that are in the hash but perhaps not in the queue: position, hash before them, what was hashed."""
+        self.marks: list[tuple[int, str]] = []
+        """Digests of the first so many elements, every some hundred; a second reading of the input is compared."""
 
     def update(self, element: Any, payload: bytes) -> None:
         """Take in the next element."""
@@ -65,6 +67,7 @@ class Digest:
         self._blocks.append((self._folded, self._hash.copy(), inputs))
         self._hash.update(b"".join(inputs))
         self._folded += len(inputs)
+        self.marks.append((self._folded, self._hash.hexdigest()))
         confirmed = self._confirmed()
         while self._blocks and self._blocks[0][0] + len(self._blocks[0][2]) <= confirmed:
             self._blocks.popleft()

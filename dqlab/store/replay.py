@@ -102,6 +102,8 @@ class Replay:
         if lane is None:
             self.skipped += 1
             return
+        if lane.sealed:
+            self.ledger.books[frame.run].go_on(record.aux / 1e9)
         put_at = microseconds(self._monotonic - self._elapsed(record))
         row = lane.row(frame, first, put_at, place_of(record.position))
         self._gathered.add(lane, row, frame.weights, record.position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.internals import KEEPER
+from dqlab.cluster.internals import KEEPER, NoSuchActor
 from dqlab.cluster.ref import Place, Ref
 from dqlab.cluster.registry import Registry
 from dqlab.cluster.wire import pack, unpack
@@ -170,3 +171,27 @@ def test_failure_inside_a_consumer_reaches_the_caller(queue: dq.QueuePool) -> No
     """Not the worker's log alone."""
     with pytest.raises(RunFailed, match="TypeError"):
         queue.map(len, [1], retry=dq.Retry(0)).results(timeout=20)
+
+
+def test_call_that_follows_its_actor_packs_its_arguments_anew(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that waits at a shard that moves has other wishes by then than when it first said so."""
+    ref = Ref("queue/q/0", client)
+    places, bodies = iter([Place("a", "k", 1), Place("b", "k", 2)]), iter([b"first", b"second"])
+    sent: list[tuple[str, bytes]] = []
+
+    async def place(self: Ref) -> Place:
+        if self._place is None:
+            self._place = next(places)
+        return self._place
+
+    async def called(self: Ref, place: Place, function: str, body: bytes) -> bytes:
+        sent.append((place.address, body))
+        if place.address == "a":
+            raise NoSuchActor("k")
+        return b"answer"
+
+    monkeypatch.setattr(Ref, "place", place)
+    monkeypatch.setattr(Ref, "_called", called)
+
+    assert asyncio.run(ref.call("lease", lambda: next(bodies))) == b"answer"
+    assert sent == [("a", b"first"), ("b", b"second")]

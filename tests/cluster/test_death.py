@@ -16,7 +16,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import ActorGone, DqlabError, SchedulerGone
+from dqlab.errors import DocumentsLost, DqlabError, SchedulerGone
 from dqlab.testing import Gate, Tally
 
 
@@ -113,7 +113,7 @@ def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.
     assert list(run.results(errors="skip")) == [x for x in range(500) if x != 123]
 
 
-def test_queue_whose_worker_dies_is_gone_and_says_so(own_lab: dq.Lab) -> None:
+def test_queue_whose_worker_dies_goes_on_and_says_what_is_lost(own_lab: dq.Lab) -> None:
     """What a transient queue held is lost; the error says that, and nothing waits for it."""
     pool = own_lab.queue("lost")
     run = pool.map(same, range(10)).wait(timeout=20)
@@ -125,16 +125,17 @@ def test_queue_whose_worker_dies_is_gone_and_says_so(own_lab: dq.Lab) -> None:
     began = time.monotonic()
     os.kill(process_of(own_lab, address), signal.SIGKILL)
 
-    with pytest.raises(ActorGone, match="map or attach again"):
-        _ask_until_it_is_gone(run)
+    with pytest.raises(DocumentsLost, match=rf"10 of 10 .*{address} died.*resubmit_lost\(\)"):
+        _ask_until_it_is_lost(run)
 
     assert time.monotonic() - began < 10
+    assert list(pool.map(same, range(5)).results(timeout=20)) == list(range(5))
     pool.close()
 
 
-def _ask_until_it_is_gone(run: dq.Run) -> None:
-    while run.done:
-        pass
+def _ask_until_it_is_lost(run: dq.Run) -> None:
+    while True:  # the registry may not have heard yet
+        run.wait(timeout=20)
 
 
 SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"

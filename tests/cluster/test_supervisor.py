@@ -18,6 +18,7 @@ class Noting:
     def __init__(self, make: Callable[[Entry, str], Awaitable[None]]) -> None:
         self.entries: dict[str, Entry] = {}
         self.scheduler = SimpleNamespace(workers={})
+        self.queues = {"q": {}}
         self.attachments = SimpleNamespace(cut_off=self._cut_off)
         self.made: list[str] = []
         self.told: list[str] = []

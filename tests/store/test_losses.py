@@ -20,7 +20,7 @@ def opened(directory: Path) -> DurableShard:
     return DurableShard.open(directory, "q", 0, QueueOptions())
 
 
-def put(shard: RecordedShard, sequence: int) -> Verdict:
+def put(shard: RecordedShard, sequence: int, **options: bool) -> Verdict:
     frame = Frame.encode(
         [b"payload %d %d" % (sequence, at) for at in range(10)],
         kind=Kind.ELEMENT,
@@ -29,7 +29,7 @@ def put(shard: RecordedShard, sequence: int) -> Verdict:
         sequence=sequence,
         ordinal=10 * sequence,
     )
-    verdict: Verdict = shard.put(Frame.decode(frame)).verdict
+    verdict: Verdict = shard.put(Frame.decode(frame), **options).verdict
     return verdict
 
 
@@ -120,5 +120,24 @@ def test_frame_that_is_damaged_behind_a_checkpoint_is_found_when_it_is_read(tmp_
         again.journal.body(batch.place)
     assert again.ledger.shard.lose(RUN, [(batch.first, batch.first + 10)]) == 10
     assert again.ledger.shard.lanes[RUN].counts[State.LOST] == 10
+    again.ledger.shard.invariants()
+    again.journal.log.close()
+
+
+def test_documents_that_came_again_into_a_sealed_run_are_there_after_reopening(damaged: Path) -> None:
+    durable = opened(damaged)
+    shard = RecordedShard(durable)
+    shard._order("seal", RUN, {"seal": {"run": RUN, "here": 50, "total": 50}})
+    lost = Frame.encode([b"once more"] * 10, kind=Kind.ELEMENT, run=RUN, ordinal=20)
+    assert shard.put(Frame.decode(lost), lost=True).verdict is Verdict.ACCEPTED
+    assert put(shard, 5, lost=True) is Verdict.SEALED
+    durable.journal.log.close()
+
+    again = opened(damaged)
+
+    lane = again.ledger.shard.lanes[RUN]
+    assert (lane.counts[State.READY], lane.counts[State.LOST]) == (50, 0)
+    assert list(lane.came) == [(0, 50)]
+    assert not lane.done
     again.ledger.shard.invariants()
     again.journal.log.close()

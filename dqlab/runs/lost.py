@@ -1,0 +1,120 @@
+"""Which documents of a run are lost: as ranges of ordinals, with their keys where the input can be read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Any, overload
+
+from dqlab.documents import Document, Documents
+from dqlab.queue.ranges import Ranges
+
+__all__ = ["Lost", "LostDocument", "key_of", "repeats"]
+
+LOOK_FOR = 10_000
+"""Documents of a listing that are read to name the first lost ones in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostDocument:
+    """What stands in place of the result of a lost document, with ``errors="return"``.
+
+    Attributes
+    ----------
+    ordinal : int
+        Its position in the run's input.
+    key : str or int
+        Its key, or its ordinal where the input cannot be read again.
+    reason : str
+        How it was lost.
+    """
+
+    ordinal: int
+    key: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: lost: {self.reason}"
+
+
+class Lost(Sequence[Any]):
+    """The lost documents of a run, in their order: (ordinal, key), or ordinals where the input cannot be read again.
+
+    Holds ranges of ordinals; keys are read from the input each time. The key of an element that is no `Document`
+    is its ordinal, as in `Results.keys`.
+
+    Attributes
+    ----------
+    ranges : tuple of (int, int)
+        Half-open ranges of ordinals.
+    """
+
+    def __init__(self, name: str, ranges: Iterable[tuple[int, int]], elements: Iterable[Any] | None) -> None:
+        self.name = name
+        self.ranges = tuple((lo, hi) for lo, hi in ranges)
+        self._starts = list(accumulate((hi - lo for lo, hi in self.ranges), initial=0))
+        self._elements = elements if elements is not None and repeats(elements) else None
+
+    def __repr__(self) -> str:
+        spans = ", ".join(f"{lo}" if hi == lo + 1 else f"{lo}-{hi - 1}" for lo, hi in self.ranges[:5])
+        more = ", …" if len(self.ranges) > 5 else ""
+        return f"<{len(self):,} lost documents of {self.name!r}{': ' if spans else ''}{spans}{more}>"
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    @property
+    def ordinals(self) -> Iterator[int]:
+        """Positions in the run's input, one after another."""
+        return (ordinal for lo, hi in self.ranges for ordinal in range(lo, hi))
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._elements is None:
+            return self.ordinals
+        if isinstance(self._elements, Sequence):
+            return ((ordinal, key_of(self._elements[ordinal], ordinal)) for ordinal in self.ordinals)
+        return self._read(self._elements)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            wanted = range(*index.indices(len(self)))
+            head = list(islice(self, max(wanted, default=-1) + 1))
+            return [head[at] for at in wanted]
+        return next(islice(self, range(len(self))[index], None))
+
+    def items(self) -> Iterator[tuple[int, Any]]:
+        """Yield (ordinal, key); the key is the ordinal where the input cannot be read again."""
+        return iter(self) if self._elements is not None else ((ordinal, ordinal) for ordinal in self.ordinals)
+
+    def first(self, n: int) -> list[Any]:
+        """Return the keys of the first `n`, or their ordinals where reading the input for them would take long."""
+        ordinals = list(islice(self.ordinals, n))
+        if self._elements is None or (ordinals and not self._is_near(ordinals[-1])):
+            return ordinals
+        return [key for _, key in islice(self, n)]
+
+    def _is_near(self, ordinal: int) -> bool:
+        direct = isinstance(self._elements, Sequence)
+        return direct or ordinal < LOOK_FOR
+
+    def _read(self, elements: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        wanted = Ranges(self.ranges)
+        stop = max((hi for _, hi in self.ranges), default=0)
+        for ordinal, element in enumerate(islice(elements, stop)):
+            if ordinal in wanted:
+                yield ordinal, key_of(element, ordinal)
+
+
+def key_of(element: Any, ordinal: int) -> Any:
+    """Return the key of a result: the document's, else the ordinal."""
+    return element.key if type(element) is Document else ordinal
+
+
+def repeats(elements: Iterable[Any]) -> bool:
+    """Return whether the elements can be read more than once."""
+    return elements.repeats if isinstance(elements, Documents) else not isinstance(elements, Iterator)

@@ -1,0 +1,110 @@
+"""The lost documents of a run, read again from its input and put again under the same ordinals."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
+from dqlab.cluster.senders import RunSender
+from dqlab.cluster.ticket import Entry
+from dqlab.documents import Document
+from dqlab.errors import DqlabError
+from dqlab.losses import InputChanged
+from dqlab.queue.ranges import Ranges
+from dqlab.runs.mapping import Submitter
+from dqlab.runs.submitted import Digest
+
+__all__ = ["Resubmission"]
+
+_ENDLESS = 1 << 62
+
+
+class Resubmission(Submitter):
+    """Sends what is lost of a run, once an earlier submission has ended.
+
+    An element is put when the input up to some hundred elements behind it is what it was the first time.
+
+    Parameters
+    ----------
+    earlier : Submitter
+        Has read all of the input in this process.
+    entry : Entry
+        The function that the documents run.
+    lost : callable
+        Returns the ordinals that are lost, as half-open ranges, and how many documents each shard has lost.
+    """
+
+    def __init__(
+        self, earlier: Submitter, entry: Entry, lost: Callable[[], tuple[list[tuple[int, int]], list[int]]]
+    ) -> None:
+        before = earlier.sender
+        options = before.options | {"producer": uuid.uuid4().bytes}
+        super().__init__(earlier.name, earlier.elements, RunSender(before.handle, entry, **options))
+        self.digest = earlier.digest
+        self._earlier, self._lost = earlier, lost
+
+    def stop(self, error: BaseException) -> None:
+        """Send no more, of this and of the earlier submission."""
+        self._earlier.stop(error)
+        super().stop(error)
+
+    def _submit(self) -> None:
+        self._earlier.finished.wait()
+        if self._earlier.verifies and self._earlier.error is not None:
+            raise self._earlier.error
+        self.digest.at(self._earlier.count)  # the last elements are hashed too
+        lost, room = self._lost()
+        if not lost or self._stopped:
+            return
+        sender = self.sender
+        sender.replace(lost, room)
+        weighted: bool | None = None
+        for element, payload in self._read(Ranges(lost), lost[-1][1]):
+            if weighted is None:
+                weighted = type(element) is Document and bool(element.page_count)
+            if weighted:
+                sender.weights.append((type(element) is Document and element.page_count) or 0)
+            sender.buffer.append(payload)
+            sender.buffered_bytes += len(payload)
+            sender.hand_over()
+
+    def _read(self, lost: Ranges, end: int) -> Iterator[tuple[Any, bytes]]:
+        """Yield the lost elements and their payloads, each after the input around it was compared."""
+        seal, digest, marks = make_sealer(), Digest(lambda: _ENDLESS), deque(self.digest.marks)
+        checked, waiting = 0, list[tuple[Any, bytes]]()
+        for ordinal, element in enumerate(self.elements):
+            try:
+                payload = seal(element)
+            except SealError:
+                payload = seal_or_explain(element, f"element {ordinal}")
+            digest.update(element, payload)
+            if ordinal in lost:
+                waiting.append((element, payload))
+            while marks and marks[0][0] == ordinal + 1:
+                if digest.at(ordinal + 1) != marks.popleft()[1]:
+                    difference = f"they differ before document {ordinal + 1:,}"
+                    raise InputChanged(run=self.name, difference=difference)
+                checked = ordinal + 1
+                yield from waiting
+                waiting.clear()
+            self.count = ordinal + 1
+            if checked >= end:
+                return
+        if checked < end:
+            difference = f"it had {end:,} or more, these are {self.count:,}"
+            raise InputChanged(run=self.name, difference=difference)
+
+    def _finish(self) -> None:
+        """Confirm what was sent; no shard is sealed again."""
+        sender = self.sender
+        try:
+            sender.flush(None)
+        except DqlabError as error:
+            self.error = self.error or error
+            sender.land()
+        finally:
+            link = sender.handle.link
+            link.sync(link.scheduler("dq_disclaim", run=sender.run))

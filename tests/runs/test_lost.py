@@ -1,0 +1,295 @@
+"""Runs whose shards die with all they held: counted at once, named, and sent again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+import dqlab as dq
+from dqlab.errors import DocumentsLost, SubmissionIncomplete, WaitTimeout
+from dqlab.losses import InputChanged, InputNotHere, InputUsedUp, MessagesLost
+from dqlab.runs.lost import LostDocument
+from dqlab.runs.session import Session
+from tests.runs.test_cut_off import double, submit_half_and_die
+
+
+class Again:
+    """An input that can be read as often as one likes, and is no sequence."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.n))
+
+
+def slow_double(x: int) -> int:
+    time.sleep(0.001)  # the work it does
+    return 2 * x
+
+
+@pytest.fixture(scope="module")
+def hurt() -> Iterator[Client]:
+    """A client of a cluster that may be hurt: two workers for queues, two for consumers."""
+    with (
+        # Dask gives a worker up for good that is being replaced at the moment when this is over.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
+        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        Session.of(client, reserved=("0", "1"))
+        yield client
+
+
+@pytest.fixture
+def other(hurt: Client) -> Iterator[Client]:
+    """Somebody else's client."""
+    with Client(hurt.scheduler.address, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    return f"q-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def pool(hurt: Client, name: str) -> Iterator[dq.QueuePool]:
+    """A queue of one shard."""
+    pool = dq.QueuePool(hurt, name=name, served=True, maxsize=100_000)
+    yield pool
+    pool.close(force=True)
+
+
+@pytest.fixture
+def two(hurt: Client, name: str) -> Iterator[dq.QueuePool]:
+    """A queue of two shards, each on a worker of its own."""
+    hurt.wait_for_workers(4, timeout=30)
+    pool = dq.QueuePool(hurt, 2, name=name, served=True, maxsize=100_000)
+    yield pool
+    pool.close(force=True)
+
+
+def host_of(pool: dq.QueuePool, shard: int = 0) -> tuple[str, int]:
+    """Address and process of the worker that holds a shard."""
+    link = pool.handle.link
+    address = link.sync(pool.handle.refs[shard].place()).address
+    return address, link.client.run(os.getpid, workers=[address])[address]
+
+
+def kill(pool: dq.QueuePool, shard: int = 0) -> str:
+    """Kill the worker that holds a shard; return its address when the shard is somewhere else."""
+    address, process = host_of(pool, shard)
+    os.kill(process, signal.SIGKILL)
+    pool[shard].stats()
+    assert host_of(pool, shard)[0] != address
+    return address
+
+
+def total(run: dq.Run) -> int:
+    return sum(run.counts.values())
+
+
+def test_other_shards_keep_what_they_have_and_everybody_sees_the_same(two: dq.QueuePool, other: Client) -> None:
+    run = two.map(double, list(range(20_000)), name="word-count").wait(timeout=30)
+    worker = kill(two, 0)  # it had the run record
+
+    counts = run.counts
+    theirs = dq.QueuePool(other, name=two.name).session.runs.attach("word-count")
+    lost = run.lost()
+
+    assert counts["lost"] == 20_000 - counts["acked"] == len(lost) > 0
+    assert counts["acked"] > 0
+    assert theirs.counts == counts
+    assert theirs.lost().ranges == lost.ranges
+    assert list(theirs.lost()) == list(lost.ordinals)
+    assert lost[1] == (list(lost.ordinals)[1],) * 2
+    with pytest.raises(DocumentsLost, match=rf"{len(lost):,} of 20,000 .* shard 0 .*{worker} died") as caught:
+        run.wait(timeout=30)
+    assert caught.value.ranges == lost.ranges
+    with pytest.raises(DocumentsLost, match=r"resubmit_lost\(\)"):
+        theirs.results(timeout=30)
+    seen = []
+    with pytest.raises(DocumentsLost):
+        seen += run.as_completed(timeout=30)
+    skipped, instead, gone = list(run.results(errors="skip")), list(run.results(errors="return")), set(lost.ordinals)
+    assert skipped == [2 * x for x in range(20_000) if x not in gone]
+    assert [x for x in instead if not isinstance(x, LostDocument)] == skipped
+    assert instead[lost[0][0]].key == lost[0][0]
+    assert run.stats(timeout=10).counts.lost == len(lost)
+
+    with pytest.raises(InputNotHere, match="under the name 'word-count'"):
+        theirs.resubmit_lost()
+    assert run.resubmit_lost() == len(lost)
+    assert list(run.results(timeout=30)) == [2 * x for x in range(20_000)]
+    assert list(theirs.results(timeout=30)) == [2 * x for x in range(20_000)]
+    assert run.counts["acked"] == total(run) == 20_000
+    assert not run.lost()
+    assert run.resubmit_lost() == 0
+
+
+def test_a_loss_in_the_middle_of_submission_costs_what_was_confirmed_and_nothing_else(two: dq.QueuePool) -> None:
+    """What is on its way is sent to the new epoch; the run's end puts the counts right."""
+
+    def documents() -> Iterator[int]:
+        for x in range(60_000):
+            if x in (20_000, 40_000):
+                os.kill(host_of(two, 1)[1], signal.SIGKILL)
+            yield x
+
+    run = two.map(double, documents(), name="filling")
+    with pytest.raises(DocumentsLost):
+        run.wait(timeout=40)
+
+    counts = run.counts
+    assert counts["acked"] + counts["lost"] == total(run) == 60_000
+    assert len(run.lost()) == counts["lost"] > 0
+    with pytest.raises(InputUsedUp, match=r"came from a generator.*under the name 'filling'"):
+        run.resubmit_lost()
+    again = two.map(double, Again(60_000), name="filling")
+    assert again.resubmit_lost() == counts["lost"]
+    assert list(again.results(timeout=40)) == [2 * x for x in range(60_000)]
+    assert again.counts["acked"] == total(again) == 60_000
+
+
+def test_a_shard_is_lost_again_while_its_documents_are_sent_again(pool: dq.QueuePool) -> None:
+    run = pool.map(slow_double, range(3000), name="unlucky")
+    finished = run.as_completed(timeout=30)
+    values = [next(finished)[1] for _ in range(300)]
+    for _ in range(2):
+        kill(pool)
+        run.resubmit_lost()
+        values += [next(finished)[1] for _ in range(300)]
+
+    values += [value for _, value in finished]
+    assert sorted(values) == [2 * x for x in range(3000)]  # what came before a loss did not come again
+    assert list(run.results(timeout=40)) == [2 * x for x in range(3000)]
+    assert run.counts["acked"] == total(run) == 3000
+
+
+def test_a_run_that_ended_since_the_last_report_ends_all_the_same(hurt: Client, pool: dq.QueuePool) -> None:
+    """Reports lag; here there are none at all."""
+    host = host_of(pool)[0]
+    hurt.run(_report_no_more, workers=[host])
+    run = pool.map(double, range(3000), name="unheard").wait(timeout=30)
+    kept = run.results()
+    assert kept[7] == 14
+    kill(pool)
+
+    assert run.counts["lost"] == total(run) == 3000
+    with pytest.raises(DocumentsLost, match="3,000 of 3,000"):
+        run.wait(timeout=30)
+    with pytest.raises(DocumentsLost, match="3,000 of 3,000"):
+        list(kept)
+    run.resubmit_lost()
+    assert list(run.results(timeout=30)) == [2 * x for x in range(3000)]
+
+
+def _report_no_more() -> None:
+    from dqlab.cluster.reporter import Reporter
+
+    Reporter.send = lambda self: None  # type: ignore[method-assign]
+
+
+def test_single_calls_that_were_lost_say_so_and_later_ones_go_on(pool: dq.QueuePool) -> None:
+    """The function is sent once more as well: the new shard has never seen it."""
+    put = pool.batch_submit([(double, x) for x in range(10)])
+    ids = put.ids
+    worker = kill(pool)
+
+    with pytest.raises(MessagesLost, match=rf"10 of 10 messages .*{worker} died"):
+        put.results(timeout=30)
+    later = pool.submit(double, 21)
+    assert later.results(timeout=30) == [42]
+    assert min(later.ids) > max(ids)
+
+
+def test_an_input_that_has_changed_is_not_sent_again(pool: dq.QueuePool) -> None:
+    """A document at another's place would be worse than a lost one."""
+    documents = [f"document {x}" for x in range(3000)]
+    run = pool.map(len, documents, name="changed").wait(timeout=30)
+    kill(pool)
+    documents[1200] += " has changed"
+
+    run.resubmit_lost()
+    with pytest.raises(InputChanged, match="they differ before document 1,"):
+        run.wait(timeout=30)
+    counts = run.counts
+    assert counts["lost"] + counts["ready"] + counts["leased"] + counts["acked"] == 3000
+    assert counts["lost"] >= 1800
+
+    documents[1200] = "document 1200"
+    run.resubmit_lost()
+    assert list(run.results(timeout=30)) == [len(document) for document in documents]
+
+
+def test_others_wait_while_somebody_sends_again(pool: dq.QueuePool, other: Client) -> None:
+    run = pool.map(double, range(100), name="together").wait(timeout=30)
+    kill(pool)
+    theirs = dq.QueuePool(other, name=pool.name).session.runs.attach("together")
+    link = run.handle.link
+    assert link.sync(link.scheduler("dq_claim", run=run.id, client=link.client.id))
+
+    with pytest.raises(WaitTimeout):
+        theirs.wait(timeout=0.2)
+    link.sync(link.scheduler("dq_disclaim", run=run.id))
+    with pytest.raises(DocumentsLost):
+        theirs.wait(timeout=30)
+
+
+def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_again(
+    two: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
+    lab: Any = SimpleNamespace(client=two.session.link.client)
+    submit_half_and_die(lab, two)
+    kill(two, 0)
+    run = two.session.runs.attach("cut")
+    with pytest.raises(SubmissionIncomplete, match="again to go on"):
+        run.wait(timeout=30)
+
+    again = two.map(double, range(5000), name="cut")
+    assert list(again.results(timeout=30)) == [2 * x for x in range(5000)]
+    assert total(again) == 5000
+
+
+def test_all_workers_restarted_at_once_leave_queues_empty_and_of_use() -> None:
+    """What a user does whose cluster misbehaves, in the middle of a run."""
+    with dq.connect(n=2, name="to-be-restarted") as lab:
+        _restart_in_the_middle(lab)
+
+
+def _restart_in_the_middle(lab: dq.Lab) -> None:
+    going = threading.Event()
+
+    def documents() -> Iterator[int]:
+        for x in range(4000):
+            if x == 3000:
+                going.wait(60)
+            yield x
+
+    two = lab.queue("restarted", n_queues=2)
+    ended = two.map(double, range(8000), name="ended").wait(timeout=30)
+    run = two.map(double, documents(), name="going")
+    lab.client.restart()
+    lab.client.wait_for_workers(3, timeout=60)
+    going.set()
+
+    with pytest.raises(DocumentsLost, match=r"8,000 of 8,000 .* shard 0 .* shard 1 "):
+        ended.wait(timeout=40)
+    with pytest.raises(DocumentsLost):
+        run.wait(timeout=40)
+    assert ended.resubmit_lost() == 8000
+    assert list(ended.results(timeout=40)) == [2 * x for x in range(8000)]
+    counts = run.counts
+    assert counts["acked"] + counts["lost"] == total(run) == 4000

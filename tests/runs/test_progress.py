@@ -1,0 +1,47 @@
+"""What shards say of a run, joined: which documents are lost, and what each shard still has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dqlab.runs.progress import Progress
+
+
+def shard(acked: int, lost: int, came: list[tuple[int, int]], **more: Any) -> dict[str, Any]:
+    rest = {"sealed": True, "incomplete": None, "total": 100, "submitted": 100, "digest": "d", "died": []}
+    return {"counts": [0, 0, 0, acked, 0, 0, lost], "came": came, **rest, **more}
+
+
+def test_lost_is_what_no_shard_has_of_a_complete_input() -> None:
+    progress = Progress([shard(30, 40, [(0, 10), (60, 80)]), shard(30, 0, [(10, 40)])])
+
+    assert progress.lost == [(40, 60), (80, 100)]
+
+
+def test_what_was_never_submitted_of_an_incomplete_input_is_not_lost() -> None:
+    cut_off = {"incomplete": "the input ended", "submitted": 50, "digest": "d+e+60-80"}
+    progress = Progress([shard(20, 10, [(0, 20)], **cut_off), shard(40, 0, [(30, 50), (60, 80)])])
+
+    assert progress.lost == [(20, 30)]
+
+
+def test_nothing_is_looked_for_where_nothing_is_lost() -> None:
+    assert Progress([shard(0, 0, [])]).lost == []
+
+
+def test_lost_documents_that_are_put_again_behind_the_recorded_ones_are_counted_once() -> None:
+    """Of 25 lost ones the record knows 10; the other 15 are put again by who maps the documents again."""
+    progress = Progress([shard(20, 5, [(0, 20)]), shard(10, 20, [(30, 40)])])
+
+    assert sum(progress.kept_of(through=40)) == 20 + 10 + 10
+    assert progress.kept_of(through=20) == [20, 10]
+
+
+def test_how_it_was_lost_names_shards_workers_and_files() -> None:
+    progress = Progress([shard(0, 7, [], died=["tcp://w"]), shard(5, 0, [], died=["tcp://v"]), shard(0, 1200, [])])
+
+    said = progress.how_lost("pages")
+
+    assert "7 were in memory, in shard 0 of queue 'pages', and worker tcp://w died" in said
+    assert "1,200 were in damaged files of shard 2" in said
+    assert "tcp://v" not in said
