@@ -168,7 +168,10 @@ class Lab:
         kept = self.store is not None and durable is not False
         known = self.session.pools.get(name)
         if known is not None:
-            if not known.gone:
+            gone, waits = self.session.link.sync(known.handle.missing())
+            if waits and self.embedded and not self._workers():
+                raise WorkersGone(lab=self.name)
+            if not gone:
                 return known
             known.close(force=True)
         try:

@@ -46,11 +46,12 @@ class Handle:
         handle.link = self.link.named(what)
         return handle
 
-    async def gone(self) -> bool:
-        """Return whether a shard has died and cannot be made anew, or nobody knows it."""
+    async def missing(self) -> tuple[bool, bool]:
+        """Return whether a shard is gone for good or nobody knows it, and whether one is not made anew within 10 s."""
         resolve = self.link.scheduler
         places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name) for ref in self.refs))
-        return any(place["gone"] is not None for place in places)
+        gone = any(place["gone"] is not None for place in places)
+        return gone, any(place["gone"] is None and place["address"] is None for place in places)
 
     async def ask(
         self, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0

@@ -236,7 +236,7 @@ class QueuePool(Putting, Shards):
     @property
     def gone(self) -> bool:
         """Whether one of its shards has died and cannot be made anew; asks for 10 s at most while that goes on."""
-        return self.handle.link.sync(self.handle.gone())
+        return self.handle.link.sync(self.handle.missing())[0]
 
     def counts(self) -> dict[str, int]:
         """Return messages by state over all lanes, asked from the queue now."""

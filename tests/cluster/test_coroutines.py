@@ -62,7 +62,8 @@ class NearRef:
         self.actor = actor
         self.calls: list[tuple[str, bytes]] = []
 
-    async def call(self, function: str, body: bytes, *, timeout: float = 10.0) -> bytes:
+    async def call(self, function: str, body: bytes | Callable[[], bytes], *, timeout: float = 10.0) -> bytes:
+        body = body() if callable(body) else body
         self.calls.append((function, body))
         answer: bytes = await getattr(self.actor, function)(body)
         return answer
