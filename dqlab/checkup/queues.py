@@ -93,8 +93,8 @@ def _failed(queue: QueueStats) -> Iterator[Finding]:
             "queues",
             Severity.WARNING,
             f"queue {queue.name} has lost {many(queue.counts.lost, 'message')}",
-            "If it is durable, `dqlab fsck` names them; map these documents again, under another name",
-            "dqlab fsck STORE",
+            "See which documents of a run that are, and send them again; if the queue is durable, `dqlab fsck` says why",
+            "run.lost(); run.resubmit_lost()",
             {"queue": queue.name, "lost": queue.counts.lost},
         )
 
