@@ -93,7 +93,7 @@ def _failed(queue: QueueStats) -> Iterator[Finding]:
             "queues",
             Severity.WARNING,
             f"queue {queue.name} has lost {many(queue.counts.lost, 'message')}",
-            "See which documents of a run that are, and send them again; if the queue is durable, `dqlab fsck` says why",
+            "See which documents of a run that are, and send them again; of a durable queue, `dqlab fsck` says why",
             "run.lost(); run.resubmit_lost()",
             {"queue": queue.name, "lost": queue.counts.lost},
         )
