@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from dqlab.queue.states import State
 from tests.chaos.functions import answer, trait_of
@@ -114,7 +115,7 @@ def no_message_runs_twice_at_a_time(history: History) -> Iterator[str]:
     queues |= {puts.source: puts.queue.name for puts in history.puts}
     for key, calls in by_key.items():
         calls.sort(key=lambda call: call.began)
-        for earlier, later in zip(calls, calls[1:], strict=False):
+        for earlier, later in pairwise(calls):
             over = earlier.ended is not None and earlier.ended <= later.began
             if not over and not _taken(history, queues[key.split(":")[0]], earlier, later):
                 yield f"{key} ran in process {earlier.pid}, and in {later.pid} at the same time"

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-
 import dqlab as dq
 from dqlab.errors import CallTimeout, DqlabError, PutTimeout, RunStalled, SubmissionIncomplete
 from dqlab.testing import Footprint
@@ -144,7 +143,7 @@ class Customer:
             except AGAIN as error:
                 if time.monotonic() > deadline:
                     raise
-                print(f"{name} is mapped again after {error!r}", file=sys.stderr)
+                sys.stderr.write(f"{name} is mapped again after {error!r}\n")
                 self.map(load, hurried=True)
             except DqlabError as error:
                 if durable:

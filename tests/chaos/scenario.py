@@ -149,7 +149,9 @@ def _leave(scene: Scene) -> Left:
     for queue in scene.plan.queues:
         scene.heed(scene.clients[CLIENTS[0]].start("close", deadline=PATIENCE, queue=queue.name))
     left.keys = _until_none(lambda: scene.town.ask("keys", deadline=PATIENCE))
-    left.findings = [str(finding) for shard in fsck(scene.store).shards for finding in shard.findings if finding.level]
+    left.findings = [
+        str(finding) for shard in fsck(scene.store).shards() for finding in shard.findings if finding.level
+    ]
     for name in CLIENTS:
         kept = scene.clients[name].ask("leave", deadline=PATIENCE)
         left.threads += [f"{name}: {kept['threads']}"] if kept["threads"] else []
