@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.chaos import truth
-from tests.chaos.plan import CLIENTS, Act
+from tests.chaos.plan import CLIENTS, Act, Load
 from tests.chaos.scene import PATIENCE, Scene
 
 __all__ = ["ACTS", "perform"]
@@ -108,13 +108,22 @@ def _put(scene: Scene, act: Act) -> str:
     queue = scene.plan.queues[act.which % len(scene.plan.queues)].name
     client, lo = CLIENTS[act.which // 2 % 2], scene.given[queue]
     scene.given[queue] = lo + act.n
-    scene.order(client, "put", queue=queue, lo=lo, hi=lo + act.n, seconds=0.002)
+    scene.order(client, "put", queue=queue, lo=lo, hi=lo + act.n, seconds=0.004)
     return f"{client} puts {lo} to {lo + act.n} into {queue}"
+
+
+@_act("map")
+def _map(scene: Scene, act: Act) -> str:
+    queue = scene.plan.queues[act.which % len(scene.plan.queues)].name
+    load = Load(f"run-{len(scene.mapped)}", queue, CLIENTS[act.which // 2 % 2], act.n, act.seconds)
+    scene.mapped.append(load)
+    scene.map(load)
+    return f"{load}"
 
 
 @_act("pause run", "pause queue")
 def _pause(scene: Scene, act: Act) -> str:
-    load = scene.plan.loads[act.which % len(scene.plan.loads)]
+    load = scene.mapped[act.which % len(scene.mapped)]
     whose = {"queue": load.queue, "run": load.run if act.kind == "pause run" else None}
     client = scene.clients[load.client]
     if scene.heed(client.start("pause", deadline=PATIENCE, **whose)) is None:
@@ -127,7 +136,7 @@ def _pause(scene: Scene, act: Act) -> str:
 
 @_act("retry")
 def _retry(scene: Scene, act: Act) -> str:
-    load = scene.plan.loads[act.which % len(scene.plan.loads)]
+    load = scene.mapped[act.which % len(scene.mapped)]
     scene.order(load.client, "retry", run=load.run)
     return f"{load.client} retries {load.run}"
 

@@ -83,6 +83,7 @@ class _Kind(NamedTuple):
 
 KINDS = {
     "put": _Kind(6, 9),
+    "map": _Kind(5, 4),
     "kill queue": _Kind(6, 3),
     "kill consumer": _Kind(5, 3),
     "stop queue": _Kind(3, 2),
@@ -105,7 +106,7 @@ KINDS = {
 }
 
 
-def make_plan(seed: int, *, acts: int = 8, documents: int = 500, only: Sequence[str] = ()) -> Plan:
+def make_plan(seed: int, *, acts: int = 8, documents: int = 800, only: Sequence[str] = ()) -> Plan:
     """Return the plan of a seed: the same for ever, as long as this module stays as it is."""
     rng = Random(seed)
     queues = [QueuePlan("main", rng.choice((1, 1, 2, 3)), timeout=rng.choice((60.0, 60.0, 4.0))), QueuePlan("side")]
@@ -123,7 +124,7 @@ def make_plan(seed: int, *, acts: int = 8, documents: int = 500, only: Sequence[
 
 def _load(rng: Random, queue: QueuePlan, client: str, documents: int) -> Load:
     n = documents if queue.name == "main" else documents // 3
-    load = Load(f"run-{queue.name}", queue.name, client, n, rng.choice((0.002, 0.004)))
+    load = Load(f"run-{queue.name}", queue.name, client, n, rng.choice((0.004, 0.01)))
     if rng.random() < 0.5:
         load = replace(load, trickle=rng.choice((0.002, 0.005)))
     return replace(load, process=queue.name == "side" and rng.random() < 0.4)
@@ -134,6 +135,8 @@ def _act(rng: Random, kind: str) -> Act:
     match kind:
         case "put":
             return replace(act, n=rng.choice((1, 20, 100)))
+        case "map":
+            return replace(act, n=rng.choice((50, 200)), seconds=rng.choice((0.004, 0.01)))
         case "scale" | "adapt" | "consumers":
             return replace(act, n=rng.choice((1, 2, 4)))
         case "scale to nothing" | "stop queue":

@@ -23,7 +23,7 @@ START = 120.0
 """Seconds that a process, or a cluster, may take to start."""
 PATIENCE = 150.0
 """Seconds that anything else may take: the longest that dqlab itself waits is 40 s, and nothing needs more than 5."""
-STANDING = 3.0
+STANDING = 2.0
 """Seconds after which the next act comes although nothing moves."""
 
 FAIR = {
