@@ -245,6 +245,7 @@ class Registry(SchedulerPlugin):
                 entry.gone = f"its worker {worker} is gone"
                 if entry.name.startswith("consumer/"):
                     del self.entries[entry.name]
+                    unpin(scheduler, [entry.key])
                     dead.setdefault(entry.queue, []).append(entry.name)
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
@@ -297,6 +298,7 @@ class Registry(SchedulerPlugin):
         except BaseException as error:
             if self.entries.get(name) is entry:
                 del self.entries[name]
+            unpin(self.scheduler, [key])
             logger.warning("event=spawn_failed name=%s worker=%s %r", name, address, error)
             raise
         finally:
