@@ -318,6 +318,7 @@ class Registry(SchedulerPlugin):
     async def hand_over(self, entry: Entry) -> None:
         """Let a shard close its log where it is, for its next epoch elsewhere."""
         await self._ask_to_end(entry, "hand_over")
+        unpin(self.scheduler, [entry.key])  # or Dask refuses to retire its worker
 
     def _host(self, address: str) -> str:
         state = self.scheduler.workers.get(address)
