@@ -20,6 +20,7 @@ from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.consumer_actor import ConsumerActor
 from dqlab.cluster.departures import Departures
+from dqlab.cluster.errands import ask_worker
 from dqlab.cluster.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, is_leaving, pin, unpin
 from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
 from dqlab.cluster.protocol import greeting
@@ -132,7 +133,7 @@ class Registry(SchedulerPlugin):
         places = self.plan().queues
         if not places:
             return []
-        names: list[str] = await self.scheduler.rpc(places[0]).dq_stored(store=store)
+        names: list[str] = await ask_worker(self.scheduler, places[0], "dq_stored", store=store)
         return names
 
     async def open_queue(
@@ -161,9 +162,8 @@ class Registry(SchedulerPlugin):
             if "store" in options:
                 store = options["store"]
                 lasting = {key: value for key, value in options.items() if key != "store"}
-                kept = await self.scheduler.rpc(places[0]).dq_keep(
-                    directory=store["directory"], name=name, shards=shards, options=lasting
-                )
+                asked = {"directory": store["directory"], "name": name, "shards": shards, "options": lasting}
+                kept = await ask_worker(self.scheduler, places[0], "dq_keep", **asked)
                 shards, options = kept["shards"], {**kept["options"], "store": store}
                 self.queues[name] = {"shards": shards, "options": options}
             made = (
@@ -333,7 +333,7 @@ class Registry(SchedulerPlugin):
         return seal_value((_open_class(entry.sealed), args))
 
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
-        await self.scheduler.rpc(address).dq_spawn(key=key, sealed=sealed)
+        await ask_worker(self.scheduler, address, "dq_spawn", key=key, sealed=sealed)
 
     async def _close_actor(self, entry: Entry) -> Any:
         """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""

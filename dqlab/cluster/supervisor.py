@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dqlab.cluster.errands import WorkerLost
 from dqlab.cluster.parking import Bell
 from dqlab.errors import DqlabError
 
@@ -93,7 +94,7 @@ class Supervisor:
         while (address := await self._place(entry, deadline=began + patience)) is not None:
             try:
                 await self._registry.make_again(entry, address)
-            except (OSError, TimeoutError) as error:  # the worker died meanwhile, or is out of reach
+            except (WorkerLost, OSError) as error:  # it died meanwhile, or is out of reach
                 logger.warning("event=shard_failed name=%s worker=%s %r", entry.name, address, error)
                 await asyncio.sleep(TRY_AGAIN)
                 continue
