@@ -63,16 +63,16 @@ def _retire(scene: Scene, act: Act) -> str:
     victim = _victim(scene, act)
     if victim is None:
         return "there is none"
-    client = scene.clients[CLIENTS[act.which % 2]]
-    gone = scene.heed(client.start("retire", deadline=PATIENCE, addresses=[victim["address"]]))
-    return f"retire {victim}: {gone} went"
+    client = CLIENTS[act.which % 2]
+    scene.order(client, "retire", addresses=[victim["address"]])
+    return f"{client} retires {victim}"
 
 
 @_act("restart")
 def _restart(scene: Scene, act: Act) -> str:
-    client = scene.clients[CLIENTS[act.which % 2]]
-    scene.heed(client.start("restart", deadline=PATIENCE))
-    return f"{client!r} has restarted all workers"
+    client = CLIENTS[act.which % 2]
+    scene.order(client, "restart")
+    return f"{client} restarts all workers"
 
 
 @_act("scale")
@@ -91,8 +91,9 @@ def _scale_to_nothing(scene: Scene, act: Act) -> str:
 
 @_act("adapt")
 def _adapt(scene: Scene, act: Act) -> str:
-    scene.heed(scene.town.start("adapt", deadline=PATIENCE, minimum=act.n, maximum=scene.plan.workers))
-    return f"adapts from {act.n} to {scene.plan.workers}"
+    minimum = min(act.n, scene.plan.workers)
+    scene.heed(scene.town.start("adapt", deadline=PATIENCE, minimum=minimum, maximum=scene.plan.workers))
+    return f"adapts from {minimum} to {scene.plan.workers}"
 
 
 @_act("consumers")

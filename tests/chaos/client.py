@@ -143,7 +143,8 @@ class Customer:
                 if time.monotonic() > deadline:
                     raise
                 sys.stderr.write(f"{name} is mapped again after {error!r}\n")
-                self.map(load, hurried=True)
+                time.sleep(LOOK_EVERY)
+                self._runs.pop(name, None)
             except DqlabError as error:
                 if durable:
                     raise

@@ -89,8 +89,10 @@ def _end(scene: Scene) -> History:
     """Mend the town, wait until all has ended, ask how, close everything and look at what is left."""
     history = History(puts=[PutsEnd(queue, scene.given[queue.name]) for queue in scene.plan.queues])
     scene.go_on()
-    scene.town.ask("whole", deadline=PATIENCE, n=scene.plan.workers, patience=PATIENCE / 2)
+    whole = {"deadline": PATIENCE, "n": scene.plan.workers, "patience": PATIENCE / 2}
+    scene.town.ask("whole", **whole)
     scene.heed_orders()
+    scene.town.ask("whole", **whole)  # a restart may have been among the orders
     for queue in scene.plan.queues:
         client = scene.clients[CLIENTS[0]]
         scene.heed(client.start("consumers", deadline=PATIENCE, queue=queue.name, n=None))

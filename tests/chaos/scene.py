@@ -139,7 +139,8 @@ class Scene:
 
     def say(self, text: str) -> None:
         """Note what is done."""
-        self.done.append(f"{time.monotonic() - self.began:7.2f} s  {text}")
+        begun = self._size(self.where / truth.EXECUTIONS) // self._line
+        self.done.append(f"{time.monotonic() - self.began:7.2f} s, {begun:5} executed  {text}")
 
     def order(self, client: str, op: str, **arguments: Any) -> None:
         """Tell a client something, and do not wait for the answer."""
