@@ -9,7 +9,6 @@ import signal
 import threading
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 
 import psutil
@@ -24,18 +23,12 @@ PATIENCE = 3.0
 
 @cache
 def listen() -> None:
-    """Write stacks on SIGUSR1 from now on: of all threads, and in a main thread of all coroutines too."""
+    """Write stacks on SIGUSR1 from now on: of all threads, and where the main thread gets the signal of coroutines."""
     file = (truth.directory() / f"stacks-{os.getpid()}").open("a")
-
-    def write(_: int, frame: FrameType | None) -> None:
-        faulthandler.dump_traceback(file)
-        _write_coroutines(file)
-        file.flush()
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGUSR1, write)
-    elif signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-        faulthandler.register(signal.SIGUSR1, file, all_threads=True)
+    main = threading.current_thread() is threading.main_thread()
+    if main:
+        signal.signal(signal.SIGUSR1, lambda number, frame: _write_coroutines(file))
+    faulthandler.register(signal.SIGUSR1, file, all_threads=True, chain=main)
 
 
 def _write_coroutines(file: TextIO) -> None:
@@ -43,6 +36,7 @@ def _write_coroutines(file: TextIO) -> None:
     for one in list(known):
         if not one.done():
             one.print_stack(limit=6, file=file)
+    file.flush()
 
 
 def dask_setup(worker: object) -> None:
