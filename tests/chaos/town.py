@@ -13,6 +13,7 @@ from typing import Any
 
 import dask
 from distributed import LocalCluster
+from distributed.core import Status
 
 from tests.chaos import truth
 from tests.chaos.serving import serve
@@ -37,7 +38,7 @@ class Town:
 
     def up(self, workers: int) -> dict[str, Any]:
         """Start; return the scheduler's address."""
-        dask.config.set({"distributed.worker.profile.enabled": False, "distributed.deploy.lost-worker-timeout": "1s"})
+        dask.config.set({"distributed.worker.profile.enabled": False})
         self.cluster = LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -86,12 +87,19 @@ class Town:
         self.steady()
         deadline = time.monotonic() + patience
         while True:
+            self._up.sync(self._forget_nannies)
             self._up.scale(n)
             if self._up.sync(self._running) == n and len(self.workers()) == n:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(f"there are {self.workers()} after {patience:g} s")
             time.sleep(LOOK_EVERY)
+
+    async def _forget_nannies(self) -> None:
+        """Let the cluster replace workers that have left for good, which it would do only 15 s after they left."""
+        for name, nanny in list(self._up.workers.items()):
+            if nanny.status in (Status.closed, Status.failed):
+                del self._up.workers[name]
 
     async def _running(self) -> int:
         return len(self._up.scheduler.running)

@@ -25,7 +25,7 @@ WORKERS = 3
 def cluster() -> Iterator[LocalCluster]:
     """A cluster that may be hurt, and is whole again for each test."""
     with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}),  # then a retired one can be replaced
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "5s"}),  # then a retired one can be replaced
         LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
     ):
         yield cluster
