@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from tests.chaos.scene import PATIENCE, Scene
 
 __all__ = ["AGAIN", "play"]
 
-AGAIN = "DQLAB_CHAOS_SEED={seed} DQLAB_CHAOS_ACTS={acts} python -m pytest -m slow --timeout=600 tests/chaos"
+AGAIN = "DQLAB_CHAOS_SEED={seed} python -m pytest '{test}'"
 """How to run one round again."""
 SETTLED = 15.0
 """Seconds within which what was closed is gone, and the last reports have come."""
@@ -32,8 +29,8 @@ TAIL = 4000
 """Characters of each process's output that are printed."""
 
 
-def play(plan: Plan, where: Path, tally: Counter[str]) -> History:
-    """Play a round and check it.
+def play(plan: Plan, where: Path, tally: Counter[str], test: str) -> History:
+    """Play a round and check it; `test` is the id of the test that does so.
 
     Raises
     ------
@@ -43,34 +40,24 @@ def play(plan: Plan, where: Path, tally: Counter[str]) -> History:
     wrong: list[str] = []
     more = ""
     history = History()
-    with _telling_all(where):
-        scene = Scene(plan, where)
-        try:
-            _act_out(scene, tally)
-            history = _end(scene)
-            wrong = violations(history)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the round is told with it
-            wrong = [f"{'nothing_hangs' if isinstance(error, Hung) else 'the_round_ends'}: {error!r}"]
-            more = stacks.gather(where, scene.processes()) if isinstance(error, Hung) else ""
-        finally:
-            scene.kill_all()
+    scene = Scene(plan, where)
+    try:
+        _act_out(scene, tally)
+        history = _end(scene)
+        wrong = violations(history)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the round is told with it
+        wrong = [f"{'nothing_hangs' if isinstance(error, Hung) else 'the_round_ends'}: {error!r}"]
+        more = stacks.gather(where, scene.processes()) if isinstance(error, Hung) else ""
+    finally:
+        scene.kill_all()
     tally["rounds"] += 1
     tally["confirmed"] += sum(one.hi - one.lo for one in truth.read_confirmed(where))
     tally["executed"] += len(truth.read_executions(where))
     tally["violations"] += len(wrong)
     if wrong:
-        raise AssertionError(_told(scene, wrong, more))
+        again = AGAIN.format(seed=plan.seed, test=test)
+        raise AssertionError(_told(scene, wrong, more, again))
     return history
-
-
-@contextmanager
-def _telling_all(where: Path) -> Iterator[None]:
-    """Let what this process starts know where the round's files are."""
-    os.environ[truth.DIRECTORY] = str(where)
-    try:
-        yield
-    finally:
-        del os.environ[truth.DIRECTORY]
 
 
 def _act_out(scene: Scene, tally: Counter[str]) -> None:
@@ -172,10 +159,9 @@ def _until_none(look: Any) -> list[str]:
     return list(found)
 
 
-def _told(scene: Scene, wrong: list[str], more: str) -> str:
+def _told(scene: Scene, wrong: list[str], more: str, again: str) -> str:
     logs = [
         f"--- {path.name}\n{path.read_text(errors='replace')[-TAIL:]}" for path in sorted(scene.where.glob("*.log"))
     ]
-    again = AGAIN.format(seed=scene.plan.seed, acts=len(scene.plan.acts))
     parts = ["\n".join(wrong), str(scene.plan), "what was done:", "\n".join(scene.done), more, *logs, again]
     return "\n".join(filter(None, parts))
