@@ -47,7 +47,7 @@ def play(plan: Plan, where: Path, tally: Counter[str], test: str) -> History:
         wrong = violations(history)
     except Exception as error:  # noqa: BLE001 - whatever it is, the round is told with it
         wrong = [f"{'nothing_hangs' if isinstance(error, Hung) else 'the_round_ends'}: {error!r}"]
-        more = stacks.gather(where, scene.processes()) if isinstance(error, Hung) else ""
+        more = stacks.gather(where, scene.processes())
     finally:
         scene.kill_all()
     tally["rounds"] += 1

@@ -58,6 +58,12 @@ def _lose_put(history: History) -> None:
     history.puts[0].results.pop()
 
 
+def _lose_transient_put(history: History) -> None:
+    history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1))
+    history.puts[1].given = 1
+    history.takings = [Taking("shard", "main", 72, 5.0)]
+
+
 def _double_result(history: History) -> None:
     run = history.runs[0]
     run.results.insert(3, run.results[3])
@@ -174,6 +180,7 @@ FAULTS = {
     "every_confirmed_message_ends_exactly_once": (
         _lose_document,
         _lose_put,
+        _lose_transient_put,
         _double_result,
         _double_put,
         _double_in_stream,
