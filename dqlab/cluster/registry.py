@@ -20,6 +20,7 @@ from distributed.scheduler import WorkerState
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.departures import Departures
+from dqlab.cluster.errands import ask_worker
 from dqlab.cluster.internals import (
     ActorFailed,
     NoSuchActor,
@@ -147,7 +148,7 @@ class Registry(SchedulerPlugin):
         places = self.plan().queues
         if not places:
             return []
-        names: list[str] = await self.scheduler.rpc(places[0]).dq_stored(store=store)
+        names: list[str] = await ask_worker(self.scheduler, places[0], "dq_stored", store=store)
         return names
 
     async def open_queue(
@@ -176,9 +177,8 @@ class Registry(SchedulerPlugin):
             if "store" in options:
                 store = options["store"]
                 lasting = {key: value for key, value in options.items() if key != "store"}
-                kept = await self.scheduler.rpc(places[0]).dq_keep(
-                    directory=store["directory"], name=name, shards=shards, options=lasting
-                )
+                asked = {"directory": store["directory"], "name": name, "shards": shards, "options": lasting}
+                kept = await ask_worker(self.scheduler, places[0], "dq_keep", **asked)
                 shards, options = kept["shards"], {**kept["options"], "store": store}
                 self.queues[name] = {"shards": shards, "options": options}
             made = (
@@ -262,6 +262,7 @@ class Registry(SchedulerPlugin):
             else:
                 entry.gone = f"its worker {worker} is gone"
                 del self.entries[entry.name]
+                unpin(scheduler, [entry.key])
                 dead.setdefault(entry.queue, []).append(entry.name)
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
@@ -314,6 +315,7 @@ class Registry(SchedulerPlugin):
         except BaseException as error:
             if self.entries.get(name) is entry:
                 del self.entries[name]
+            unpin(self.scheduler, [key])
             logger.warning("event=spawn_failed name=%s worker=%s %r", name, address, error)
             raise
         finally:
@@ -333,13 +335,14 @@ class Registry(SchedulerPlugin):
     async def hand_over(self, entry: Entry) -> None:
         """Let a shard close its log where it is, for its next epoch elsewhere."""
         await self._ask_to_end(entry, "hand_over")
+        unpin(self.scheduler, [entry.key])  # or Dask refuses to retire its worker
 
     def _host(self, address: str) -> str:
         state = self.scheduler.workers.get(address)
         return "" if state is None else str(state.name)
 
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
-        await self.scheduler.rpc(address).dq_spawn(key=key, sealed=sealed)
+        await ask_worker(self.scheduler, address, "dq_spawn", key=key, sealed=sealed)
 
     async def _close_actor(self, entry: Entry) -> Any:
         """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""

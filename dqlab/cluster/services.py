@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from dqlab.cluster.errands import WorkerLost
 from dqlab.cluster.placement import NoWorkers
 
 if TYPE_CHECKING:
@@ -142,9 +143,12 @@ class Services:
             self._drop(one, surplus)
             await registry.retire(surplus)
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
-        for answer in made:
-            if isinstance(answer, BaseException):
-                raise answer
+        errors = [answer for answer in made if isinstance(answer, BaseException)]
+        if any(isinstance(error, WorkerLost) for error in errors):
+            registry.in_background(self._fit_later(one))
+        for error in errors:
+            if not isinstance(error, WorkerLost):
+                raise error
 
     async def _make(self, one: _Service, address: str) -> None:
         name = f"consumer/{one.queue}/{next(self._numbers.setdefault(one.queue, count()))}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.consumer_actor import ConsumerActor
+from dqlab.cluster.errands import WorkerLost
 from dqlab.cluster.parking import Bell
 from dqlab.cluster.sealed import open_value, seal_value
 from dqlab.errors import DqlabError
@@ -136,7 +137,7 @@ class Supervisor:
         while (address := await self._place(entry, deadline=began + patience)) is not None:
             try:
                 await self._registry.make_again(entry, address)
-            except (OSError, TimeoutError) as error:  # the worker died meanwhile, or is out of reach
+            except (WorkerLost, OSError) as error:  # it died meanwhile, or is out of reach
                 logger.warning("event=shard_failed name=%s worker=%s %r", entry.name, address, error)
                 await asyncio.sleep(TRY_AGAIN)
                 continue

@@ -17,6 +17,7 @@ from distributed.comm.core import Comm
 
 from dqlab.cluster.beat import BEAT_EVERY
 from dqlab.cluster.durable import keep, list_stored
+from dqlab.cluster.errands import WorkerLost, answering
 from dqlab.cluster.internals import CALL, actors_here, answer_call, is_leaving, pin_remotely, report, start_actor
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import open_value
@@ -46,10 +47,10 @@ class DqlabWorkerPlugin(WorkerPlugin):
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else somebody knows what to do
             with suppress(RuntimeError, ValueError, NotImplementedError):  # not the main thread, or no such signals
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
-        worker.handlers["dq_spawn"] = self.spawn
+        worker.handlers["dq_spawn"] = answering(self.spawn)
         worker.handlers["dq_greet"] = self.greet
-        worker.handlers["dq_keep"] = keep
-        worker.handlers["dq_stored"] = list_stored
+        worker.handlers["dq_keep"] = answering(keep)
+        worker.handlers["dq_stored"] = answering(list_stored)
         worker.handlers["dq_vitals"] = WorkerVitals(worker).look
         worker.handlers[CALL] = self.call
 
@@ -92,7 +93,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
         Raises
         ------
-        OSError
+        WorkerLost
             This worker is about to leave.
 
         Notes
@@ -102,7 +103,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         """
         worker = self._worker
         if is_leaving(worker):
-            raise OSError(f"worker {worker.address} is about to leave")
+            raise WorkerLost(worker=worker.address, call="dq_spawn", reason="it is about to leave")
         kind, args = open_value(sealed)
         async with Client(
             worker.scheduler.address,

@@ -200,8 +200,18 @@ class Submitter:
             sender.land()
         incomplete = None if self.error is None else f"{type(self.error).__name__}: {self.error}"[:500]
         incomplete = CANCELLED if self._stopped else incomplete
-        handle = sender.handle
-        handle.link.sync(self._seal(handle, incomplete))
+        self._tell(incomplete)
+
+    def _tell(self, incomplete: str | None) -> None:
+        """Tell each shard, for as long as one is out of reach: without that the run would never end."""
+        handle = self._sender.handle
+        while True:
+            try:
+                handle.link.sync(self._seal(handle, incomplete))
+                return
+            except CallTimeout:
+                if self._stopped:
+                    raise
 
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
         sender = self.sender

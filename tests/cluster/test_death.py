@@ -50,6 +50,11 @@ def consumers(lab: dq.Lab, pool: dq.QueuePool) -> list[str]:
     return [at for at, keys in held.items() if any(key.startswith(f"dq-consumer/{pool.name}/") for key in keys)]
 
 
+def consumer_keys(dask_scheduler: Any) -> list[str]:
+    """Keys of consumers that the scheduler keeps, alive or not."""
+    return [str(key) for key in dask_scheduler.tasks if str(key).startswith("dq-consumer/")]
+
+
 def process_of(lab: dq.Lab, address: str) -> int:
     return int(lab.client.run(os.getpid, workers=[address])[address])
 
@@ -84,6 +89,7 @@ def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> N
     assert len(seen) <= 300 + 64
     while len(consumers(own_lab, pool)) < 2:
         assert time.monotonic() - began < 25
+    assert len(own_lab.client.run_on_scheduler(consumer_keys)) == 2
 
 
 def test_document_that_kills_its_worker_is_tried_again_and_the_others_are_not_blamed(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import pytest
 from distributed import Client, LocalCluster
@@ -23,7 +24,10 @@ WORKERS = 3
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """A cluster that may be hurt, and is whole again for each test."""
-    with LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "5s"}),  # then a retired one can be replaced
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+    ):
         yield cluster
 
 
@@ -34,10 +38,9 @@ def running(dask_scheduler: Any) -> int:
 
 @pytest.fixture
 def lab(cluster: LocalCluster, tmp_path: Path) -> Iterator[dq.Lab]:
-    cluster.scale(WORKERS)
     with Client(cluster, set_as_default=False) as client:
         while client.run_on_scheduler(running) != WORKERS:  # those that leave are replaced first
-            client.wait_for_workers(WORKERS, timeout=30)
+            cluster.scale(WORKERS)
         with dq.connect(client, store=tmp_path / "store") as lab:
             yield lab
 
@@ -117,6 +120,19 @@ def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, cluster: 
     assert address not in hosts(lab, "queue", held.pool)
     held.ends_well()
     cluster.scale(0)  # it does not know yet that one of its workers is gone
+
+
+def test_worker_is_retired_also_when_nobody_else_can_host_its_queue_yet(
+    lab: dq.Lab, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """The log is closed in good order, and the queue goes on as soon as there is a worker."""
+    held = Held(lab, tmp_path, "last")
+    addresses = list(lab.client.scheduler_info(n_workers=-1)["workers"])
+
+    assert sorted(lab.client.retire_workers(addresses)) == sorted(addresses)
+    while lab.client.run_on_scheduler(running) != WORKERS:
+        cluster.scale(WORKERS)
+    held.ends_well()
 
 
 def test_worker_that_hosts_a_transient_queue_is_not_retired(lab: dq.Lab) -> None:

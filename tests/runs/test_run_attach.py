@@ -346,6 +346,24 @@ def test_frame_whose_confirmation_was_lost_is_not_put_again(
     assert run.counts["acked"] == 3000
 
 
+def test_run_ends_although_its_queue_was_out_of_reach_when_its_input_ended(
+    queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shards are being made anew, and that takes longer than a call waits; nobody else could end the run."""
+    ask, lost = Handle.ask, []
+
+    async def away(self: Handle, shard: int, call: str, meta: dict[str, Any], *rest: Any, **options: Any) -> Any:
+        if meta.get("op") == "seal" and len(lost) < 3:
+            lost.append(meta)
+            raise CallTimeout(name="queue", call=call, seconds=0.0)
+        return await ask(self, shard, call, meta, *rest, **options)
+
+    monkeypatch.setattr(Handle, "ask", away)
+    run = queue.map(same, range(3000), name=name)
+    assert list(run.results(timeout=30)) == list(range(3000))
+    assert len(lost) == 3
+
+
 def test_cut_off_run_is_completed_by_another_client(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:
     """The notebook that began it is gone."""
     with pytest.raises(SubmissionIncomplete):

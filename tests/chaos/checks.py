@@ -1,0 +1,195 @@
+"""What must be true of every round: each check yields a sentence for each thing that is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from dqlab.queue.states import State
+from tests.chaos.functions import answer, trait_of
+from tests.chaos.history import History, RunEnd
+from tests.chaos.truth import Execution
+
+__all__ = ["CHECKS", "violations"]
+
+NOTICED = 2.0
+"""Seconds within which it is noted that something was taken from its place."""
+SPARE_DESCRIPTORS = 16
+"""Descriptors that a client may keep for good: its loops' own, and connections that wait to be closed."""
+
+Check = Callable[[History], Iterator[str]]
+CHECKS: list[Check] = []
+
+
+def violations(history: History) -> list[str]:
+    """Return all that is wrong, each with the name of the check that found it."""
+    return [f"{check.__name__}: {what}" for check in CHECKS for what in check(history)]
+
+
+def _check(check: Check) -> Check:
+    CHECKS.append(check)
+    return check
+
+
+@_check
+def every_confirmed_message_ends_exactly_once(history: History) -> Iterator[str]:
+    """As a result or as a dead letter: of durable queues, always; of others, unless they said that it is lost."""
+    for run in history.runs:
+        ends = Counter(ordinal for ordinal, _ in run.results) + Counter(run.dead)
+        wanted = range(run.load.documents) if not run.said else range(0)
+        yield from _ends(run.load.run, ends, set(wanted) | _confirmed(history, run), run.load.documents)
+        if not run.said and run.stream != [ordinal for ordinal, _ in run.results]:
+            yield f"{run.load.run}: results by sequence and by stream are not the same"
+    for puts in history.puts:
+        ends = Counter(number for _, number, _ in puts.results) + Counter(puts.dead)
+        safe = puts.queue.durable or not _lost_a_shard(history, puts.queue.name)
+        known = [one for one in history.confirmed if one.source == puts.source and safe]
+        yield from _ends(puts.source, ends, {n for one in known for n in range(one.lo, one.hi)}, puts.given)
+
+
+def _lost_a_shard(history: History, queue: str) -> bool:
+    """Whether somebody took a shard of a queue: a transient one loses what that held."""
+    return any(one.what == "town" or (one.what == "shard" and one.queue == queue) for one in history.takings)
+
+
+def _confirmed(history: History, run: RunEnd) -> set[int]:
+    if not history.queue(run.load.queue).durable:
+        return set()
+    return {n for one in history.confirmed if one.source == run.load.run for n in range(one.lo, one.hi)}
+
+
+def _ends(source: str, ends: Counter[int], wanted: set[int], given: int) -> Iterator[str]:
+    for number in sorted(wanted - ends.keys())[:5]:
+        yield f"{source}:{number} was confirmed, and has no end ({len(wanted - ends.keys())} have none)"
+    for number, times in ends.items():
+        if times > 1:
+            yield f"{source}:{number} has ended {times} times"
+        if not 0 <= number < given:
+            yield f"{source}:{number} has ended, and was never put"
+
+
+@_check
+def every_result_was_executed_and_is_right(history: History) -> Iterator[str]:
+    """A result is what the function returned in a call that really took place."""
+    well = {call.key for call in history.executions if call.well}
+    results = [(run.load.run, ordinal, value) for run in history.runs for ordinal, value in run.results]
+    results += [(puts.source, value[1], value) for puts in history.puts for value in puts.results]
+    for source, number, value in results:
+        if list(value) != answer(source, number):
+            yield f"{source}:{number} has the result {value!r}"
+        if f"{source}:{number}" not in well:
+            yield f"{source}:{number} has a result, and no function returned one"
+
+
+@_check
+def only_what_is_broken_is_dead(history: History) -> Iterator[str]:
+    """Whoever loses its worker is delivered again; only functions that raise make dead letters here."""
+    for run in history.runs:
+        for ordinal in run.dead:
+            if trait_of(ordinal) != "broken":
+                yield f"{run.load.run}:{ordinal} is dead, and it is {trait_of(ordinal)}"
+    for puts in history.puts:
+        for number in puts.dead:
+            yield f"{puts.source}:{number} is dead"
+
+
+@_check
+def losses_are_said_and_have_a_cause(history: History) -> Iterator[str]:
+    """What a transient queue lost is counted or said by an error, and was taken from it by somebody."""
+    lost_at = int(State.LOST)
+    for run in history.runs:
+        queue = history.queue(run.load.queue)
+        lost = run.counts[lost_at] if run.counts else 0
+        if (run.said or lost) and queue.durable:
+            yield f"{run.load.run} is durable, and has lost {lost}: {run.said}"
+        if (run.said or lost) and not _lost_a_shard(history, queue.name):
+            yield f"{run.load.run} says that {lost} are lost ({run.said}), and nobody took anything"
+        if run.counts and len(run.results) + len(run.dead) + lost != run.load.documents:
+            yield f"{run.load.run}: {len(run.results)} results, {len(run.dead)} dead and {lost} lost are not all"
+
+
+@_check
+def no_message_runs_twice_at_a_time(history: History) -> Iterator[str]:
+    """Unless its shard or its consumer was taken away meanwhile: a new shard knows no leases."""
+    by_key: dict[str, list[Execution]] = defaultdict(list)
+    for call in history.executions:
+        by_key[call.key].append(call)
+    queues = {run.load.run: run.load.queue for run in history.runs}
+    queues |= {puts.source: puts.queue.name for puts in history.puts}
+    for key, calls in by_key.items():
+        calls.sort(key=lambda call: call.began)
+        for earlier, later in pairwise(calls):
+            over = earlier.ended is not None and earlier.ended <= later.began
+            if not over and not _taken(history, queues[key.split(":")[0]], earlier, later):
+                yield f"{key} ran in process {earlier.pid}, and in {later.pid} at the same time"
+
+
+def _taken(history: History, queue: str, earlier: Execution, later: Execution) -> bool:
+    """Whether the shard or the consumer of a call was taken before a later call of the same message."""
+    for one in history.takings:
+        concerns = (
+            one.what == "town"
+            or (one.what == "shard" and one.queue == queue)
+            or (one.what == "consumer" and one.pid in (earlier.pid, earlier.parent))
+        )
+        if concerns and earlier.began - NOTICED <= one.at <= later.began + NOTICED:
+            return True
+    return False
+
+
+@_check
+def nothing_ran_that_was_not_put(history: History) -> Iterator[str]:
+    """Functions see what was given to them, and nothing else."""
+    given = {run.load.run: run.load.documents for run in history.runs}
+    given |= {puts.source: puts.given for puts in history.puts}
+    for key in {call.key for call in history.executions}:
+        source, number = key.split(":")
+        if int(number) >= given.get(source, 0):
+            yield f"{key} ran, and was never put"
+
+
+@_check
+def counters_agree(history: History) -> Iterator[str]:
+    """What a run, a queue and the statistics count is what there is."""
+    by_queue: dict[str, Counter[int]] = defaultdict(Counter)
+    for run in history.runs:
+        if not run.counts:
+            continue
+        expected = [0] * len(State)
+        expected[State.ACKED], expected[State.DEAD] = len(run.results), len(run.dead)
+        expected[State.LOST] = run.counts[State.LOST]
+        if run.counts != expected:
+            yield f"{run.load.run} counts {run.counts}, and there are {expected}"
+        if run.shown is not None and run.shown != run.counts:
+            yield f"{run.load.run} counts {run.counts}, and the statistics say {run.shown}"
+        by_queue[run.load.queue].update(dict(enumerate(run.counts)))
+    for puts in history.puts:
+        if not puts.counts:
+            continue
+        by_queue[puts.queue.name].update({int(State.ACKED): len(puts.results), int(State.DEAD): len(puts.dead)})
+        there = [by_queue[puts.queue.name][state] for state in range(len(State))]
+        if not puts.queue.durable:  # what was put by hand may be lost too
+            there[State.LOST] = max(there[State.LOST], puts.counts[State.LOST])
+        if puts.counts != there:
+            yield f"queue {puts.queue.name} counts {puts.counts}, and there are {there}"
+        if puts.shown is not None and puts.shown != puts.counts:
+            yield f"queue {puts.queue.name} counts {puts.counts}, and the statistics say {puts.shown}"
+
+
+@_check
+def nothing_is_left_behind(history: History) -> Iterator[str]:
+    """Processes, keys on the scheduler, threads and descriptors of clients, damaged files."""
+    left = history.left
+    yield from (f"process {one} still runs" for one in left.processes)
+    yield from (f"key {key} is still on the scheduler" for key in left.keys)
+    yield from (f"a client still has threads: {names}" for names in left.threads)
+    if left.descriptors > SPARE_DESCRIPTORS:
+        yield f"a client has {left.descriptors} descriptors more than before it connected"
+    yield from (f"the store is not whole: {finding}" for finding in left.findings)
+
+
+@_check
+def errors_are_of_the_kinds_that_are_promised(history: History) -> Iterator[str]:
+    """Whoever cannot be served hears so by an error that says what to do."""
+    yield from (f"{what} answered {error}" for what, error, fair in history.refused if not fair)

@@ -1,0 +1,188 @@
+"""A client: somebody's notebook, in a process of its own that may be killed in the middle of what it does.
+
+Started with ``python -m tests.chaos.client``; see `serving`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import dqlab as dq
+from dqlab.errors import CallTimeout, DqlabError, PutTimeout, RunStalled, SubmissionIncomplete
+from dqlab.testing import Footprint
+from tests.chaos import ends, truth
+from tests.chaos.functions import elements, mended, trait_of, work
+from tests.chaos.plan import Load
+from tests.chaos.serving import serve
+
+__all__ = ["Customer"]
+
+LOOK_EVERY = 0.02
+AGAIN = (CallTimeout, PutTimeout, RunStalled, SubmissionIncomplete)
+"""What a user is told to answer by mapping, or waiting, again."""
+
+
+class Customer:
+    """What a client can be told to do."""
+
+    def __init__(self) -> None:
+        self._lab: dq.Lab | None = None
+        self._runs: dict[str, dq.Run] = {}
+        self._before = Footprint.take()
+        threading.Thread(target=self._note_confirmed, name="chaos-scribe", daemon=True).start()
+
+    @property
+    def lab(self) -> dq.Lab:
+        """The lab, which is open."""
+        assert self._lab is not None
+        return self._lab
+
+    # --- connections ------------------------------------------------------------------------
+
+    def connect(self, address: str, store: str, patience: float) -> None:
+        """Connect to a town, after leaving the one before."""
+        if self._lab is not None:
+            self._lab.close()
+        self._runs = {}
+        self._lab = dq.connect(address, store=Path(store), timeout=patience)
+
+    def open(self, name: str, shards: int, timeout: float, *, durable: bool) -> None:
+        """Open a queue."""
+        self.lab.queue(name, shards, durable=durable, visibility_timeout=timeout, max_deliveries=10_000)
+
+    def leave(self) -> dict[str, Any]:
+        """Close the lab; return what is left of it: threads and descriptors that were not there before."""
+        self.lab.close()
+        self._lab, self._runs = None, {}
+        beyond = Footprint.take().beyond(self._before)
+        return {
+            "threads": {name: n for name, n in beyond.get("threads", {}).items() if "dq" in name},
+            "descriptors": sum(beyond.get("descriptors", {}).values()),
+        }
+
+    # --- load -------------------------------------------------------------------------------
+
+    def map(self, load: dict[str, Any], *, hurried: bool = False) -> None:
+        """Begin a run, or go on with it; `hurried`: its documents come as fast as they can."""
+        one = Load(**load)
+        self._runs[one.run] = self.lab.queue(one.queue).map(
+            work,
+            elements(one.run, one.documents, one.seconds, 0.0 if hurried else one.trickle),
+            name=one.run,
+            retry=dq.Retry(2, backoff=0.05, max_backoff=0.2),
+            executor="process" if one.process else "thread",
+        )
+
+    def put(self, queue: str, lo: int, hi: int, seconds: float) -> None:
+        """Put calls by hand, and note them once they are confirmed."""
+        source = f"by-hand-{queue}"
+        calls = [(work, (source, number, _calm(number), seconds)) for number in range(lo, hi)]
+        ids = self.lab.queue(queue).batch_submit(calls).ids
+        assert len(ids) == len(set(ids)) == hi - lo
+        truth.confirmed(queue, source, lo, hi)
+
+    def _note_confirmed(self) -> None:
+        """Note how far runs have been confirmed, as a thread beside, for ever."""
+        noted: dict[str, int] = {}
+        while True:
+            for name, run in list(self._runs.items()):
+                through = run.submitter._sender.through if run.submitter is not None else 0
+                if through > noted.get(name, 0):
+                    truth.confirmed(run.queue, name, noted.get(name, 0), through)
+                    noted[name] = through
+            time.sleep(LOOK_EVERY)
+
+    # --- acts -------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Restart all workers, as somebody does whose cluster misbehaves."""
+        self.lab.client.restart(timeout=30)
+
+    def retire(self, addresses: list[str]) -> list[str]:
+        """Retire workers; return those that were."""
+        return list(self.lab.client.retire_workers(addresses))
+
+    def consumers(self, queue: str, n: int | None) -> None:
+        """Have so many consumers, or one on each worker."""
+        self.lab.queue(queue).scale("auto" if n is None else n)
+
+    def pause(self, queue: str, run: str | None) -> None:
+        """Pause a run, or the queue."""
+        (self.lab.queue(queue) if run is None else self.lab.attach(run)).pause()
+
+    def resume(self, queue: str, run: str | None) -> None:
+        """Let it go on."""
+        (self.lab.queue(queue) if run is None else self.lab.attach(run)).resume()
+
+    def retry(self, run: str) -> int:
+        """Retry what is dead with a function that is mended; return how many."""
+        return self.lab.attach(run).retry(fn=mended)
+
+    def compact(self, queue: str) -> None:
+        """Compact a queue."""
+        self.lab.queue(queue).compact()
+
+    # --- the end ----------------------------------------------------------------------------
+
+    def finish(self, load: dict[str, Any], patience: float, *, durable: bool) -> dict[str, Any]:
+        """Wait for the end of a run, mapping it again where that is what its errors say; return how it ended."""
+        name, deadline = load["run"], time.monotonic() + patience
+        while True:
+            try:
+                if name not in self._runs:
+                    self.map(load, hurried=True)
+                run = self._runs[name]
+                run.wait(timeout=max(0.0, deadline - time.monotonic()))
+                return ends.of_run(run)
+            except AGAIN as error:
+                if time.monotonic() > deadline:
+                    raise
+                sys.stderr.write(f"{name} is mapped again after {error!r}\n")
+                time.sleep(LOOK_EVERY)
+                self._runs.pop(name, None)
+            except DqlabError as error:
+                if durable:
+                    raise
+                return ends.of_lost_run(self._runs.get(name), error)
+
+    def finish_puts(self, queue: str, patience: float) -> dict[str, Any]:
+        """Wait until all that was put by hand has ended; return how."""
+        return ends.of_puts(self.lab.queue(queue), patience)
+
+    def stats(self) -> dict[str, Any]:
+        """Return the statistics, as the views get them."""
+        snapshot = self.lab.stats()
+        return {
+            "workers": snapshot.workers,
+            "runs": {one.name: list(ends.states(one.counts)) for one in snapshot.runs},
+            "queues": {one.name: list(ends.states(one.counts)) for one in snapshot.queues},
+        }
+
+    def close(self, queue: str) -> None:
+        """Close a queue for everybody."""
+        self.lab.queue(queue).close(force=True)
+
+    def end(self) -> None:
+        """Go at once: a notebook's process that is told to go asks nobody."""
+        os._exit(0)
+
+
+def _calm(number: int) -> str:
+    """Return the trait of what is put by hand: it may fail once, and never for good."""
+    trait = trait_of(number)
+    return "sound" if trait == "broken" else trait
+
+
+def main() -> None:
+    """Serve until nobody is there any more."""
+    customer = Customer()
+    serve(lambda op: getattr(customer, op), customer.end, (OSError, TimeoutError))
+
+
+if __name__ == "__main__":
+    main()

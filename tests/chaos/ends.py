@@ -1,0 +1,63 @@
+"""How runs and puts ended, asked of dqlab at the end in all the ways there are."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import dqlab as dq
+from dqlab.errors import DqlabError
+from dqlab.frame import NO_ID
+from dqlab.queue.states import State
+from dqlab.runs.results import open_settlements
+from dqlab.stats import Counts
+
+__all__ = ["of_lost_run", "of_puts", "of_run", "states"]
+
+LOOK_EVERY = 0.05
+
+
+def states(counts: Counts) -> tuple[int, ...]:
+    """Return messages by state, in the order of `State`."""
+    return tuple(getattr(counts, state.name.lower()) for state in State)
+
+
+def of_run(run: dq.Run) -> dict[str, Any]:
+    """Return results, as a sequence and as a stream, dead ordinals and counts."""
+    return {
+        "results": list(run.results(errors="skip").items()),
+        "stream": sorted(key for key, _ in run.as_completed()),
+        "dead": sorted(letter.ordinal for letter in run.failures()),
+        "counts": list(run.counts.values()),
+        "said": "",
+    }
+
+
+def of_lost_run(run: dq.Run | None, error: DqlabError) -> dict[str, Any]:
+    """Return what is left of a run of which something is lost, and by which error that was said."""
+    left: dict[str, Any] = {"results": [], "stream": [], "dead": [], "counts": [], "said": type(error).__name__}
+    if run is not None and type(error).__name__ == "DocumentsLost":
+        left |= {"results": list(run.results(errors="skip").items()), "counts": list(run.counts.values())}
+        left["dead"] = sorted(letter.ordinal for letter in run.failures())
+    return left
+
+
+def of_puts(pool: dq.QueuePool, patience: float) -> dict[str, Any]:
+    """Wait until a queue holds nothing that waits; return the results of what was put by hand, each time it occurs."""
+    deadline = time.monotonic() + patience
+    while alive := sum(pool.counts()[state.name.lower()] for state in State if state.alive):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{alive} messages of {pool.name!r} have not ended: {pool.counts()}")
+        time.sleep(LOOK_EVERY)
+    found: list[Any] = []
+    for shard in range(len(pool)):
+        cursor = 0
+        while True:
+            meta = {"run": NO_ID, "cursor": cursor, "wait": 0.0}
+            answer, parts = pool.handle.link.sync(pool.handle.ask(shard, "stream", meta))
+            found += [value for stretch in open_settlements(parts) for value in stretch.values]
+            if answer["cursor"] == cursor:
+                break
+            cursor = answer["cursor"]
+    dead = [letter.argument[0][0][1] for letter in pool.dead()]
+    return {"results": found, "dead": dead, "counts": list(pool.counts().values())}

@@ -1,0 +1,86 @@
+"""All that is known of a round when it is over: what really happened, and what dqlab says happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.plan import Load, QueuePlan
+from tests.chaos.truth import Confirmed, Execution, Taking
+
+__all__ = ["History", "Left", "PutsEnd", "RunEnd"]
+
+
+@dataclass
+class RunEnd:
+    """How a run ended.
+
+    Attributes
+    ----------
+    results : list of (int, object)
+        Ordinals and values, as `run.results` has them.
+    stream : list of int
+        Ordinals, as `run.as_completed` has them.
+    counts : list of int
+        Messages by state, as `run.counts` says.
+    shown : list of int
+        The same as the statistics say.
+    said : str
+        The error by which a loss was said.
+    """
+
+    load: Load
+    results: list[tuple[int, Any]] = field(default_factory=list)
+    stream: list[int] = field(default_factory=list)
+    dead: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    shown: list[int] | None = None
+    said: str = ""
+
+
+@dataclass
+class PutsEnd:
+    """How that ended which was put by hand into a queue; `given`: numbers below that were tried to be put."""
+
+    queue: QueuePlan
+    given: int = 0
+    results: list[Any] = field(default_factory=list)
+    dead: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    """Messages by state of the whole queue."""
+    shown: list[int] | None = None
+
+    @property
+    def source(self) -> str:
+        """What stands in the keys of its messages."""
+        return f"by-hand-{self.queue.name}"
+
+
+@dataclass
+class Left:
+    """What was left behind when all queues were closed, and then all processes told to go."""
+
+    processes: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
+    descriptors: int = 0
+    findings: list[str] = field(default_factory=list)
+    """What a check of the store's files finds."""
+
+
+@dataclass
+class History:
+    """One round."""
+
+    runs: list[RunEnd] = field(default_factory=list)
+    puts: list[PutsEnd] = field(default_factory=list)
+    executions: list[Execution] = field(default_factory=list)
+    confirmed: list[Confirmed] = field(default_factory=list)
+    takings: list[Taking] = field(default_factory=list)
+    left: Left = field(default_factory=Left)
+    refused: list[tuple[str, str, bool]] = field(default_factory=list)
+    """What was told to do, the error it answered with, and whether that is one that it may answer with."""
+
+    def queue(self, name: str) -> QueuePlan:
+        """Return a queue by its name."""
+        return next(puts.queue for puts in self.puts if puts.queue.name == name)

@@ -1,0 +1,167 @@
+"""One round from its beginning to its end: what is checked then, and what is printed when something is wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dqlab.store.fsck import fsck
+from tests.chaos import stacks, truth
+from tests.chaos.acts import perform
+from tests.chaos.checks import violations
+from tests.chaos.history import History, Left, PutsEnd, RunEnd
+from tests.chaos.plan import CLIENTS, Plan
+from tests.chaos.remote import Hung
+from tests.chaos.scene import PATIENCE, Scene
+
+__all__ = ["AGAIN", "play"]
+
+AGAIN = "DQLAB_CHAOS_SEED={seed} python -m pytest '{test}'"
+"""How to run one round again."""
+SETTLED = 15.0
+"""Seconds within which what was closed is gone, and the last reports have come."""
+LOOK_EVERY = 0.1
+TAIL = 4000
+"""Characters of each process's output that are printed."""
+
+
+def play(plan: Plan, where: Path, tally: Counter[str], test: str) -> History:
+    """Play a round and check it; `test` is the id of the test that does so.
+
+    Raises
+    ------
+    AssertionError
+        Something is wrong, or hangs: with the plan, what was done when, and how to run it again.
+    """
+    wrong: list[str] = []
+    more = ""
+    history = History()
+    scene = Scene(plan, where)
+    try:
+        _act_out(scene, tally)
+        history = _end(scene)
+        wrong = violations(history)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the round is told with it
+        wrong = [f"{'nothing_hangs' if isinstance(error, Hung) else 'the_round_ends'}: {error!r}"]
+        more = stacks.gather(where, scene.processes())
+    finally:
+        scene.kill_all()
+    tally["rounds"] += 1
+    tally["confirmed"] += sum(one.hi - one.lo for one in truth.read_confirmed(where))
+    tally["executed"] += len(truth.read_executions(where))
+    tally["violations"] += len(wrong)
+    if wrong:
+        again = AGAIN.format(seed=plan.seed, test=test)
+        raise AssertionError(_told(scene, wrong, more, again))
+    return history
+
+
+def _act_out(scene: Scene, tally: Counter[str]) -> None:
+    scene.found_town()
+    scene.say(f"{scene.town!r} is at {scene.address}; clients {', '.join(map(repr, scene.clients.values()))}")
+    for load in scene.plan.loads:
+        scene.mapped.append(load)
+        scene.map(load)
+    for act in scene.plan.acts:
+        tally[act.kind] += 1
+        perform(scene, act)
+    scene.say("the last act is over")
+
+
+def _end(scene: Scene) -> History:
+    """Mend the town, wait until all has ended, ask how, close everything and look at what is left."""
+    history = History(puts=[PutsEnd(queue, scene.given[queue.name]) for queue in scene.plan.queues])
+    scene.go_on()
+    whole = {"deadline": PATIENCE, "n": scene.plan.workers, "patience": PATIENCE / 2}
+    scene.town.ask("whole", **whole)
+    scene.heed_orders()
+    scene.town.ask("whole", **whole)  # a restart may have been among the orders
+    for queue in scene.plan.queues:
+        client = scene.clients[CLIENTS[0]]
+        scene.heed(client.start("consumers", deadline=PATIENCE, queue=queue.name, n=None))
+        scene.heed(client.start("resume", deadline=PATIENCE, queue=queue.name, run=None))
+    for whose in scene.paused:
+        scene.heed(scene.clients[CLIENTS[0]].start("resume", deadline=PATIENCE, **whose))
+    _ends(scene, history)
+    _statistics(scene, history)
+    history.left = _leave(scene)
+    history.executions = truth.read_executions(scene.where)
+    history.confirmed = truth.read_confirmed(scene.where)
+    history.takings = truth.read_takings(scene.where)
+    history.refused = scene.refused
+    return history
+
+
+def _ends(scene: Scene, history: History) -> None:
+    scene.say("waiting for the end of all runs")
+    for load in scene.mapped:
+        durable = history.queue(load.queue).durable
+        asked = {"load": asdict(load), "patience": PATIENCE / 2, "durable": durable}
+        end = scene.clients[load.client].ask("finish", deadline=PATIENCE, **asked)
+        results = [(ordinal, value) for ordinal, value in end.pop("results")]
+        history.runs.append(RunEnd(load, results, **end))
+    scene.say("waiting for the end of all that was put by hand")
+    for puts in history.puts:
+        if not puts.queue.durable and scene.incarnations["town"] > 1:
+            continue
+        call = scene.clients[CLIENTS[1]].start(
+            "finish_puts", deadline=PATIENCE, queue=puts.queue.name, patience=PATIENCE / 2
+        )
+        end = call.answer() if puts.queue.durable else scene.heed(call)
+        if end is not None:
+            puts.results, puts.dead, puts.counts = end["results"], end["dead"], end["counts"]
+
+
+def _statistics(scene: Scene, history: History) -> None:
+    """Ask the statistics until they agree with the counts, or their time is over; they are told every 250 ms."""
+    deadline = time.monotonic() + SETTLED
+    while True:
+        shown: dict[str, Any] = scene.clients[CLIENTS[0]].ask("stats", deadline=PATIENCE)
+        for run in history.runs:
+            run.shown = shown["runs"].get(run.load.run) if run.counts else None
+        for puts in history.puts:
+            puts.shown = shown["queues"].get(puts.queue.name) if puts.counts else None
+        agree = all(one.shown in (None, one.counts) for one in (*history.runs, *history.puts))
+        if agree or time.monotonic() > deadline:
+            return
+        threading.Event().wait(LOOK_EVERY)
+
+
+def _leave(scene: Scene) -> Left:
+    """Close all queues, let every process go, and look at what is left."""
+    left = Left()
+    scene.say("closing all queues")
+    for queue in scene.plan.queues:
+        scene.heed(scene.clients[CLIENTS[0]].start("close", deadline=PATIENCE, queue=queue.name))
+    left.keys = _until_none(lambda: scene.town.ask("keys", deadline=PATIENCE))
+    left.findings = [
+        str(finding) for shard in fsck(scene.store).shards() for finding in shard.findings if finding.level
+    ]
+    for name in CLIENTS:
+        kept = scene.clients[name].ask("leave", deadline=PATIENCE)
+        left.threads += [f"{name}: {kept['threads']}"] if kept["threads"] else []
+        left.descriptors = max(left.descriptors, kept["descriptors"])
+        scene.clients[name].release(PATIENCE)
+    scene.town.ask("down", deadline=PATIENCE)
+    scene.town.release(PATIENCE)
+    left.processes = _until_none(lambda: [f"{one.pid} {one.name()}" for one in scene.processes()])
+    return left
+
+
+def _until_none(look: Any) -> list[str]:
+    deadline = time.monotonic() + SETTLED
+    while (found := look()) and time.monotonic() < deadline:
+        threading.Event().wait(LOOK_EVERY)
+    return list(found)
+
+
+def _told(scene: Scene, wrong: list[str], more: str, again: str) -> str:
+    logs = [
+        f"--- {path.name}\n{path.read_text(errors='replace')[-TAIL:]}" for path in sorted(scene.where.glob("*.log"))
+    ]
+    parts = ["\n".join(wrong), str(scene.plan), "what was done:", "\n".join(scene.done), more, *logs, again]
+    return "\n".join(filter(None, parts))

@@ -1,0 +1,212 @@
+"""A round as it stands: the town, the clients, what they were told, and what has been done so far."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.chaos import truth
+from tests.chaos.plan import CLIENTS, Load, Plan
+from tests.chaos.remote import Call, Died, Refused, Remote
+
+__all__ = ["FAIR", "Scene"]
+
+LOOK_EVERY = 0.01
+START = 120.0
+"""Seconds that a process, or a cluster, may take to start."""
+PATIENCE = 150.0
+"""Seconds that anything else may take: the longest that dqlab itself waits is 40 s, and nothing needs more than 5."""
+STANDING = 2.0
+"""Seconds after which the next act comes although nothing moves."""
+
+FAIR = {
+    "ActorGone",
+    "CallTimeout",
+    "ConnectFailed",
+    "LabClosed",
+    "NoWorkers",
+    "PutTimeout",
+    "QueueFull",
+    "RunNotFound",
+    "RunStalled",
+    "SchedulerGone",
+}
+"""Errors with which an order may be answered while what it needs is taken away."""
+
+
+class Scene:
+    """Processes, and the log of what was done. `where` is the round's own directory."""
+
+    def __init__(self, plan: Plan, where: Path) -> None:
+        self.plan, self.where = plan, where
+        self.store = where / "store"
+        self.began = time.monotonic()
+        self.done: list[str] = []
+        self.refused: list[tuple[str, str, bool]] = []
+        self.given = {queue.name: 0 for queue in plan.queues}
+        self.mapped: list[Load] = []
+        self.orders: list[Call] = []
+        """What was told and need not be answered before the next act."""
+        self.stopped: set[int] = set()
+        self.paused: list[dict[str, Any]] = []
+        self.incarnations = dict.fromkeys(("town", *CLIENTS), 0)
+        self.address = ""
+        self.town = self._start("town")
+        self.clients = {name: self._start(name) for name in CLIENTS}
+
+    # --- processes --------------------------------------------------------------------------
+
+    def _start(self, name: str) -> Remote:
+        self.incarnations[name] += 1
+        module = "tests.chaos.town" if name == "town" else "tests.chaos.client"
+        return Remote(module, f"{name}-{self.incarnations[name]}", self.where)
+
+    def found_town(self) -> None:
+        """Start the cluster, and have every client connect and open all queues."""
+        self.address = self.town.ask("up", deadline=START, workers=self.plan.workers)["address"]
+        for call in [self._connects(name) for name in CLIENTS]:
+            call.answer()
+        for name in CLIENTS:
+            self.open_queues(name)
+
+    def _connects(self, name: str) -> Call:
+        return self.clients[name].start(
+            "connect", deadline=START, address=self.address, store=str(self.store), patience=START / 2
+        )
+
+    def open_queues(self, name: str) -> None:
+        """Have a client open all queues."""
+        for queue in self.plan.queues:
+            self.clients[name].ask(
+                "open",
+                deadline=PATIENCE,
+                name=queue.name,
+                shards=queue.shards,
+                timeout=queue.timeout,
+                durable=queue.durable,
+            )
+
+    def map(self, load: Load) -> None:
+        """Have a run begun, or gone on with, by its client."""
+        self.order(load.client, "map", load=asdict(load))
+
+    def new_town(self) -> None:
+        """After the end of the last one: on the same store, with the same clients, who map again what they mapped."""
+        self.town = self._start("town")
+        self.found_town()
+        for load in self.mapped:
+            self.map(load)
+
+    def new_client(self, name: str) -> None:
+        """After the end of the last one: it maps again what that has mapped."""
+        self.clients[name] = self._start(name)
+        self._connects(name).answer()
+        self.open_queues(name)
+        for load in self.mapped:
+            if load.client == name:
+                self.map(load)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return every process of this round that runs: all were given its directory in their environment."""
+        found = []
+        for one in psutil.process_iter():
+            try:
+                mine = one.environ().get(truth.DIRECTORY) == str(self.where)
+                if mine and one.pid != os.getpid() and one.status() != psutil.STATUS_ZOMBIE:
+                    found.append(one)
+            except psutil.Error:
+                continue
+        return found
+
+    def kill_all(self) -> None:
+        """End everything, whatever state it is in."""
+        for one in self.processes():
+            try:
+                one.kill()
+            except psutil.Error:
+                continue
+        for remote in (self.town, *self.clients.values()):
+            remote.kill()
+
+    # --- orders -----------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """Note what is done."""
+        begun = self._size(self.where / truth.EXECUTIONS) // self._line
+        self.done.append(f"{time.monotonic() - self.began:7.2f} s, {begun:5} executed  {text}")
+
+    def order(self, client: str, op: str, **arguments: Any) -> None:
+        """Tell a client something, and do not wait for the answer."""
+        self.orders.append(self.clients[client].start(op, deadline=PATIENCE, **arguments))
+
+    def heed(self, call: Call) -> Any:
+        """Wait for an answer; an error is noted, and judged at the end."""
+        try:
+            return call.answer()
+        except Died:
+            return None
+        except Refused as error:
+            self.say(f"{call.what} answered {error}")
+            self.refused.append((call.what, str(error), error.typed and (error.name in FAIR or _of_dask(error.name))))
+            return None
+
+    def heed_orders(self) -> None:
+        """Wait for all answers that were not waited for."""
+        orders, self.orders = self.orders, []
+        for call in orders:
+            self.heed(call)
+
+    # --- pace -------------------------------------------------------------------------------
+
+    def await_executions(self, n: int) -> None:
+        """Wait until so many more functions have begun, or nothing has moved for a while."""
+        path = self.where / truth.EXECUTIONS
+        before, since = self._size(path), time.monotonic()
+        while self._size(path) - before < n * self._line and time.monotonic() - since < STANDING:
+            threading.Event().wait(LOOK_EVERY)
+
+    _line = 2 * 50
+    """Bytes that a call leaves in the file, about."""
+
+    @staticmethod
+    def _size(path: Path) -> int:
+        return path.stat().st_size if path.exists() else 0
+
+    # --- signals ----------------------------------------------------------------------------
+
+    def hosts(self, kind: str) -> list[dict[str, Any]]:
+        """Return workers with "queue": shards, or "consumer": consumers and no shards."""
+        workers = self.heed(self.town.start("workers", deadline=PATIENCE)) or []
+        with_queues = [one for one in workers if one["queues"]]
+        return with_queues if kind == "queue" else [one for one in workers if not one["queues"]]
+
+    def hit(self, worker: dict[str, Any], number: int) -> None:
+        """Send a worker a signal, and note what it takes with it."""
+        for queue in worker["queues"]:
+            truth.taken("shard", queue, worker["pid"], where=self.where)
+        truth.taken("consumer", "-", worker["pid"], where=self.where)
+        try:
+            os.kill(worker["pid"], number)
+        except ProcessLookupError:
+            self.say(f"process {worker['pid']} had ended")
+
+    def go_on(self) -> None:
+        """Let all go on that were stopped."""
+        for pid in self.stopped:
+            truth.taken("consumer", "-", pid, where=self.where)
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                continue
+        self.stopped.clear()
+
+
+def _of_dask(name: str) -> bool:
+    return name in {"TimeoutError", "OSError", "CommClosedError"}

@@ -1,0 +1,60 @@
+"""A process of a round from inside: does what it is told, each thing in a thread, until nobody tells it anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from dqlab.errors import DqlabError
+from tests.chaos import stacks
+
+__all__ = ["serve"]
+
+
+def serve(operation: Callable[[str], Callable[..., Any]], end: Callable[[], None], promised: tuple[type, ...]) -> None:
+    """Serve what comes on stdin; answers go to stdout, and whatever else is printed to stderr.
+
+    Parameters
+    ----------
+    operation : callable
+        Returns what does what is asked by a name.
+    end : callable
+        Called when nobody is there any more.
+    promised : tuple of type
+        Errors beside dqlab's own that an operation may raise.
+    """
+    stacks.listen()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    lock = threading.Lock()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        number, do = asked.pop("call"), operation(asked.pop("op"))
+        arguments = (answers, lock, number, do, asked, promised)
+        threading.Thread(target=_answer, args=arguments, name="chaos-serve", daemon=True).start()
+    end()
+
+
+def _answer(
+    answers: TextIO,
+    lock: threading.Lock,
+    number: int,
+    do: Callable[..., Any],
+    arguments: dict[str, Any],
+    promised: tuple[type, ...],
+) -> None:
+    said: dict[str, Any] = {"call": number}
+    try:
+        said["answer"] = do(**arguments)
+    except Exception as error:  # noqa: BLE001 - whoever asked judges it
+        traceback.print_exc()
+        typed = isinstance(error, (DqlabError, *promised))
+        said |= {"error": type(error).__name__, "text": str(error)[:2000], "typed": typed}
+    with lock:
+        answers.write(json.dumps(said) + "\n")
+        answers.flush()

@@ -1,0 +1,33 @@
+"""Rounds of load and violence, each from a seed: whatever was confirmed ends once, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.plan import make_plan
+from tests.chaos.scenario import play
+
+pytestmark = pytest.mark.timeout(600)
+
+ONE = os.environ.get("DQLAB_CHAOS_SEED")
+SEEDS = [int(ONE)] if ONE else range(100, 100 + int(os.environ.get("DQLAB_CHAOS_SEEDS", "200")))
+
+
+@pytest.mark.parametrize("seed", [21, 23, 25])
+def test_a_few_acts_of_violence_cost_nothing_that_was_confirmed(
+    seed: int, tmp_path: Path, tally: Counter[str], request: pytest.FixtureRequest
+) -> None:
+    """Killed, stopped and terminated workers, a killed client, and a killed town."""
+    play(make_plan(seed, acts=4, documents=300), tmp_path, tally, request.node.nodeid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_violence_costs_nothing_that_was_confirmed(
+    seed: int, tmp_path: Path, tally: Counter[str], request: pytest.FixtureRequest
+) -> None:
+    play(make_plan(seed), tmp_path, tally, request.node.nodeid)

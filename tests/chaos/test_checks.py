@@ -1,0 +1,235 @@
+"""The checks themselves: each finds what it is there for, in a history into which that was planted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dqlab.queue.states import State
+from tests.chaos.checks import CHECKS, violations
+from tests.chaos.functions import answer, trait_of
+from tests.chaos.history import History, PutsEnd, RunEnd
+from tests.chaos.plan import Load, QueuePlan
+from tests.chaos.truth import Confirmed, Execution, Taking
+
+MAIN, PASSING = QueuePlan("main"), QueuePlan("passing", durable=False)
+DOCUMENTS, GIVEN, WORKER = 20, 4, 71
+
+
+def _counts(acked: int, dead: int = 0, lost: int = 0) -> list[int]:
+    counts = [0] * len(State)
+    counts[State.ACKED], counts[State.DEAD], counts[State.LOST] = acked, dead, lost
+    return counts
+
+
+def good_history() -> History:
+    """A round in which nothing is wrong: a run with a dead document, puts, and a transient run that lost some."""
+    alive = [n for n in range(DOCUMENTS) if trait_of(n) != "broken"]
+    run = RunEnd(Load("run", "main", "anna", DOCUMENTS, 0.0), [(n, answer("run", n)) for n in alive], list(alive))
+    run.dead = [n for n in range(DOCUMENTS) if n not in alive]
+    run.counts = run.shown = _counts(len(alive), len(run.dead))
+    short = RunEnd(Load("short", "passing", "bruno", 3, 0.0), [(0, answer("short", 0))], [0], said="DocumentsLost")
+    short.counts = short.shown = _counts(1, lost=2)
+    puts = PutsEnd(MAIN, GIVEN, [answer("by-hand-main", n) for n in range(GIVEN)])
+    puts.counts = puts.shown = _counts(len(alive) + GIVEN, len(run.dead))
+    keys = [f"run:{n}" for n in range(DOCUMENTS)] + [f"by-hand-main:{n}" for n in range(GIVEN)] + ["short:0"]
+    executions = [Execution(key, WORKER, 1, at, at + 0.5, well=True) for at, key in enumerate(keys)]
+    return History(
+        runs=[run, short],
+        puts=[puts, PutsEnd(PASSING)],
+        executions=executions,
+        confirmed=[Confirmed("main", "run", 0, DOCUMENTS), Confirmed("main", "by-hand-main", 0, GIVEN)],
+        takings=[Taking("shard", "passing", 72, 5.0)],
+    )
+
+
+def test_a_history_in_which_nothing_is_wrong_passes() -> None:
+    assert violations(good_history()) == []
+
+
+def _lose_document(history: History) -> None:
+    run = history.runs[0]
+    run.results.pop(3)
+    run.stream.pop(3)
+
+
+def _lose_put(history: History) -> None:
+    history.puts[0].results.pop()
+
+
+def _lose_transient_put(history: History) -> None:
+    history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1))
+    history.puts[1].given = 1
+    history.takings = [Taking("shard", "main", 72, 5.0)]
+
+
+def _double_result(history: History) -> None:
+    run = history.runs[0]
+    run.results.insert(3, run.results[3])
+    run.stream.insert(3, run.stream[3])
+
+
+def _double_put(history: History) -> None:
+    history.puts[0].results.append(answer("by-hand-main", 2))
+
+
+def _double_in_stream(history: History) -> None:
+    history.runs[0].stream.append(3)
+
+
+def _result_and_dead(history: History) -> None:
+    history.runs[0].dead.append(3)
+
+
+def _invent(history: History) -> None:
+    history.puts[0].results.append(answer("by-hand-main", GIVEN))
+
+
+def _wrong_value(history: History) -> None:
+    history.runs[0].results[3] = (3, answer("run", 4))
+
+
+def _never_executed(history: History) -> None:
+    history.executions = [call for call in history.executions if call.key != "run:3"]
+
+
+def _only_failed(history: History) -> None:
+    next(call for call in history.executions if call.key == "run:3").well = False
+
+
+def _sound_and_dead(history: History) -> None:
+    run = history.runs[0]
+    run.results.pop(3)
+    run.stream.pop(3)
+    run.dead.append(3)
+
+
+def _dead_put(history: History) -> None:
+    history.puts[0].results.pop()
+    history.puts[0].dead.append(GIVEN - 1)
+
+
+def _durable_loss(history: History) -> None:
+    history.runs[0].said = "DocumentsLost"
+
+
+def _loss_of_nobody(history: History) -> None:
+    history.takings = [Taking("shard", "main", 72, 5.0)]
+
+
+def _silent_loss(history: History) -> None:
+    history.runs[1].counts = history.runs[1].shown = _counts(1, lost=1)
+
+
+def _second_call(history: History) -> None:
+    first = next(call for call in history.executions if call.key == "run:3")
+    history.executions.append(Execution("run:3", 99, 1, first.began + 0.1, first.began + 0.2, well=True))
+
+
+def _unended_call(history: History) -> None:
+    first = next(call for call in history.executions if call.key == "run:3")
+    history.executions.append(Execution("run:3", 99, 1, first.began - 0.9))
+
+
+def _stranger_ran(history: History) -> None:
+    history.executions.append(Execution("run:20", WORKER, 1, 50.0, 51.0, well=True))
+
+
+def _count_wrong(history: History) -> None:
+    history.runs[0].counts = _counts(DOCUMENTS)
+
+
+def _show_wrong(history: History) -> None:
+    history.runs[0].shown = _counts(DOCUMENTS - 1)
+
+
+def _count_queue_wrong(history: History) -> None:
+    history.puts[0].counts = _counts(GIVEN)
+
+
+def _show_queue_wrong(history: History) -> None:
+    history.puts[0].shown = _counts(GIVEN)
+
+
+def _leave_process(history: History) -> None:
+    history.left.processes.append("123 python")
+
+
+def _leave_key(history: History) -> None:
+    history.left.keys.append("dq-queue/main/0-abcd")
+
+
+def _leave_thread(history: History) -> None:
+    history.left.threads.append("anna: {'dqlab-submit': 1}")
+
+
+def _leave_descriptors(history: History) -> None:
+    history.left.descriptors = 40
+
+
+def _damage(history: History) -> None:
+    history.left.findings.append("a segment is missing")
+
+
+def _odd_error(history: History) -> None:
+    history.refused.append(("put", "KeyError: 'x'", False))
+
+
+FAULTS = {
+    "every_confirmed_message_ends_exactly_once": (
+        _lose_document,
+        _lose_put,
+        _lose_transient_put,
+        _double_result,
+        _double_put,
+        _double_in_stream,
+        _result_and_dead,
+        _invent,
+    ),
+    "every_result_was_executed_and_is_right": (_wrong_value, _never_executed, _only_failed),
+    "only_what_is_broken_is_dead": (_sound_and_dead, _dead_put),
+    "losses_are_said_and_have_a_cause": (_durable_loss, _loss_of_nobody, _silent_loss),
+    "no_message_runs_twice_at_a_time": (_second_call, _unended_call),
+    "nothing_ran_that_was_not_put": (_stranger_ran,),
+    "counters_agree": (_count_wrong, _show_wrong, _count_queue_wrong, _show_queue_wrong),
+    "nothing_is_left_behind": (_leave_process, _leave_key, _leave_thread, _leave_descriptors, _damage),
+    "errors_are_of_the_kinds_that_are_promised": (_odd_error,),
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "plant"), [pytest.param(check, plant, id=plant.__name__) for check in FAULTS for plant in FAULTS[check]]
+)
+def test_what_is_planted_is_found_by_its_check(check: str, plant: Callable[[History], None]) -> None:
+    history = good_history()
+    plant(history)
+    assert [found for found in violations(history) if found.startswith(f"{check}:")]
+
+
+def test_every_check_has_faults_planted_for_it() -> None:
+    assert [check.__name__ for check in CHECKS] == list(FAULTS)
+
+
+@pytest.mark.parametrize(
+    "taking",
+    [Taking("shard", "main", 72, 3.05), Taking("consumer", "-", WORKER, 3.05), Taking("town", "-", 0, 3.05)],
+    ids=lambda taking: taking.what,
+)
+def test_a_message_may_run_twice_when_its_shard_or_consumer_was_taken_meanwhile(taking: Taking) -> None:
+    history = good_history()
+    _second_call(history)
+    history.takings.append(taking)
+    assert violations(history) == []
+
+
+@pytest.mark.parametrize(
+    "taking",
+    [Taking("shard", "side", 72, 3.05), Taking("consumer", "-", 72, 3.05), Taking("town", "-", 0, 30.0)],
+    ids=["another queue", "another consumer", "much later"],
+)
+def test_what_was_taken_elsewhere_excuses_nothing(taking: Taking) -> None:
+    history = good_history()
+    _second_call(history)
+    history.takings = [Taking("shard", "passing", 72, 50.0), taking]
+    assert violations(history)
