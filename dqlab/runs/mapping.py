@@ -23,8 +23,6 @@ __all__ = ["Submitter"]
 
 NOTE_EVERY = 1.0
 """Seconds between two records of how far the input was submitted."""
-SEAL_PATIENCE = 60.0
-"""Seconds in which a shard that does not answer is told again that no more will come."""
 
 
 class Submitter:
@@ -204,7 +202,7 @@ class Submitter:
 
     def _tell(self, incomplete: str | None) -> None:
         """Tell each shard, for as long as one is out of reach: without that the run would never end."""
-        handle = self._sender.handle
+        handle = self.sender.handle
         while True:
             try:
                 handle.link.sync(self._seal(handle, incomplete))
@@ -216,9 +214,9 @@ class Submitter:
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
         sender = self.sender
         for shard in range(len(sender.here)):
-            await self._insist(shard, "control", {"op": "open", "open": sender.opening})
+            await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
             if incomplete is not None:
-                answer = await self._insist(shard, "watch", {"run": sender.run, "wait": 0.0})
+                answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
                 sender.recount(shard, sum(answer["counts"]))
         submitted = self._submitted(sender.held)
         seal = {"total": sum(sender.here), "incomplete": incomplete}
@@ -227,20 +225,8 @@ class Submitter:
         await handle.note(sender.run, facts)
         for shard, here in enumerate(sender.here):
             if shard == 0:
-                await self._insist(0, "control", submitted)
-            await self._insist(shard, "control", {"op": "seal", "seal": seal | {"run": sender.run, "here": here}})
-
-    async def _insist(self, shard: int, call: str, meta: dict[str, Any]) -> dict[str, Any]:
-        """Call a shard, again while it is only slow to come back: without its seal a run never ends."""
-        deadline = time.monotonic() + SEAL_PATIENCE
-        while True:
-            try:
-                answer, _ = await self.sender.handle.ask(shard, call, meta)
-            except CallTimeout:
-                if time.monotonic() > deadline:
-                    raise
-            else:
-                return answer
+                await handle.ask(0, "control", submitted)
+            await handle.ask(shard, "control", {"op": "seal", "seal": seal | {"run": sender.run, "here": here}})
 
 
 def unsent(error: BaseException) -> bool:
