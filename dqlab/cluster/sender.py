@@ -342,7 +342,7 @@ class Sender:
 
     def _refused(self, batch: Batch, error: DqlabError) -> None:
         """Give up a batch; its number is free again, so everything behind it is refused too."""
-        if self.patient or isinstance(error, (ActorGone, PutTimeout)):
+        if self.patient or isinstance(error, ActorGone):
             self.failure = self.failure or error
         self._numbered[batch.shard].discard(batch)
         self._next_sequence[batch.shard] = min(self._next_sequence[batch.shard], batch.sequence)

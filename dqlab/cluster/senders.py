@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sender import Sender
 from dqlab.cluster.ticket import Batch, Entry, Ticket
-from dqlab.errors import DqlabError
+from dqlab.errors import DqlabError, PutTimeout
 from dqlab.queue.ranges import Ranges
 
 __all__ = ["PutSender", "RunSender"]
@@ -42,6 +43,11 @@ class PutSender(Sender):
             size += len(payload)
         self.buffered_bytes -= size
         return batch
+
+    def _refused(self, batch: Batch, error: DqlabError) -> None:
+        super()._refused(batch, error)
+        if isinstance(error, PutTimeout):  # the queue may have it, so nobody else may have its number
+            self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * len(self.handle.refs)
 
 
 class RunSender(Sender):

@@ -162,6 +162,7 @@ def _kill_client(scene: Scene, act: Act) -> str:
 def _kill_town(scene: Scene, act: Act) -> str:
     gone = repr(scene.town)
     truth.taken("town", "-", 0, where=scene.where)
+    scene.town_died = True
     scene.town.kill()
     scene.heed_orders()
     scene.new_town()

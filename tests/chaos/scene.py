@@ -16,7 +16,7 @@ from tests.chaos import truth
 from tests.chaos.plan import CLIENTS, Load, Plan
 from tests.chaos.remote import Call, Died, Refused, Remote
 
-__all__ = ["FAIR", "Scene"]
+__all__ = ["Scene"]
 
 LOOK_EVERY = 0.01
 START = 120.0
@@ -26,19 +26,12 @@ PATIENCE = 150.0
 STANDING = 2.0
 """Seconds after which the next act comes although nothing moves."""
 
-FAIR = {
-    "ActorGone",
-    "CallTimeout",
-    "ConnectFailed",
-    "LabClosed",
-    "NoWorkers",
-    "PutTimeout",
-    "QueueFull",
-    "RunNotFound",
-    "RunStalled",
-    "SchedulerGone",
-}
+FAIR = {"CallTimeout", "NoWorkers", "PutTimeout", "QueueFull", "RunNotFound", "RunStalled", "WorkerLost"}
 """Errors with which an order may be answered while what it needs is taken away."""
+FAIR_WITHOUT_TOWN = {"ConnectFailed", "LabClosed", "SchedulerGone"}
+"""The same once a town was killed."""
+FAIR_OF_DASK = {"CommClosedError", "OSError", "TimeoutError"}
+"""The same of what Dask itself is told to do."""
 
 
 class Scene:
@@ -58,6 +51,7 @@ class Scene:
         self.paused: list[dict[str, Any]] = []
         self.incarnations = dict.fromkeys(("town", *CLIENTS), 0)
         self.address = ""
+        self.town_died = False
         self.town = self._start("town")
         self.clients = {name: self._start(name) for name in CLIENTS}
 
@@ -154,8 +148,14 @@ class Scene:
             return None
         except Refused as error:
             self.say(f"{call.what} answered {error}")
-            self.refused.append((call.what, str(error), error.typed and (error.name in FAIR or _of_dask(error.name))))
+            self.refused.append((call.what, str(error), error.typed and self._fair(error)))
             return None
+
+    def _fair(self, error: Refused) -> bool:
+        """Return whether an order may be answered with that; a shard is gone for good only of a transient queue."""
+        if error.name == "ActorGone":
+            return any(f"queue/{queue.name}/" in error.text for queue in self.plan.queues if not queue.durable)
+        return error.name in FAIR | FAIR_OF_DASK or (self.town_died and error.name in FAIR_WITHOUT_TOWN)
 
     def heed_orders(self) -> None:
         """Wait for all answers that were not waited for."""
@@ -206,7 +206,3 @@ class Scene:
             except ProcessLookupError:
                 continue
         self.stopped.clear()
-
-
-def _of_dask(name: str) -> bool:
-    return name in {"TimeoutError", "OSError", "CommClosedError"}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, MessageTooLarge, NotPicklable, RunFailed, WaitTimeout
+from dqlab.cluster import sender
+from dqlab.cluster.handle import Handle
+from dqlab.errors import BadOption, CallTimeout, MessageTooLarge, NotPicklable, PutTimeout, RunFailed, WaitTimeout
 from dqlab.frame import NO_ID
 
 
@@ -117,6 +120,29 @@ def test_large_message_is_warned_of_once(unserved: dq.QueuePool) -> None:
 
     assert len(caught) == 1
     assert caught[0].filename == __file__
+
+
+def test_pool_takes_puts_again_after_one_that_was_not_confirmed(
+    unserved: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue was away for too long, and came back; the number of a frame that may be there is not given again."""
+    ask = Handle.ask
+
+    async def deaf(self: Handle, shard: int, call: str, *rest: Any, **options: Any) -> Any:
+        answer = await ask(self, shard, call, *rest, **options)
+        if call == "put":
+            raise CallTimeout(name="queue", call=call, seconds=0.0)
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Handle, "ask", deaf)
+        patch.setattr(sender, "CONFIRM_WAIT", 0.0)
+        with pytest.raises(PutTimeout):
+            _ = unserved.put(1).ids
+
+    assert len(unserved.put_many([2, 3]).ids) == 2
+    unserved.flush()
+    assert unserved.counts()["ready"] == 3
 
 
 def test_repeated_frame_is_counted_once(unserved: dq.QueuePool) -> None:
