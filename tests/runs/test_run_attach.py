@@ -373,6 +373,16 @@ def test_cut_off_run_is_completed_by_another_client(lab: dq.Lab, queue: dq.Queue
         assert list(there.map(same, range(2000), name=name).results(timeout=20)) == list(range(2000))
 
 
+def test_queue_that_another_client_made_anew_gets_its_consumers_again(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Its consumers were retired when it was closed, and whoever maps into it now has asked for some long ago."""
+    queue.map(same, range(3)).wait(timeout=20)
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        dq.QueuePool(client, name=queue.name).close(force=True)
+        there = dq.QueuePool(client, name=queue.name)
+        assert list(queue.map(same, range(5)).results(timeout=20)) == list(range(5))
+        assert len(there) == 1
+
+
 def test_unnamed_runs_of_two_clients_have_different_names(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Both are rows of the same dashboard."""
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
