@@ -119,7 +119,7 @@ def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.
 
 
 def test_queue_whose_worker_dies_is_gone_and_says_so(own_lab: dq.Lab) -> None:
-    """What a transient queue held is lost; the error says that, and nothing waits for it."""
+    """What a transient queue held is lost; the error says that, nothing waits for it, and other queues go on."""
     pool = own_lab.queue("lost")
     run = pool.map(same, range(10)).wait(timeout=20)
     [address] = [
@@ -134,6 +134,7 @@ def test_queue_whose_worker_dies_is_gone_and_says_so(own_lab: dq.Lab) -> None:
         _ask_until_it_is_gone(run)
 
     assert time.monotonic() - began < 10
+    assert own_lab.map(same, range(3), name="elsewhere").results(timeout=20)[:] == [0, 1, 2]
     pool.close()
 
 
