@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab"]
 
+ANSWER = 40.0
+"""Seconds in which the scheduler answers, once it has what to answer."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when a lab is only looked at."""
 
@@ -301,7 +303,9 @@ class Lab:
         """Return the next snapshot after number `since`, or the present one after `timeout` seconds."""
         self._check_open()
         link = self.session.link
-        return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", since=since, timeout=timeout)))
+        return Snapshot.from_dict(
+            link.sync(link.scheduler("dq_snapshot", since=since, wait=timeout, timeout=timeout + ANSWER))
+        )
 
     def close(self) -> None:
         """Close this lab's queues, detach, and end the cluster if this lab started it."""

@@ -160,10 +160,20 @@ def test_snapshot_follows_what_happens(lab: dq.Lab, queue: dq.QueuePool) -> None
     assert queue.stats().name == queue.name
 
 
+def test_waiting_for_a_change_is_no_busy_loop(lab: dq.Lab) -> None:
+    """Else whoever watches keeps the scheduler from its work."""
+    snapshot, looks, deadline = lab.stats(), 0, time.monotonic() + 1
+    while time.monotonic() < deadline:
+        later = lab.wait_for_change(snapshot.seq, timeout=0.25)
+        looks += later.seq == snapshot.seq
+        snapshot = later
+    assert looks <= 4
+
+
 def test_lab_on_a_cluster_of_ones_own(lab: dq.Lab) -> None:
     """Any Dask cluster will do, also one with a single worker; it is then said that queues share it."""
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         pytest.warns(UserWarning, match="too few workers"),
         dq.connect(cluster) as own,
     ):

@@ -80,7 +80,7 @@ def test_queue_whose_worker_died_goes_on_without_being_opened_again() -> None:
 
 def test_scheduler_that_is_gone_is_connected_to_anew() -> None:
     """`dq.connect(address)` must not hand out what no longer answers."""
-    cluster = LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+    cluster = LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0")
     address = cluster.scheduler_address
     lab = dq.connect(address, timeout=5)
     assert not lab.ended

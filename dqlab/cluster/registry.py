@@ -231,9 +231,9 @@ class Registry(SchedulerPlugin):
         self.collector.forget_queue(name)
         self.losses.forget(name)
 
-    async def snapshot(self, since: int = -1, timeout: float = 0.0) -> dict[str, Any]:
-        """Return the newest snapshot; wait up to `timeout` seconds for one newer than `since`."""
-        return await self.collector.snapshot(since, timeout)
+    async def snapshot(self, since: int = -1, wait: float = 0.0) -> dict[str, Any]:
+        """Return the newest snapshot; wait up to `wait` seconds for one newer than `since`."""
+        return await self.collector.snapshot(since, wait)
 
     def collect(self, worker: str, **report: Any) -> None:
         """Take in a report of an actor; a stream handler, so it must not wait."""

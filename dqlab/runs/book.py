@@ -14,7 +14,7 @@ from dqlab.cluster.link import Link
 from dqlab.cluster.senders import RunSender
 from dqlab.cluster.ticket import Entry
 from dqlab.config import check_name
-from dqlab.errors import BadOption, RunExists, RunNotFound
+from dqlab.errors import ActorGone, BadOption, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.queue.book import CANCELLED
 from dqlab.queue.retry import Retry
@@ -130,7 +130,10 @@ class RunBook:
     def _known(self) -> dict[str, Run]:
         runs = dict(self._runs)
         for pool in self._pools():
-            answer, _ = self._link.sync(pool.handle.ask(0, "runs", {}))
+            try:
+                answer, _ = self._link.sync(pool.handle.ask(0, "runs", {}))
+            except ActorGone:  # its runs are lost with it, and those of other queues are not
+                continue
             for id, name in answer["runs"]:
                 if name not in runs:
                     runs[name] = Run(name, id, pool.handle, on_drop=self._dropped)

@@ -367,7 +367,7 @@ class QueuePool(Putting, Shards):
     def _before_put(self, kind: Kind) -> None:
         self._check_open()
         if self.served and kind is Kind.CALL:
-            self.session.serve(self)
+            self.session.serve_once(self)
 
     def _check_open(self) -> None:
         self.handle.link.check_open()

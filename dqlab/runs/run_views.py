@@ -127,7 +127,7 @@ class RunViews:
 
     def _snapshot(self, *, since: int | None = None, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
         """Return the collector's newest statistics, or those after number `since`, and this run's among them."""
-        link, later = self.handle.link, {} if since is None else {"since": since, "timeout": LAST_REPORT}
+        link, later = self.handle.link, {} if since is None else {"since": since, "wait": LAST_REPORT}
         snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", **later), timeout=timeout))
         return snapshot, next((run for run in snapshot.runs if run.name == self.name and run.queue == self.queue), None)
 

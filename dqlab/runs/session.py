@@ -129,11 +129,14 @@ class Session:
         return names
 
     def serve(self, pool: QueuePool) -> None:
-        """Make one consumer on every consumer worker, once for each queue."""
-        if pool.name in self._served:
-            return
+        """Have one consumer on every consumer worker; that is so for good, unless somebody makes the queue anew."""
         self._served.add(pool.name)
         self.link.sync(self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options))
+
+    def serve_once(self, pool: QueuePool) -> None:
+        """Do so unless this client has done it before."""
+        if pool.name not in self._served:
+            self.serve(pool)
 
     def scale(self, pool: QueuePool, n: int | None) -> None:
         """Have `n` of these, or one on every consumer worker."""

@@ -15,6 +15,8 @@ __all__ = ["CHECKS", "violations"]
 
 NOTICED = 2.0
 """Seconds within which it is noted that something was taken from its place."""
+HELD = 10.0
+"""Seconds that a consumer may still have in hand what it was given by a shard before that was taken."""
 SPARE_DESCRIPTORS = 16
 """Descriptors that a client may keep for good: its loops' own, and connections that wait to be closed."""
 
@@ -133,7 +135,7 @@ def _taken(history: History, queue: str, earlier: Execution, later: Execution) -
             or (one.what == "shard" and one.queue == queue)
             or (one.what == "consumer" and one.pid in (earlier.pid, earlier.parent))
         )
-        if concerns and earlier.began - NOTICED <= one.at <= later.began + NOTICED:
+        if concerns and earlier.began - HELD <= one.at <= later.began + NOTICED:
             return True
     return False
 

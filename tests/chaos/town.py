@@ -29,7 +29,7 @@ class Town:
     def __init__(self) -> None:
         self.cluster: LocalCluster | None = None
         self._adaptive: Any = None
-        self._known: dict[str, tuple[str, int]] = {}
+        self._known: dict[str, tuple[str, int, bool]] = {}
 
     @property
     def _up(self) -> LocalCluster:
@@ -131,16 +131,20 @@ class Town:
         nannies = list(self._up.workers.values())
         return {nanny.worker_address: nanny.pid for nanny in nannies if nanny.worker_address and nanny.pid}
 
+    def _pid_of(self, name: str) -> int:
+        return self._known[name][1] if name in self._known else 0
+
     async def _witness(self) -> None:
         """Note each shard that was made anew and each consumer that is gone, for ever."""
         while True:
             pids = self._pids()
             here = {
-                name: (entry.key, pids.get(entry.address, self._known.get(name, ("", 0))[1]))
+                name: (entry.key, pids.get(entry.address) or self._pid_of(name), entry.made.is_set())
                 for name, entry in self._entries().items()
             }
-            for name, (key, pid) in self._known.items():
-                if here.get(name, ("", 0))[0] != key:
+            for name, (key, pid, made) in self._known.items():
+                key_now, _, made_now = here.get(name, ("", 0, True))
+                if key_now != key or made_now != made:
                     kind, queue, _ = name.split("/")
                     truth.taken("shard" if kind == "queue" else "consumer", queue, pid)
             self._known = here

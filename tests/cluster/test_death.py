@@ -120,7 +120,7 @@ def test_document_that_always_kills_its_worker_is_the_only_one_lost(own_lab: dq.
 
 
 def test_queue_whose_worker_dies_goes_on_and_says_what_is_lost(own_lab: dq.Lab) -> None:
-    """What a transient queue held is lost; the error says that, and nothing waits for it."""
+    """What a transient queue held is lost; the error says that, nothing waits for it, and other queues go on."""
     pool = own_lab.queue("lost")
     run = pool.map(same, range(10)).wait(timeout=20)
     [address] = [
@@ -136,6 +136,7 @@ def test_queue_whose_worker_dies_goes_on_and_says_what_is_lost(own_lab: dq.Lab) 
 
     assert time.monotonic() - began < 10
     assert list(pool.map(same, range(5)).results(timeout=20)) == list(range(5))
+    assert own_lab.map(same, range(3), name="elsewhere").results(timeout=20)[:] == [0, 1, 2]
     pool.close()
 
 

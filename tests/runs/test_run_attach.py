@@ -398,6 +398,16 @@ def test_two_notebooks_that_map_the_same_at_the_same_time_share_one_run(
     assert sorted(int(x) for x in tally.seen()) == list(range(2000))
 
 
+def test_queue_that_another_client_made_anew_gets_its_consumers_again(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Its consumers were retired when it was closed, and whoever maps into it now has asked for some long ago."""
+    queue.map(same, range(3)).wait(timeout=20)
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        dq.QueuePool(client, name=queue.name).close(force=True)
+        there = dq.QueuePool(client, name=queue.name)
+        assert list(queue.map(same, range(5)).results(timeout=20)) == list(range(5))
+        assert len(there) == 1
+
+
 def test_unnamed_runs_of_two_clients_have_different_names(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Both are rows of the same dashboard."""
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
