@@ -91,7 +91,7 @@ class Customer:
         noted: dict[str, int] = {}
         while True:
             for name, run in list(self._runs.items()):
-                through = run.submitter._sender.through if run.submitter is not None else 0
+                through = run.submitter.sender.through if run.submitter is not None else 0
                 if through > noted.get(name, 0):
                     truth.confirmed(run.queue, name, noted.get(name, 0), through)
                     noted[name] = through
