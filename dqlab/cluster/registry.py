@@ -49,7 +49,7 @@ SPAWN_TIMEOUT = 30.0
 OPEN_TIMEOUT = 300.0
 """Seconds that a shard may take to read a long log; its worker's death ends the wait at once."""
 CLOSE_TIMEOUT = 10.0
-HELLO_TIMEOUT = 5.0
+HELLO_TIMEOUT = 3.0
 
 
 class Registry(SchedulerPlugin):
@@ -113,7 +113,7 @@ class Registry(SchedulerPlugin):
     # --- what clients and workers ask -------------------------------------------------------
 
     async def hello(self) -> dict[str, Any]:
-        """Greet a client; say which protocols those workers speak that answer within 5 s."""
+        """Greet a client; say which protocols those workers speak that answer within 3 s."""
         await install(self.scheduler, DqlabWorkerPlugin(), DqlabWorkerPlugin.name, HELLO_TIMEOUT)
         workers = await answers(self.scheduler, "dq_greet", HELLO_TIMEOUT)
         return {**greeting(), "token": self.token, "workers": workers, "shared": self.plan().shared}

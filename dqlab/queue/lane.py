@@ -7,6 +7,8 @@ bytes, the counters and the indexes in step; which changes are right is for the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import add, eq
 
 from sortedcontainers import SortedDict, SortedList
 
@@ -330,8 +332,8 @@ class Lane:
 
 
 def _add_all(ranges: Ranges, first: Sequence[int], count: Sequence[int]) -> None:
-    """Add neighbours that do not overlap, ascending or not."""
-    if first[0] + sum(count) == first[-1] + count[-1] and min(first) == first[0]:  # without gaps
+    """Add stretches that do not overlap, in any order."""
+    if all(map(eq, map(add, first, count), islice(first, 1, None))):  # each begins where the last one ends
         ranges.add(first[0], first[-1] + count[-1])
     else:
         for lo, n in zip(first, count, strict=True):

@@ -208,8 +208,11 @@ def test_cluster_with_a_worker_that_hangs_is_connected_to(processes: dict[str, A
 
 
 @pytest.mark.filterwarnings("ignore:this cluster has too few workers")
-def test_notebook_whose_scheduler_died_goes_on_where_it_stopped(processes: dict[str, Any], tmp_path: Path) -> None:
+def test_notebook_whose_scheduler_died_goes_on_where_it_stopped(
+    processes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a store: connect anew, and run the same cell again."""
+    monkeypatch.setattr("dqlab.cluster.link.GONE_AFTER", 1.0)
     gate, tally, store = Gate(tmp_path), Tally(tmp_path), tmp_path / "store"
 
     def work(x: int) -> int:

@@ -97,6 +97,7 @@ def test_submission_goes_on_when_the_worker_of_its_queue_is_killed(own_lab: dq.L
     assert run.counts["acked"] == sum(run.counts.values()) == 60_000
 
 
+@pytest.mark.slow
 def test_queue_is_killed_again_and_again(own_lab: dq.Lab) -> None:
     pool = own_lab.queue("unlucky")
     run = pool.map(slow_double, range(6000), name="unlucky")

@@ -42,6 +42,14 @@ def test_frames_stored_together_are_stored_as_one_by_one(
     assert seen(together) == seen(alone)
 
 
+def test_ordinals_that_only_add_up_are_not_taken_for_neighbours() -> None:
+    """As those of one shard of several, put in another order: 1 + 10 documents, and the last one is the eleventh."""
+    rows = [Row(0, 1, 0, 0, 0, 0), Row(1, 9, 50, 0, 0, 0), Row(10, 1, 10, 0, 0, 0)]
+    lane = Lane(RUN, QueueOptions(), MemoryJournal())
+    lane.put_rows(rows)
+    assert list(lane.came) == [(0, 1), (10, 11), (50, 59)]
+
+
 def test_frames_that_lie_before_others_are_stored_too() -> None:
     rows = rows_of([(0, 2, 5), (1, 3, 5), (0, 1, 5)], [0, 1, 2])
     lane = Lane(RUN, QueueOptions(), MemoryJournal())

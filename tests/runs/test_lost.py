@@ -263,6 +263,7 @@ def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_
     assert total(again) == 5000
 
 
+@pytest.mark.slow
 def test_all_workers_restarted_at_once_leave_queues_empty_and_of_use() -> None:
     """What a user does whose cluster misbehaves, in the middle of a run."""
     with dq.connect(n=2, name="to-be-restarted") as lab:
