@@ -138,6 +138,7 @@ def test_runs_of_one_process_are_there_for_the_next_until_sigterm_ends_everythin
         assert up.process.stdout.read() == f"dqlab up: local ended; queues closed and kept in {store}: 1\n"
 
 
+@pytest.mark.slow
 def test_results_of_a_cluster_that_was_killed_are_there_when_it_is_up_again(tmp_path: Path, state: Path) -> None:
     """kill -9 of every process, as a machine that runs out of memory does; and one name stands for one cluster."""
     options = "--store", str(tmp_path / "runs"), "--name", "night"

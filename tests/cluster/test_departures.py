@@ -122,6 +122,7 @@ def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, cluster: 
     cluster.scale(0)  # it does not know yet that one of its workers is gone
 
 
+@pytest.mark.slow
 def test_worker_is_retired_also_when_nobody_else_can_host_its_queue_yet(
     lab: dq.Lab, cluster: LocalCluster, tmp_path: Path
 ) -> None:
