@@ -11,9 +11,10 @@ from benchmarks.processes import Child, tree_cpu_s
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 
-__all__ = ["idle"]
+__all__ = ["DASKS_OWN", "cost_above_dask", "idle"]
 
 FLOOR = 1.0
+DASKS_OWN = "Dask's own, the same cluster without dqlab"
 SETTLE_S = 2.0
 """Seconds after the start in which a cluster still imports, connects and reports."""
 
@@ -23,10 +24,24 @@ def idle(stage: Stage, sizes: Sizes) -> list[Figure]:
 
     The aim is a cost that cannot be told from the differences between windows of the cluster without dqlab.
     """
+    above, without = cost_above_dask(sizes)
+    target = Target(floor=FLOOR, aim=min(FLOOR, without.high - without.low))
+    name = f"idle pool, 2 consumers, above Dask's own CPU, {sizes.idle_s:g} s"
+    return [Figure(name, "% of a core", Better.LOWER, above, target, (Peer(DASKS_OWN, without),))]
+
+
+def cost_above_dask(sizes: Sizes, *options: str) -> tuple[Series, Series]:
+    """Return the CPU of an idle cluster above that of one without dqlab, and that one's, percent of a core.
+
+    Parameters
+    ----------
+    *options : str
+        What `idle_child` takes: consumers, and "durable".
+    """
     with contextlib.ExitStack() as open_children:
         children = []
         for kind in ("dqlab", "dask"):
-            child = Child([sys.executable, "-m", "benchmarks.idle_child", kind])
+            child = Child([sys.executable, "-m", "benchmarks.idle_child", kind, *options])
             open_children.callback(child.close)
             children.append(child)
         for child in children:
@@ -36,11 +51,7 @@ def idle(stage: Stage, sizes: Sizes) -> list[Figure]:
         for child in children:
             child.end_input()
     with_pool, without = (Series.of(shares) for shares in zip(*windows, strict=True))
-    above = Series.of([a - b for a, b in zip(with_pool.values, without.values, strict=True)])
-    target = Target(floor=FLOOR, aim=min(FLOOR, without.high - without.low))
-    name = f"idle pool, 2 consumers, above Dask's own CPU, {sizes.idle_s:g} s"
-    own = Peer("Dask's own, the same cluster without dqlab", without)
-    return [Figure(name, "% of a core", Better.LOWER, above, target, (own,))]
+    return Series.of([a - b for a, b in zip(with_pool.values, without.values, strict=True)]), without
 
 
 def _window(pids: list[int], seconds: float) -> list[float]:

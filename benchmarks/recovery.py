@@ -5,10 +5,8 @@ Not part of `make bench`; `make bench-recovery` measures it, on a cluster of its
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import dqlab as dq
 from benchmarks.figures import Better, Figure, Peer, Series, Target
 from benchmarks.harness import WrongAnswer
-from benchmarks.processes import Child, tree_cpu_s
+from benchmarks.idle import DASKS_OWN, cost_above_dask
 from benchmarks.recovery_rules import supervised
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
@@ -27,7 +25,6 @@ CONSUMERS = 4
 QUIET_S = {signal.SIGKILL: 3.0, signal.SIGSTOP: 15.0}
 """Seconds before an injury: the nanny has replaced the last victim, which has imported what it needs; and one that
 is watched for hanging is given more time while it is new."""
-SETTLE_S = 3.0
 WINDOW_S = 0.1
 GOES_ON = 0.7
 """Share of the throughput before at which work goes on: three of four consumers have three quarters."""
@@ -47,7 +44,7 @@ def recovery(stage: Stage, sizes: Sizes) -> list[Figure]:
         _seconds("SIGSTOP of a queue's worker -> next answer, median", stopped, Target(3.0)),
         _seconds("one of four consumers dies -> throughput is back", back, Target(1.0)),
         _seconds("one segfault among 10,000 documents: seconds more than without", crash, None),
-        *_costs(sizes),
+        _idle(sizes),
         *supervised(sizes),
     ]
 
@@ -152,29 +149,8 @@ def _crash(lab: dq.Lab) -> float:
 # --- costs ----------------------------------------------------------------------------------
 
 
-def _costs(sizes: Sizes) -> Iterator[Figure]:
-    """Yield the CPU of an idle cluster of four consumers with a durable queue, above one without dqlab."""
-    with contextlib.ExitStack() as open_children:
-        children = []
-        for kind in ("dqlab", "dask"):
-            child = Child([sys.executable, "-m", "benchmarks.idle_child", kind, str(CONSUMERS), "durable"])
-            open_children.callback(child.close)
-            children.append(child)
-        for child in children:
-            child.wait_until_ready()
-        time.sleep(SETTLE_S)
-        shares = [_window([child.pid for child in children], sizes.idle_s) for _ in range(sizes.rounds)]
-        for child in children:
-            child.end_input()
-    ours, without = (Series.of(values) for values in zip(*shares, strict=True))
-    above = Series.of([a - b for a, b in zip(ours.values, without.values, strict=True)])
-    own = Peer("Dask's own, the same cluster without dqlab", without)
+def _idle(sizes: Sizes) -> Figure:
+    """Measure the CPU of an idle cluster of four consumers with a durable queue, above one without dqlab."""
+    above, without = cost_above_dask(sizes, str(CONSUMERS), "durable")
     name = f"idle durable queue, {CONSUMERS} consumers, supervised: above Dask's own CPU"
-    yield Figure(name, "% of a core", Better.LOWER, above, Target(0.5), (own,))
-
-
-def _window(pids: list[int], seconds: float) -> list[float]:
-    start, before = time.perf_counter(), [tree_cpu_s(pid) for pid in pids]
-    time.sleep(seconds)
-    after, elapsed = [tree_cpu_s(pid) for pid in pids], time.perf_counter() - start
-    return [100 * (b - a) / elapsed for a, b in zip(before, after, strict=True)]
+    return Figure(name, "% of a core", Better.LOWER, above, Target(0.5), (Peer(DASKS_OWN, without),))

@@ -66,9 +66,9 @@ class Services:
             Id of the set. Default: the queue's name.
         """
         shards = self._registry.queues[queue]["shards"]
-        one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
         if n is not None and not self._registry.plan().consumers:
             raise NoWorkers(queue=queue)
+        one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
         await self._fit(one)
         return one.names
 
