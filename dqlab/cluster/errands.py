@@ -11,6 +11,7 @@ from typing import Any
 
 from distributed import Scheduler
 
+from dqlab.cluster.internals import ask_handler
 from dqlab.cluster.sealed import open_value, seal_value
 from dqlab.errors import DqlabError
 
@@ -52,7 +53,7 @@ async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments:
         Whatever the handler raised.
     """
     try:
-        answer = await getattr(scheduler.rpc(address), call)(**arguments)
+        answer = await ask_handler(scheduler.rpc, address, call, **arguments)
     except OSError as error:
         raise WorkerLost(worker=address, call=call, reason=str(error) or "no answer") from error
     if isinstance(answer, dict) and _RAISED in answer:

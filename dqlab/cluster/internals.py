@@ -28,6 +28,7 @@ __all__ = [
     "actors_here",
     "answer_call",
     "answers",
+    "ask_handler",
     "call_actor",
     "call_actor_proxied",
     "daemon_thread",
@@ -242,6 +243,21 @@ async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, di
 def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any]]) -> None:
     """Have `retire` answer clients, clusters and workers that ask to retire workers."""
     scheduler.handlers["retire_workers"] = retire
+
+
+async def ask_handler(pool: ConnectionPool, address: str, op: str, **arguments: Any) -> Any:
+    """Call a worker's handler; left to itself the pool tries for 30 s to connect to a worker that is dead.
+
+    Raises
+    ------
+    OSError
+        It cannot be connected to within 3 s, or died meanwhile.
+    """
+    comm = await pool.connect(address, timeout=CONNECT_TIMEOUT)
+    try:
+        return await send_recv(comm, op=op, **arguments)
+    finally:
+        pool.reuse(address, comm)
 
 
 async def kill_worker(scheduler: Scheduler, state: WorkerState) -> None:

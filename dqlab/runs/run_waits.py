@@ -10,6 +10,7 @@ from dqlab.cluster.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
     BadOption,
+    CallTimeout,
     DocumentsLost,
     ResultsFull,
     RunCancelled,
@@ -80,7 +81,14 @@ class RunWaits(RunViews):
             judge(None)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ended = self.submitter is None or self.submitter.finished.is_set()  # asked first: shards answer one by one
-            progress = self._progress(wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left))
+            try:
+                progress = self._progress(
+                    wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left)
+                )
+            except CallTimeout:  # a shard is being made anew, and takes its time
+                if left is not None and left <= 0:
+                    raise
+                continue
             if progress.done and ended and not (progress.counts.lost and self._are_sent_again(left)):
                 judge(progress)
                 return progress

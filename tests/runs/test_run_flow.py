@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dask.config
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, QueueFull
+from dqlab.errors import BadOption, CallTimeout, QueueFull
 from dqlab.testing import Gate, Tally
 
 
@@ -215,3 +216,21 @@ def test_options_of_a_queue_are_checked_before_it_is_made(lab: dq.Lab, queue_nam
             lab.queue(queue_name, **options)
 
     assert queue_name not in [pool.name for pool in lab.queues]
+
+
+def test_shard_that_is_long_in_coming_back_does_not_end_a_wait(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a limit of one's own does."""
+    run = queue.map(abs, range(10))
+    asked, missed = run._progress, [1, 2, 3]
+
+    def now_and_then(**options: Any) -> Any:
+        if missed:
+            missed.pop()
+            raise CallTimeout(name="queue/q/0", call="resolve", seconds=10)
+        return asked(**options)
+
+    monkeypatch.setattr(run, "_progress", now_and_then)
+    run.wait(timeout=20)
+    assert not missed
