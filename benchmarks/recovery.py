@@ -152,5 +152,5 @@ def _crash(lab: dq.Lab) -> float:
 def _idle(sizes: Sizes) -> Figure:
     """Measure the CPU of an idle cluster of four consumers with a durable queue, above one without dqlab."""
     above, without = cost_above_dask(sizes, str(CONSUMERS), "durable")
-    name = f"idle durable queue, {CONSUMERS} consumers, supervised: above Dask's own CPU"
+    name = f"idle durable queue, {CONSUMERS} consumers, above Dask's own CPU"
     return Figure(name, "% of a core", Better.LOWER, above, Target(0.5), (Peer(DASKS_OWN, without),))
