@@ -52,11 +52,18 @@ def _silent(facts: Facts, worker: Worker) -> Finding:
         "answers",
         Severity.PROBLEM,
         f"{worker.who} gives no answer: {worker.silence}; {heard}{holds}",
-        "Its process hangs, is stopped, or holds the GIL in native code. Have it started anew: messages that it holds "
-        "are delivered again, durable queues are opened by another worker",
+        "Its process hangs, is stopped, or holds the GIL in native code. Have it started anew: what its consumers hold "
+        f"is delivered again, durable queues are opened by another worker{_costs(facts, hosted)}",
         f"lab.client.restart_workers([{worker.address!r}])",
         {"worker": worker.address, "name": worker.name, "silence": worker.silence, "queues": hosted},
     )
+
+
+def _costs(facts: Facts, hosted: list[str]) -> str:
+    """Say what is lost with a worker."""
+    queues = () if facts.registry is None else facts.registry.queues
+    lost = [queue.name for queue in queues if queue.name in hosted and queue.directory is None]
+    return f"; queue {', '.join(lost)} is in memory, and LOSES what it holds by that" if lost else ""
 
 
 def answers_fine(facts: Facts) -> str:

@@ -114,6 +114,8 @@ class Worker:
         Bytes resident, and at which Dask ends it.
     lifetime_left : float or None
         Seconds until it ends itself; None: never.
+    missing : tuple of str or None
+        Packages that open runs need, and that it cannot import; None: not known.
     """
 
     address: str
@@ -128,7 +130,7 @@ class Worker:
     lifetime_left: float | None = None
     shards: tuple[Shard, ...] = ()
     consumers: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] | None = None
     probes: tuple[Probe, ...] = ()
 
     @property

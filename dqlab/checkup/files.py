@@ -12,6 +12,10 @@ from dqlab.store.survey import SurveyedShard
 __all__ = ["files", "files_fine"]
 
 
+LITTLE = 64 << 20
+"""Bytes of free space below which a missing reserve was given up to a full disk; a repaired log never had one."""
+
+
 def files(facts: Facts) -> Iterator[Finding]:
     """Judge the files of stored queues, and what opening them found."""
     for store in facts.stores:
@@ -20,6 +24,8 @@ def files(facts: Facts) -> Iterator[Finding]:
             yield _file(Severity.NOTE, said, "Give it more time", "", directory=store.directory)
         for shard in store.shards:
             yield from _stored(facts, shard)
+            if not shard.reserve and shard.epoch and store.probe.free < LITTLE:
+                yield _short(shard)
     for worker in facts.workers:
         for opened in worker.shards:
             yield from _opened(opened)
@@ -55,10 +61,15 @@ def _stored(facts: Facts, shard: SurveyedShard) -> Iterator[Finding]:
         yield _file(
             Severity.WARNING, said, "See what was lost; delete quarantine/ when it is of no more use", fsck, **values
         )
-    if not shard.reserve and shard.epoch:
-        said = f"{name} has given up its reserve: the disk was full, and it takes in no new message"
-        yield _file(Severity.WARNING, said, "Make room; it takes the reserve back by itself", "lab.gc()", **values)
     yield from _held(facts, shard, name)
+
+
+def _short(shard: SurveyedShard) -> Finding:
+    said = (
+        f"shard {shard.index} of queue {shard.queue} has no reserve, and its disk is full: it takes in no new message"
+    )
+    advice = "Make room; it takes the reserve back by itself"
+    return _file(Severity.WARNING, said, advice, "lab.gc()", directory=shard.directory)
 
 
 def _held(facts: Facts, shard: SurveyedShard, name: str) -> Iterator[Finding]:

@@ -84,7 +84,8 @@ class Gathering:
                 self._snapshot(scheduler), self._on_disk_all(directories), asyncio.gather(*asked)
             )
         finally:
-            await self._on_disk(markers.close)
+            closing = asyncio.get_running_loop().run_in_executor(self._disk, markers.close)
+            await asyncio.wait((closing,), timeout=self._left() * _FIRST)  # never cancelled: it comes behind what hangs
         packages = sorted({name for worker in workers for shard in worker.shards for name in shard.packages})
         if packages:
             workers = await asyncio.gather(*(self._importing(worker, packages) for worker in workers))
@@ -174,7 +175,6 @@ class Gathering:
             process=known(Process, said, skew=skew, doubt=doubt),
             shards=tuple(_shard(shard) for shard in said["shards"]),
             consumers=tuple(consumer["name"] for consumer in said["consumers"]),
-            missing=(),
             probes=tuple(known(Probe, seen) for seen in said["stores"]),
         )
 
@@ -183,11 +183,12 @@ class Gathering:
         if worker.process is None or not worker.plugin:
             return worker
         try:
-            asked = self._call(worker.address, worker.path, "dq_vitals", packages=list(packages), limit=self._left())
+            limit = self._left() * _FIRST
+            asked = self._call(worker.address, worker.path, "dq_missing", packages=list(packages), limit=limit)
             said = await asyncio.wait_for(asked, self._left())
-        except Exception:  # noqa: BLE001 - it has answered before, and is not judged by this
+        except Exception:  # noqa: BLE001 - it has answered before; of this nothing is known
             return worker
-        return replace(worker, missing=tuple(said["missing"]))
+        return worker if said is None else replace(worker, missing=tuple(said))
 
     async def _call(self, address: str, path: str, op: str, **arguments: Any) -> Any:
         client = self._link.client
@@ -214,10 +215,11 @@ class Gathering:
         return [await self._store(directory) for directory in directories]
 
     async def _store(self, directory: Path) -> Store:
+        limit = self._left() * _FIRST
         found: Store | None = await self._on_disk(lambda: look_at_store(directory))
         if found is not None:
             return found
-        error = f"it did not answer within {self._limit:g} s"
+        error = f"it did not answer within {limit:.1f} s"
         return Store(str(directory), Probe(str(directory), error=error), error=error)
 
     async def _on_disk(self, look: Callable[[], Any]) -> Any:

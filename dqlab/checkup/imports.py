@@ -14,17 +14,28 @@ def imports(facts: Facts) -> Iterator[Finding]:
     """Find packages that some workers lack."""
     lacking: dict[str, list[str]] = {}
     serving = () if facts.registry is None else facts.registry.serving
+    unknown = []
     for worker in facts.answering:
-        if worker.address in serving:
-            for package in worker.missing:
+        if worker.address in serving and facts.packages:
+            unknown += [worker.who] if worker.missing is None else []
+            for package in worker.missing or ():
                 lacking.setdefault(package, []).append(worker.who)
+    if unknown:
+        yield Finding(
+            "imports",
+            Severity.NOTE,
+            f"whether {_some(unknown)} can import what open runs need ({', '.join(facts.packages)}) is not known: "
+            "nothing was heard of it in time",
+            "Give it more time",
+            "lab.doctor(timeout='60s')",
+            {"packages": list(facts.packages), "workers": unknown},
+        )
     for package, workers in lacking.items():
-        names = ", ".join(workers[:3]) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")
         yield Finding(
             "imports",
             Severity.PROBLEM,
-            f"{package} cannot be imported on {names}, and functions of open runs need it: documents that come there "
-            "fail with ImportError",
+            f"{package} cannot be imported on {_some(workers)}, and functions of open runs need it: documents that "
+            "come there fail with ImportError",
             "Install it there, then send what failed again with run.retry(). A module of your own must lie where "
             "workers find it",
             f"pip install {package}",
@@ -37,3 +48,7 @@ def imports_fine(facts: Facts) -> str:
     if not facts.packages:
         return f"no open run needs a package{facts.unknown}"
     return f"every worker can import what open runs need ({', '.join(facts.packages)}){facts.unknown}"
+
+
+def _some(workers: list[str]) -> str:
+    return ", ".join(workers[:3]) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")

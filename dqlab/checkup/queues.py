@@ -24,7 +24,9 @@ def queues(facts: Facts) -> Iterator[Finding]:
     snapshot = facts.snapshot
     if snapshot is None:
         return
-    lag = {shard.queue: shard.lag for worker in facts.workers for shard in worker.shards}
+    lag: dict[str, float] = {}
+    for shard in (shard for worker in facts.workers for shard in worker.shards):
+        lag[shard.queue] = max(lag.get(shard.queue, 0.0), shard.lag)
     for queue in snapshot.queues:
         yield from _waiting(queue, max(queue.lag, lag.get(queue.name, 0.0)))
         yield from _state(queue)

@@ -13,6 +13,20 @@ _OWN = frozenset({"__main__", "builtins", "copyreg"})
 _TEXT = frozenset({"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"})
 _FROM_MEMO = frozenset({"BINGET", "LONG_BINGET", "GET"})
 _INTO_MEMO = frozenset({"BINPUT", "LONG_BINPUT", "PUT"})
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MAYBE = (
+    ast.If,
+    ast.Match,
+    ast.Try,
+    ast.TryStar,
+    ast.With,
+    ast.AsyncWith,
+    ast.While,
+    ast.For,
+    ast.AsyncFor,
+    ast.Lambda,
+)
+"""What may not run as a whole, or not at all."""
 _FRAMING = frozenset({"FRAME", "PROTO"})
 _IMPORTS = "\0imports"
 """Stands for the function that imports the module whose name follows."""
@@ -57,7 +71,7 @@ def _meant(module: str, attribute: str) -> str:
 
 
 def named_in_source(source: str) -> set[str]:
-    """Return the top-level packages that a function imports for certain: not those it tries to."""
+    """Return the top-level packages that a function imports whenever it is called: not those it may, or tries to."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -78,15 +92,15 @@ def missing_packages(names: list[str]) -> list[str]:
     return missing
 
 
-def _imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Try | ast.TryStar):
+def _imported(node: ast.AST, *, inside: bool = False) -> Iterator[str]:
+    if isinstance(node, _MAYBE) or (inside and isinstance(node, _FUNCTIONS)):
         return
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
         yield node.module
     for below in ast.iter_child_nodes(node):
-        yield from _imported(below)
+        yield from _imported(below, inside=inside or isinstance(node, _FUNCTIONS))
 
 
 def _packages(modules: set[str] | Iterator[str]) -> set[str]:

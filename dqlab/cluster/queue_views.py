@@ -6,7 +6,7 @@ from typing import Any
 
 from dqlab.cluster.queue_desk import QueueDesk
 from dqlab.cluster.results import page, page_behind
-from dqlab.cluster.vitals import shard_vitals
+from dqlab.cluster.vitals import open_functions, shard_vitals
 from dqlab.cluster.wire import pack, unpack
 from dqlab.queue.book import Book
 from dqlab.queue.states import State
@@ -138,3 +138,7 @@ class QueueViews(QueueDesk):
     def vitals(self) -> dict[str, Any]:
         """Return what an examination wants to know of this shard; called in its own process."""
         return shard_vitals(self.ledger, self._store, len(self._lot.known))
+
+    def open_functions(self) -> list[tuple[bytes, str]]:
+        """Return the functions of open runs: pickle and source; likewise."""
+        return open_functions(self.ledger)

@@ -1,6 +1,7 @@
 """What a process, a worker and a shard say of themselves when a cluster is examined. Changes nothing.
 
-Answers are small and plain. Whatever asks the disk runs in a thread that may hang without anybody waiting for it.
+Answers are small and plain. What takes time, or asks the disk, runs in threads: one that hangs keeps nobody waiting,
+and the event loop goes on to say that this worker is alive.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import os
 import platform
 import resource
 import socket
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 from distributed import Worker
@@ -25,19 +26,22 @@ from dqlab.cluster.functions import opened_blob
 from dqlab.cluster.imports import missing_packages, named_in_pickle, named_in_source
 from dqlab.cluster.internals import actors_here, daemon_thread, loop_lag, memory_limit
 from dqlab.cluster.protocol import greeting
-from dqlab.queue.book import RunRecord
 from dqlab.queue.ledger import Ledger
 from dqlab.store.probe import Probe, probe
 
 if TYPE_CHECKING:
     from dqlab.cluster.memory import Store
 
-__all__ = ["PACKAGES", "WorkerVitals", "process_vitals", "shard_vitals"]
+__all__ = ["PACKAGES", "WorkerVitals", "open_functions", "process_vitals", "shard_vitals"]
+
+T = TypeVar("T")
 
 PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedcontainers")
 """What all processes of a cluster should have in the same version: Dask, and what frames and payloads are made with."""
 MAX_RUNS = 20
 """Open runs of a shard whose functions are looked at, the newest."""
+MAX_BLOB = 1 << 20
+"""Bytes of a function that are read for the packages it names: a quarter of a second; what follows is its data."""
 
 _DESCRIPTORS = Path("/proc/self/fd")
 
@@ -62,25 +66,25 @@ class WorkerVitals:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._thread = daemon_thread("dqlab-vitals")
 
-    async def look(
-        self, stores: Sequence[Sequence[str]] = (), packages: Sequence[str] = (), limit: float = 5.0
-    ) -> dict[str, Any]:
+    async def look(self, stores: Sequence[Sequence[str]] = (), limit: float = 5.0) -> dict[str, Any]:
         """Return what there is to know here.
 
         Parameters
         ----------
         stores : sequence of (str, str)
             Directories to look at, each with the path of a marker or "".
-        packages : sequence of str
-            Whether these can be imported.
         limit : float
-            Seconds for everything that asks the disk.
+            Seconds for everything that takes time.
         """
         worker = self._worker
-        actors = [held for kind in ("queue", "consumer") for held in actors_here(worker, kind).values() if _runs(held)]
-        looked = await self.look_at_disk(stores, packages, limit)
+        shards = [held for held in actors_here(worker, "queue").values() if _runs(held)]
+        consumers = [held for held in actors_here(worker, "consumer").values() if _runs(held)]
+        used = [held.open_functions() for held in shards]
+        probes, named = await asyncio.gather(
+            self.look_at_disk(stores, limit),
+            _in_time(lambda: [sorted(_named(functions)) for functions in used], limit),
+        )
         return {
             **process_vitals(),
             "name": str(worker.name),
@@ -89,28 +93,37 @@ class WorkerVitals:
             "memory": psutil.Process().memory_info().rss,
             "memory_limit": memory_limit(worker),
             "lifetime_left": _lifetime_left(worker),
-            "shards": [actor.vitals() for actor in actors if hasattr(actor, "vitals")],
-            "consumers": [_consumer(actor.report()) for actor in actors if not hasattr(actor, "vitals")],
-            **looked,
+            "shards": [
+                held.vitals() | {"packages": packages}
+                for held, packages in zip(shards, named or [[] for _ in shards], strict=True)
+            ],
+            "consumers": [_consumer(held.report()) for held in consumers],
+            "stores": probes,
         }
 
-    async def look_at_disk(
-        self, stores: Sequence[Sequence[str]], packages: Sequence[str], limit: float
-    ) -> dict[str, Any]:
-        """Return what the disk says; a file system that hangs keeps its thread, and an answer that says so."""
-        if not stores and not packages:
-            return {"stores": [], "missing": []}
+    async def look_at_disk(self, stores: Sequence[Sequence[str]], limit: float) -> list[dict[str, Any]]:
+        """Return what stores look like from here; of one that hangs, that it does."""
+        probes = (_in_time(partial(probe, Path(directory), marker), limit) for directory, marker in stores)
+        error = f"it did not answer within {limit:g} s"
+        return [
+            (found or Probe(directory, error=error)).to_dict()
+            for (directory, _), found in zip(stores, await asyncio.gather(*probes), strict=True)
+        ]
 
-        def look() -> dict[str, Any]:
-            probes = [probe(Path(directory), marker).to_dict() for directory, marker in stores]
-            return {"stores": probes, "missing": missing_packages(list(packages))}
+    async def missing(self, packages: Sequence[str], limit: float) -> list[str] | None:
+        """Return which of some packages cannot be imported here; None when that cannot be told in time."""
+        return await _in_time(lambda: missing_packages(list(packages)), limit)
 
-        looking = asyncio.get_running_loop().run_in_executor(self._thread, look)
-        try:
-            return await asyncio.wait_for(looking, limit)
-        except TimeoutError:
-            error = f"it did not answer within {limit:g} s"
-            return {"stores": [Probe(directory, error=error).to_dict() for directory, _ in stores], "missing": []}
+
+async def _in_time(look: Callable[[], T], limit: float) -> T | None:
+    """Return what a function says, from a thread of its own; None when it takes longer."""
+    thread = daemon_thread("dqlab-vitals")
+    looking = asyncio.get_running_loop().run_in_executor(thread, look)
+    thread.shutdown(wait=False)
+    try:
+        return await asyncio.wait_for(looking, limit)
+    except TimeoutError:
+        return None
 
 
 def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]:
@@ -142,7 +155,6 @@ def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]
         },
         "failure": "" if store.failure is None else str(store.failure),
         "results_full": store.full,
-        "packages": sorted(_packages(ledger)),
         "log": _log(store) if isinstance(store, LogStore) else None,
     }
 
@@ -159,17 +171,22 @@ def _log(store: LogStore) -> dict[str, Any]:
     }
 
 
-def _packages(ledger: Ledger) -> set[str]:
-    """Return what the functions of open runs need, as far as this shard knows them."""
+def open_functions(ledger: Ledger) -> list[tuple[bytes, str]]:
+    """Return the newest function of each open run, as far as this shard knows it: its pickle, and its source."""
     records = [book.record for book in ledger.books.values() if book.record is not None and not book.lane.done]
     newest = sorted(records, key=lambda record: record.started)[-MAX_RUNS:]
-    return set().union(*(_named(record, ledger) for record in newest))
+    return [
+        (ledger.functions.get(record.code.get("blob", b""), b""), record.code.get("source") or "") for record in newest
+    ]
 
 
-def _named(record: RunRecord, ledger: Ledger) -> set[str]:
-    blob = ledger.functions.get(record.code.get("blob", b""))
-    named = set() if blob is None else named_in_pickle(bytes(opened_blob(blob)))
-    return named | named_in_source(record.code.get("source") or "")
+def _named(functions: Sequence[tuple[bytes, str]]) -> set[str]:
+    """Return the packages that functions need."""
+    named: set[str] = set()
+    for blob, source in functions:
+        named |= named_in_pickle(bytes(opened_blob(blob))[:MAX_BLOB]) if blob else set()
+        named |= named_in_source(source)
+    return named
 
 
 def _runs(actor: Any) -> bool:

@@ -51,7 +51,9 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker.handlers["dq_greet"] = self.greet
         worker.handlers["dq_keep"] = answering(keep)
         worker.handlers["dq_stored"] = answering(list_stored)
-        worker.handlers["dq_vitals"] = WorkerVitals(worker).look
+        vitals = WorkerVitals(worker)
+        worker.handlers["dq_vitals"] = vitals.look
+        worker.handlers["dq_missing"] = vitals.missing
         worker.handlers[CALL] = self.call
 
     async def teardown(self, worker: Worker) -> None:
@@ -70,7 +72,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
                     task.cancel()
         if self._beating is not None:
             self._beating.cancel()
-        for handler in ("dq_spawn", "dq_greet", "dq_keep", "dq_stored", "dq_vitals"):
+        for handler in ("dq_spawn", "dq_greet", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
             worker.handlers.pop(handler, None)
 
     async def greet(self) -> dict[str, object]:

@@ -67,9 +67,21 @@ def survey(store: Path) -> tuple[SurveyedShard, ...]:
     """Return the shards of all queues below a directory, none when there is no queue; blocks."""
     try:
         places = places_in(store)
-    except NotAQueue:
-        return ()
+    except NotAQueue as error:
+        if not isinstance(error.__cause__, OSError) or isinstance(error.__cause__, FileNotFoundError):
+            return ()
+        folders = _folders(store)
+        if not folders:
+            return (SurveyedShard(store.name, 0, str(store), error=str(error)),)
+        return tuple(shard for folder in folders for shard in survey(folder))  # one of them cannot be read
     return tuple(shard for place in places for shard in _queue(place))
+
+
+def _folders(store: Path) -> list[Path]:
+    try:
+        return sorted(below for below in store.iterdir() if below.is_dir())
+    except OSError:
+        return []
 
 
 def _queue(place: StoredPlace) -> list[SurveyedShard]:

@@ -52,6 +52,7 @@ def worker(number: int, **more: Any) -> Worker:
         "memory_limit": 8 * 10**9,
         "shards": (shard(),) if number == 0 else (),
         "probes": (seen(),),
+        "missing": (),
     }
     return Worker(**given | more)
 

@@ -251,7 +251,12 @@ PLANTED = {
         "1 checkpoint of shard 0 of queue",
     ),
     "quarantine": (with_store(shards=(stored(quarantined=2),)), "files", WARNING, "put 2 damaged files aside"),
-    "reserve": (with_store(shards=(stored(reserve=False),)), "files", WARNING, "has given up its reserve"),
+    "reserve": (
+        with_store(seen(free=1000, marker=""), shards=(stored(reserve=False),)),
+        "files",
+        WARNING,
+        "has no reserve, and its disk is full",
+    ),
     "held by another": (
         with_store(shards=(stored(holder=Holder("n1", 77, "", held=True)),)),
         "files",

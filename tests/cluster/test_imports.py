@@ -58,6 +58,12 @@ def parse(x):
         import fast
     except ImportError:
         fast = None
+    if x:
+        import winreg
+    with suppress(ImportError):
+        import orjson
+    def later():
+        import some_day
 """
 
     assert named_in_source(source) == {"numpy", "os", "pandas"}
