@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dqlab.errors import DqlabError, RunError, UsageError
+from dqlab.errors import DqlabError, RunError, UsageError, WaitTimeout
 
-__all__ = ["InputChanged", "InputNotHere", "InputUsedUp", "MessagesLost"]
+__all__ = ["InputChanged", "InputNotHere", "InputUsedUp", "MessagesLost", "NoAnswer", "NotSentAgain"]
 
 
 class MessagesLost(DqlabError):
@@ -43,4 +43,24 @@ class InputChanged(RunError):
         "run {run!r} was mapped over other documents than its input holds now ({difference}). From there on nothing "
         "was sent again, and what is lost stays counted as lost. Bring the input back to what it was, then call "
         "run.resubmit_lost(); or map the new documents under another name."
+    )
+
+
+class NotSentAgain(RunError):
+    """Lost documents were refused: they are there again, or the run takes no more."""
+
+    text = (
+        "not all lost documents of run {run!r} were sent again: somebody else has sent them meanwhile, or has "
+        "cancelled the run. None of them is in the run twice. run.lost() says which are still missing; call "
+        "run.resubmit_lost() for those, unless run.state is 'cancelled'."
+    )
+
+
+class NoAnswer(WaitTimeout):
+    """The time given to wait() or results() is over, and a shard has given no answer in it."""
+
+    text = (
+        "run {run!r} could not be asked within {seconds:g} s: a shard of queue {queue!r} gives no answer. It hangs, or "
+        "is just being opened by another worker. The run was left as it is. Call run.wait(timeout=...) again; "
+        "lab.doctor() says what is wrong."
     )

@@ -75,8 +75,8 @@ class Handle:
         return sum(answer["count"] for answer in await self.ask_all("control", {"op": op, **meta}))
 
     async def control_ids(self, op: str, run: bytes, ids: Sequence[tuple[int, int]], **meta: Any) -> int:
-        """Give an order about id ranges to the shards they belong to."""
-        by_shard: dict[int, list[tuple[int, int]]] = {}
+        """Give an order about id ranges to the shards they belong to, and to the first, which keeps the run record."""
+        by_shard: dict[int, list[tuple[int, int]]] = {0: []}
         for lo, hi in ids:
             by_shard.setdefault(shard_of(lo), []).append((lo, hi))
         answers = await asyncio.gather(

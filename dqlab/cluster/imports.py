@@ -7,6 +7,8 @@ import pickletools
 from collections.abc import Iterator
 from importlib.util import find_spec
 
+from dqlab.syntax import parse
+
 __all__ = ["missing_packages", "named_in_pickle", "named_in_source"]
 
 _OWN = frozenset({"__main__", "builtins", "copyreg"})
@@ -73,7 +75,7 @@ def _meant(module: str, attribute: str) -> str:
 def named_in_source(source: str) -> set[str]:
     """Return the top-level packages that a function imports whenever it is called: not those it may, or tries to."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError):
         return set()
     return _packages(_imported(tree))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dqlab.cluster.parking import Bell
 from dqlab.frame import NO_ID
+from dqlab.queue.book import CANCELLED
 from dqlab.queue.ids import next_sequence
 from dqlab.queue.past import Past, PastLane
 from dqlab.queue.states import State
@@ -23,22 +23,14 @@ __all__ = ["Losses"]
 
 
 class Losses:
-    """Notes of runs by queue, and who sends lost documents again."""
+    """Notes of runs by queue."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._runs: dict[str, dict[bytes, dict[str, Any]]] = {}
         self._began: dict[str, int] = {}
         """Where the ids of a shard's present epoch begin, by its name."""
-        self._claims: dict[bytes, list[str]] = {}
-        """Clients that send a run's lost documents again, one entry for each time they were asked to."""
-        self._changed = Bell()
-        self.handlers: dict[str, Callable[..., Any]] = {
-            "dq_note_run": self.note,
-            "dq_claim": self.claim,
-            "dq_disclaim": self.disclaim,
-            "dq_claimed": self.claimed,
-        }
+        self.handlers: dict[str, Callable[..., Any]] = {"dq_note_run": self.note}
         """What clients call, by the names that the scheduler knows."""
 
     # --- what clients say -------------------------------------------------------------------
@@ -46,51 +38,28 @@ class Losses:
     async def note(self, queue: str, run: bytes, facts: dict[str, Any] | None) -> None:
         """Keep facts about a run, or forget it with None.
 
-        Facts are ``open``, what its lanes are opened with; ``code``, a newer code version; ``client``, who goes on
-        submitting it; ``seal`` and ``submitted``, the orders that end its submission, or None when it goes on.
+        Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
+        its ``blob``; ``client``, who goes on submitting it; ``submitted``, how far that came; ``seal``, the order that
+        ends it, or None when it goes on; ``cancelled``; and of plain puts, ``retries``.
         """
         runs = self._runs.setdefault(queue, {})
         if facts is None or queue not in self._registry.queues:
             runs.pop(run, None)
             return
-        known = runs.setdefault(run, {"codes": []})
+        known = runs.setdefault(run, {"codes": [], "functions": {}})
         code = facts.pop("code", None)
         if code is not None:
-            known["codes"].append(code)
+            known["functions"][facts.pop("function")] = facts.pop("blob")
+            newest = [*known.get("open", {"record": {"codes": []}})["record"]["codes"], *known["codes"]][-1:]
+            if [version["hash"] for version in newest] != [code["hash"]]:
+                known["codes"].append(code)
         known.update(facts)
-
-    async def claim(self, run: bytes, client: str) -> bool:
-        """Let a client send a run's lost documents again, unless another one does."""
-        claims = self._claims.setdefault(run, [])
-        if claims and not self._claimed(run):  # whoever did is gone
-            claims.clear()
-        if claims and claims[0] != client:
-            return False
-        claims.append(client)
-        return True
-
-    async def disclaim(self, run: bytes) -> None:
-        """Take a claim back."""
-        claims = self._claims.get(run)
-        if claims:
-            claims.pop()
-        if not claims:
-            self._claims.pop(run, None)
-        self._changed.ring()
-
-    async def claimed(self, run: bytes, wait: float) -> bool:
-        """Return whether somebody sends a run's lost documents again; wait up to `wait` seconds for the end of that."""
-        return not await self._changed.until(lambda: not self._claimed(run), wait)
-
-    def _claimed(self, run: bytes) -> bool:
-        return any(client in self._registry.scheduler.clients for client in self._claims.get(run, ()))
 
     # --- what the registry asks -------------------------------------------------------------
 
     def forget(self, queue: str) -> None:
         """Forget a queue that is closed."""
-        for run in self._runs.pop(queue, ()):
-            self._claims.pop(run, None)
+        self._runs.pop(queue, None)
         for name in [name for name in self._began if name.rpartition("/")[0] == f"queue/{queue}"]:
             del self._began[name]
 
@@ -102,7 +71,8 @@ class Losses:
         self._began[entry.name] = max(began, next_sequence(report["next_id"]))
         reported = {bytes.fromhex(lane["run"]): lane for lane in report["lanes"]}
         known = self._runs.get(queue, {})
-        lanes = [_lane(run, index, reported.get(run), known.get(run), entry.last) for run in {**reported, **known}]
+        runs = {NO_ID: None, **reported, **known}
+        lanes = [_lane(run, index, reported.get(run), known.get(run), entry.last) for run in runs]
         return {
             "first_sequence": self._began[entry.name],
             "paused": report["state"] == "paused",
@@ -116,21 +86,36 @@ def _lane(
 ) -> PastLane:
     """Join what a shard reported last of a lane with what its client noted of the run."""
     last, notes = reported or {}, known or {}
-    counts, units = last.get("counts") or [0], last.get("units") or [0]
-    died = [*(last["died"] if last and counts[State.LOST] else ()), worker]
-    lane = PastLane(run=run, lost=sum(counts), units=sum(units), died=died)
+    gone, units = _gone(last, notes)
+    died = [*(last["died"] if last and last["counts"][State.LOST] else ()), worker]
+    lane = PastLane(run=run, lost=gone[0], cancelled=gone[1], units=units, died=died)
     if "open" in notes:
         record = {**notes["open"]["record"], "client": notes.get("client", notes["open"]["record"].get("client", ""))}
         record["codes"] = [*record["codes"], *notes["codes"]]
+        record |= {"cancelled": True} if notes.get("cancelled") else {}
         record |= {"started": last["started"]} if last else {}
         lane["open"] = {**notes["open"], "record": record}
+        lane["functions"] = notes["functions"]
+    if "retries" in notes:
+        lane["retries"] = notes["retries"]
     if last:
         lane["paused"] = last["paused"] and not last["stopped"]
         lane["ended"] = last["ended"]
+    if "submitted" in notes:
+        lane["submitted"] = notes["submitted"]
     if notes.get("seal") is not None:
         seal = notes["seal"]
         lane["seal"] = {"here": seal["here"][index], "total": seal["total"], "incomplete": seal["incomplete"]}
-        lane["submitted"] = notes["submitted"]
     elif "seal" not in notes and last.get("sealed"):
-        lane["seal"] = {"here": lane["lost"], "total": last["total"], "incomplete": last["incomplete"]}
+        lane["seal"] = {"here": sum(gone), "total": last["total"], "incomplete": last["incomplete"]}
+    elif notes.get("cancelled"):
+        lane["seal"] = {"here": sum(gone), "total": None, "incomplete": CANCELLED}
     return lane
+
+
+def _gone(last: dict[str, Any], notes: dict[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (lost, cancelled) messages, and their units: what a run that was cancelled had left is not lost."""
+    counts, units = last.get("counts") or [0] * len(State), last.get("units") or [0] * len(State)
+    given_up = [state for state in State if state is State.CANCELLED or (notes.get("cancelled") and state.alive)]
+    messages, weights = (sum(column[state] for state in given_up) for column in (counts, units))
+    return (sum(counts) - messages, messages), (sum(units) - weights, weights)

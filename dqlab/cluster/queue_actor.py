@@ -57,9 +57,10 @@ class QueueActor(QueueControl, QueueViews):
         if "function" in meta:
             self._keep_function(meta["function"], bytes(parts[meta["frames"]]))
         answer: dict[str, Any] = {"firsts": []}
+        lost = meta.get("lost", False)
         for part in parts[: meta["frames"]]:
             frame = Frame.decode(bytes(part))
-            put = await self._put_frame(frame, meta["wait"], lost=meta.get("lost", False))
+            put = await self._put_frame(frame, meta["wait"], lost=lost and not self._is_cancelled(frame.run))
             answer["verdict"] = put.verdict.name
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
@@ -85,6 +86,10 @@ class QueueActor(QueueControl, QueueViews):
         if lost and put.verdict is Verdict.ACCEPTED:
             self.books[frame.run].go_on(self._clock.wall())
         return put
+
+    def _is_cancelled(self, run: bytes) -> bool:
+        record = self.ledger.book(run).record
+        return record is not None and record.cancelled
 
     def _keep_function(self, hash: bytes, blob: bytes) -> None:
         if hash not in self.ledger.functions:

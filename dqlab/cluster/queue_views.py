@@ -100,6 +100,7 @@ class QueueViews(QueueDesk):
             "submitted": record.submitted if record else 0,
             "digest": record.digest if record else "",
             "keyed": record.keyed if record else False,
+            "cancelled": record.cancelled if record else False,
             "process": record.process if record else None,
         }
 

@@ -18,6 +18,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 
 from dqlab.cluster.attachments import Attachments
+from dqlab.cluster.claims import Claims
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.departures import Departures
 from dqlab.cluster.errands import ask_worker
@@ -79,6 +80,7 @@ class Registry(SchedulerPlugin):
         self.supervisor = Supervisor(self)
         self.departures = Departures(self)
         self.losses = Losses(self)
+        self.claims = Claims(self.attachments)
         self.numbers: dict[str, Iterator[int]] = {}
         self.opening = asyncio.Lock()
         self.collector = Collector(where=self.where)
@@ -100,6 +102,7 @@ class Registry(SchedulerPlugin):
             dq_cut_off=self.attachments.cut_off_now,
             dq_snapshot=self.snapshot,
             **self.losses.handlers,
+            **self.claims.handlers,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
         self.departures.start(scheduler)

@@ -11,7 +11,9 @@ from dqlab.cluster.handle import Handle
 from dqlab.cluster.sender import Sender
 from dqlab.cluster.ticket import Batch, Entry, Ticket
 from dqlab.errors import DqlabError, PutTimeout
+from dqlab.losses import NotSentAgain
 from dqlab.queue.ranges import Ranges
+from dqlab.queue.states import Verdict
 
 __all__ = ["PutSender", "RunSender"]
 
@@ -118,6 +120,11 @@ class RunSender(Sender):
         if self.room is None or self.room[shard] > 0:
             return shard
         return max(range(len(self.room)), key=self.room.__getitem__)
+
+    def _judge(self, answer: dict[str, Any]) -> None:
+        if self.room is not None and answer["verdict"] == Verdict.SEALED.name and self.failure is None:
+            raise NotSentAgain(run=self.options["opening"]["record"]["name"])
+        super()._judge(answer)
 
     def _encode(self, parcel: list[Batch]) -> tuple[dict[str, Any], Sequence[bytes]]:
         meta, parts = super()._encode(parcel)

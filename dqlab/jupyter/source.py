@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.errors import UsageError
 from dqlab.runs.explain import innermost
+from dqlab.syntax import parse
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -32,7 +33,7 @@ def last_function(source: str) -> str:
     SyntaxError
         It is not Python.
     """
-    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     if not functions:
         raise UsageError(
             reason="the cell defines no function, so there is nothing to map; it was not run. Write a def in it, "

@@ -38,6 +38,8 @@ class RunRecord:
     """Rolling blake2b over (key, version) of what was submitted."""
     client: str = ""
     """Who submits it; another client may go on when that one is gone."""
+    cancelled: bool = False
+    """Nothing is put any more, also not what was lost."""
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
 

@@ -117,6 +117,12 @@ class Lane:
             return False
         return self.max_bytes is None or self.nbytes + len(frame.payload) <= self.max_bytes
 
+    def misses(self, frame: Frame) -> bool:
+        """Return whether as many messages are lost as a frame has, and none of its documents is here."""
+        return self.counts[State.LOST] >= frame.count and not self.came.overlap(
+            frame.ordinal, frame.ordinal + frame.count
+        )
+
     def leasable(self, *, suspects: bool) -> bool:
         """Return whether there is something to lease now, with or without suspects."""
         return not self.paused and bool(self.ready or (suspects and self.suspects))

@@ -146,7 +146,9 @@ class Ledger:
 
     def _cancel(self, run: bytes) -> int:
         """Cancel what is left of a run and take no more of it: puts on their way are refused."""
-        lane = self.shard.lane(run)
+        lane, record = self.shard.lane(run), self.book(run).record
+        if record is not None and (lane.counts[State.LOST] or not lane.done):
+            record.cancelled = True
         if not lane.sealed:
             self._seal(run, sum(lane.counts), incomplete=CANCELLED)
         return self.shard.cancel(run)

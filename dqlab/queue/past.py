@@ -15,14 +15,18 @@ from dqlab.queue.states import State
 __all__ = ["Past", "PastLane", "recall"]
 
 
+_GONE = (State.LOST, State.CANCELLED)
+
+
 class PastLane(TypedDict):
     """One lane as it was known when its worker died."""
 
     run: bytes
     lost: int
-    """Messages that were put here."""
-    units: int
-    """The sum of their weights."""
+    """Messages that were put here, without those that were cancelled."""
+    cancelled: int
+    units: tuple[int, int]
+    """The sums of their weights: of the lost, of the cancelled."""
     died: list[str]
     """Workers with which they were lost, the last one last."""
     open: NotRequired[dict[str, Any]]
@@ -31,6 +35,10 @@ class PastLane(TypedDict):
     """The order that sealed it: {here, total, incomplete}."""
     submitted: NotRequired[dict[str, Any]]
     """How far the input was submitted: {submitted, digest}."""
+    functions: NotRequired[dict[bytes, bytes]]
+    """Of newer code versions: blobs by hash."""
+    retries: NotRequired[int]
+    """How often failures are delivered again, if that was set for the lane."""
     paused: NotRequired[bool]
     ended: NotRequired[float | None]
 
@@ -58,7 +66,12 @@ def recall(ledger: Ledger, past: Past) -> None:
         book.died = told["died"]
         lane = book.lane
         lane.paused = told.get("paused", False)
-        lane.counts[State.LOST], lane.units[State.LOST] = told["lost"], told["units"]
+        gone = zip(_GONE, (told["lost"], told["cancelled"]), told["units"], strict=True)
+        for state, messages, units in gone:
+            lane.counts[state], lane.units[state] = messages, units
+        ledger.functions |= told.get("functions", {})
+        if "retries" in told:
+            ledger.order("retries", run, {"retries": told["retries"]})
         if book.record is not None and "submitted" in told:
             book.record.submitted, book.record.digest = told["submitted"]["submitted"], told["submitted"]["digest"]
         if "seal" in told:

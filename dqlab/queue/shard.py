@@ -22,7 +22,7 @@ from dqlab.queue.leases import Lease
 from dqlab.queue.orders import Orders
 from dqlab.queue.picking import pick, pick_suspect, suspect_is_first
 from dqlab.queue.settling import Settled, Settling
-from dqlab.queue.states import State, Verdict
+from dqlab.queue.states import Verdict
 
 __all__ = ["Put", "Shard"]
 
@@ -52,7 +52,7 @@ class Shard(Orders):
         Parameters
         ----------
         lost : bool, default False
-            It holds documents that were lost, and takes their place in a lane that is sealed.
+            It holds documents that were lost, and takes their place, also in a lane that is sealed.
 
         Raises
         ------
@@ -66,7 +66,7 @@ class Shard(Orders):
             return Put(verdict, first=self.producers.first_of(frame.producer, frame.sequence))
         if self.draining:
             return Put(Verdict.DRAINING)
-        if lane.sealed and not (lost and lane.counts[State.LOST] >= frame.count):
+        if not lane.misses(frame) if lost else lane.sealed:
             return Put(Verdict.SEALED)
         if verdict is Verdict.EARLY:
             return Put(verdict, expected=self.producers.expected(frame.producer))

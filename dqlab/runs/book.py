@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from dqlab.cluster.link import Link
 from dqlab.cluster.senders import RunSender
 from dqlab.cluster.ticket import Entry
 from dqlab.config import check_name
-from dqlab.errors import ActorGone, BadOption, RunExists, RunNotFound
+from dqlab.errors import ActorGone, BadOption, CallTimeout, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.queue.book import CANCELLED
 from dqlab.queue.retry import Retry
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RunBook"]
 
+NAMING = 60.0
+"""Seconds that another client may take to start a run of the same name."""
 LANDING = 20.0
 """Seconds that puts in flight may take to be refused, behind one that was."""
 
@@ -74,8 +78,10 @@ class RunBook:
         elements = _iterable(documents)
         hash, blob, version = sealed_function(fn)
         code = code_record(version, hash) | {"cell": cell if cell is not None else version.cell}
-        with self._lock:
-            found = self.find(check_name(name, kind="run")) if name is not None else None
+        if name is not None:
+            check_name(name, kind="run")
+        with self._lock, self._alone(name):
+            found = self.find(name) if name is not None else None
             if serve:
                 self._serve(pool)
             if found is not None and on_existing != "new":
@@ -126,6 +132,21 @@ class RunBook:
                 self._runs.pop(name, None)
 
     # --- inside -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self, name: str | None) -> Iterator[None]:
+        """Keep other clients from starting a run of that name meanwhile; wait for one that does."""
+        if name is None:
+            yield
+            return
+        link, what, deadline = self._link, f"name/{name}", time.monotonic() + NAMING
+        while not link.sync(link.scheduler("dq_claim", what=what, client=link.client.id, wait=1.0)):
+            if time.monotonic() > deadline:
+                raise CallTimeout(name=f"run {name!r}, which another client starts,", call="map", seconds=NAMING)
+        try:
+            yield
+        finally:
+            link.sync(link.scheduler("dq_disclaim", what=what, client=link.client.id))
 
     def _known(self) -> dict[str, Run]:
         runs = dict(self._runs)

@@ -174,6 +174,7 @@ class ConsumerPool:
             if self._running:
                 return
             if self._retries is not None:
+                self._link.sync(self._handle.note(NO_ID, {"retries": self._retries}))
                 self._link.sync(self._handle.control("retries", run=NO_ID, retries=self._retries))
             made = self._link.scheduler(
                 "dq_serve",

@@ -19,6 +19,8 @@ from functools import partial
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
+from dqlab.syntax import parse
+
 __all__ = ["Definition", "Sources", "attribute", "cell_number", "hint_text", "innermost", "written"]
 
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
@@ -106,7 +108,7 @@ def _parse(filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module,
     if not source:
         return None
     try:
-        return ast.parse(source), source
+        return parse(source), source
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python after all
         return None
 

@@ -73,7 +73,7 @@ class Lost(Sequence[Any]):
         if self._elements is None:
             return self.ordinals
         if isinstance(self._elements, Sequence):
-            return ((ordinal, key_of(self._elements[ordinal], ordinal)) for ordinal in self.ordinals)
+            return self._looked_up(self._elements)
         return self._read(self._elements)
 
     @overload
@@ -96,18 +96,27 @@ class Lost(Sequence[Any]):
         ordinals = list(islice(self.ordinals, n))
         if self._elements is None or (ordinals and not self._is_near(ordinals[-1])):
             return ordinals
-        return [key for _, key in islice(self, n)]
+        try:
+            return [key for _, key in islice(self, n)]
+        except Exception:  # noqa: BLE001 - an input that cannot be read any more must not hide what was lost
+            return ordinals
 
     def _is_near(self, ordinal: int) -> bool:
         direct = isinstance(self._elements, Sequence)
         return direct or ordinal < LOOK_FOR
 
+    def _looked_up(self, elements: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        known = len(elements)  # an input that has shrunk gives no more keys, and hides nothing
+        return ((at, key_of(elements[at], at) if at < known else at) for at in self.ordinals)
+
     def _read(self, elements: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        wanted = Ranges(self.ranges)
+        wanted, given = Ranges(self.ranges), 0
         stop = max((hi for _, hi in self.ranges), default=0)
         for ordinal, element in enumerate(islice(elements, stop)):
             if ordinal in wanted:
+                given += 1
                 yield ordinal, key_of(element, ordinal)
+        yield from ((ordinal, ordinal) for ordinal in islice(self.ordinals, given, None))
 
 
 def key_of(element: Any, ordinal: int) -> Any:

@@ -152,8 +152,10 @@ class Submitter:
             handle = self.sender.handle
             self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
             held = handle.link.sync(self._held())
+            order = self._submitted(held)
             with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
-                handle.link.sync(handle.ask(0, "control", self._submitted(held)))
+                handle.link.sync(handle.note(self.sender.run, {"submitted": order}))
+                handle.link.sync(handle.ask(0, "control", order))
         return time.monotonic()
 
     async def _held(self) -> Ranges:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dqlab.queue.book import CANCELLED
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.states import State
 from dqlab.runs.submitted import Submitted
@@ -77,6 +78,11 @@ class Progress:
     def sealed(self) -> bool:
         """The input has ended and its total is known."""
         return all(shard["sealed"] for shard in self.shards)
+
+    @property
+    def cancelled(self) -> bool:
+        """It was given up before its end, and takes no more."""
+        return self.record["incomplete"] == CANCELLED or any(shard["cancelled"] for shard in self.shards)
 
     @property
     def done(self) -> bool:

@@ -11,13 +11,13 @@ from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.cluster.senders import RunSender
 from dqlab.cluster.ticket import Entry
 from dqlab.documents import Document
-from dqlab.errors import DqlabError
+from dqlab.errors import DqlabError, RunExists
 from dqlab.losses import InputChanged
 from dqlab.queue.ranges import Ranges
 from dqlab.runs.mapping import Submitter
 from dqlab.runs.submitted import Digest
 
-__all__ = ["Resubmission"]
+__all__ = ["Resubmission", "claim_of"]
 
 _ENDLESS = 1 << 62
 
@@ -35,6 +35,11 @@ class Resubmission(Submitter):
         The function that the documents run.
     lost : callable
         Returns the ordinals that are lost, as half-open ranges, and how many documents each shard has lost.
+
+    Attributes
+    ----------
+    source : Submitter
+        Whose reading of the input the run was mapped with, or was found to be the same: this one is compared with it.
     """
 
     def __init__(
@@ -43,7 +48,8 @@ class Resubmission(Submitter):
         before = earlier.sender
         options = before.options | {"producer": uuid.uuid4().bytes}
         super().__init__(earlier.name, earlier.elements, RunSender(before.handle, entry, **options))
-        self.digest = earlier.digest
+        self.source: Submitter = earlier.source if isinstance(earlier, Resubmission) else earlier
+        self.digest = self.source.digest
         self._earlier, self._lost = earlier, lost
 
     def stop(self, error: BaseException) -> None:
@@ -53,9 +59,10 @@ class Resubmission(Submitter):
 
     def _submit(self) -> None:
         self._earlier.finished.wait()
-        if self._earlier.verifies and self._earlier.error is not None:
-            raise self._earlier.error
-        self.digest.at(self._earlier.count)  # the last elements are hashed too
+        found = self.source.error
+        if found is not None and (self.source.verifies or isinstance(found, RunExists)):
+            raise found
+        self.digest.at(self.source.count)  # the last elements are hashed too
         lost, room = self._lost()
         if not lost or self._stopped:
             return
@@ -107,4 +114,9 @@ class Resubmission(Submitter):
             sender.land()
         finally:
             link = sender.handle.link
-            link.sync(link.scheduler("dq_disclaim", run=sender.run))
+            link.sync(link.scheduler("dq_disclaim", what=claim_of(sender.run), client=link.client.id))
+
+
+def claim_of(run: bytes) -> str:
+    """Return what is claimed at the scheduler by who sends a run's lost documents again."""
+    return f"lost/{run.hex()}"

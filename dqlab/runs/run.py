@@ -17,11 +17,10 @@ from dqlab.cluster.ticket import Entry
 from dqlab.errors import RunCancelled
 from dqlab.frame import Kind
 from dqlab.losses import InputNotHere, InputUsedUp
-from dqlab.queue.book import CANCELLED
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import repeats
-from dqlab.runs.resubmission import Resubmission
+from dqlab.runs.resubmission import Resubmission, claim_of
 from dqlab.runs.run_waits import RunWaits
 from dqlab.runs.sealing import code_record, sealed_function
 from dqlab.runs.where import compile_where
@@ -51,9 +50,15 @@ class Run(RunWaits):
         return self._order("resume")
 
     def cancel(self) -> int:
-        """Give up every document that has no result yet; return how many. Results that exist stay."""
+        """Give up every document that has no result yet; return how many. Results that exist stay.
+
+        Documents that are lost stay lost, and cannot be sent again.
+        """
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
+        progress = self._progress()
+        if not progress.done or progress.counts.lost:  # else it has nothing to give up, and stays what it is
+            self.handle.link.sync(self.handle.note(self.id, {"cancelled": True}))
         cancelled = self.handle.link.sync(self.handle.control("cancel", run=self.id))
         if self.submitter is not None:
             self.submitter.join()
@@ -93,8 +98,6 @@ class Run(RunWaits):
         """
         chosen = compile_where(where) if where is not None else None
         meta: dict[str, Any] = self._new_code(fn) if fn is not None else self._newest_code()
-        if fn is not None:
-            self.handle.link.sync(self.handle.note(self.id, {"code": meta["code"]}))
         count = 0
         ids: list[tuple[int, int]] = []
         ordinals: list[tuple[int, int]] = []
@@ -102,6 +105,8 @@ class Run(RunWaits):
             if chosen is None or chosen(letter):
                 ids.append((letter.id, letter.id + 1))
                 ordinals.append((letter.ordinal, letter.ordinal + 1))
+        if ids and fn is not None:
+            self.handle.link.sync(self.handle.note(self.id, dict(meta)))
         for at in range(0, len(ids), 5000):
             work = self.handle.control_ids(
                 "retry", self.id, ids[at : at + 5000], ordinals=ordinals[at : at + 5000], **meta
@@ -125,11 +130,15 @@ class Run(RunWaits):
         RunCancelled
             The run was cancelled.
         """
+        with self._resubmitting:
+            return self._resubmit_lost()
+
+    def _resubmit_lost(self) -> int:
         progress, submitter = self._progress(), self.submitter
         count = progress.counts.lost
         if not count:
             return 0
-        if progress.record["incomplete"] == CANCELLED:
+        if progress.cancelled:
             raise self._cancelled(progress)
         if submitter is None:
             raise InputNotHere(run=self.name, lost=count)
@@ -137,7 +146,7 @@ class Run(RunWaits):
             raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
         link, code = self.handle.link, self._newest_code()
         entry = Entry(Kind.ELEMENT, code["function"], code["blob"]) if code else submitter.sender.entry
-        if link.sync(link.scheduler("dq_claim", run=self.id, client=link.client.id)):
+        if link.sync(link.scheduler("dq_claim", what=claim_of(self.id), client=link.client.id)):
             self.submitter = Resubmission(submitter, entry, self._lost_by_shard)
             self.submitter.start()
         return count

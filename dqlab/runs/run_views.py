@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ class RunViews:
 
     def __post_init__(self) -> None:
         self.handle = self.handle.named(f"run {self.name!r}")
+        self._resubmitting = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"

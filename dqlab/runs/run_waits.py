@@ -19,11 +19,13 @@ from dqlab.errors import (
     SubmissionIncomplete,
     WaitTimeout,
 )
+from dqlab.losses import NoAnswer
 from dqlab.queue.book import CANCELLED, CUT_OFF
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import LostDocument
 from dqlab.runs.mapping import unsent
 from dqlab.runs.progress import Progress
+from dqlab.runs.resubmission import claim_of
 from dqlab.runs.results import Results
 from dqlab.runs.run_views import RunViews
 from dqlab.runs.streams import Streams
@@ -34,6 +36,8 @@ NAMED = 3
 """Lost documents that an error names."""
 AT_ONCE = 0.2
 """Seconds between two looks at a run that is done but for its submission."""
+GRACE = 0.5
+"""Seconds beyond the caller's limit that the last answer is waited for."""
 STALLED_AFTER = 5.0
 """Seconds without any consumer after which waiting is given up."""
 
@@ -83,11 +87,12 @@ class RunWaits(RunViews):
             ended = self.submitter is None or self.submitter.finished.is_set()  # asked first: shards answer one by one
             try:
                 progress = self._progress(
-                    wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left)
+                    wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left),
+                    timeout=None if left is None else left + GRACE,
                 )
-            except CallTimeout:  # a shard is being made anew, and takes its time
+            except CallTimeout as error:  # a shard is being made anew, and takes its time
                 if left is not None and left <= 0:
-                    raise
+                    raise NoAnswer(run=self.name, queue=self.queue, seconds=limit) from error
                 continue
             if progress.done and ended and not (progress.counts.lost and self._are_sent_again(left)):
                 judge(progress)
@@ -106,7 +111,7 @@ class RunWaits(RunViews):
         """Return whether some client sends the lost documents again; wait for it, at most `limit` seconds."""
         wait = PARK if limit is None else min(PARK, limit)
         link = self.handle.link
-        return bool(link.sync(link.scheduler("dq_claimed", run=self.id, wait=wait)))
+        return bool(link.sync(link.scheduler("dq_claimed", what=claim_of(self.id), wait=wait)))
 
     def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
         if progress.consumers or progress.paused or not progress.counts.left:
@@ -226,18 +231,26 @@ class RunWaits(RunViews):
         streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
         waited_since, over = time.monotonic(), False
+        patience = None if limit is None else limit + GRACE
         while not (over and streams.done):
-            over = over or (streams.done and self._is_over(longest))  # asked first: then nothing comes behind the pages
-            for page in streams.pages(longest):
-                for stretch in page:
-                    yield from stretch.items()
-                waited_since = time.monotonic()
+            try:
+                over = over or (streams.done and self._is_over(longest))  # asked first: nothing comes behind the pages
+                for page in streams.pages(longest, patience):
+                    for stretch in page:
+                        yield from stretch.items()
+                    waited_since = time.monotonic()
+            except CallTimeout:  # a shard is being made anew, and takes its time
+                pass
             self._raise_submission()
             if limit is not None and time.monotonic() - waited_since > limit:
-                raise WaitTimeout(run=self.name, seconds=limit, left=self._progress().counts.left)
-        progress = self._progress()
-        self._raise_submission(progress)
-        self._raise_lost(progress)
+                raise self._too_late(limit)
+        self._raise_lost(self._settled(limit, self._raise_submission))
+
+    def _too_late(self, limit: float) -> WaitTimeout:
+        try:
+            return WaitTimeout(run=self.name, seconds=limit, left=self._progress(timeout=GRACE).counts.left)
+        except CallTimeout:
+            return NoAnswer(run=self.name, queue=self.queue, seconds=limit)
 
     def _is_over(self, limit: float) -> bool:
         """Return whether nothing more comes of a run whose shards are done; wait a little for what may."""

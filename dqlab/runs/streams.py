@@ -32,12 +32,26 @@ class Streams:
         """Whether every shard said, when it was asked last, that it has no more."""
         return all(self._done)
 
-    def pages(self, wait: float) -> Iterator[list[Stretch]]:
-        """Ask every shard once for what is new; yield what came. Waits `wait` seconds for a shard that is alone."""
+    def pages(self, wait: float, patience: float | None = None) -> Iterator[list[Stretch]]:
+        """Ask every shard once for what is new; yield what came.
+
+        Parameters
+        ----------
+        wait : float
+            Seconds that a shard which is alone is waited for.
+        patience : float, optional
+            Seconds after which a shard gets no more time to answer.
+
+        Raises
+        ------
+        CallTimeout
+            One gave no answer; the next call goes on where this one was.
+        """
         alone = self._done.count(False) == 1
         for shard, cursor in enumerate(self._cursors):
             meta = {"run": self._run, **cursor, "wait": wait if alone and not self._done[shard] else IN_TURN}
-            answer, parts = self._handle.link.sync(self._handle.ask(shard, "stream", meta, wait=wait))
+            asked = self._handle.ask(shard, "stream", meta, wait=wait)
+            answer, parts = self._handle.link.sync(asked, timeout=patience)
             page = [stretch for found in open_settlements(parts) for stretch in self._new(found)]
             if page:
                 yield page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +11,11 @@ from dqlab.cluster.collector import Collector
 from dqlab.cluster.losses import Losses
 from dqlab.cluster.supervisor import Entry
 from dqlab.frame import NO_ID
+from dqlab.queue.book import CANCELLED
 from dqlab.queue.ids import first_id
 from dqlab.testing import FakeClock
 
-RUN, OTHER = b"run-of-the-tests", b"another-run-here"
+RUN = b"run-of-the-tests"
 STRIDE = 1 << 24
 
 
@@ -30,7 +30,6 @@ class Beside:
 
     def __init__(self) -> None:
         self.queues = {"q": {"shards": 2}}
-        self.scheduler = SimpleNamespace(clients={"a": 1, "b": 1})
         self.collector = Collector(clock=FakeClock())
         self.losses = Losses(self)  # type: ignore[arg-type]
         self.entry = Entry("queue/q/1", "q", "", "", 2, "", b"", ("q", 1, 1, {}), last="tcp://w")
@@ -94,9 +93,11 @@ def test_a_run_that_goes_on_since_the_last_report_is_open(beside: Beside) -> Non
 
 def test_newer_code_of_a_run_is_remembered(beside: Beside) -> None:
     beside.note(open=opened())
-    beside.note(code={"hash": "second"})
+    for _ in range(2):  # the same once more is no other
+        beside.note(code={"hash": "second"}, function=b"f2", blob=b"blob")
 
     assert [code["hash"] for code in beside.told()["open"]["record"]["codes"]] == ["first", "second"]
+    assert beside.told()["functions"] == {b"f2": b"blob"}
 
 
 def test_a_run_that_was_dropped_does_not_come_back(beside: Beside) -> None:
@@ -110,11 +111,11 @@ def test_a_run_that_was_dropped_does_not_come_back(beside: Beside) -> None:
 def test_nothing_is_kept_of_a_queue_that_is_closed(beside: Beside) -> None:
     beside.note(open=opened())
     beside.losses.forget("q")
-    assert not beside.losses.past(beside.entry)["lanes"]
+    assert [told["run"] for told in beside.losses.past(beside.entry)["lanes"]] == [NO_ID]
     beside.queues.clear()
     beside.note(open=opened())
 
-    assert not beside.losses.past(beside.entry)["lanes"]
+    assert [told["run"] for told in beside.losses.past(beside.entry)["lanes"]] == [NO_ID]
 
 
 def test_workers_are_named_as_long_as_something_lost_with_them_is_missing(beside: Beside) -> None:
@@ -143,23 +144,37 @@ def test_pauses_are_told(beside: Beside) -> None:
     assert beside.told()["paused"]
 
 
-def test_one_client_at_a_time_sends_again_and_others_wait_for_it(beside: Beside) -> None:
-    async def scenario() -> list[bool]:
-        losses = beside.losses
-        said = [await losses.claim(RUN, "a"), await losses.claim(RUN, "b"), await losses.claim(OTHER, "b")]
-        said += [await losses.claimed(RUN, 0.0)]
-        waiting = asyncio.create_task(losses.claimed(RUN, 60.0))
-        await asyncio.sleep(0)
-        await losses.disclaim(RUN)
-        return [*said, await waiting, await losses.claim(RUN, "b")]
-
-    assert asyncio.run(scenario()) == [True, False, True, True, False, True]
+def test_a_shard_that_died_before_its_first_report_is_told_with_which_worker_single_calls_went(beside: Beside) -> None:
+    assert beside.told(NO_ID) == {
+        "run": NO_ID,
+        "lost": 0,
+        "cancelled": 0,
+        "units": (0, 0),
+        "died": ["tcp://w"],
+    }
 
 
-def test_who_is_gone_sends_nothing_any_more(beside: Beside) -> None:
-    async def scenario() -> tuple[bool, bool]:
-        await beside.losses.claim(RUN, "a")
-        del beside.scheduler.clients["a"]
-        return await beside.losses.claimed(RUN, 0.0), await beside.losses.claim(RUN, "b")
+def test_a_run_that_was_cancelled_stays_cancelled_whatever_was_reported_last(beside: Beside) -> None:
+    """Reports lag: the last one may know nothing of it."""
+    beside.note(open=opened())
+    beside.report(lane(RUN, 30, 2, 1, 50, units=[60, 4, 2, 100, 0, 0, 0]))
+    beside.note(cancelled=True)
+    told = beside.told()
 
-    assert asyncio.run(scenario()) == (False, True)
+    assert told["open"]["record"]["cancelled"]
+    assert (told["lost"], told["cancelled"], told["units"]) == (50, 33, (100, 66))
+    assert told["seal"] == {"here": 83, "total": None, "incomplete": CANCELLED}
+
+
+def test_how_far_a_run_was_submitted_is_known_before_it_is_sealed(beside: Beside) -> None:
+    """Its client may be gone as well, and somebody else map other documents under its name."""
+    beside.note(open=opened())
+    beside.note(submitted={"submitted": 500, "digest": "d"})
+
+    assert beside.told()["submitted"] == {"submitted": 500, "digest": "d"}
+
+
+def test_retries_of_plain_puts_are_remembered(beside: Beside) -> None:
+    beside.note(NO_ID, retries=7)
+
+    assert beside.told(NO_ID)["retries"] == 7

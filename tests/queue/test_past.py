@@ -34,7 +34,7 @@ def ledger_of(epoch: int, past: Past | None = None) -> Ledger:
 
 
 def past_of(lost: int, **told: Any) -> Past:
-    lane: Any = {"run": RUN, "lost": lost, "units": 0, "died": ["tcp://w"], "open": OPEN, **told}
+    lane: Any = {"run": RUN, "lost": lost, "cancelled": 0, "units": (0, 0), "died": ["tcp://w"], "open": OPEN, **told}
     first = next_sequence(lost)
     return {"first_sequence": first, "paused": False, "draining": False, "lanes": [lane]}
 
@@ -111,7 +111,7 @@ def test_a_sealed_run_takes_no_more_than_it_lost_and_nothing_else() -> None:
 
 
 def test_units_of_lost_documents_are_counted_once_when_they_come_again() -> None:
-    told = past_of(5, seal=sealed(5), units=10)
+    told = past_of(5, seal=sealed(5), units=(10, 0))
     ledger = ledger_of(2, told)
     put(ledger, 3, lost=True)
 
@@ -149,10 +149,11 @@ def test_pauses_are_kept_by_the_queue_and_by_the_run() -> None:
 
 def test_single_calls_that_were_lost_are_counted_in_their_lane() -> None:
     told = past_of(0)
-    told["lanes"] = [{"run": NO_ID, "lost": 8, "units": 0, "died": ["tcp://w"]}]
+    told["lanes"] = [{"run": NO_ID, "lost": 8, "cancelled": 0, "units": (0, 0), "died": ["tcp://w"], "retries": 7}]
     ledger = ledger_of(2, told)
 
     assert counts(ledger, NO_ID) == {State.LOST: 8}
+    assert ledger.shard.lanes[NO_ID].retry.retries == 7
 
 
 def test_a_run_whose_client_is_gone_as_well_is_cut_off() -> None:
@@ -175,3 +176,37 @@ def test_what_cannot_be_read_any_more_is_no_longer_among_the_ordinals_that_are_h
     ledger.shard.lose(RUN, [(first + 2, first + 5)])
 
     assert list(ledger.shard.lanes[RUN].came) == [(50, 52), (55, 60)]
+
+
+def test_a_document_that_is_here_is_not_taken_once_more_as_a_lost_one() -> None:
+    """Two who send the same ones would fill the room of others."""
+    ledger = ledger_of(2, past_of(10, seal=sealed(10)))
+    put(ledger, 4, ordinal=2, lost=True)
+
+    other = Frame.encode([b"x"] * 3, kind=Kind.ELEMENT, run=RUN, producer=b"somebody else...", sequence=0, ordinal=5)
+    assert ledger.shard.put(Frame.decode(other), lost=True).verdict is Verdict.SEALED
+    assert counts(ledger) == {State.READY: 4, State.LOST: 6}
+
+
+def test_what_was_cancelled_of_a_run_is_not_lost_with_it() -> None:
+    ledger = ledger_of(2, past_of(4, cancelled=6, seal=sealed(10)))
+
+    assert counts(ledger) == {State.LOST: 4, State.CANCELLED: 6}
+    assert ledger.books[RUN].lane.done
+
+
+def test_code_that_a_run_has_got_since_is_there_again() -> None:
+    ledger = ledger_of(2, past_of(4, functions={b"newer": b"blob"}))
+
+    assert ledger.functions == {b"newer": b"blob"}
+
+
+def test_a_run_that_is_complete_stays_complete_when_it_is_cancelled() -> None:
+    complete, going = (ledger_of(2, past_of(lost, seal=sealed(10))) for lost in (0, 10))
+    complete.shard.lanes[RUN].counts = [0, 0, 0, 10, 0, 0, 0]
+
+    for ledger in (complete, going):
+        ledger.order("cancel", RUN, {})
+
+    found = [ledger.books[RUN].record for ledger in (complete, going)]
+    assert [record is not None and record.cancelled for record in found] == [False, True]

@@ -16,11 +16,12 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.errors import DocumentsLost, SubmissionIncomplete, WaitTimeout
-from dqlab.losses import InputChanged, InputNotHere, InputUsedUp, MessagesLost
+from dqlab.errors import DocumentsLost, RunCancelled, RunExists, RunFailed, SubmissionIncomplete, WaitTimeout
+from dqlab.losses import InputChanged, InputNotHere, InputUsedUp, MessagesLost, NotSentAgain
 from dqlab.runs.lost import LostDocument
+from dqlab.runs.resubmission import claim_of
 from dqlab.runs.session import Session
-from tests.runs.test_cut_off import double, submit_half_and_die
+from tests.runs.test_cut_off import all_there, double, held_up, submit_half_and_die
 
 
 class Again:
@@ -31,6 +32,10 @@ class Again:
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.n))
+
+
+def wrong(x: int) -> int:
+    raise ValueError(x)
 
 
 def slow_double(x: int) -> int:
@@ -201,6 +206,19 @@ def _report_no_more() -> None:
     Reporter.send = lambda self: None  # type: ignore[method-assign]
 
 
+def test_a_worker_of_a_transient_queue_that_hangs_is_ended_and_its_loss_is_named(
+    pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("TRANSIENT_SILENCE", "NEW_SILENCE"):
+        monkeypatch.setattr(f"dqlab.cluster.beat.{limit}", 1.0)
+    run = pool.map(double, range(100), name="hung").wait(timeout=30)
+    worker, process = host_of(pool)
+    os.kill(process, signal.SIGSTOP)
+
+    with pytest.raises(DocumentsLost, match=rf"100 of 100 .*{worker} died"):
+        run.results(timeout=30)
+
+
 def test_single_calls_that_were_lost_say_so_and_later_ones_go_on(pool: dq.QueuePool) -> None:
     """The function is sent once more as well: the new shard has never seen it."""
     put = pool.batch_submit([(double, x) for x in range(10)])
@@ -237,12 +255,12 @@ def test_others_wait_while_somebody_sends_again(pool: dq.QueuePool, other: Clien
     run = pool.map(double, range(100), name="together").wait(timeout=30)
     kill(pool)
     theirs = dq.QueuePool(other, name=pool.name).session.runs.attach("together")
-    link = run.handle.link
-    assert link.sync(link.scheduler("dq_claim", run=run.id, client=link.client.id))
+    link, what = run.handle.link, claim_of(run.id)
+    assert link.sync(link.scheduler("dq_claim", what=what, client=link.client.id))
 
     with pytest.raises(WaitTimeout):
         theirs.wait(timeout=0.2)
-    link.sync(link.scheduler("dq_disclaim", run=run.id))
+    link.sync(link.scheduler("dq_disclaim", what=what, client=link.client.id))
     with pytest.raises(DocumentsLost):
         theirs.wait(timeout=30)
 
@@ -261,6 +279,113 @@ def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_
     again = two.map(double, range(5000), name="cut")
     assert list(again.results(timeout=30)) == [2 * x for x in range(5000)]
     assert total(again) == 5000
+
+
+def test_other_documents_are_not_sent_for_lost_ones_however_often_one_asks(pool: dq.QueuePool, other: Client) -> None:
+    pool.map(len, ["a", "bb"] * 50, name="mine").wait(timeout=30)
+    kill(pool)
+    theirs = dq.QueuePool(other, name=pool.name).map(len, ["other", "ones"] * 50, name="mine")
+
+    for _ in range(2):
+        theirs.resubmit_lost()
+        with pytest.raises(RunExists, match="other documents"):
+            theirs.wait(timeout=30)
+
+    assert theirs.counts["lost"] == total(theirs) == 100
+
+
+def test_lost_documents_run_the_newest_code_although_it_went_with_its_shard(pool: dq.QueuePool) -> None:
+    run = pool.map(wrong, range(10), name="mended", retry=dq.Retry(0)).wait(timeout=30)
+    run.retry(double)
+    run.wait(timeout=30)
+    kill(pool)
+
+    assert run.resubmit_lost() == 10
+    assert list(run.results(timeout=30)) == [2 * x for x in range(10)]
+    assert [version.version for version in run.versions] == [1, 2]
+
+
+def test_a_run_that_was_cancelled_takes_no_lost_documents_ever_again(pool: dq.QueuePool) -> None:
+    run = pool.map(double, range(100), name="given-up").wait(timeout=30)
+    kill(pool)
+    run.cancel()
+
+    with pytest.raises(RunCancelled):
+        run.resubmit_lost()
+    kill(pool)  # what was known of it is told to the next epoch
+    with pytest.raises(RunCancelled):
+        run.resubmit_lost()
+    assert run.counts["lost"] == total(run) == 100
+
+
+def test_who_sends_lost_documents_while_the_run_is_cancelled_is_told(pool: dq.QueuePool) -> None:
+    held = threading.Event()
+
+    class Slow(Again):
+        def __iter__(self) -> Iterator[int]:
+            for x in range(self.n):
+                if x == 2500 and run:
+                    held.wait(60)
+                yield x
+
+    run: list[dq.Run] = []
+    run.append(pool.map(double, Slow(3000), name="meanwhile").wait(timeout=30))
+    kill(pool)
+    run[0].resubmit_lost()
+    run[0].handle.link.sync(run[0].handle.control("cancel", run=run[0].id))  # as somebody else would
+    held.set()
+
+    with pytest.raises(NotSentAgain, match="cancelled"):
+        run[0].wait(timeout=30)
+    assert total(run[0]) == 3000
+
+
+def test_two_threads_that_send_the_same_lost_documents_send_each_once(pool: dq.QueuePool) -> None:
+    run = pool.map(double, range(3000), name="twice").wait(timeout=30)
+    kill(pool)
+
+    both = [threading.Thread(target=run.resubmit_lost) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+
+    assert list(run.results(timeout=30)) == [2 * x for x in range(3000)]
+    assert run.counts["acked"] == total(run) == 3000
+
+
+def test_other_documents_do_not_complete_a_run_whose_client_and_shard_are_both_gone(
+    two: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far it came is known outside of the shard."""
+    until = threading.Event()
+    name = f"cut-{two.name}"
+    note = lambda: monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)  # noqa: E731
+    run = two.map(double, held_up(two, 4000, until, note), name=name)
+    submitter, run.submitter = run.submitter, None
+    assert submitter is not None
+    all_there(two, 4000)
+    kill(two, 0)
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
+
+    again = two.map(double, range(1, 5001), name=name)
+    try:
+        with pytest.raises(RunExists, match="other documents"):
+            again.wait(timeout=30)
+    finally:
+        until.set()
+        submitter.join(30)
+
+
+def test_retries_that_were_asked_for_are_kept_by_a_queue_that_is_made_anew(hurt: Client, name: str) -> None:
+    pool = dq.QueuePool(hurt, name=name, retry=dq.Retry(0, backoff=0.01))
+    dq.ConsumerPool(hurt, pool, retries=2).start()
+    kill(pool)
+    with pytest.raises(RunFailed):
+        pool.submit(wrong, 1).results(timeout=30)
+
+    assert [letter.exceptions for letter in pool.dead()] == [3]
+    pool.close(force=True)
 
 
 @pytest.mark.slow

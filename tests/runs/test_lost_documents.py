@@ -34,6 +34,13 @@ def test_keys_come_from_an_input_that_can_be_read_again() -> None:
     assert list(Lost("r", [(2, 4)], iter(documents))) == [2, 3]
 
 
+def test_an_input_that_has_shrunk_hides_nothing_that_is_lost() -> None:
+    documents = Documents.stdlib()
+    for shrunk in (list(documents[:3]), Documents(list(documents[:3]))):
+        assert list(Lost("r", [(2, 5)], shrunk)) == [(2, documents[2].key), (3, 3), (4, 4)]
+        assert Lost("r", [(3, 5)], shrunk).first(2) == [3, 4]
+
+
 def test_the_first_ones_are_named_without_reading_far() -> None:
     assert Lost("r", [(2, 9)], Again()).first(2) == [2, 3]
     assert Lost("r", [(4_000_000, 4_000_009)], Again()).first(1) == [4_000_000]

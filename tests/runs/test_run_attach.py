@@ -55,6 +55,29 @@ def test_unnamed_run_gets_a_new_name_each_time(queue: dq.QueuePool) -> None:
     assert list(first.results(timeout=20)) == list(second.results(timeout=20))
 
 
+def test_two_clients_that_map_under_one_name_at_the_same_moment_share_one_run(
+    queue: dq.QueuePool, client: Client, name: str
+) -> None:
+    """Two people run the same notebook; there were two runs of that name."""
+    with Client(client.scheduler.address, set_as_default=False) as second:
+        theirs = dq.QueuePool(second, name=queue.name)
+        for at in range(5):
+            start, runs = threading.Barrier(2), []
+
+            def submit(pool: dq.QueuePool, at: int = at, start: threading.Barrier = start) -> None:
+                start.wait(20)
+                runs.append(pool.map(same, range(100), name=f"{name}-{at}"))  # noqa: B023 - joined in the same turn
+
+            both = [threading.Thread(target=submit, args=(pool,)) for pool in (queue, theirs)]
+            for thread in both:
+                thread.start()
+            for thread in both:
+                thread.join()
+
+            assert len({run.id for run in runs}) == 1
+            assert [list(run.results(timeout=20)) for run in runs] == [list(range(100))] * 2
+
+
 def test_lambda_gets_a_name_that_can_be_one(queue: dq.QueuePool) -> None:
     """`<lambda>` is no name for a run."""
     run = queue.map(lambda x: x, range(3))

@@ -192,6 +192,25 @@ def test_retry_with_the_same_code_adds_no_version(queue: dq.QueuePool) -> None:
     assert run.counts["dead"] == 2
 
 
+def test_code_that_mends_documents_of_another_shard_is_a_version_of_the_run_all_the_same(lab: dq.Lab) -> None:
+    """The first shard keeps the run record."""
+    pool = lab.queue(n_queues=2)
+    run = pool.map(parse, range(10_000), retry=ONCE).wait(timeout=30)
+    second = [letter.key for letter in run.failures() if letter.id >> 45 == 1]
+
+    assert run.retry(parse_better, where=lambda letter: letter.key in second) == len(second) > 0
+
+    assert [version.name for version in run.versions] == ["parse", "parse_better"]
+    pool.close(force=True)
+
+
+def test_new_code_without_anything_to_mend_is_no_version(queue: dq.QueuePool) -> None:
+    run = queue.map(parse_better, range(3)).wait(timeout=20)
+
+    assert run.retry(parse) == 0
+    assert [version.name for version in run.versions] == ["parse_better"]
+
+
 def test_retry_of_a_run_without_failures_does_nothing(queue: dq.QueuePool) -> None:
     """`Run All` retries what there is, which may be nothing."""
     run = queue.map(parse_better, range(3)).wait(timeout=20)

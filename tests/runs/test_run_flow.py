@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import dask.config
 import pytest
 
 import dqlab as dq
-from dqlab.errors import BadOption, CallTimeout, QueueFull
+from dqlab.cluster.handle import Handle
+from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
 from dqlab.testing import Gate, Tally
 
 
@@ -234,3 +236,35 @@ def test_shard_that_is_long_in_coming_back_does_not_end_a_wait(
     monkeypatch.setattr(run, "_progress", now_and_then)
     run.wait(timeout=20)
     assert not missed
+
+
+def test_limit_of_a_wait_holds_when_nobody_answers(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting took 20 s and ended with another error."""
+    run = queue.map(same, range(10)).wait(timeout=20)
+
+    async def silent(*asked: Any, **how: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(Handle, "ask", silent)
+    for waits in (lambda: run.wait(timeout=0.1), lambda: next(run.as_completed(timeout=0.1))):
+        began = time.monotonic()
+        with pytest.raises(WaitTimeout, match=r"a shard of queue .* gives no answer"):
+            waits()
+        assert time.monotonic() - began < 5
+
+
+def test_results_come_as_they_are_completed_although_a_shard_was_away(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real, away = queue.map(same, range(10)), Handle.ask, ["stream", "stream", "watch", "watch"]
+
+    async def ask(self: Handle, shard: int, call: str, *meta: Any, **how: Any) -> Any:
+        if call in away:
+            away.remove(call)
+            raise CallTimeout(name="queue/q/0", call=call, seconds=10)
+        return await real(self, shard, call, *meta, **how)
+
+    monkeypatch.setattr(Handle, "ask", ask)
+
+    assert sorted(value for _, value in run.as_completed(timeout=20)) == list(range(10))
+    assert not away
