@@ -22,8 +22,15 @@ from dqlab.store.directories import queue_directory, shard_directory
 
 def asked(handler: Any) -> Any:
     """Ask a worker that has this one handler."""
-    scheduler: Any = SimpleNamespace(rpc=lambda address: SimpleNamespace(dq_do=handler))
-    return asyncio.run(ask_worker(scheduler, "tcp://there", "dq_do", x=2))
+
+    async def there(pool: str, address: str, op: str, **arguments: Any) -> Any:
+        assert (pool, address, op) == ("its pool", "tcp://there", "dq_do")
+        return await handler(**arguments)
+
+    scheduler: Any = SimpleNamespace(rpc="its pool")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dqlab.cluster.errands.ask_handler", there)
+        return asyncio.run(ask_worker(scheduler, "tcp://there", "dq_do", x=2))
 
 
 def test_what_a_worker_answers_comes_back() -> None:
