@@ -23,8 +23,10 @@ __all__ = ["Entry", "Supervisor"]
 
 logger = logging.getLogger("dqlab.registry")
 
-REPLACEMENT_WAIT = 1.0
-"""Seconds that a nanny is given to replace a worker, before its shards move to another one."""
+REPLACEMENT_WAIT = 0.5
+"""Seconds that a nanny is given to replace a worker, before its durable shards are opened by another one."""
+TRANSIENT_WAIT = 3.0
+"""The same before its shards in memory are made anew by another one: they cannot come home from there."""
 TRY_AGAIN = 0.5
 """Seconds after which a shard that could not be made is tried again, on whatever workers there are then."""
 TRIES = 3
@@ -88,7 +90,7 @@ class Supervisor:
         entry.made.clear()
         entry.epoch += 1
         entry.last, entry.left = entry.address, asyncio.get_running_loop().time()
-        self._registry.in_background(self._recreate(entry, REPLACEMENT_WAIT))
+        self._registry.in_background(self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT))
 
     async def move(self, entry: Entry) -> None:
         """Bring a shard to another worker, from one that will leave; returns once the old one has let go of its log."""

@@ -53,7 +53,8 @@ class Noting:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqlab.cluster.supervisor.REPLACEMENT_WAIT", 0.01)
+    for wait in ("REPLACEMENT_WAIT", "TRANSIENT_WAIT"):
+        monkeypatch.setattr(f"dqlab.cluster.supervisor.{wait}", 0.01)
     monkeypatch.setattr("dqlab.cluster.supervisor.TRY_AGAIN", 0.0)
 
 
