@@ -73,6 +73,10 @@ class Unreachable(Exception):
     """The worker does not answer."""
 
 
+class NotConnected(Unreachable):
+    """There is no connection to the worker, so nothing was sent."""
+
+
 class ActorFailed(Exception):
     """The method raised; the scheduler passes on what without opening it."""
 
@@ -102,21 +106,30 @@ def _let_offload(comm: Comm) -> None:
     comm.allow_offload = True
 
 
-async def call_actor(pool: ConnectionPool, address: str, key: str, call: str, body: bytes) -> bytes:
+async def call_actor(
+    pool: ConnectionPool, address: str, key: str, call: str, body: bytes, *, connecting: float = CONNECT_TIMEOUT
+) -> bytes:
     """Call one async method of an actor over a pooled connection, past the Actor proxy.
 
     The proxy never answers when the key is gone (the KeyError is raised outside of its try).
 
+    Parameters
+    ----------
+    connecting : float, default 3
+        Seconds to try to connect; left to itself the pool tries for 30 s to reach a worker that is dead.
+
     Raises
     ------
-    NoSuchActor, Unreachable
+    NoSuchActor, NotConnected, Unreachable
         There is nobody to answer.
     Exception
         What the method raised.
     """
     try:
-        # Left to itself the pool tries for 30 s to connect to a worker that is dead.
-        comm = await pool.connect(address, timeout=CONNECT_TIMEOUT)
+        comm = await pool.connect(address, timeout=connecting)
+    except OSError as error:
+        raise NotConnected(str(error)) from error
+    try:
         comm.allow_offload = False  # see `answer_call`
         try:
             answer = await send_recv(comm, op=CALL, actor=key, call=call, body=body)

@@ -15,6 +15,7 @@ from distributed import Client, Worker
 
 from dqlab.cluster.internals import (
     NoSuchActor,
+    NotConnected,
     Unreachable,
     call_actor,
     call_actor_proxied,
@@ -29,6 +30,10 @@ RPC_TIMEOUT = 30.0
 NEWS_WAIT = 2.0
 """Seconds the scheduler is given to notice that a worker has died."""
 NEWS_EVERY = 0.1
+CONNECT_FOR = 0.5
+"""Seconds to try to connect before the registry is asked whether the actor is still there."""
+REACH_FOR = 5.0
+"""Seconds after which an actor counts as out of reach that is still there by what the registry knows."""
 RESOLVE_WAIT = 10.0
 """Seconds that the registry keeps a question for what is being made anew."""
 
@@ -111,24 +116,30 @@ class Ref:
         DqlabError
             Whatever the method itself raised.
         """
-        place = await self.place()
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._called(place, function, body() if callable(body) else body)
-        except TimeoutError:
-            self._place = None
-            raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
-        except NoSuchActor:
-            if await self._moved(place):
-                return await self.call(function, body, timeout=timeout)
-            raise ActorGone(name=self.name, reason="its worker no longer holds it") from None
-        except RuntimeError:
-            self._check_open()
-            raise
-        except Unreachable:
-            if await self._moved(place):
-                return await self.call(function, body, timeout=timeout)
-            raise CallTimeout(name=self.name, call=function, seconds=NEWS_WAIT) from None
+        began = asyncio.get_running_loop().time()
+        while True:
+            place = await self.place()
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._called(place, function, body() if callable(body) else body)
+            except TimeoutError:
+                self._place = None
+                raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
+            except NoSuchActor:
+                if not await self._moved(place):
+                    raise ActorGone(name=self.name, reason="its worker no longer holds it") from None
+            except RuntimeError:
+                self._check_open()
+                raise
+            except NotConnected:
+                self._place = None
+                if await self.place() == place:
+                    if asyncio.get_running_loop().time() - began > REACH_FOR:
+                        raise CallTimeout(name=self.name, call=function, seconds=REACH_FOR) from None
+                    await asyncio.sleep(NEWS_EVERY)
+            except Unreachable:
+                if not await self._moved(place):
+                    raise CallTimeout(name=self.name, call=function, seconds=NEWS_WAIT) from None
 
     def _check_open(self) -> None:
         """Raise `SchedulerGone` when this process has closed its connections for good."""
@@ -154,7 +165,8 @@ class Ref:
 
     async def _called(self, place: Place, function: str, body: bytes) -> bytes:
         if self._direct:
-            return await call_actor(self._owner.rpc, place.address, place.key, function, body)
+            pool = self._owner.rpc
+            return await call_actor(pool, place.address, place.key, function, body, connecting=CONNECT_FOR)
         return await call_actor_proxied(scheduler_rpc(self._owner), place.address, place.key, function, body)
 
 

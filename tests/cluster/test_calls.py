@@ -10,12 +10,12 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.internals import KEEPER, NoSuchActor
+from dqlab.cluster.internals import KEEPER, NoSuchActor, NotConnected
 from dqlab.cluster.ref import Place, Ref
 from dqlab.cluster.registry import Registry
 from dqlab.cluster.wire import pack, unpack
 from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
-from dqlab.errors import ActorGone, RunFailed
+from dqlab.errors import ActorGone, CallTimeout, RunFailed
 
 
 def same(x: int) -> int:
@@ -195,3 +195,37 @@ def test_call_that_follows_its_actor_packs_its_arguments_anew(client: Client, mo
 
     assert asyncio.run(ref.call("lease", lambda: next(bodies))) == b"answer"
     assert sent == [("a", b"first"), ("b", b"second")]
+
+
+class Dead(Ref):
+    """An actor of whose worker nothing is left but what the registry says."""
+
+    def __init__(self, owner: Client, *places: Place) -> None:
+        super().__init__("queue/q/0", owner)
+        self.places, self.tried = list(places), 0
+
+    async def place(self) -> Place:
+        self._place = self._place or (self.places.pop(0) if len(self.places) > 1 else self.places[0])
+        return self._place
+
+    async def _called(self, place: Place, function: str, body: bytes) -> bytes:
+        self.tried += 1
+        if place.address == "dead":
+            raise NotConnected("refused")
+        return b"answer"
+
+
+def test_call_to_a_worker_that_is_dead_asks_again_where_its_actor_is(client: Client) -> None:
+    """Dask goes on trying to connect to what refuses it; the shard is somewhere else long before."""
+    old, new = Place("dead", "k", 1), Place("alive", "k", 2)
+    ref = Dead(client, old, old, old, new)
+
+    assert asyncio.run(ref.call("put", b"")) == b"answer"
+    assert ref.tried == 4
+
+
+def test_call_to_a_worker_that_nobody_can_reach_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqlab.cluster.ref.REACH_FOR", 0.05)
+
+    with pytest.raises(CallTimeout, match=r"queue/q/0"):
+        asyncio.run(Dead(client, Place("dead", "k", 1)).call("put", b""))
