@@ -183,7 +183,7 @@ class Scene:
     def go_on(self) -> None:
         """Let all go on that were stopped."""
         for pid in self.stopped:
-            truth.taken("consumer", "-", pid, "go on", where=self.where)
+            truth.taken("consumer", "-", pid, "continue", where=self.where)
             try:
                 os.kill(pid, signal.SIGCONT)
             except ProcessLookupError:
