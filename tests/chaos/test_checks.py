@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dqlab.queue.states import State
-from tests.chaos.causes import HUNG, LIMIT, hangs_for_good
+from tests.chaos.causes import LIMIT
 from tests.chaos.checks import CHECKS, violations
 from tests.chaos.functions import answer, trait_of
 from tests.chaos.history import History, PutsEnd, Refusal, RunEnd, Unrest
@@ -20,13 +20,13 @@ HOST = 72
 """The process that held the shard of the transient queue."""
 
 
-def _taken_by(*acts: Taking) -> list[Taking]:
+def taken_by(*acts: Taking) -> list[Taking]:
     """What is seen when a process with a shard of the transient queue has ended, and who did what before that."""
     return [*acts, Taking(PROCESS, "-", HOST, 5.1, SYSTEM), Taking("shard", "passing", HOST, 5.2, REGISTRY)]
 
 
 def _killed() -> list[Taking]:
-    return _taken_by(Taking("shard", "passing", HOST, 5.0, "kill"))
+    return taken_by(Taking("shard", "passing", HOST, 5.0, "kill"))
 
 
 def _counts(acked: int, dead: int = 0, lost: int = 0) -> list[int]:
@@ -138,27 +138,27 @@ def _loss_that_only_dqlab_saw(history: History) -> None:
 
 
 def _loss_with_a_process_that_nobody_ended(history: History) -> None:
-    history.takings = _taken_by()
+    history.takings = taken_by()
 
 
 def _loss_by_an_act_elsewhere(history: History) -> None:
-    history.takings = _taken_by(Taking("consumer", "-", WORKER, 5.0, "kill"))
+    history.takings = taken_by(Taking("consumer", "-", WORKER, 5.0, "kill"))
 
 
 def _loss_by_a_short_stop(history: History) -> None:
-    history.takings = _taken_by(Taking("shard", "passing", HOST, 5.0, "stop"))
+    history.takings = taken_by(Taking("shard", "passing", HOST, 5.0, "stop"))
 
 
 def _loss_by_a_retirement_that_was_refused(history: History) -> None:
-    history.takings = [one for one in _taken_by(Taking("workers", "-", HOST, 5.0, "retire")) if one.what != PROCESS]
+    history.takings = [one for one in taken_by(Taking("workers", "-", HOST, 5.0, "retire")) if one.what != PROCESS]
 
 
 def _loss_long_after_the_act(history: History) -> None:
-    history.takings = _taken_by(Taking("workers", "-", 0, 5.0 - 61, "restart"))
+    history.takings = taken_by(Taking("workers", "-", 0, 5.0 - 61, "restart"))
 
 
 def _loss_before_the_act(history: History) -> None:
-    history.takings = _taken_by(Taking("workers", "-", 0, 6.0, "scale"))
+    history.takings = taken_by(Taking("workers", "-", 0, 6.0, "scale"))
 
 
 def _loss_said_by_a_timeout(history: History) -> None:
@@ -386,35 +386,3 @@ def test_what_was_taken_elsewhere_excuses_nothing(taking: Taking) -> None:
     _second_call(history)
     history.takings = [*_killed(), taking]
     assert [found for found in violations(history) if found.startswith("no_message_runs_twice_at_a_time:")]
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        Taking("shard", "passing", HOST, 5.0, "kill"),
-        Taking("consumer", "-", HOST, 5.0, "terminate"),
-        Taking("shard", "passing", HOST, 5.0, "hang"),
-        Taking("workers", "-", HOST, 4.0, "retire"),
-        Taking("workers", "-", 0, 4.0, "restart"),
-        Taking("workers", "-", 0, 4.0, "scale"),
-        Taking("workers", "-", 0, -600.0, "adapt"),
-    ],
-    ids=lambda act: act.by,
-)
-def test_what_really_ends_a_process_excuses_what_a_transient_queue_lost_with_it(act: Taking) -> None:
-    history = good_history()
-    history.takings = _taken_by(act)
-    assert violations(history) == []
-
-
-def test_only_a_stop_longer_than_its_limit_ends_a_worker_with_a_transient_shard() -> None:
-    assert not hangs_for_good(HUNG)
-    assert hangs_for_good(HUNG + 0.1)
-
-
-@pytest.mark.parametrize("at", [5.0, 5.4, 5.5 + LIMIT])
-@pytest.mark.parametrize("name", ["CallTimeout", "PutTimeout", "RunStalled", "TimeoutError", "NoWorkers"])
-def test_errors_are_fair_while_somebody_is_hurt_and_a_while_after(name: str, at: float) -> None:
-    history = good_history()
-    history.refused.append(Refusal("put", name, "for a reason", True, at))
-    assert violations(history) == []
