@@ -133,6 +133,11 @@ def _loss_of_nobody(history: History) -> None:
     history.takings = [Taking("shard", "main", 72, 5.0, "kill")]
 
 
+def _loss_of_nobody_that_only_the_run_counts(history: History) -> None:
+    history.takings = []
+    history.puts[1].counts = history.puts[1].shown = _counts(1)
+
+
 def _loss_that_only_dqlab_saw(history: History) -> None:
     history.takings = [Taking("shard", "passing", HOST, 5.2, REGISTRY)]
 
@@ -219,6 +224,7 @@ def _show_no_queue(history: History) -> None:
 
 def _count_nothing(history: History) -> None:
     history.runs[1].counts, history.runs[1].shown = [], None
+    history.puts[1].counts = history.puts[1].shown = _counts(0)
 
 
 def _count_no_queue(history: History) -> None:
@@ -303,6 +309,7 @@ FAULTS = {
     "losses_are_said_and_have_a_cause": (
         _durable_loss,
         _loss_of_nobody,
+        _loss_of_nobody_that_only_the_run_counts,
         _loss_that_only_dqlab_saw,
         _loss_with_a_process_that_nobody_ended,
         _loss_by_an_act_elsewhere,

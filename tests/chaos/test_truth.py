@@ -19,11 +19,12 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _in_a_thread(key: str, meanwhile: threading.Barrier) -> threading.Thread:
+def _in_a_thread(key: str, meanwhile: threading.Barrier, *, well: bool) -> threading.Thread:
     def call() -> None:
         truth.began(key)
         meanwhile.wait(10)  # both have begun
-        truth.ended(key, well=True)
+        truth.ended(key, well=well)
+        meanwhile.wait(10)  # or the other may get the number of a thread that has ended
 
     thread = threading.Thread(target=call)
     thread.start()
@@ -32,11 +33,13 @@ def _in_a_thread(key: str, meanwhile: threading.Barrier) -> threading.Thread:
 
 def test_two_threads_of_one_process_with_the_same_message_are_two_calls_and_are_found(where: Path) -> None:
     key, both = "by-hand-main:1", threading.Barrier(2)
-    for thread in [_in_a_thread(key, both), _in_a_thread(key, both)]:
+    threads = [_in_a_thread(key, both, well=True), _in_a_thread(key, both, well=False)]
+    numbers = [thread.ident for thread in threads]
+    for thread in threads:
         thread.join()
     first, second = truth.read_executions(where)
-    assert (first.pid, first.well, second.well) == (second.pid, True, True)
-    assert first.thread != second.thread
+    assert first.pid == second.pid
+    assert {first.thread: first.well, second.thread: second.well} == dict(zip(numbers, (True, False), strict=True))
     found = violations(History(puts=[PutsEnd(QueuePlan("main"), given=2)], executions=[first, second]))
     assert [one for one in found if one.startswith("no_message_runs_twice_at_a_time:")]
 
