@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import dqlab as dq
@@ -16,6 +16,7 @@ from benchmarks.figures import Better, Figure, Peer, Series, Target
 from benchmarks.harness import WrongAnswer
 from benchmarks.idle import DASKS_OWN, cost_above_dask
 from benchmarks.recovery_rules import supervised
+from benchmarks.recovery_stamps import Stamps
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 
@@ -25,9 +26,8 @@ CONSUMERS = 4
 QUIET_S = {signal.SIGKILL: 3.0, signal.SIGSTOP: 15.0}
 """Seconds before an injury: the nanny has replaced the last victim, which has imported what it needs; and one that
 is watched for hanging is given more time while it is new."""
-WINDOW_S = 0.1
-GOES_ON = 0.7
-"""Share of the throughput before at which work goes on: three of four consumers have three quarters."""
+PATIENCE_S = 120.0
+"""Seconds after which whatever a run is waited for has not come."""
 
 
 def recovery(stage: Stage, sizes: Sizes) -> list[Figure]:
@@ -36,13 +36,18 @@ def recovery(stage: Stage, sizes: Sizes) -> list[Figure]:
     with dq.connect(n=CONSUMERS, name="bench-recovery", store=stage.directory / "recovery") as lab:
         killed = _outages(lab, signal.SIGKILL, times)
         stopped = _outages(lab, signal.SIGSTOP, max(3, times // 3))
-        back = [_consumer_dies(lab) for _ in range(sizes.rounds)]
+        deaths = [_consumer_dies(lab) for _ in range(sizes.rounds)]
         crash = [_crash(lab) for _ in range(sizes.slow_rounds)]
     return [
         _seconds("SIGKILL of a queue's worker -> next answer, median", killed, Target(0.8, 0.5)),
         _seconds(f"the same, worst of {len(killed)}", [max(killed)], Target(3.0)),
         _seconds("SIGSTOP of a queue's worker -> next answer, median", stopped, Target(3.0)),
-        _seconds("one of four consumers dies -> throughput is back", back, Target(1.0)),
+        _seconds(
+            "one of four consumers dies -> work goes on as fast as three can",
+            [d.goes_on() for d in deaths],
+            Target(1.0),
+        ),
+        _seconds("the same -> first answer of its replacement", [d.replaced() for d in deaths], None),
         _seconds("one segfault among 10,000 documents: seconds more than without", crash, None),
         _idle(sizes),
         *supervised(sizes),
@@ -92,32 +97,26 @@ def _stamp(_: int) -> tuple[float, int]:
     return time.time(), os.getpid()
 
 
-def _consumer_dies(lab: dq.Lab) -> float:
-    """Return the seconds from the death of one of four consumers until work goes on as fast as three can."""
+def _consumer_dies(lab: dq.Lab) -> Stamps:
+    """Return the stamps of a run during which one of four consumers died; long enough for a replacement to come."""
     pool = lab.queue("dying")
-    documents = 5_000 * CONSUMERS
+    documents = 10_000 * CONSUMERS
     run = pool.map(_stamp, range(documents), executor="thread")
-    while run.counts["acked"] < documents // 4:
-        time.sleep(0.01)
+    _await_acked(run, documents // 4)
     _, victim = next(iter(run.as_completed()))[1]
     died = time.time()
     os.kill(victim, signal.SIGKILL)
-    ends = sorted(at for at, _ in run.results(timeout=120))
+    stamps = Stamps(list(run.results(timeout=PATIENCE_S)), died, CONSUMERS)
     run.drop()
-    before = sum(died - 1.0 <= at < died for at in ends)
-    return next(after for after in _windows() if _rate(ends, died + after) >= GOES_ON * before)
+    return stamps
 
 
-def _windows() -> Iterator[float]:
-    after = 0.0
-    while True:
-        yield after
-        after += WINDOW_S
-
-
-def _rate(ends: list[float], start: float) -> float:
-    """Return the messages per second that end in the half second from `start` on."""
-    return 2 * sum(start <= at < start + 0.5 for at in ends)
+def _await_acked(run: dq.Run, n: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while (acked := run.counts["acked"]) < n:
+        if time.monotonic() > deadline:
+            raise WrongAnswer(f"{acked:,} of {n:,} documents were acked within {PATIENCE_S:g} s, before anybody died")
+        time.sleep(0.01)
 
 
 def _one_crashes(x: int) -> int:
@@ -137,7 +136,7 @@ def _crash(lab: dq.Lab) -> float:
     for function in functions:
         start = time.perf_counter()
         run = pool.map(function, range(10_000), executor="process")
-        run.wait(timeout=120)
+        run.wait(timeout=PATIENCE_S)
         took.append(time.perf_counter() - start)
         counts = run.counts
         if (counts["acked"], counts["dead"]) != ((10_000, 0) if function is _none_crashes else (9_999, 1)):

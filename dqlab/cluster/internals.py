@@ -170,7 +170,15 @@ def actors_here(worker: Worker, kind: str) -> dict[str, Any]:
 
 
 async def start_actor(worker: Worker, key: str) -> None:
-    """Start an actor where it lives, in the context in which `get_worker` finds its worker."""
+    """Start an actor where it lives, in the context in which `get_worker` finds its worker.
+
+    Raises
+    ------
+    NoSuchActor
+        It was taken away before it could begin.
+    """
+    if key not in worker.state.actors:
+        raise NoSuchActor(key)
     answer = await worker.actor_execute(actor=key, function="start", args=(b"",), kwargs={})
     if answer["status"] != "OK":
         raise answer["exception"].data

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import signal
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +19,16 @@ from distributed.comm.core import Comm
 from dqlab.cluster.beat import BEAT_EVERY
 from dqlab.cluster.durable import keep, list_stored
 from dqlab.cluster.errands import WorkerLost, answering
-from dqlab.cluster.internals import CALL, actors_here, answer_call, is_leaving, pin_remotely, report, start_actor
+from dqlab.cluster.internals import (
+    CALL,
+    NoSuchActor,
+    actors_here,
+    answer_call,
+    is_leaving,
+    pin_remotely,
+    report,
+    start_actor,
+)
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import open_value
 from dqlab.cluster.vitals import WorkerVitals
@@ -96,7 +106,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         Raises
         ------
         WorkerLost
-            This worker is about to leave.
+            This worker is about to leave, or the cluster is restarted, which takes away what was made.
 
         Notes
         -----
@@ -106,6 +116,17 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker = self._worker
         if is_leaving(worker):
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason="it is about to leave")
+        try:
+            await self._make(worker, key, sealed)
+        except (NoSuchActor, CancelledError) as error:
+            reason = f"the cluster was restarted meanwhile ({error})"
+            raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
+        if self._beating is None and actors_here(worker, "queue"):
+            self._beating = asyncio.create_task(self._beat(), name="dqlab-beat")
+        return {"address": worker.address, **greeting()}
+
+    @staticmethod
+    async def _make(worker: Worker, key: str, sealed: bytes) -> None:
         kind, args = open_value(sealed)
         async with Client(
             worker.scheduler.address,
@@ -120,9 +141,6 @@ class DqlabWorkerPlugin(WorkerPlugin):
             await future
             await pin_remotely(worker, key)
         await start_actor(worker, key)
-        if self._beating is None and actors_here(worker, "queue"):
-            self._beating = asyncio.create_task(self._beat(), name="dqlab-beat")
-        return {"address": worker.address, **greeting()}
 
     async def _beat(self) -> None:
         """Say that this worker's event loop runs, as long as shards are here."""

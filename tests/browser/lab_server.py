@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +71,13 @@ def jupyterlab(folder: Path, root: Path) -> Iterator[str]:
 def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise RuntimeError(f"JupyterLab ended at start:\n{log.read_text()[-3000:]}")
         try:
             with urllib.request.urlopen(url, timeout=2):
                 return
         except OSError:
-            server_is_starting = 0.2
-            time.sleep(server_is_starting)
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(0.2)  # until it ends, or is asked again: there is nothing that says it is ready
+                raise RuntimeError(f"JupyterLab ended at start:\n{log.read_text()[-3000:]}") from None
     raise TimeoutError(f"JupyterLab did not answer within 60 s:\n{log.read_text()[-3000:]}")
 
 

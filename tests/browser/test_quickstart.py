@@ -26,7 +26,8 @@ def slow(number):
     time.sleep(0.05)
     return number
 """
-BLOCKED = "while run.counts['acked'] < 400: time.sleep(0.1)\nprint('no longer', 'blocked')"
+BLOCKED = "run.wait(timeout='2m')\nprint('no longer', 'blocked')"
+"""A cell that keeps the kernel from all else until the work is done, and fails where that never comes."""
 
 
 @pytest.fixture(scope="module")

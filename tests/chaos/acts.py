@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from tests.chaos import truth
+from tests.chaos.causes import hangs_for_good
+from tests.chaos.history import Unrest
 from tests.chaos.plan import CLIENTS, Act, Load
+from tests.chaos.remote import Call
 from tests.chaos.scene import PATIENCE, Scene
 
 __all__ = ["ACTS", "perform"]
@@ -18,12 +22,20 @@ ACTS: dict[str, Callable[[Scene, Act], str]] = {}
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
 
+HARMLESS = {"put", "map", "consumers", "pause run", "pause queue", "retry", "compact"}
+"""What hurts nobody, and excuses no error."""
+
 
 def perform(scene: Scene, act: Act) -> None:
     """Do something when its time has come."""
     scene.await_executions(act.after)
     scene.say(f"{act} …")
+    unrest = Unrest(time.monotonic())
+    if act.kind not in HARMLESS:
+        scene.unrest.append(unrest)
     scene.say(f"    {ACTS[act.kind](scene, act)}")
+    if act.kind != "adapt":  # which goes on
+        unrest.ended = time.monotonic()
 
 
 def _act(*kinds: str) -> Callable[[Callable[[Scene, Act], str]], Callable[[Scene, Act], str]]:
@@ -44,13 +56,25 @@ def _hold(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
+def _unrest_until_answered(scene: Scene, call: Call) -> None:
+    unrest = Unrest(time.monotonic())
+    scene.unrest.append(unrest)
+    call.answered.add_done_callback(lambda _: setattr(unrest, "ended", time.monotonic()))
+
+
+def _ends_workers(scene: Scene, by: str, pid: int = 0) -> None:
+    """Note that Dask is told to end a worker, or some of its own choice."""
+    truth.taken("workers", "-", pid, by, where=scene.where)
+
+
 @_act(*(f"{verb} {whom}" for verb in SIGNALS for whom in ("queue", "consumer")))
 def _signal(scene: Scene, act: Act) -> str:
     victim = _victim(scene, act)
     if victim is None:
         return "there is none"
     verb = act.kind.split()[0]
-    scene.hit(victim, SIGNALS[verb])
+    by = "hang" if verb == "stop" and hangs_for_good(act.seconds) else verb
+    scene.hit(victim, SIGNALS[verb], by)
     if verb == "stop":
         scene.stopped.add(victim["pid"])
         _hold(act.seconds)
@@ -64,25 +88,32 @@ def _retire(scene: Scene, act: Act) -> str:
     if victim is None:
         return "there is none"
     client = CLIENTS[act.which % 2]
-    scene.order(client, "retire", addresses=[victim["address"]])
+    _ends_workers(scene, "retire", victim["pid"])
+    _unrest_until_answered(scene, scene.order(client, "retire", addresses=[victim["address"]]))
     return f"{client} retires {victim}"
 
 
 @_act("restart")
 def _restart(scene: Scene, act: Act) -> str:
     client = CLIENTS[act.which % 2]
-    scene.order(client, "restart")
+    _ends_workers(scene, "restart")
+    _unrest_until_answered(scene, scene.order(client, "restart"))
     return f"{client} restarts all workers"
 
 
 @_act("scale")
 def _scale(scene: Scene, act: Act) -> str:
+    if act.n < scene.wanted:
+        _ends_workers(scene, "scale")
+    scene.wanted = act.n
     scene.heed(scene.town.start("scale", deadline=PATIENCE, n=act.n))
     return f"scaled to {act.n}"
 
 
 @_act("scale to nothing")
 def _scale_to_nothing(scene: Scene, act: Act) -> str:
+    _ends_workers(scene, "scale")
+    scene.wanted = scene.plan.workers
     scene.heed(scene.town.start("scale", deadline=PATIENCE, n=0))
     _hold(act.seconds)
     scene.heed(scene.town.start("scale", deadline=PATIENCE, n=scene.plan.workers))
@@ -92,6 +123,8 @@ def _scale_to_nothing(scene: Scene, act: Act) -> str:
 @_act("adapt")
 def _adapt(scene: Scene, act: Act) -> str:
     minimum = min(act.n, scene.plan.workers)
+    _ends_workers(scene, "adapt")
+    scene.wanted = max(scene.wanted, scene.plan.workers)
     scene.heed(scene.town.start("adapt", deadline=PATIENCE, minimum=minimum, maximum=scene.plan.workers))
     return f"adapts from {minimum} to {scene.plan.workers}"
 
@@ -127,8 +160,8 @@ def _pause(scene: Scene, act: Act) -> str:
     load = scene.mapped[act.which % len(scene.mapped)]
     whose = {"queue": load.queue, "run": load.run if act.kind == "pause run" else None}
     client = scene.clients[load.client]
-    if scene.heed(client.start("pause", deadline=PATIENCE, **whose)) is None:
-        scene.paused.append(whose)
+    scene.paused.append(whose)  # also where that was not confirmed: it may have taken effect
+    scene.heed(client.start("pause", deadline=PATIENCE, **whose))
     _hold(act.seconds)
     if act.seconds:
         scene.heed(client.start("resume", deadline=PATIENCE, **whose))
@@ -161,10 +194,10 @@ def _kill_client(scene: Scene, act: Act) -> str:
 @_act("kill town")
 def _kill_town(scene: Scene, act: Act) -> str:
     gone = repr(scene.town)
-    truth.taken("town", "-", 0, where=scene.where)
-    scene.town_died = True
+    truth.taken("town", "-", 0, "kill", where=scene.where)
     scene.town.kill()
     scene.heed_orders()
     scene.new_town()
-    truth.taken("town", "-", 0, where=scene.where)
+    scene.wanted = scene.plan.workers
+    truth.taken("town", "-", 0, "kill", where=scene.where)
     return f"killed {gone}; all is mapped again in {scene.town!r}"

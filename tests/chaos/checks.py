@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from dqlab.queue.states import State
+from tests.chaos.causes import is_fair, may_lose
 from tests.chaos.functions import answer, trait_of
 from tests.chaos.history import History, RunEnd
 from tests.chaos.truth import Execution
@@ -19,6 +20,9 @@ HELD = 10.0
 """Seconds that a consumer may still have in hand what it was given by a shard before that was taken."""
 SPARE_DESCRIPTORS = 16
 """Descriptors that a client may keep for good: its loops' own, and connections that wait to be closed."""
+
+SAYS_LOSS = {"DocumentsLost", "MessagesLost"}
+"""Errors that say what was lost; others say nothing of it, and excuse nothing."""
 
 Check = Callable[[History], Iterator[str]]
 CHECKS: list[Check] = []
@@ -45,14 +49,9 @@ def every_confirmed_message_ends_exactly_once(history: History) -> Iterator[str]
             yield f"{run.load.run}: results by sequence and by stream are not the same"
     for puts in history.puts:
         ends = Counter(number for _, number, _ in puts.results) + Counter(puts.dead)
-        safe = puts.queue.durable or not _lost_a_shard(history, puts.queue.name)
+        safe = not may_lose(history, puts.queue.name)
         known = [one for one in history.confirmed if one.source == puts.source and safe]
         yield from _ends(puts.source, ends, {n for one in known for n in range(one.lo, one.hi)}, puts.given)
-
-
-def _lost_a_shard(history: History, queue: str) -> bool:
-    """Whether somebody took a shard of a queue: a transient one loses what that held."""
-    return any(one.what == "town" or (one.what == "shard" and one.queue == queue) for one in history.takings)
 
 
 def _confirmed(history: History, run: RunEnd) -> set[int]:
@@ -98,17 +97,25 @@ def only_what_is_broken_is_dead(history: History) -> Iterator[str]:
 
 @_check
 def losses_are_said_and_have_a_cause(history: History) -> Iterator[str]:
-    """What a transient queue lost is counted or said by an error, and was taken from it by somebody."""
+    """What a transient queue lost is counted, said by an error that is about it, and was taken by an act."""
     lost_at = int(State.LOST)
     for run in history.runs:
         queue = history.queue(run.load.queue)
         lost = run.counts[lost_at] if run.counts else 0
         if (run.said or lost) and queue.durable:
             yield f"{run.load.run} is durable, and has lost {lost}: {run.said}"
-        if (run.said or lost) and not _lost_a_shard(history, queue.name):
-            yield f"{run.load.run} says that {lost} are lost ({run.said}), and nobody took anything"
+        if run.said and run.said not in SAYS_LOSS:
+            yield f"{run.load.run} ended with {run.said}, which does not say what is lost"
+        if bool(run.said) != bool(lost):
+            yield f"{run.load.run} counts {lost} as lost, and says {run.said or 'nothing'}"
+        if (run.said or lost) and not queue.durable and not may_lose(history, queue.name):
+            yield f"{run.load.run} says that {lost} are lost ({run.said}), and no act ended who held them"
         if run.counts and len(run.results) + len(run.dead) + lost != run.load.documents:
             yield f"{run.load.run}: {len(run.results)} results, {len(run.dead)} dead and {lost} lost are not all"
+    for puts in history.puts:
+        lost = puts.counts[lost_at] if puts.counts else 0
+        if lost and not may_lose(history, puts.queue.name):
+            yield f"queue {puts.queue.name} counts {lost} as lost, and no act ended who held them"
 
 
 @_check
@@ -157,17 +164,19 @@ def counters_agree(history: History) -> Iterator[str]:
     by_queue: dict[str, Counter[int]] = defaultdict(Counter)
     for run in history.runs:
         if not run.counts:
+            yield f"{run.load.run} has no counts"
             continue
         expected = [0] * len(State)
         expected[State.ACKED], expected[State.DEAD] = len(run.results), len(run.dead)
         expected[State.LOST] = run.counts[State.LOST]
         if run.counts != expected:
             yield f"{run.load.run} counts {run.counts}, and there are {expected}"
-        if run.shown is not None and run.shown != run.counts:
-            yield f"{run.load.run} counts {run.counts}, and the statistics say {run.shown}"
+        if run.shown != run.counts:
+            yield f"{run.load.run} counts {run.counts}, and the statistics say {run.shown or 'nothing of it'}"
         by_queue[run.load.queue].update(dict(enumerate(run.counts)))
     for puts in history.puts:
         if not puts.counts:
+            yield f"queue {puts.queue.name} has no counts"
             continue
         by_queue[puts.queue.name].update({int(State.ACKED): len(puts.results), int(State.DEAD): len(puts.dead)})
         there = [by_queue[puts.queue.name][state] for state in range(len(State))]
@@ -175,8 +184,9 @@ def counters_agree(history: History) -> Iterator[str]:
             there[State.LOST] = max(there[State.LOST], puts.counts[State.LOST])
         if puts.counts != there:
             yield f"queue {puts.queue.name} counts {puts.counts}, and there are {there}"
-        if puts.shown is not None and puts.shown != puts.counts:
-            yield f"queue {puts.queue.name} counts {puts.counts}, and the statistics say {puts.shown}"
+        if puts.shown != puts.counts:
+            shown = puts.shown or "nothing of it"
+            yield f"queue {puts.queue.name} counts {puts.counts}, and the statistics say {shown}"
 
 
 @_check
@@ -194,4 +204,14 @@ def nothing_is_left_behind(history: History) -> Iterator[str]:
 @_check
 def errors_are_of_the_kinds_that_are_promised(history: History) -> Iterator[str]:
     """Whoever cannot be served hears so by an error that says what to do."""
-    yield from (f"{what} answered {error}" for what, error, fair in history.refused if not fair)
+    for one in history.refused:
+        if not is_fair(history, one):
+            since = [one.at - unrest.ended for unrest in history.unrest if unrest.began <= one.at]
+            when = f"{max(0.0, min(since)):.0f} s after the last act that hurt anybody" if since else "before any act"
+            yield f"{one.what} answered {one.name}: {one.text}, {when}"
+
+
+@_check
+def the_harness_itself_has_not_failed(history: History) -> Iterator[str]:
+    """Whoever notes what really happened does so until the end."""
+    yield from history.faults

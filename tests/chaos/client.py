@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dqlab as dq
-from dqlab.errors import CallTimeout, DqlabError, PutTimeout, RunStalled, SubmissionIncomplete
+from dqlab.errors import CallTimeout, DocumentsLost, PutTimeout, RunStalled, SubmissionIncomplete
 from dqlab.testing import Footprint
 from tests.chaos import ends, truth
 from tests.chaos.functions import elements, mended, trait_of, work
@@ -24,7 +24,7 @@ __all__ = ["Customer"]
 
 LOOK_EVERY = 0.02
 AGAIN = (CallTimeout, PutTimeout, RunStalled, SubmissionIncomplete)
-"""What a user is told to answer by mapping, or waiting, again."""
+"""What a user is told to answer by mapping, or waiting, again; each time is counted, and judged by when it was."""
 
 
 class Customer:
@@ -33,6 +33,8 @@ class Customer:
     def __init__(self) -> None:
         self._lab: dq.Lab | None = None
         self._runs: dict[str, dq.Run] = {}
+        self._failed: dict[object, float] = {}
+        """When a submission was first seen to have failed, monotonic seconds, by its submitter."""
         self._before = Footprint.take()
         threading.Thread(target=self._note_confirmed, name="chaos-scribe", daemon=True).start()
 
@@ -87,15 +89,27 @@ class Customer:
         truth.confirmed(queue, source, lo, hi)
 
     def _note_confirmed(self) -> None:
-        """Note how far runs have been confirmed, as a thread beside, for ever."""
+        """Note how far runs have been confirmed, as a thread beside, for ever; that it cannot is noted too."""
         noted: dict[str, int] = {}
-        while True:
-            for name, run in list(self._runs.items()):
-                through = run.submitter.sender.through if run.submitter is not None else 0
-                if through > noted.get(name, 0):
-                    truth.confirmed(run.queue, name, noted.get(name, 0), through)
-                    noted[name] = through
-            time.sleep(LOOK_EVERY)
+        try:
+            while True:
+                for name, run in list(self._runs.items()):
+                    self._note_run(name, run, noted)
+                time.sleep(LOOK_EVERY)
+        except Exception as error:
+            truth.fault(f"nobody notes any more what process {os.getpid()} hears as confirmed: {error!r}")
+            raise
+
+    def _note_run(self, name: str, run: dq.Run, noted: dict[str, int]) -> None:
+        submitter = run.submitter
+        if submitter is None:
+            return
+        through = submitter.sender.through
+        if through > noted.get(name, 0):
+            truth.confirmed(run.queue, name, noted.get(name, 0), through)
+            noted[name] = through
+        if submitter.error is not None:
+            self._failed.setdefault(submitter, time.monotonic())
 
     # --- acts -------------------------------------------------------------------------------
 
@@ -130,29 +144,40 @@ class Customer:
     # --- the end ----------------------------------------------------------------------------
 
     def finish(self, load: dict[str, Any], patience: float, *, durable: bool) -> dict[str, Any]:
-        """Wait for the end of a run, mapping it again where that is what its errors say; return how it ended."""
+        """Wait for the end of a run, mapping it again where that is what its errors say; return how it ended.
+
+        A loss that is said ends a run on a queue that is not durable. "again" has the errors before that, and when
+        they came.
+        """
         name, deadline = load["run"], time.monotonic() + patience
+        again: list[tuple[str, str, float]] = []
         while True:
             try:
                 if name not in self._runs:
                     self.map(load, hurried=True)
                 run = self._runs[name]
                 run.wait(timeout=max(0.0, deadline - time.monotonic()))
-                return ends.of_run(run)
+                return ends.of_run(run) | {"again": again}
             except AGAIN as error:
+                again.append((type(error).__name__, str(error), self._came(name)))
                 if time.monotonic() > deadline:
                     raise
                 sys.stderr.write(f"{name} is mapped again after {error!r}\n")
                 time.sleep(LOOK_EVERY)
                 self._runs.pop(name, None)
-            except DqlabError as error:
+            except DocumentsLost as error:
                 if durable:
                     raise
-                return ends.of_lost_run(self._runs.get(name), error)
+                return ends.of_lost_run(self._runs[name], error) | {"again": again}
+
+    def _came(self, name: str) -> float:
+        """Return when an error came that is heard now: a submission may have failed long ago."""
+        submitter = self._runs[name].submitter if name in self._runs else None
+        return self._failed.get(submitter, time.monotonic())
 
     def finish_puts(self, queue: str, patience: float) -> dict[str, Any]:
         """Wait until all that was put by hand has ended; return how."""
-        return ends.of_puts(self.lab.queue(queue), patience)
+        return ends.of_puts(self.lab, self.lab.queue(queue), patience)
 
     def stats(self) -> dict[str, Any]:
         """Return the statistics, as the views get them."""

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import dqlab as dq
-from dqlab.errors import DqlabError
+from dqlab.errors import DocumentsLost
 from dqlab.frame import NO_ID
 from dqlab.queue.states import State
 from dqlab.runs.results import open_settlements
@@ -14,7 +14,8 @@ from dqlab.stats import Counts
 
 __all__ = ["of_lost_run", "of_puts", "of_run", "states"]
 
-LOOK_EVERY = 0.05
+LOOK_AT_LEAST = 0.5
+"""Seconds after which counts are asked again, though the statistics have not changed."""
 
 
 def states(counts: Counts) -> tuple[int, ...]:
@@ -33,22 +34,24 @@ def of_run(run: dq.Run) -> dict[str, Any]:
     }
 
 
-def of_lost_run(run: dq.Run | None, error: DqlabError) -> dict[str, Any]:
+def of_lost_run(run: dq.Run, error: DocumentsLost) -> dict[str, Any]:
     """Return what is left of a run of which something is lost, and by which error that was said."""
-    left: dict[str, Any] = {"results": [], "stream": [], "dead": [], "counts": [], "said": type(error).__name__}
-    if run is not None and type(error).__name__ == "DocumentsLost":
-        left |= {"results": list(run.results(errors="skip").items()), "counts": list(run.counts.values())}
-        left["dead"] = sorted(letter.ordinal for letter in run.failures())
-    return left
+    return {
+        "results": list(run.results(errors="skip").items()),
+        "stream": [],
+        "dead": sorted(letter.ordinal for letter in run.failures()),
+        "counts": list(run.counts.values()),
+        "said": type(error).__name__,
+    }
 
 
-def of_puts(pool: dq.QueuePool, patience: float) -> dict[str, Any]:
+def of_puts(lab: dq.Lab, pool: dq.QueuePool, patience: float) -> dict[str, Any]:
     """Wait until a queue holds nothing that waits; return the results of what was put by hand, each time it occurs."""
-    deadline = time.monotonic() + patience
+    deadline, seen = time.monotonic() + patience, lab.stats().seq
     while alive := sum(pool.counts()[state.name.lower()] for state in State if state.alive):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{alive} messages of {pool.name!r} have not ended: {pool.counts()}")
-        time.sleep(LOOK_EVERY)
+        seen = lab.wait_for_change(seen, timeout=LOOK_AT_LEAST).seq
     found: list[Any] = []
     for shard in range(len(pool)):
         cursor = 0

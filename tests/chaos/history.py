@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.plan import Load, QueuePlan
 from tests.chaos.truth import Confirmed, Execution, Taking
 
-__all__ = ["History", "Left", "PutsEnd", "RunEnd"]
+__all__ = ["History", "Left", "PutsEnd", "Refusal", "RunEnd", "Unrest"]
 
 
 @dataclass
@@ -68,6 +69,25 @@ class Left:
     """What a check of the store's files finds."""
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """An error that answered an order; `typed`: one of dqlab's own, or what Dask promises; `at`: monotonic seconds."""
+
+    what: str
+    name: str
+    text: str
+    typed: bool
+    at: float
+
+
+@dataclass
+class Unrest:
+    """From when to when an act hurt something, monotonic seconds."""
+
+    began: float
+    ended: float = math.inf
+
+
 @dataclass
 class History:
     """One round."""
@@ -78,8 +98,10 @@ class History:
     confirmed: list[Confirmed] = field(default_factory=list)
     takings: list[Taking] = field(default_factory=list)
     left: Left = field(default_factory=Left)
-    refused: list[tuple[str, str, bool]] = field(default_factory=list)
-    """What was told to do, the error it answered with, and whether that is one that it may answer with."""
+    refused: list[Refusal] = field(default_factory=list)
+    unrest: list[Unrest] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """What failed of the harness itself."""
 
     def queue(self, name: str) -> QueuePlan:
         """Return a queue by its name."""

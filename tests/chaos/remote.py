@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
@@ -37,11 +39,12 @@ class Refused(Exception):
 
 
 class Call:
-    """Something a process was told to do."""
+    """Something a process was told to do; `at` is when it was answered, monotonic seconds."""
 
     def __init__(self, what: str, deadline: float) -> None:
         self.what, self.deadline = what, deadline
         self.answered: Future[Any] = Future()
+        self.at = math.inf
 
     def answer(self) -> Any:
         """Wait for the answer, until the deadline."""
@@ -131,6 +134,7 @@ class Remote:
             said = json.loads(line)
             with self._lock:
                 call = self._calls.pop(said["call"])
+            call.at = time.monotonic()
             if "error" in said:
                 call.answered.set_exception(Refused(said["error"], said["text"], typed=said["typed"]))
             else:

@@ -13,17 +13,19 @@ from dqlab.store.fsck import fsck
 from tests.chaos import stacks, truth
 from tests.chaos.acts import perform
 from tests.chaos.checks import violations
-from tests.chaos.history import History, Left, PutsEnd, RunEnd
+from tests.chaos.history import History, Left, PutsEnd, Refusal, RunEnd
 from tests.chaos.plan import CLIENTS, Plan
-from tests.chaos.remote import Hung
+from tests.chaos.remote import Hung, Refused
 from tests.chaos.scene import PATIENCE, Scene
 
-__all__ = ["AGAIN", "play"]
+__all__ = ["AGAIN", "play", "what_broke"]
 
 AGAIN = "DQLAB_CHAOS_SEED={seed} python -m pytest '{test}'"
 """How to run one round again."""
 SETTLED = 15.0
 """Seconds within which what was closed is gone, and the last reports have come."""
+HANGS = {"CallTimeout", "JoinStalled", "PutTimeout", "RunStalled", "TimeoutError", "WaitTimeout"}
+"""Errors that say at the end, when all is whole again, that something hangs."""
 LOOK_EVERY = 0.1
 TAIL = 4000
 """Characters of each process's output that are printed."""
@@ -46,7 +48,7 @@ def play(plan: Plan, where: Path, tally: Counter[str], test: str) -> History:
         history = _end(scene)
         wrong = violations(history)
     except Exception as error:  # noqa: BLE001 - whatever it is, the round is told with it
-        wrong = [f"{'nothing_hangs' if isinstance(error, Hung) else 'the_round_ends'}: {error!r}"]
+        wrong = [f"{what_broke(error)}: {error!r}", *truth.read_faults(where)]
         more = stacks.gather(where, scene.processes())
     finally:
         scene.kill_all()
@@ -58,6 +60,12 @@ def play(plan: Plan, where: Path, tally: Counter[str], test: str) -> History:
         again = AGAIN.format(seed=plan.seed, test=test)
         raise AssertionError(_told(scene, wrong, more, again))
     return history
+
+
+def what_broke(error: Exception) -> str:
+    """Return the name of the promise that an error breaks which ends a round."""
+    hangs = isinstance(error, Hung) or (isinstance(error, Refused) and error.name in HANGS)
+    return "nothing_hangs" if hangs else "the_round_ends"
 
 
 def _act_out(scene: Scene, tally: Counter[str]) -> None:
@@ -76,10 +84,14 @@ def _end(scene: Scene) -> History:
     """Mend the town, wait until all has ended, ask how, close everything and look at what is left."""
     history = History(puts=[PutsEnd(queue, scene.given[queue.name]) for queue in scene.plan.queues])
     scene.go_on()
+    if scene.wanted > scene.plan.workers:
+        truth.taken("workers", "-", 0, "scale", where=scene.where)
     whole = {"deadline": PATIENCE, "n": scene.plan.workers, "patience": PATIENCE / 2}
     scene.town.ask("whole", **whole)
     scene.heed_orders()
     scene.town.ask("whole", **whole)  # a restart may have been among the orders
+    for unrest in scene.unrest:
+        unrest.ended = min(unrest.ended, time.monotonic())
     for queue in scene.plan.queues:
         client = scene.clients[CLIENTS[0]]
         scene.heed(client.start("consumers", deadline=PATIENCE, queue=queue.name, n=None))
@@ -92,7 +104,8 @@ def _end(scene: Scene) -> History:
     history.executions = truth.read_executions(scene.where)
     history.confirmed = truth.read_confirmed(scene.where)
     history.takings = truth.read_takings(scene.where)
-    history.refused = scene.refused
+    history.refused, history.unrest = scene.refused, scene.unrest
+    history.faults = truth.read_faults(scene.where)
     return history
 
 
@@ -102,18 +115,17 @@ def _ends(scene: Scene, history: History) -> None:
         durable = history.queue(load.queue).durable
         asked = {"load": asdict(load), "patience": PATIENCE / 2, "durable": durable}
         end = scene.clients[load.client].ask("finish", deadline=PATIENCE, **asked)
+        for error, text, at in end.pop("again"):
+            scene.say(f"{load.run} was mapped again after {error}: {text}")
+            scene.refused.append(Refusal(f"finish {load.run}", error, text, True, at))
         results = [(ordinal, value) for ordinal, value in end.pop("results")]
         history.runs.append(RunEnd(load, results, **end))
     scene.say("waiting for the end of all that was put by hand")
     for puts in history.puts:
-        if not puts.queue.durable and scene.incarnations["town"] > 1:
-            continue
-        call = scene.clients[CLIENTS[1]].start(
+        end = scene.clients[CLIENTS[1]].ask(
             "finish_puts", deadline=PATIENCE, queue=puts.queue.name, patience=PATIENCE / 2
         )
-        end = call.answer() if puts.queue.durable else scene.heed(call)
-        if end is not None:
-            puts.results, puts.dead, puts.counts = end["results"], end["dead"], end["counts"]
+        puts.results, puts.dead, puts.counts = end["results"], end["dead"], end["counts"]
 
 
 def _statistics(scene: Scene, history: History) -> None:
@@ -122,10 +134,10 @@ def _statistics(scene: Scene, history: History) -> None:
     while True:
         shown: dict[str, Any] = scene.clients[CLIENTS[0]].ask("stats", deadline=PATIENCE)
         for run in history.runs:
-            run.shown = shown["runs"].get(run.load.run) if run.counts else None
+            run.shown = shown["runs"].get(run.load.run)
         for puts in history.puts:
-            puts.shown = shown["queues"].get(puts.queue.name) if puts.counts else None
-        agree = all(one.shown in (None, one.counts) for one in (*history.runs, *history.puts))
+            puts.shown = shown["queues"].get(puts.queue.name)
+        agree = all(one.shown == one.counts for one in (*history.runs, *history.puts))
         if agree or time.monotonic() > deadline:
             return
         threading.Event().wait(LOOK_EVERY)

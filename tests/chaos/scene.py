@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from tests.chaos import truth
+from tests.chaos.history import Refusal, Unrest
 from tests.chaos.plan import CLIENTS, Load, Plan
 from tests.chaos.remote import Call, Died, Refused, Remote
 
@@ -26,13 +27,6 @@ PATIENCE = 150.0
 STANDING = 2.0
 """Seconds after which the next act comes although nothing moves."""
 
-FAIR = {"CallTimeout", "NoWorkers", "PutTimeout", "QueueFull", "RunNotFound", "RunStalled", "WorkerLost"}
-"""Errors with which an order may be answered while what it needs is taken away."""
-FAIR_WITHOUT_TOWN = {"ConnectFailed", "LabClosed", "SchedulerGone"}
-"""The same once a town was killed."""
-FAIR_OF_DASK = {"CommClosedError", "OSError", "TimeoutError"}
-"""The same of what Dask itself is told to do."""
-
 
 class Scene:
     """Processes, and the log of what was done. `where` is the round's own directory."""
@@ -42,7 +36,11 @@ class Scene:
         self.store = where / "store"
         self.began = time.monotonic()
         self.done: list[str] = []
-        self.refused: list[tuple[str, str, bool]] = []
+        self.refused: list[Refusal] = []
+        self.unrest: list[Unrest] = []
+        self.begun = truth.Begun(where)
+        self.wanted = plan.workers
+        """Workers that the cluster was told to have."""
         self.given = {queue.name: 0 for queue in plan.queues}
         self.mapped: list[Load] = []
         self.orders: list[Call] = []
@@ -51,7 +49,6 @@ class Scene:
         self.paused: list[dict[str, Any]] = []
         self.incarnations = dict.fromkeys(("town", *CLIENTS), 0)
         self.address = ""
-        self.town_died = False
         self.town = self._start("town")
         self.clients = {name: self._start(name) for name in CLIENTS}
 
@@ -133,12 +130,12 @@ class Scene:
 
     def say(self, text: str) -> None:
         """Note what is done."""
-        begun = self._size(self.where / truth.EXECUTIONS) // self._line
-        self.done.append(f"{time.monotonic() - self.began:7.2f} s, {begun:5} executed  {text}")
+        self.done.append(f"{time.monotonic() - self.began:7.2f} s, {self.begun.count():5} executed  {text}")
 
-    def order(self, client: str, op: str, **arguments: Any) -> None:
+    def order(self, client: str, op: str, **arguments: Any) -> Call:
         """Tell a client something, and do not wait for the answer."""
         self.orders.append(self.clients[client].start(op, deadline=PATIENCE, **arguments))
+        return self.orders[-1]
 
     def heed(self, call: Call) -> Any:
         """Wait for an answer; an error is noted, and judged at the end."""
@@ -148,14 +145,8 @@ class Scene:
             return None
         except Refused as error:
             self.say(f"{call.what} answered {error}")
-            self.refused.append((call.what, str(error), error.typed and self._fair(error)))
+            self.refused.append(Refusal(call.what, error.name, error.text, error.typed, call.at))
             return None
-
-    def _fair(self, error: Refused) -> bool:
-        """Return whether an order may be answered with that; a shard is gone for good only of a transient queue."""
-        if error.name == "ActorGone":
-            return any(f"queue/{queue.name}/" in error.text for queue in self.plan.queues if not queue.durable)
-        return error.name in FAIR | FAIR_OF_DASK or (self.town_died and error.name in FAIR_WITHOUT_TOWN)
 
     def heed_orders(self) -> None:
         """Wait for all answers that were not waited for."""
@@ -167,17 +158,9 @@ class Scene:
 
     def await_executions(self, n: int) -> None:
         """Wait until so many more functions have begun, or nothing has moved for a while."""
-        path = self.where / truth.EXECUTIONS
-        before, since = self._size(path), time.monotonic()
-        while self._size(path) - before < n * self._line and time.monotonic() - since < STANDING:
+        before, since = self.begun.count(), time.monotonic()
+        while self.begun.count() - before < n and time.monotonic() - since < STANDING:
             threading.Event().wait(LOOK_EVERY)
-
-    _line = 2 * 50
-    """Bytes that a call leaves in the file, about."""
-
-    @staticmethod
-    def _size(path: Path) -> int:
-        return path.stat().st_size if path.exists() else 0
 
     # --- signals ----------------------------------------------------------------------------
 
@@ -187,11 +170,11 @@ class Scene:
         with_queues = [one for one in workers if one["queues"]]
         return with_queues if kind == "queue" else [one for one in workers if not one["queues"]]
 
-    def hit(self, worker: dict[str, Any], number: int) -> None:
+    def hit(self, worker: dict[str, Any], number: int, by: str) -> None:
         """Send a worker a signal, and note what it takes with it."""
         for queue in worker["queues"]:
-            truth.taken("shard", queue, worker["pid"], where=self.where)
-        truth.taken("consumer", "-", worker["pid"], where=self.where)
+            truth.taken("shard", queue, worker["pid"], by, where=self.where)
+        truth.taken("consumer", "-", worker["pid"], by, where=self.where)
         try:
             os.kill(worker["pid"], number)
         except ProcessLookupError:
@@ -200,7 +183,7 @@ class Scene:
     def go_on(self) -> None:
         """Let all go on that were stopped."""
         for pid in self.stopped:
-            truth.taken("consumer", "-", pid, where=self.where)
+            truth.taken("consumer", "-", pid, "continue", where=self.where)
             try:
                 os.kill(pid, signal.SIGCONT)
             except ProcessLookupError:

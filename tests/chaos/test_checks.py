@@ -7,14 +7,26 @@ from collections.abc import Callable
 import pytest
 
 from dqlab.queue.states import State
+from tests.chaos.causes import LIMIT
 from tests.chaos.checks import CHECKS, violations
 from tests.chaos.functions import answer, trait_of
-from tests.chaos.history import History, PutsEnd, RunEnd
+from tests.chaos.history import History, PutsEnd, Refusal, RunEnd, Unrest
 from tests.chaos.plan import Load, QueuePlan
-from tests.chaos.truth import Confirmed, Execution, Taking
+from tests.chaos.truth import PROCESS, REGISTRY, SYSTEM, Confirmed, Execution, Taking
 
 MAIN, PASSING = QueuePlan("main"), QueuePlan("passing", durable=False)
 DOCUMENTS, GIVEN, WORKER = 20, 4, 71
+HOST = 72
+"""The process that held the shard of the transient queue."""
+
+
+def taken_by(*acts: Taking) -> list[Taking]:
+    """What is seen when a process with a shard of the transient queue has ended, and who did what before that."""
+    return [*acts, Taking(PROCESS, "-", HOST, 5.1, SYSTEM), Taking("shard", "passing", HOST, 5.2, REGISTRY)]
+
+
+def _killed() -> list[Taking]:
+    return taken_by(Taking("shard", "passing", HOST, 5.0, "kill"))
 
 
 def _counts(acked: int, dead: int = 0, lost: int = 0) -> list[int]:
@@ -33,14 +45,17 @@ def good_history() -> History:
     short.counts = short.shown = _counts(1, lost=2)
     puts = PutsEnd(MAIN, GIVEN, [answer("by-hand-main", n) for n in range(GIVEN)])
     puts.counts = puts.shown = _counts(len(alive) + GIVEN, len(run.dead))
+    none = PutsEnd(PASSING)
+    none.counts = none.shown = _counts(1, lost=2)
     keys = [f"run:{n}" for n in range(DOCUMENTS)] + [f"by-hand-main:{n}" for n in range(GIVEN)] + ["short:0"]
     executions = [Execution(key, WORKER, 1, at, at + 0.5, well=True) for at, key in enumerate(keys)]
     return History(
         runs=[run, short],
-        puts=[puts, PutsEnd(PASSING)],
+        puts=[puts, none],
         executions=executions,
         confirmed=[Confirmed("main", "run", 0, DOCUMENTS), Confirmed("main", "by-hand-main", 0, GIVEN)],
-        takings=[Taking("shard", "passing", 72, 5.0)],
+        takings=_killed(),
+        unrest=[Unrest(5.0, 5.5)],
     )
 
 
@@ -61,7 +76,7 @@ def _lose_put(history: History) -> None:
 def _lose_transient_put(history: History) -> None:
     history.confirmed.append(Confirmed("passing", "by-hand-passing", 0, 1))
     history.puts[1].given = 1
-    history.takings = [Taking("shard", "main", 72, 5.0)]
+    history.takings = [Taking("shard", "main", 72, 5.0, "kill")]
 
 
 def _double_result(history: History) -> None:
@@ -115,7 +130,58 @@ def _durable_loss(history: History) -> None:
 
 
 def _loss_of_nobody(history: History) -> None:
-    history.takings = [Taking("shard", "main", 72, 5.0)]
+    history.takings = [Taking("shard", "main", 72, 5.0, "kill")]
+
+
+def _loss_of_nobody_that_only_the_run_counts(history: History) -> None:
+    history.takings = []
+    history.puts[1].counts = history.puts[1].shown = _counts(1)
+
+
+def _loss_that_only_dqlab_saw(history: History) -> None:
+    history.takings = [Taking("shard", "passing", HOST, 5.2, REGISTRY)]
+
+
+def _loss_with_a_process_that_nobody_ended(history: History) -> None:
+    history.takings = taken_by()
+
+
+def _loss_by_an_act_elsewhere(history: History) -> None:
+    history.takings = taken_by(Taking("consumer", "-", WORKER, 5.0, "kill"))
+
+
+def _loss_by_a_short_stop(history: History) -> None:
+    history.takings = taken_by(Taking("shard", "passing", HOST, 5.0, "stop"))
+
+
+def _loss_by_a_retirement_that_was_refused(history: History) -> None:
+    history.takings = [one for one in taken_by(Taking("workers", "-", HOST, 5.0, "retire")) if one.what != PROCESS]
+
+
+def _loss_long_after_the_act(history: History) -> None:
+    history.takings = taken_by(Taking("workers", "-", 0, 5.0 - 61, "restart"))
+
+
+def _loss_before_the_act(history: History) -> None:
+    history.takings = taken_by(Taking("workers", "-", 0, 6.0, "scale"))
+
+
+def _loss_said_by_a_timeout(history: History) -> None:
+    history.runs[1].said = "WaitTimeout"
+
+
+def _loss_said_by_a_queue_that_is_gone(history: History) -> None:
+    short = history.runs[1]
+    short.said, short.counts, short.shown = "ActorGone", [], None
+
+
+def _loss_that_is_not_said(history: History) -> None:
+    history.runs[1].said = ""
+
+
+def _put_lost_by_nobody(history: History) -> None:
+    history.runs.pop()
+    history.takings = []
 
 
 def _silent_loss(history: History) -> None:
@@ -148,6 +214,23 @@ def _count_queue_wrong(history: History) -> None:
     history.puts[0].counts = _counts(GIVEN)
 
 
+def _show_nothing(history: History) -> None:
+    history.runs[0].shown = None
+
+
+def _show_no_queue(history: History) -> None:
+    history.puts[0].shown = None
+
+
+def _count_nothing(history: History) -> None:
+    history.runs[1].counts, history.runs[1].shown = [], None
+    history.puts[1].counts = history.puts[1].shown = _counts(0)
+
+
+def _count_no_queue(history: History) -> None:
+    history.puts[1].counts, history.puts[1].shown = [], None
+
+
 def _show_queue_wrong(history: History) -> None:
     history.puts[0].shown = _counts(GIVEN)
 
@@ -173,7 +256,41 @@ def _damage(history: History) -> None:
 
 
 def _odd_error(history: History) -> None:
-    history.refused.append(("put", "KeyError: 'x'", False))
+    history.refused.append(Refusal("put", "KeyError", "'x'", False, 5.2))
+
+
+def _late_timeout(history: History) -> None:
+    history.refused.append(Refusal("put", "CallTimeout", "late", True, 5.5 + LIMIT + 1))
+
+
+def _late_put_timeout(history: History) -> None:
+    history.refused.append(Refusal("put", "PutTimeout", "late", True, 5.5 + LIMIT + 1))
+
+
+def _early_stall(history: History) -> None:
+    history.refused.append(Refusal("finish run", "RunStalled", "early", True, 4.9))
+
+
+def _incomplete_though_nobody_was_hurt(history: History) -> None:
+    history.unrest = []
+    history.refused.append(Refusal("finish run", "SubmissionIncomplete", "cut off", True, 5.2))
+
+
+def _durable_shard_gone(history: History) -> None:
+    history.refused.append(Refusal("pause", "ActorGone", "'queue/main/0' is gone", True, 5.2))
+
+
+def _transient_shard_gone_by_nobody(history: History) -> None:
+    history.takings = []
+    history.refused.append(Refusal("pause", "ActorGone", "'queue/passing/0' is gone", True, 5.2))
+
+
+def _scheduler_gone_in_a_town_that_lives(history: History) -> None:
+    history.refused.append(Refusal("pause", "SchedulerGone", "gone", True, 5.2))
+
+
+def _blind_witness(history: History) -> None:
+    history.faults.append("the witness of a town has failed: KeyError('x')")
 
 
 FAULTS = {
@@ -189,12 +306,47 @@ FAULTS = {
     ),
     "every_result_was_executed_and_is_right": (_wrong_value, _never_executed, _only_failed),
     "only_what_is_broken_is_dead": (_sound_and_dead, _dead_put),
-    "losses_are_said_and_have_a_cause": (_durable_loss, _loss_of_nobody, _silent_loss),
+    "losses_are_said_and_have_a_cause": (
+        _durable_loss,
+        _loss_of_nobody,
+        _loss_of_nobody_that_only_the_run_counts,
+        _loss_that_only_dqlab_saw,
+        _loss_with_a_process_that_nobody_ended,
+        _loss_by_an_act_elsewhere,
+        _loss_by_a_short_stop,
+        _loss_by_a_retirement_that_was_refused,
+        _loss_long_after_the_act,
+        _loss_before_the_act,
+        _loss_said_by_a_timeout,
+        _loss_said_by_a_queue_that_is_gone,
+        _loss_that_is_not_said,
+        _silent_loss,
+        _put_lost_by_nobody,
+    ),
     "no_message_runs_twice_at_a_time": (_second_call, _unended_call),
     "nothing_ran_that_was_not_put": (_stranger_ran,),
-    "counters_agree": (_count_wrong, _show_wrong, _count_queue_wrong, _show_queue_wrong),
+    "counters_agree": (
+        _count_wrong,
+        _show_wrong,
+        _show_nothing,
+        _show_no_queue,
+        _count_nothing,
+        _count_no_queue,
+        _count_queue_wrong,
+        _show_queue_wrong,
+    ),
     "nothing_is_left_behind": (_leave_process, _leave_key, _leave_thread, _leave_descriptors, _damage),
-    "errors_are_of_the_kinds_that_are_promised": (_odd_error,),
+    "errors_are_of_the_kinds_that_are_promised": (
+        _odd_error,
+        _late_timeout,
+        _late_put_timeout,
+        _early_stall,
+        _incomplete_though_nobody_was_hurt,
+        _durable_shard_gone,
+        _transient_shard_gone_by_nobody,
+        _scheduler_gone_in_a_town_that_lives,
+    ),
+    "the_harness_itself_has_not_failed": (_blind_witness,),
 }
 
 
@@ -213,7 +365,11 @@ def test_every_check_has_faults_planted_for_it() -> None:
 
 @pytest.mark.parametrize(
     "taking",
-    [Taking("shard", "main", 72, 3.05), Taking("consumer", "-", WORKER, 3.05), Taking("town", "-", 0, 3.05)],
+    [
+        Taking("shard", "main", 72, 3.05, REGISTRY),
+        Taking("consumer", "-", WORKER, 3.05, "stop"),
+        Taking("town", "-", 0, 3.05, "kill"),
+    ],
     ids=lambda taking: taking.what,
 )
 def test_a_message_may_run_twice_when_its_shard_or_consumer_was_taken_meanwhile(taking: Taking) -> None:
@@ -225,11 +381,15 @@ def test_a_message_may_run_twice_when_its_shard_or_consumer_was_taken_meanwhile(
 
 @pytest.mark.parametrize(
     "taking",
-    [Taking("shard", "side", 72, 3.05), Taking("consumer", "-", 72, 3.05), Taking("town", "-", 0, 30.0)],
+    [
+        Taking("shard", "side", 72, 3.05, "kill"),
+        Taking("consumer", "-", 72, 3.05, "kill"),
+        Taking("town", "-", 0, 30.0, "kill"),
+    ],
     ids=["another queue", "another consumer", "much later"],
 )
 def test_what_was_taken_elsewhere_excuses_nothing(taking: Taking) -> None:
     history = good_history()
     _second_call(history)
-    history.takings = [Taking("shard", "passing", 72, 50.0), taking]
-    assert violations(history)
+    history.takings = [*_killed(), taking]
+    assert [found for found in violations(history) if found.startswith("no_message_runs_twice_at_a_time:")]

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import dask
+import psutil
 from distributed import LocalCluster
 from distributed.core import Status
 
@@ -30,6 +31,7 @@ class Town:
         self.cluster: LocalCluster | None = None
         self._adaptive: Any = None
         self._known: dict[str, tuple[str, int, bool]] = {}
+        self._witness_task: asyncio.Task[None] | None = None
 
     @property
     def _up(self) -> LocalCluster:
@@ -46,8 +48,12 @@ class Town:
             dashboard_address="127.0.0.1:0",
             preload=["dqlab.preload", "tests.chaos.stacks"],
         )
-        self.cluster.loop.add_callback(self._witness)
+        self.cluster.sync(self._begin_to_witness)
         return {"address": self.cluster.scheduler_address}
+
+    async def _begin_to_witness(self) -> None:
+        self._witness_task = asyncio.get_running_loop().create_task(self._witness())
+        self._witness_task.add_done_callback(_blind)
 
     def workers(self) -> list[dict[str, Any]]:
         """Return name, address, process and what it holds, of each worker that runs."""
@@ -113,6 +119,8 @@ class Town:
 
     def down(self) -> None:
         """End the cluster in good order."""
+        if self._witness_task is not None:
+            self._up.loop.add_callback(self._witness_task.cancel)
         self._up.close(timeout=30)
         self.cluster = None
 
@@ -135,9 +143,14 @@ class Town:
         return self._known[name][1] if name in self._known else 0
 
     async def _witness(self) -> None:
-        """Note each shard that was made anew and each consumer that is gone, for ever."""
+        """Note each process that has ended, each shard that was made anew and each consumer that is gone, for ever."""
+        running: set[int] = set()
         while True:
             pids = self._pids()
+            running |= set(pids.values())
+            for pid in [pid for pid in running if not _runs(pid)]:
+                running.discard(pid)
+                truth.taken(truth.PROCESS, "-", pid, truth.SYSTEM)
             here = {
                 name: (entry.key, pids.get(entry.address) or self._pid_of(name), entry.made.is_set())
                 for name, entry in self._entries().items()
@@ -146,9 +159,23 @@ class Town:
                 key_now, _, made_now = here.get(name, ("", 0, True))
                 if key_now != key or made_now != made:
                     kind, queue, _ = name.split("/")
-                    truth.taken("shard" if kind == "queue" else "consumer", queue, pid)
+                    truth.taken("shard" if kind == "queue" else "consumer", queue, pid, truth.REGISTRY)
             self._known = here
             await asyncio.sleep(LOOK_EVERY)
+
+
+def _blind(task: asyncio.Task[None]) -> None:
+    """Note that nobody sees any more what is taken."""
+    if not task.cancelled() and task.exception() is not None:
+        truth.fault(f"the witness of a town has failed: {task.exception()!r}")
+
+
+def _runs(pid: int) -> bool:
+    """Return what the system says: a process that nobody has waited for is none."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +11,10 @@ from pathlib import Path
 
 __all__ = [
     "DIRECTORY",
+    "PROCESS",
+    "REGISTRY",
+    "SYSTEM",
+    "Begun",
     "Confirmed",
     "Execution",
     "Taking",
@@ -17,9 +22,11 @@ __all__ = [
     "confirmed",
     "directory",
     "ended",
+    "fault",
     "note",
     "read_confirmed",
     "read_executions",
+    "read_faults",
     "read_takings",
     "taken",
 ]
@@ -27,7 +34,12 @@ __all__ = [
 DIRECTORY = "DQLAB_CHAOS_DIRECTORY"
 """Environment variable: where the files are. Every process of a round has it, and is known by it."""
 
-EXECUTIONS, CONFIRMED, TAKINGS = "executions", "confirmed", "takings"
+EXECUTIONS, CONFIRMED, TAKINGS, FAULTS = "executions", "confirmed", "takings", "faults"
+
+REGISTRY, SYSTEM = "registry", "system"
+"""Who saw something taken, when it was no act: dqlab's registry, or the operating system."""
+PROCESS = "process"
+"""What the system saw taken: a worker's process that has ended."""
 
 
 @dataclass
@@ -41,6 +53,7 @@ class Execution:
     ended: float | None = None
     """None: it never came to its end."""
     well: bool = False
+    thread: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,12 +68,24 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Taking:
-    """Something was taken from its place: a shard of a queue, a consumer in some process, or all ("town")."""
+    """Something was taken from its place.
+
+    Attributes
+    ----------
+    what : str
+        A "shard" of a queue, a "consumer" in some process, a worker's "process", whichever "workers" Dask chooses,
+        or all ("town").
+    pid : int
+        Of the process that held it, or that was hit; 0: whichever.
+    by : str
+        The act that took it; `REGISTRY` or `SYSTEM`, when these saw it gone.
+    """
 
     what: str
     queue: str
     pid: int
     at: float
+    by: str
 
 
 def directory() -> Path:
@@ -80,12 +105,13 @@ def note(file: str, *fields: object, where: Path | None = None) -> None:
 
 def began(key: str) -> None:
     """Note that a function begins."""
-    note(EXECUTIONS, "begin", time.monotonic(), os.getpid(), os.getppid(), key)
+    note(EXECUTIONS, "begin", time.monotonic(), os.getpid(), os.getppid(), threading.get_ident(), key)
 
 
 def ended(key: str, *, well: bool) -> None:
     """Note that it ends."""
-    note(EXECUTIONS, "well" if well else "ill", time.monotonic(), os.getpid(), os.getppid(), key)
+    verb = "well" if well else "ill"
+    note(EXECUTIONS, verb, time.monotonic(), os.getpid(), os.getppid(), threading.get_ident(), key)
 
 
 def confirmed(queue: str, source: str, lo: int, hi: int) -> None:
@@ -93,9 +119,14 @@ def confirmed(queue: str, source: str, lo: int, hi: int) -> None:
     note(CONFIRMED, queue, source, lo, hi)
 
 
-def taken(what: str, queue: str, pid: int, *, where: Path | None = None) -> None:
+def taken(what: str, queue: str, pid: int, by: str, *, where: Path | None = None) -> None:
     """Note that something was taken from its place just now."""
-    note(TAKINGS, what, queue, pid, time.monotonic(), where=where)
+    note(TAKINGS, what, queue, pid, time.monotonic(), by, where=where)
+
+
+def fault(text: str) -> None:
+    """Note that a part of the harness itself has failed."""
+    note(FAULTS, *text.split())
 
 
 def _lines(where: Path, file: str) -> list[list[str]]:
@@ -106,13 +137,13 @@ def _lines(where: Path, file: str) -> list[list[str]]:
 def read_executions(where: Path) -> list[Execution]:
     """Return every call, oldest first."""
     found: list[Execution] = []
-    running: dict[tuple[str, str], Execution] = {}
-    for verb, at, pid, parent, key in _lines(where, EXECUTIONS):
+    running: dict[tuple[str, str, str], Execution] = {}
+    for verb, at, pid, parent, thread, key in _lines(where, EXECUTIONS):
         if verb == "begin":
-            running[key, pid] = Execution(key, int(pid), int(parent), float(at))
-            found.append(running[key, pid])
+            running[key, pid, thread] = Execution(key, int(pid), int(parent), float(at), thread=int(thread))
+            found.append(running[key, pid, thread])
         else:
-            call = running.pop((key, pid))
+            call = running.pop((key, pid, thread))
             call.ended, call.well = float(at), verb == "well"
     return found
 
@@ -124,4 +155,27 @@ def read_confirmed(where: Path) -> list[Confirmed]:
 
 def read_takings(where: Path) -> list[Taking]:
     """Return what was taken from its place, and when."""
-    return [Taking(what, queue, int(pid), float(at)) for what, queue, pid, at in _lines(where, TAKINGS)]
+    return [Taking(what, queue, int(pid), float(at), by) for what, queue, pid, at, by in _lines(where, TAKINGS)]
+
+
+def read_faults(where: Path) -> list[str]:
+    """Return what failed of the harness itself."""
+    return [" ".join(fields) for fields in _lines(where, FAULTS)]
+
+
+class Begun:
+    """How many calls have begun so far; reads on from where it was."""
+
+    def __init__(self, where: Path) -> None:
+        self._path = where / EXECUTIONS
+        self._read = self._found = 0
+
+    def count(self) -> int:
+        """Return the number of calls that have begun."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                whole = file.read().rpartition(b"\n")
+            self._read += len(whole[0]) + len(whole[1])
+            self._found += sum(line.startswith(b"begin ") for line in whole[0].split(b"\n"))
+        return self._found

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from distributed import Client
+from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
+from distributed.core import Status
 
 import dqlab as dq
 from dqlab.cluster.errands import WorkerLost, answering, ask_worker
+from dqlab.cluster.sealed import seal_value
 from dqlab.cluster.services import Services
+from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
 from dqlab.errors import QueueClosed
 from dqlab.log import Log, OwnerStillAlive
 from dqlab.store.directories import queue_directory, shard_directory
@@ -69,6 +74,47 @@ def test_opening_a_queue_that_another_process_holds_says_so(client: Client, queu
             open_queue()
     finally:
         log.close()
+
+
+class ClientMeanwhile:
+    """What a worker makes actors with, while somebody restarts the cluster: `made` says whether that came first."""
+
+    def __init__(self, *_: Any, made: bool, **__: Any) -> None:
+        self.made = made
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the worker go on."""
+
+    async def submit(self, *_: Any, key: str, **__: Any) -> None:
+        if not self.made:
+            raise FutureCancelledError(key, "scheduler-restart")
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["once it was made", "before it was made"])
+def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
+    made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits tries again elsewhere; anything else would be given up, and told to the user as it is."""
+
+    async def pinned(worker: object, key: str) -> None:
+        """Nobody asks for more."""
+
+    monkeypatch.setattr("dqlab.cluster.worker_plugin.Client", partial(ClientMeanwhile, made=made))
+    monkeypatch.setattr("dqlab.cluster.worker_plugin.pin_remotely", pinned)
+    scheduler = SimpleNamespace(address="tcp://scheduler")
+    plugin = DqlabWorkerPlugin()
+    plugin._worker = SimpleNamespace(  # type: ignore[assignment]
+        status=Status.running,
+        address="tcp://there",
+        security=None,
+        scheduler=scheduler,
+        state=SimpleNamespace(actors={}),
+    )
+    with pytest.raises(WorkerLost, match=r"tcp://there.*dq_spawn.*restart"):
+        asyncio.run(plugin.spawn("dq-queue/q/0", seal_value((object, ()))))
 
 
 class Spawning:

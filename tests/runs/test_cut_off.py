@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,10 @@ def double(x: int) -> int:
 
 
 def all_there(pool: dq.QueuePool, n: int) -> None:
-    """Wait until a queue holds so many messages."""
-    while sum(pool.counts().values()) < n:
-        pass
+    """Wait until a queue holds so many messages, 30 s at most."""
+    deadline = time.monotonic() + 30
+    while (there := sum(pool.counts().values())) < n:
+        assert time.monotonic() < deadline, f"{there} of {n} messages are there after 30 s"
 
 
 def submit_half_and_die(lab: dq.Lab, queue: dq.QueuePool) -> None:

@@ -1,0 +1,48 @@
+"""What excuses a loss, and an error: acts that really end processes, and the time in which somebody is hurt."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.acts import ACTS, HARMLESS
+from tests.chaos.causes import HUNG, LIMIT, hangs_for_good
+from tests.chaos.checks import violations
+from tests.chaos.history import Refusal
+from tests.chaos.test_checks import HOST, good_history, taken_by
+from tests.chaos.truth import Taking
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        Taking("shard", "passing", HOST, 5.0, "kill"),
+        Taking("consumer", "-", HOST, 5.0, "terminate"),
+        Taking("shard", "passing", HOST, 5.0, "hang"),
+        Taking("workers", "-", HOST, 4.0, "retire"),
+        Taking("workers", "-", 0, 4.0, "restart"),
+        Taking("workers", "-", 0, 4.0, "scale"),
+        Taking("workers", "-", 0, -600.0, "adapt"),
+    ],
+    ids=lambda act: act.by,
+)
+def test_what_really_ends_a_process_excuses_what_a_transient_queue_lost_with_it(act: Taking) -> None:
+    history = good_history()
+    history.takings = taken_by(act)
+    assert violations(history) == []
+
+
+def test_only_a_stop_longer_than_its_limit_ends_a_worker_with_a_transient_shard() -> None:
+    assert not hangs_for_good(HUNG)
+    assert hangs_for_good(HUNG + 0.1)
+
+
+@pytest.mark.parametrize("at", [5.0, 5.4, 5.5 + LIMIT])
+@pytest.mark.parametrize("name", ["CallTimeout", "PutTimeout", "RunStalled", "TimeoutError", "NoWorkers"])
+def test_errors_are_fair_while_somebody_is_hurt_and_a_while_after(name: str, at: float) -> None:
+    history = good_history()
+    history.refused.append(Refusal("put", name, "for a reason", True, at))
+    assert violations(history) == []
+
+
+def test_what_is_called_harmless_can_be_done() -> None:
+    assert set(ACTS) > HARMLESS

@@ -1,0 +1,98 @@
+"""A client at the end: it goes on where errors say so, counts them, and passes on those that say nothing of a loss."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dqlab.errors import ActorGone, CallTimeout, DocumentsLost, DqlabError, RunStalled, WaitTimeout
+from tests.chaos import ends, truth
+from tests.chaos.client import Customer
+from tests.chaos.plan import Load
+from tests.chaos.remote import Hung, Refused
+from tests.chaos.scenario import what_broke
+
+LOAD = Load("run", "main", "anna", 3, 0.0)
+LOST = DocumentsLost(run="run", lost=1, total=3, how="its worker died", first="", ranges=((0, 1),))
+CALL_TIMEOUT = CallTimeout(name="queue/main/0", call="progress", seconds=30)
+STALLED = RunStalled(run="run", queue="main", waiting=1, seconds=5)
+TIMEOUT = WaitTimeout(run="run", seconds=75, left=1)
+GONE = ActorGone(name="queue/main/0", reason="its worker died")
+
+
+@pytest.fixture
+def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Finish a run whose waits answer with these errors, one after another, and then with its end."""
+    monkeypatch.setenv(truth.DIRECTORY, str(tmp_path))
+    monkeypatch.setattr(ends, "of_run", lambda run: {"said": ""})
+    monkeypatch.setattr(ends, "of_lost_run", lambda run, error: {"said": type(error).__name__})
+
+    def finish(*errors: DqlabError, durable: bool = False, submitter: Any = None) -> dict[str, Any]:
+        left = list(errors)
+
+        def wait(timeout: float) -> None:
+            if left:
+                raise left.pop(0)
+
+        customer = Customer()
+        run: Any = SimpleNamespace(wait=wait, submitter=submitter, queue="main")
+        monkeypatch.setattr(customer, "map", lambda load, hurried: customer._runs.update(run=run))
+        return customer.finish(asdict(LOAD), 60.0, durable=durable)
+
+    return finish
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+@pytest.mark.parametrize("error", [TIMEOUT, GONE], ids=lambda error: type(error).__name__)
+def test_what_says_nothing_of_a_loss_is_no_end(
+    finish: Callable[..., dict[str, Any]], error: DqlabError, durable: bool
+) -> None:
+    with pytest.raises(type(error)):
+        finish(error, durable=durable)
+
+
+def test_a_loss_ends_a_run_of_a_transient_queue_and_no_other(finish: Callable[..., dict[str, Any]]) -> None:
+    assert finish(LOST)["said"] == "DocumentsLost"
+    with pytest.raises(DocumentsLost):
+        finish(LOST, durable=True)
+
+
+def test_each_error_after_which_a_run_is_mapped_again_is_counted_with_its_time(
+    finish: Callable[..., dict[str, Any]],
+) -> None:
+    before = time.monotonic()
+    again = finish(CALL_TIMEOUT, STALLED)["again"]
+    assert [(name, text) for name, text, _ in again] == [
+        ("CallTimeout", str(CALL_TIMEOUT)),
+        ("RunStalled", str(STALLED)),
+    ]
+    assert before <= again[0][2] <= again[1][2] <= time.monotonic()
+
+
+@pytest.mark.parametrize("name", ["WaitTimeout", "CallTimeout", "RunStalled", "PutTimeout", "TimeoutError"])
+def test_a_timeout_at_the_end_is_a_hang(name: str) -> None:
+    assert what_broke(Refused(name, "it waits", typed=True)) == "nothing_hangs"
+
+
+def test_a_deadline_is_a_hang_and_other_errors_are_not() -> None:
+    assert what_broke(Hung("x")) == "nothing_hangs"
+    assert what_broke(Refused("RunNotFound", "x", typed=True)) == "the_round_ends"
+
+
+def test_a_client_that_can_no_longer_note_what_is_confirmed_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Confirmed messages that nobody notes are missed by no check."""
+    monkeypatch.setenv(truth.DIRECTORY, str(tmp_path))
+    customer = object.__new__(Customer)
+    customer._runs = {"run": SimpleNamespace(submitter=SimpleNamespace(sender=None))}  # type: ignore[dict-item]
+    with pytest.raises(AttributeError, match="through"):
+        customer._note_confirmed()
+    (fault,) = truth.read_faults(tmp_path)
+    assert "AttributeError" in fault
