@@ -88,7 +88,10 @@ class Held:
         assert sorted({int(x) for x in self.tally.seen()}) == list(range(600))
 
 
-def test_queue_whose_worker_hangs_goes_on_elsewhere(lab: dq.Lab, tmp_path: Path) -> None:
+def test_queue_whose_worker_hangs_goes_on_elsewhere(
+    lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dqlab.cluster.beat.NEW_SILENCE", 2.0)
     held = Held(lab, tmp_path, "hanging")
     ids = held.pool.put_many([1, 2, 3]).ids
     ((address, process),) = hosts(lab, "queue", held.pool).items()
@@ -146,10 +149,18 @@ def test_worker_that_hosts_a_transient_queue_is_not_retired(lab: dq.Lab) -> None
     pool.close()
 
 
+def be_impatient() -> None:
+    """Have a worker leave soon, though its consumers stand at a gate."""
+    from dqlab.cluster import worker_plugin
+
+    worker_plugin.LEAVE_S = 0.5
+
+
 def test_run_goes_on_when_the_cluster_is_scaled_down_to_nothing_and_up_again(
     lab: dq.Lab, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     held = Held(lab, tmp_path, "scaled")
+    lab.client.run(be_impatient)
     cluster.scale(0)
     until(lambda: lab.stats().workers == 0, lab)
     held.gate.open()
