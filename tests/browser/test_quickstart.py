@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for cell in quickstart.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-            cell.source = cell.source.replace(LIBRARY, f"{LIBRARY}[:150]")
+            cell.source = cell.source.replace(LIBRARY, f"{LIBRARY}[500:]")
     nbformat.write(quickstart, root / "quickstart.ipynb")
     cells = [SLOW, "%dq submit slow --over range(240) --name slow --watch -o run", BLOCKED, "%dq close"]
     blocked = nbformat.v4.new_notebook(
