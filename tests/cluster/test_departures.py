@@ -149,18 +149,10 @@ def test_worker_that_hosts_a_transient_queue_is_not_retired(lab: dq.Lab) -> None
     pool.close()
 
 
-def be_impatient() -> None:
-    """Have a worker leave soon, though its consumers stand at a gate."""
-    from dqlab.cluster import worker_plugin
-
-    worker_plugin.LEAVE_S = 0.5
-
-
 def test_run_goes_on_when_the_cluster_is_scaled_down_to_nothing_and_up_again(
     lab: dq.Lab, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     held = Held(lab, tmp_path, "scaled")
-    lab.client.run(be_impatient)
     cluster.scale(0)
     until(lambda: lab.stats().workers == 0, lab)
     held.gate.open()
