@@ -113,7 +113,7 @@ def test_empty_frame_is_refused() -> None:
 
 
 @given(frames(), st.data())
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_flipped_byte_of_a_frame_raises_frame_corrupt_or_changes_a_value(
     packed: tuple[list[bytes], dict[str, object]], data: st.DataObject
 ) -> None:
@@ -203,7 +203,7 @@ def test_cut_of_a_settlement_holds_one_piece(
 
 
 @given(settlements(), st.data())
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_flipped_byte_of_a_settlement_raises_frame_corrupt_or_changes_a_value(
     packed: tuple[tuple[list[Piece], bytes, list[bytes]], dict[str, object]], data: st.DataObject
 ) -> None:

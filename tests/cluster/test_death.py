@@ -198,6 +198,8 @@ def test_scheduler_that_dies_ends_every_wait(
     with pytest.raises(SchedulerGone, match=r"dq.connect\(\)"):
         run.wait()
     assert time.monotonic() - began < 3
+    for worker in processes["workers"]:  # they answer for as long as they wait for another scheduler
+        worker.wait(20)
     with pytest.raises(DqlabError):
         _ = run.counts
     with pytest.raises(DqlabError):
