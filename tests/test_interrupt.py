@@ -16,14 +16,14 @@ def slow(x):
 
 if __name__ == "__main__":
     with dq.connect(n=1) as lab:
-        run = lab.map(slow, range(40))
+        run = lab.map(slow, range(20))
         next(iter(run.as_completed()))
         threading.Timer(0.3, os.killpg, (0, signal.SIGINT)).start()
         try:
             run.wait()
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        assert list(run.wait(timeout=30).results()) == list(range(40))
+        assert list(run.wait(timeout=30).results()) == list(range(20))
         try:
             os.killpg(0, signal.SIGINT)
             time.sleep(5)

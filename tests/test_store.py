@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,21 @@ SCRIPT = """
     def double(x):
         return 2 * x
 
+    def documents():
+        yield from range(1500)
+        while sum(halves.counts().values()) < 1500:
+            pass
+        print("ready", flush=True)
+        sys.stdin.read()
+
     if __name__ == "__main__":
         lab = dq.connect(n=1, store=sys.argv[1])
         done = lab.map(double, range(1000), name="done")
         done.wait(timeout=60)
         waiting = lab.queue("other").map(double, range(1000, 3000), name="waiting", consumers=None)
         waiting.submitter.join(30)
-        print("ready", flush=True)
-        sys.stdin.read()
+        halves = lab.queue("halves")
+        halves.map(abs, documents(), name="half").submitter.join(600)
 """
 
 
@@ -52,17 +60,23 @@ def kill_when_ready(folder: Path, text: str) -> None:
     first.stdin.close()
 
 
-def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_another(tmp_path: Path) -> None:
-    """Results that were there are read, messages that waited are processed, and no queue need be named."""
-    kill_when_ready(tmp_path, SCRIPT)
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
+    """A lab on the store of a process that was killed with its cluster."""
+    folder = tmp_path_factory.mktemp("killed")
+    kill_when_ready(folder, SCRIPT)
+    with dq.connect(n=1, store=folder / "store", name="second") as lab:
+        yield lab
 
-    with dq.connect(n=1, store=tmp_path / "store", name="second") as lab:
-        assert list(lab.attach("done").results(timeout=60)) == [2 * x for x in range(1000)]
-        assert list(lab.attach("waiting").results(timeout=60)) == [2 * x for x in range(1000, 3000)]
-        with pytest.raises(RunNotFound, match="Did you mean 'waiting'"):
-            lab.attach("waitin")
-        assert lab.queue().submit(abs, -1).durability == "always"
-        assert lab.queue("passing", durable=False).submit(abs, -1).durability == "transient"
+
+def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_another(second: dq.Lab) -> None:
+    """Results that were there are read, messages that waited are processed, and no queue need be named."""
+    assert list(second.attach("done").results(timeout=60)) == [2 * x for x in range(1000)]
+    assert list(second.attach("waiting").results(timeout=60)) == [2 * x for x in range(1000, 3000)]
+    with pytest.raises(RunNotFound, match="Did you mean 'waiting'"):
+        second.attach("waitin")
+    assert second.queue().submit(abs, -1).durability == "always"
+    assert second.queue("passing", durable=False).submit(abs, -1).durability == "transient"
 
 
 def test_a_durable_queue_of_a_lab_without_a_store_is_refused(lab: dq.Lab) -> None:
@@ -70,29 +84,9 @@ def test_a_durable_queue_of_a_lab_without_a_store_is_refused(lab: dq.Lab) -> Non
         lab.queue("x", durable=True)
 
 
-HALF = """
-    import sys
-    import dqlab as dq
-
-    def documents():
-        yield from range(1500)
-        while sum(lab.queue().counts().values()) < 1500:
-            pass
-        print("ready", flush=True)
-        sys.stdin.read()
-
-    if __name__ == "__main__":
-        lab = dq.connect(n=1, store=sys.argv[1])
-        lab.map(abs, documents(), name="half").submitter.join(600)
-"""
-
-
-def test_run_whose_submission_was_cut_off_with_its_cluster_is_completed_by_the_same_documents(tmp_path: Path) -> None:
-    kill_when_ready(tmp_path, HALF)
-
-    with dq.connect(n=1, store=tmp_path / "store", name="second") as lab:
-        with pytest.raises(SubmissionIncomplete, match=r"1,500.*the process that submitted it ended"):
-            lab.attach("half").wait(timeout=60)
-        run = lab.map(abs, range(3000), name="half")
-        assert list(run.results(timeout=60)) == list(range(3000))
-        assert run.counts["acked"] == sum(run.counts.values()) == 3000
+def test_run_whose_submission_was_cut_off_with_its_cluster_is_completed_by_the_same_documents(second: dq.Lab) -> None:
+    with pytest.raises(SubmissionIncomplete, match=r"1,500.*the process that submitted it ended"):
+        second.attach("half").wait(timeout=60)
+    run = second.queue("halves").map(abs, range(3000), name="half")
+    assert list(run.results(timeout=60)) == list(range(3000))
+    assert run.counts["acked"] == sum(run.counts.values()) == 3000

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -126,10 +125,8 @@ class Registry(SchedulerPlugin):
         entry = self.entries.get(name)
         if entry is None:
             return {"gone": "nobody of that name is registered"}
-        if not self.supervisor.hopeless(entry):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(entry.made.wait(), RESOLVE_WAIT)
-        if entry.gone is None and not entry.made.is_set():
+        stands = await entry.standing(0.0 if self.supervisor.hopeless(entry) else RESOLVE_WAIT)
+        if entry.gone is None and not stands:
             return {"gone": self.supervisor.hopeless(entry), "address": None}
         return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
 
@@ -349,14 +346,10 @@ class Registry(SchedulerPlugin):
 
     async def _close_actor(self, entry: Entry) -> Any:
         """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""
-        if entry.gone is not None:
-            return None
-        try:
-            await asyncio.wait_for(entry.made.wait(), SPAWN_TIMEOUT)
-        except TimeoutError:
+        if not await entry.standing(SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
-        return await self._ask_to_end(entry, "close")
+        return None if entry.gone is not None else await self._ask_to_end(entry, "close")
 
     async def _ask_to_end(self, entry: Entry, call: str) -> Any:
         try:

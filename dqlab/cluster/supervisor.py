@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,17 @@ class Entry:
     def durable(self) -> bool:
         """It is a shard with a log."""
         return self.is_shard and "store" in self.args[3]
+
+    async def standing(self, timeout: float) -> bool:
+        """Wait until it is made, for at most `timeout` seconds; return whether it is.
+
+        No turn of the event loop lies between the last look and the answer: its worker may die in any.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not self.made.is_set():
+                    await self.made.wait()
+        return self.made.is_set()
 
 
 class Supervisor:
@@ -156,6 +168,8 @@ class Supervisor:
                 event = "shard_moved" if entry.durable else "shard_lost"
                 logger.warning("event=%s name=%s from=%s to=%s seconds=%.2f", event, entry.name, lost, address, took)
                 break
+        if address is None:
+            entry.gone = "its queue was closed while it was being made anew"
         entry.made.set()
         if address is not None:
             await self._registry.attachments.cut_off(entry.queue)  # of clients that left while it was being made

@@ -17,6 +17,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180), needs_chromium]
 
+LIBRARY = "dq.Documents.stdlib()"
 SLOW = """
 import time
 import dqlab as dq
@@ -32,14 +33,15 @@ BLOCKED = "run.wait(timeout='2m')\nprint('no longer', 'blocked')"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One JupyterLab for this module, with the quickstart and a notebook whose work takes ten seconds."""
+    """One JupyterLab for this module, with the quickstart over fewer documents and a notebook that is busy for 6 s."""
     root = tmp_path_factory.mktemp("notebooks")
     quickstart = nbformat.read(NOTEBOOKS / "quickstart.ipynb", as_version=4)
     for cell in quickstart.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
+            cell.source = cell.source.replace(LIBRARY, f"{LIBRARY}[500:]")
     nbformat.write(quickstart, root / "quickstart.ipynb")
-    cells = [SLOW, "%dq submit slow --over range(400) --name slow --watch -o run", BLOCKED, "%dq close"]
+    cells = [SLOW, "%dq submit slow --over range(240) --name slow --watch -o run", BLOCKED, "%dq close"]
     blocked = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells], metadata=quickstart.metadata
     )

@@ -10,6 +10,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cluster import internals
 from dqlab.cluster.internals import KEEPER, NoSuchActor, NotConnected
 from dqlab.cluster.ref import Place, Ref
 from dqlab.cluster.registry import Registry
@@ -37,8 +38,9 @@ def test_unknown_actor_is_gone_and_not_waited_for(client: Client, queue: dq.Queu
     assert time.monotonic() - began < 5
 
 
-def test_actor_whose_key_is_gone_is_gone(client: Client, queue: dq.QueuePool) -> None:
+def test_actor_whose_key_is_gone_is_gone(client: Client, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker lives, the actor does not, and nobody knows of another: the answer is an error."""
+    monkeypatch.setattr("dqlab.cluster.ref.NEWS_WAIT", 0.3)
     [ref] = queue.handle.refs
     place = queue.handle.link.sync(ref.place())
     client.run(lambda dask_worker: bool(dask_worker.state.actors.pop(place.key)), workers=[place.address])
@@ -47,8 +49,12 @@ def test_actor_whose_key_is_gone_is_gone(client: Client, queue: dq.QueuePool) ->
         queue.handle.link.sync(ref.call("stats", pack({})), timeout=10)
 
 
-def test_call_to_where_the_actor_was_finds_it_where_it_is(client: Client, queue: dq.QueuePool) -> None:
+def test_call_to_where_the_actor_was_finds_it_where_it_is(
+    client: Client, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Dask tries to connect to a dead worker for 30 s; we ask the registry after 3."""
+    assert internals.CONNECT_TIMEOUT <= 3
+    monkeypatch.setattr(internals, "CONNECT_TIMEOUT", 0.5)
     stale = Ref(queue.handle.refs[0].name, client)
     stale._place = Place("tcp://127.0.0.1:1", "dq-somewhere", 1)
     began = time.monotonic()
@@ -56,7 +62,7 @@ def test_call_to_where_the_actor_was_finds_it_where_it_is(client: Client, queue:
     answer = queue.handle.link.sync(stale.call("stats", pack({}), timeout=20))
 
     assert unpack(answer)[0]["queue"] == queue.name
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 5.5
 
 
 def test_errors_of_a_method_arrive_as_they_were_raised(queue: dq.QueuePool) -> None:

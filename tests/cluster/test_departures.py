@@ -88,7 +88,10 @@ class Held:
         assert sorted({int(x) for x in self.tally.seen()}) == list(range(600))
 
 
-def test_queue_whose_worker_hangs_goes_on_elsewhere(lab: dq.Lab, tmp_path: Path) -> None:
+def test_queue_whose_worker_hangs_goes_on_elsewhere(
+    lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dqlab.cluster.beat.NEW_SILENCE", 2.0)
     held = Held(lab, tmp_path, "hanging")
     ids = held.pool.put_many([1, 2, 3]).ids
     ((address, process),) = hosts(lab, "queue", held.pool).items()

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
-from distributed.core import Status
+from distributed.core import ConnectionPool, Server, Status
 
 import dqlab as dq
 from dqlab.cluster.errands import WorkerLost, answering, ask_worker
@@ -28,14 +28,13 @@ from dqlab.store.directories import queue_directory, shard_directory
 def asked(handler: Any) -> Any:
     """Ask a worker that has this one handler."""
 
-    async def there(pool: str, address: str, op: str, **arguments: Any) -> Any:
-        assert (pool, address, op) == ("its pool", "tcp://there", "dq_do")
-        return await handler(**arguments)
+    async def scenario() -> Any:
+        async with Server(handlers={"dq_do": handler}) as worker, ConnectionPool() as pool:
+            await worker.listen("tcp://127.0.0.1:0")
+            scheduler: Any = SimpleNamespace(rpc=pool)
+            return await ask_worker(scheduler, worker.address, "dq_do", x=2)
 
-    scheduler: Any = SimpleNamespace(rpc="its pool")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dqlab.cluster.errands.ask_handler", there)
-        return asyncio.run(ask_worker(scheduler, "tcp://there", "dq_do", x=2))
+    return asyncio.run(scenario())
 
 
 def test_what_a_worker_answers_comes_back() -> None:
@@ -59,7 +58,7 @@ def test_a_worker_that_ends_meanwhile_does_not_end_the_connection_of_who_waits()
     async def dies(x: int) -> int:
         raise CommClosedError("stream is closed")
 
-    with pytest.raises(WorkerLost, match=r"tcp://there.*stream is closed.*Call again"):
+    with pytest.raises(WorkerLost, match=r"tcp://127.*\(dq_do\).*Stream is closed.*Call again"):
         asked(dies)
 
 

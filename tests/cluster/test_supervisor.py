@@ -70,7 +70,7 @@ async def settled() -> None:
 def test_a_shard_of_a_queue_that_was_closed_is_not_made_anew() -> None:
     """Nobody would ever close it, and whoever opens the queue again would find its log held."""
 
-    async def scenario() -> tuple[list[str], bool]:
+    async def scenario() -> tuple[list[str], bool, str | None]:
         registry = Noting(fine)
         supervisor = Supervisor(registry)  # type: ignore[arg-type]
         supervisor.worker_left(registry.entry)
@@ -80,9 +80,9 @@ def test_a_shard_of_a_queue_that_was_closed_is_not_made_anew() -> None:
         registry.join("b")
         supervisor.changed()
         await asyncio.wait_for(registry.task, 5)
-        return registry.made, registry.entry.made.is_set()
+        return registry.made, registry.entry.made.is_set(), registry.entry.gone
 
-    assert asyncio.run(scenario()) == ([], True)
+    assert asyncio.run(scenario()) == ([], True, "its queue was closed while it was being made anew")
 
 
 def test_a_worker_that_dies_as_soon_as_it_has_the_shard_is_replaced_too() -> None:

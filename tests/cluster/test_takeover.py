@@ -16,11 +16,20 @@ from dqlab.connecting import RESERVED
 from dqlab.testing import Gate, Tally
 
 
-@pytest.fixture
-def own_lab(tmp_path: Path) -> Iterator[dq.Lab]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
     """A cluster that may be hurt, with a store."""
-    with dq.connect(n=2, name="to-be-hurt", store=tmp_path / "store") as lab:
+    with dq.connect(n=2, name="to-be-hurt", store=tmp_path_factory.mktemp("takeover") / "store") as lab:
         yield lab
+
+
+@pytest.fixture
+def own_lab(cluster: dq.Lab) -> Iterator[dq.Lab]:
+    """The same, whole again, and without the queues of other tests."""
+    cluster.client.wait_for_workers(3, timeout=20)
+    yield cluster
+    for pool in cluster.queues:
+        pool.close()
 
 
 def host_of(lab: dq.Lab, pool: dq.QueuePool, shard: int = 0) -> int:

@@ -29,6 +29,8 @@ from tests.log.crash.workload import small_options
 CASES = "sweep cases"
 OPTIONS = small_options(segment_bytes=2500)
 SEED, STEPS = 6, 26
+EVERY_OFFSET = pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+"""Each one in `make test-slow`, each fifth before."""
 
 
 @pytest.fixture(scope="module")
@@ -88,18 +90,24 @@ def newest(rest: Rest, start: str) -> str:
 # --- segments -------------------------------------------------------------------------------
 
 
-def test_a_torn_end_costs_the_torn_record_and_is_reported(plain: Rest, box: Path, tally: Counter[str]) -> None:
-    """The last segment cut at every offset."""
-    sweep(plain, last(plain), cuts(plain.bytes_of(last(plain))), box, tally)
+@EVERY_OFFSET
+def test_a_torn_end_costs_the_torn_record_and_is_reported(
+    step: int, plain: Rest, box: Path, tally: Counter[str]
+) -> None:
+    """The last segment, cut."""
+    sweep(plain, last(plain), cuts(plain.bytes_of(last(plain)), step), box, tally)
 
 
-def test_a_sealed_segment_that_became_shorter_is_reported(plain: Rest, box: Path, tally: Counter[str]) -> None:
+@EVERY_OFFSET
+def test_a_sealed_segment_that_became_shorter_is_reported(
+    step: int, plain: Rest, box: Path, tally: Counter[str]
+) -> None:
     """Behind a segment that others follow nothing was torn: its missing end is damage."""
     file = sealed(plain)
     original = plain.bytes_of(file)
     wrong = []
     cases = 0
-    for name, data in cuts(original):
+    for name, data in cuts(original, step):
         outcome = open_damaged(plain.with_file(file, data), box, plain.options)
         cases += 1
         found = judge(plain, file, data, outcome)
@@ -115,9 +123,9 @@ def test_a_sealed_segment_that_became_shorter_is_reported(plain: Rest, box: Path
 def test_a_flipped_bit_costs_exactly_the_record_it_is_in(
     which: str, plain: Rest, box: Path, tally: Counter[str]
 ) -> None:
-    """Each eleventh bit of a segment: most bytes, and every bit of a byte in turn."""
+    """Each 31st bit of a segment: every fourth byte, and every bit of a byte in turn."""
     file = last(plain) if which == "last" else sealed(plain)
-    sweep(plain, file, flips(plain.bytes_of(file), 11), box, tally)
+    sweep(plain, file, flips(plain.bytes_of(file), 31), box, tally)
 
 
 @pytest.mark.slow
@@ -188,14 +196,17 @@ def checkpoint_sweep(
     finish(wrong, cases, tally)
 
 
-@pytest.mark.parametrize("which", ["newest", "older"])
-def test_a_damaged_checkpoint_costs_nothing(which: str, checked: Rest, box: Path, tally: Counter[str]) -> None:
-    """Cut at every offset, each bit in turn."""
+@pytest.mark.parametrize(
+    ("which", "step"), [("newest", 3), ("older", 11), pytest.param("newest", 1, marks=pytest.mark.slow)]
+)
+def test_a_damaged_checkpoint_costs_nothing(
+    which: str, step: int, checked: Rest, box: Path, tally: Counter[str]
+) -> None:
+    """Cut at each `step`-th offset, each bit in turn."""
     files = sorted(name for name in checked.image if Path(name).name.startswith("ckpt-"))
     assert len(files) == 2
     file = files[-1] if which == "newest" else files[0]
     data = checked.bytes_of(file)
-    step = 1 if which == "newest" else 11
     checkpoint_sweep(checked, file, cuts(data, step), box, tally)
     checkpoint_sweep(checked, file, flips(data, 7 * step), box, tally)
 
@@ -311,7 +322,10 @@ def test_rot_in_a_lock_or_an_epoch_file_costs_nothing(checked: Rest, box: Path, 
         checkpoint_sweep(checked, file, damages, box, tally)
 
 
-def test_rot_before_the_checkpoint_shows_when_it_is_read(checked: Rest, box: Path, tally: Counter[str]) -> None:
+@pytest.mark.parametrize("step", [111, pytest.param(37, marks=pytest.mark.slow)])
+def test_rot_before_the_checkpoint_shows_when_it_is_read(
+    step: int, checked: Rest, box: Path, tally: Counter[str]
+) -> None:
     """Old segments are not read at open: a damaged record there fails its reader, by name, and no other."""
     behind = {file for file, _, _ in checked.records.values()}
     files = [name for name in checked.image if name.endswith(".seg") and name not in behind]
@@ -320,7 +334,7 @@ def test_rot_before_the_checkpoint_shows_when_it_is_read(checked: Rest, box: Pat
     cases = 0
     unreadable = 0
     for file in files:
-        for name, data in flips(checked.bytes_of(file), 37):
+        for name, data in flips(checked.bytes_of(file), step):
             outcome = open_damaged(checked.with_file(file, data), box, checked.options)
             cases += 1
             unreadable += bool(outcome.unreadable)

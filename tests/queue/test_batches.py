@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -106,8 +107,17 @@ class Beside(RuleBasedStateMachine):
         return batch.ordinal, round(batch.put_at * 1e6), batch.size, batch.place, bytes(batch.states), weights
 
 
-Beside.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestBatches = Beside.TestCase
+class TestBatches(Beside.TestCase):
+    """Any history of rows."""
+
+    settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.slow
+class TestBatchesInDepth(Beside.TestCase):
+    """The same, with many more."""
+
+    settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
 
 
 def test_rows_that_are_all_taken_leave_nothing_behind() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -362,6 +363,14 @@ class ShardMachine(RuleBasedStateMachine):
 class TestShardAgainstModel(ShardMachine.TestCase):
     """Any history of calls leaves the shard and the model in the same state."""
 
+    settings = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestShardAgainstModelInDepth(ShardMachine.TestCase):
+    """The same, with many more histories."""
+
     settings = settings(
-        max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=1000, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
     )

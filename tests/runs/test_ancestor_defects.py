@@ -240,8 +240,9 @@ def test_dead_consumer_costs_neither_messages_nor_results() -> None:
 
 @contextmanager
 def one_worker(threads: int) -> Iterator[Client]:
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
     with (
-        LocalCluster(n_workers=1, threads_per_worker=threads, dashboard_address="127.0.0.1:0") as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=threads, **options) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client

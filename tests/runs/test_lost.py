@@ -49,7 +49,7 @@ def hurt() -> Iterator[Client]:
     with (
         # Dask gives a worker up for good that is being replaced at the moment when this is over.
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         Session.of(client, reserved=("0", "1"))

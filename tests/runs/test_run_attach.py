@@ -296,19 +296,19 @@ def test_mapping_again_completes_a_run_whose_puts_were_refused(
         return -x
 
     pool = lab.queue(f"q-{name}", n_queues=shards)
-    first = pool.map(noted, draining(pool, refusing, 20_000, 60_000), name=name)
+    first = pool.map(noted, draining(pool, refusing, 10_000, 25_000), name=name)
     with pytest.raises(QueueDraining):
         first.wait(timeout=30)
     taken = sum(first.counts.values())
     pool.resume()
-    run = pool.map(noted, range(60_000), name=name)
+    run = pool.map(noted, range(25_000), name=name)
 
     results = run.results(timeout=60)
-    assert 0 < taken < 60_000
+    assert 0 < taken < 25_000
     assert run.id == first.id
-    assert len(results) == run.stats().total == 60_000
+    assert len(results) == run.stats().total == 25_000
     assert all(value == -x for x, value in results.items())
-    assert len(tally) == 60_000
+    assert len(tally) == 25_000
     assert run.state == "done"
     pool.close()
 

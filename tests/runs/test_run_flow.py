@@ -12,6 +12,7 @@ import dask.config
 import pytest
 
 import dqlab as dq
+from dqlab.cluster import sender
 from dqlab.cluster.handle import Handle
 from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
 from dqlab.testing import Gate, Tally
@@ -117,8 +118,12 @@ def test_map_over_a_full_queue_holds_none_of_its_input(narrow: dq.QueuePool, tmp
     gate.open()
 
 
-def test_full_queue_without_consumers_refuses_with_the_way_out(client: object, lab: dq.Lab, queue_name: str) -> None:
+def test_full_queue_without_consumers_refuses_with_the_way_out(
+    client: object, lab: dq.Lab, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Waiting for room that nobody makes would hang the notebook."""
+    assert sender.ROOM_WAIT <= 5
+    monkeypatch.setattr(sender, "ROOM_WAIT", 0.5)
     pool = dq.QueuePool(lab.client, name=queue_name, maxsize=10)
     pool.put_many(range(10)).ids  # noqa: B018 - waits until they are in
 
@@ -126,7 +131,7 @@ def test_full_queue_without_consumers_refuses_with_the_way_out(client: object, l
     with pytest.raises(QueueFull, match=r"10 of 10 messages.*Start consumers") as caught:
         pool.put(11).ids  # noqa: B018
 
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 3.5
     assert (caught.value.queue, caught.value.messages, caught.value.maxsize) == (queue_name, 10, 10)
     pool.purge("ready")
     assert len(pool.put(11).ids) == 1

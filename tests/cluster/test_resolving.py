@@ -1,0 +1,90 @@
+"""Actors that are asked for, or closed, while their worker dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dqlab.cluster.registry import Registry
+from dqlab.cluster.supervisor import Entry
+
+NAME = "queue/q/0"
+
+
+def in_registry(scenario: Callable[[Registry, Entry], Awaitable[Any]]) -> Any:
+    """Play something in a registry of one shard, which is made, and no worker."""
+
+    async def inside() -> Any:
+        registry = Registry()
+        scheduler = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
+        await registry.start(scheduler)  # type: ignore[arg-type]
+        registry.queues["q"] = {"shards": 1, "options": {}}
+        entry = registry.entries[NAME] = Entry(NAME, "q", "a", "k", 1, "host", b"", ("q", 0, 1, {"store": {}}))
+        entry.made.set()
+        try:
+            return await asyncio.wait_for(scenario(registry, entry), 5)
+        finally:
+            await registry.close()
+
+    return asyncio.run(inside())
+
+
+def asked(meanwhile: Callable[[Entry], Awaitable[None]]) -> dict[str, Any]:
+    """Return the answer to a question that comes before what happens meanwhile."""
+
+    async def scenario(registry: Registry, entry: Entry) -> dict[str, Any]:
+        answer = asyncio.create_task(registry.resolve(NAME))
+        await meanwhile(entry)
+        return await answer
+
+    found: dict[str, Any] = in_registry(scenario)
+    return found
+
+
+def made_anew(entry: Entry) -> None:
+    entry.address = "b"
+    entry.made.set()
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_worker_that_dies_while_its_shard_is_asked_for_is_no_timeout(turns: int) -> None:
+    """Whoever asks hears of the death at the same moment as the registry: the two meet on one event loop."""
+
+    async def dies(entry: Entry) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        entry.made.clear()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        made_anew(entry)
+
+    assert asked(dies)["address"] in ("a", "b")
+
+
+def test_a_shard_that_is_lost_again_as_soon_as_it_is_made_is_waited_for() -> None:
+    async def dies_twice(entry: Entry) -> None:
+        entry.made.clear()
+        await asyncio.sleep(0)
+        entry.made.set()
+        entry.made.clear()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        made_anew(entry)
+
+    assert asked(dies_twice)["address"] == "b"
+
+
+def test_closing_a_queue_whose_worker_has_just_died_asks_the_dead_for_nothing() -> None:
+    """Each question to who is dead takes 3 s, and there were three."""
+
+    async def scenario(registry: Registry, entry: Entry) -> tuple[list[str], str | None]:
+        registry.supervisor.worker_left(entry)
+        await asyncio.sleep(0)
+        await registry.close_queue("q")
+        return list(registry.entries), entry.gone
+
+    assert in_registry(scenario) == ([], "its queue was closed while it was being made anew")
