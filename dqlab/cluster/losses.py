@@ -49,7 +49,7 @@ class Losses:
         known = runs.setdefault(run, {"codes": [], "functions": {}})
         code = facts.pop("code", None)
         if code is not None:
-            known["functions"][facts.pop("function")] = facts.pop("blob")
+            known["functions"] = {facts.pop("function"): facts.pop("blob")}  # of older ones the messages are lost
             newest = [*known.get("open", {"record": {"codes": []}})["record"]["codes"], *known["codes"]][-1:]
             if [version["hash"] for version in newest] != [code["hash"]]:
                 known["codes"].append(code)

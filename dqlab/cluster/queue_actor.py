@@ -46,7 +46,7 @@ class QueueActor(QueueControl, QueueViews):
         A frame waits for room, and for earlier frames of its producer, at most `wait` seconds. Takes
         {frames, wait, epoch?, lost?, open?, function?}, the frames, and the function's blob; answers the first
         ids of those that are in, and the verdict on the last. `epoch` is the one that the frames were numbered
-        for: another one takes none of them. With `lost` they hold documents that were lost.
+        for: another one takes none of them. With `lost`, the number of a claim, they hold documents that were lost.
         """
         meta, parts = unpack(body)
         if meta.get("epoch") not in (None, self._born):
@@ -57,10 +57,9 @@ class QueueActor(QueueControl, QueueViews):
         if "function" in meta:
             self._keep_function(meta["function"], bytes(parts[meta["frames"]]))
         answer: dict[str, Any] = {"firsts": []}
-        lost = meta.get("lost", False)
         for part in parts[: meta["frames"]]:
             frame = Frame.decode(bytes(part))
-            put = await self._put_frame(frame, meta["wait"], lost=lost and not self._is_cancelled(frame.run))
+            put = await self._put_frame(frame, meta["wait"], meta.get("lost"))
             answer["verdict"] = put.verdict.name
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
@@ -72,24 +71,29 @@ class QueueActor(QueueControl, QueueViews):
         await self._store.durable()
         return pack(answer)
 
-    async def _put_frame(self, frame: Frame, wait: float, *, lost: bool) -> Put:
-        put = self.shard.put(frame, lost=lost)
+    async def _put_frame(self, frame: Frame, wait: float, lost: int | None) -> Put:
+        def attempt() -> Put:
+            return self.shard.put(frame, lost=lost is not None and self._takes_lost(frame.run, lost))
+
+        put = attempt()
         if put.verdict in (Verdict.FULL, Verdict.EARLY):
 
             def taken() -> bool:
                 nonlocal put
-                put = self.shard.put(frame, lost=lost)
+                put = attempt()
                 return put.verdict not in (Verdict.FULL, Verdict.EARLY)
 
             self._dispatch()
             await self._changed.until(taken, wait)
-        if lost and put.verdict is Verdict.ACCEPTED:
+        if lost is not None and put.verdict is Verdict.ACCEPTED:
             self.books[frame.run].go_on(self._clock.wall())
         return put
 
-    def _is_cancelled(self, run: bytes) -> bool:
-        record = self.ledger.book(run).record
-        return record is not None and record.cancelled
+    def _takes_lost(self, run: bytes, claim: int) -> bool:
+        """Return whether lost documents are taken from who holds this claim: it is the newest, and nobody cancelled."""
+        book = self.ledger.book(run)
+        book.claim = max(book.claim, claim)
+        return claim == book.claim and not (book.record is not None and book.record.cancelled)
 
     def _keep_function(self, hash: bytes, blob: bytes) -> None:
         if hash not in self.ledger.functions:

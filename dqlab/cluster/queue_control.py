@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 from dqlab.cluster.queue_desk import QueueDesk
 from dqlab.cluster.wire import pack, unpack
+from dqlab.errors import RunCancelled
+from dqlab.queue.states import State
 from dqlab.store.compaction import Compacted
 
 __all__ = ["QueueControl"]
@@ -19,6 +21,8 @@ class QueueControl(QueueDesk):
         """Apply one order of a user: {op, run?, ...}; answers {count}."""
         meta, _ = unpack(body)
         op, run = meta.pop("op"), meta.pop("run", None)
+        if op == "reopen":
+            self._refuse_cancelled(run)
         count = self.ledger.order(op, run, meta)
         self._store.ordered(op, run, meta)
         if op in ("pause", "drain"):
@@ -26,6 +30,13 @@ class QueueControl(QueueDesk):
         self._dispatch()
         await self._store.durable()
         return pack({"count": count})
+
+    async def claim(self, body: bytes) -> bytes:
+        """Take lost documents of a run from nobody who has an older claim: {run, claim}."""
+        meta, _ = unpack(body)
+        book = self.ledger.book(meta["run"])
+        book.claim = max(book.claim, meta["claim"])
+        return pack({})
 
     async def cut_off(self, body: bytes) -> bytes:
         """Seal the runs that somebody was submitting who is gone: {alive}, clients; answers how many."""
@@ -53,6 +64,18 @@ class QueueControl(QueueDesk):
         if self._compacting is task:
             self._compacting = None
         return pack({"done": asdict(task.result()), "copied": of, "of": of})
+
+    def _refuse_cancelled(self, run: bytes) -> None:
+        """Raise `RunCancelled` for a run that takes nothing any more."""
+        book = self.ledger.book(run)
+        if book.record is not None and book.record.cancelled:
+            counts = book.lane.counts
+            raise RunCancelled(
+                run=book.record.name,
+                cancelled=counts[State.CANCELLED],
+                total=sum(counts),
+                acked=counts[State.ACKED],
+            )
 
     def _give_back_untouched(self, run: bytes | None) -> None:
         for lease in list(self.shard.leases.values()):

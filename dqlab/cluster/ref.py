@@ -116,9 +116,11 @@ class Ref:
         DqlabError
             Whatever the method itself raised.
         """
-        began = asyncio.get_running_loop().time()
+        loop, found = asyncio.get_running_loop(), None
         while True:
             place = await self.place()
+            if place != found:
+                found, since = place, loop.time()
             try:
                 async with asyncio.timeout(timeout):
                     return await self._called(place, function, body() if callable(body) else body)
@@ -134,7 +136,7 @@ class Ref:
             except NotConnected:
                 self._place = None
                 if await self.place() == place:
-                    if asyncio.get_running_loop().time() - began > REACH_FOR:
+                    if loop.time() - since > REACH_FOR:
                         raise CallTimeout(name=self.name, call=function, seconds=REACH_FOR) from None
                     await asyncio.sleep(NEWS_EVERY)
             except Unreachable:

@@ -66,6 +66,8 @@ class RunSender(Sender):
         The first ordinal that is not among them.
     room : list of int or None
         Of documents that were lost: how many of them each shard still takes, in the place of its lost ones.
+    claim : int or None
+        Number of the claim to send those.
     """
 
     buffer: deque[bytes]
@@ -75,6 +77,7 @@ class RunSender(Sender):
         self.options = options
         self.entry = entry
         self.room: list[int] | None = None
+        self.claim: int | None = None
         self.weights: deque[int] = deque()
         self.held, self.through = Ranges(), 0
         self._refusals: list[Batch] = []
@@ -86,9 +89,9 @@ class RunSender(Sender):
         self._gaps = deque(self.held.gaps(0, _ENDLESS))
         self.through = self._gaps[0][0]
 
-    def replace(self, lost: Iterable[tuple[int, int]], room: Sequence[int]) -> None:
+    def replace(self, lost: Iterable[tuple[int, int]], room: Sequence[int], claim: int) -> None:
         """Put documents that were lost, with these ordinals, in the place of as many in each shard."""
-        self._gaps, self.room = deque(lost), list(room)
+        self._gaps, self.room, self.claim = deque(lost), list(room), claim
         self.frames_per_call = 1
 
     def recount(self, shard: int, holds: int) -> None:
@@ -128,7 +131,7 @@ class RunSender(Sender):
 
     def _encode(self, parcel: list[Batch]) -> tuple[dict[str, Any], Sequence[bytes]]:
         meta, parts = super()._encode(parcel)
-        return meta | {"lost": self.room is not None}, parts
+        return meta | ({} if self.claim is None else {"lost": self.claim}), parts
 
     def _confirmed(self, batch: Batch, first: int | None) -> None:
         super()._confirmed(batch, first)

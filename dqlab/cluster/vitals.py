@@ -66,6 +66,8 @@ class WorkerVitals:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._looking: dict[str, asyncio.Future[Any]] = {}
+        """What is being looked at in a thread, by what that is: something that hangs is not asked twice."""
 
     async def look(self, stores: Sequence[Sequence[str]] = (), limit: float = 5.0) -> dict[str, Any]:
         """Return what there is to know here.
@@ -83,7 +85,7 @@ class WorkerVitals:
         used = [held.open_functions() for held in shards]
         probes, named = await asyncio.gather(
             self.look_at_disk(stores, limit),
-            _in_time(lambda: [sorted(_named(functions)) for functions in used], limit),
+            self._in_time("functions", lambda: [sorted(_named(functions)) for functions in used], limit),
         )
         return {
             **process_vitals(),
@@ -103,7 +105,10 @@ class WorkerVitals:
 
     async def look_at_disk(self, stores: Sequence[Sequence[str]], limit: float) -> list[dict[str, Any]]:
         """Return what stores look like from here; of one that hangs, that it does."""
-        probes = (_in_time(partial(probe, Path(directory), marker), limit) for directory, marker in stores)
+        probes = (
+            self._in_time(f"store {directory}", partial(probe, Path(directory), marker), limit)
+            for directory, marker in stores
+        )
         error = f"it did not answer within {limit:g} s"
         return [
             (found or Probe(directory, error=error)).to_dict()
@@ -112,18 +117,20 @@ class WorkerVitals:
 
     async def missing(self, packages: Sequence[str], limit: float) -> list[str] | None:
         """Return which of some packages cannot be imported here; None when that cannot be told in time."""
-        return await _in_time(lambda: missing_packages(list(packages)), limit)
+        return await self._in_time("packages", lambda: missing_packages(list(packages)), limit)
 
-
-async def _in_time(look: Callable[[], T], limit: float) -> T | None:
-    """Return what a function says, from a thread of its own; None when it takes longer."""
-    thread = daemon_thread("dqlab-vitals")
-    looking = asyncio.get_running_loop().run_in_executor(thread, look)
-    thread.shutdown(wait=False)
-    try:
-        return await asyncio.wait_for(looking, limit)
-    except TimeoutError:
-        return None
+    async def _in_time(self, what: str, look: Callable[[], T], limit: float) -> T | None:
+        """Return what a function says, from a thread of its own; None when it takes longer, or an earlier one does."""
+        before = self._looking.get(what)
+        if before is not None:
+            await asyncio.wait((before,), timeout=limit)
+            if not before.done():
+                return None
+        thread = daemon_thread("dqlab-vitals")
+        looking = self._looking[what] = asyncio.get_running_loop().run_in_executor(thread, look)
+        thread.shutdown(wait=False)
+        await asyncio.wait((looking,), timeout=limit)
+        return looking.result() if looking.done() else None
 
 
 def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]:

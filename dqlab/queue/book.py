@@ -64,6 +64,8 @@ class Book:
     why: str = ""
     stopped: bool = False
     """Paused because no room was left for results."""
+    claim: int = 0
+    """Number of the newest claim to send lost documents again; older ones count no more."""
     died: list[str] = field(default_factory=list)
     """Workers with which messages of this lane were lost."""
 

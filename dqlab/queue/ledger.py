@@ -99,7 +99,7 @@ class Ledger:
             "pause": lambda meta: shard.pause(run),
             "resume": lambda meta: self._resume(run),
             "drain": lambda meta: shard.drain(),
-            "cancel": lambda meta: self._cancel(run),
+            "cancel": lambda meta: self._cancel(run, meta),
             "purge": lambda meta: shard.purge(run, State[meta["state"]]),
             "retry": lambda meta: self._retry(run, meta),
             "retries": lambda meta: self._set_retries(run, meta["retries"]),
@@ -144,11 +144,12 @@ class Ledger:
                 book.stopped = False
         self.shard.resume(run)
 
-    def _cancel(self, run: bytes) -> int:
+    def _cancel(self, run: bytes, meta: dict[str, Any]) -> int:
         """Cancel what is left of a run and take no more of it: puts on their way are refused."""
         lane, record = self.shard.lane(run), self.book(run).record
-        if record is not None and (lane.counts[State.LOST] or not lane.done):
-            record.cancelled = True
+        if record is not None:
+            incomplete = bool(lane.counts[State.LOST]) or not lane.done or record.incomplete is not None
+            record.cancelled |= meta.setdefault("cancelled", incomplete)  # the same when read from a log
         if not lane.sealed:
             self._seal(run, sum(lane.counts), incomplete=CANCELLED)
         return self.shard.cancel(run)
@@ -176,6 +177,7 @@ class Ledger:
         book.go_on(meta.setdefault("at", self.shard.clock.wall()))
         if book.record is not None:
             book.record.total = book.record.incomplete = None
+            book.record.cancelled = False
             book.record.client = meta.get("client", "")
 
     def _drop(self, run: bytes) -> int:

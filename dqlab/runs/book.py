@@ -18,8 +18,8 @@ from dqlab.cluster.ticket import Entry
 from dqlab.config import check_name
 from dqlab.errors import ActorGone, BadOption, CallTimeout, RunExists, RunNotFound
 from dqlab.frame import Kind
-from dqlab.queue.book import CANCELLED
 from dqlab.queue.retry import Retry
+from dqlab.runs.claiming import Claim
 from dqlab.runs.mapping import Submitter
 from dqlab.runs.run import Run
 from dqlab.runs.sealing import code_record, sealed_function
@@ -80,7 +80,7 @@ class RunBook:
         code = code_record(version, hash) | {"cell": cell if cell is not None else version.cell}
         if name is not None:
             check_name(name, kind="run")
-        with self._lock, self._alone(name):
+        with self._alone(name), self._lock:
             found = self.find(name) if name is not None else None
             if serve:
                 self._serve(pool)
@@ -139,14 +139,14 @@ class RunBook:
         if name is None:
             yield
             return
-        link, what, deadline = self._link, f"name/{name}", time.monotonic() + NAMING
-        while not link.sync(link.scheduler("dq_claim", what=what, client=link.client.id, wait=1.0)):
+        claim, deadline = Claim(self._link, f"name/{name}"), time.monotonic() + NAMING
+        while not claim.take(wait=1.0):
             if time.monotonic() > deadline:
                 raise CallTimeout(name=f"run {name!r}, which another client starts,", call="map", seconds=NAMING)
         try:
             yield
         finally:
-            link.sync(link.scheduler("dq_disclaim", what=what, client=link.client.id))
+            claim.give_back()
 
     def _known(self) -> dict[str, Run]:
         runs = dict(self._runs)
@@ -229,7 +229,7 @@ class RunBook:
         if record["codes"][0]["hash"] != code["hash"]:
             raise RunExists(run=run.name, difference=f"other code ({record['codes'][0]['name']})")
         if progress.sealed and (run.submitter is None or run.submitter.finished.is_set()):
-            cut_off = record["incomplete"] not in (None, CANCELLED)
+            cut_off = record["incomplete"] is not None and not progress.cancelled
             bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
             sender = RunSender(
                 run.handle,

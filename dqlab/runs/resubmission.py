@@ -14,6 +14,7 @@ from dqlab.documents import Document
 from dqlab.errors import DqlabError, RunExists
 from dqlab.losses import InputChanged
 from dqlab.queue.ranges import Ranges
+from dqlab.runs.claiming import Claim
 from dqlab.runs.mapping import Submitter
 from dqlab.runs.submitted import Digest
 
@@ -35,6 +36,8 @@ class Resubmission(Submitter):
         The function that the documents run.
     lost : callable
         Returns the ordinals that are lost, as half-open ranges, and how many documents each shard has lost.
+    claim : Claim
+        What allows it; given back at the end.
 
     Attributes
     ----------
@@ -43,14 +46,18 @@ class Resubmission(Submitter):
     """
 
     def __init__(
-        self, earlier: Submitter, entry: Entry, lost: Callable[[], tuple[list[tuple[int, int]], list[int]]]
+        self,
+        earlier: Submitter,
+        entry: Entry,
+        lost: Callable[[], tuple[list[tuple[int, int]], list[int]]],
+        claim: Claim,
     ) -> None:
         before = earlier.sender
         options = before.options | {"producer": uuid.uuid4().bytes}
         super().__init__(earlier.name, earlier.elements, RunSender(before.handle, entry, **options))
         self.source: Submitter = earlier.source if isinstance(earlier, Resubmission) else earlier
         self.digest = self.source.digest
-        self._earlier, self._lost = earlier, lost
+        self._earlier, self._lost, self._claim = earlier, lost, claim
 
     def stop(self, error: BaseException) -> None:
         """Send no more, of this and of the earlier submission."""
@@ -63,11 +70,13 @@ class Resubmission(Submitter):
         if found is not None and (self.source.verifies or isinstance(found, RunExists)):
             raise found
         self.digest.at(self.source.count)  # the last elements are hashed too
+        sender, number = self.sender, self._claim.number
+        # From here on no shard takes anything from who had the claim before and was not expected back.
+        sender.handle.link.sync(sender.handle.ask_all("claim", {"run": sender.run, "claim": number}))
         lost, room = self._lost()
         if not lost or self._stopped:
             return
-        sender = self.sender
-        sender.replace(lost, room)
+        sender.replace(lost, room, number)
         weighted: bool | None = None
         for element, payload in self._read(Ranges(lost), lost[-1][1]):
             if weighted is None:
@@ -113,8 +122,7 @@ class Resubmission(Submitter):
             self.error = self.error or error
             sender.land()
         finally:
-            link = sender.handle.link
-            link.sync(link.scheduler("dq_disclaim", what=claim_of(sender.run), client=link.client.id))
+            self._claim.give_back()
 
 
 def claim_of(run: bytes) -> str:

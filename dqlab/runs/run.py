@@ -17,6 +17,7 @@ from dqlab.cluster.ticket import Entry
 from dqlab.errors import RunCancelled
 from dqlab.frame import Kind
 from dqlab.losses import InputNotHere, InputUsedUp
+from dqlab.runs.claiming import Claim
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import repeats
@@ -57,9 +58,12 @@ class Run(RunWaits):
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
         progress = self._progress()
-        if not progress.done or progress.counts.lost:  # else it has nothing to give up, and stays what it is
+        complete = progress.done and not progress.counts.lost and progress.record["incomplete"] is None
+        if not complete:
             self.handle.link.sync(self.handle.note(self.id, {"cancelled": True}))
         cancelled = self.handle.link.sync(self.handle.control("cancel", run=self.id))
+        if not self._progress().cancelled:  # it has ended meanwhile
+            self.handle.link.sync(self.handle.note(self.id, {"cancelled": False}))
         if self.submitter is not None:
             self.submitter.join()
         return cancelled
@@ -137,6 +141,8 @@ class Run(RunWaits):
         progress, submitter = self._progress(), self.submitter
         count = progress.counts.lost
         if not count:
+            if isinstance(submitter, Resubmission) and submitter.finished.is_set():
+                self.submitter = submitter.source  # whatever kept it from sending is over
             return 0
         if progress.cancelled:
             raise self._cancelled(progress)
@@ -146,9 +152,15 @@ class Run(RunWaits):
             raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
         link, code = self.handle.link, self._newest_code()
         entry = Entry(Kind.ELEMENT, code["function"], code["blob"]) if code else submitter.sender.entry
-        if link.sync(link.scheduler("dq_claim", what=claim_of(self.id), client=link.client.id)):
-            self.submitter = Resubmission(submitter, entry, self._lost_by_shard)
-            self.submitter.start()
+        claim = Claim(link, claim_of(self.id))
+        if claim.take():
+            try:
+                again = Resubmission(submitter, entry, self._lost_by_shard, claim)
+                again.start()
+            except BaseException:
+                claim.give_back()
+                raise
+            self.submitter = again
         return count
 
     def _lost_by_shard(self) -> tuple[list[tuple[int, int]], list[int]]:

@@ -20,12 +20,13 @@ from dqlab.errors import (
     WaitTimeout,
 )
 from dqlab.losses import NoAnswer
-from dqlab.queue.book import CANCELLED, CUT_OFF
+from dqlab.queue.book import CUT_OFF
+from dqlab.runs.deadline import GRACE, Deadline
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import LostDocument
 from dqlab.runs.mapping import unsent
 from dqlab.runs.progress import Progress
-from dqlab.runs.resubmission import claim_of
+from dqlab.runs.resubmission import Resubmission, claim_of
 from dqlab.runs.results import Results
 from dqlab.runs.run_views import RunViews
 from dqlab.runs.streams import Streams
@@ -36,8 +37,6 @@ NAMED = 3
 """Lost documents that an error names."""
 AT_ONCE = 0.2
 """Seconds between two looks at a run that is done but for its submission."""
-GRACE = 0.5
-"""Seconds beyond the caller's limit that the last answer is waited for."""
 STALLED_AFTER = 5.0
 """Seconds without any consumer after which waiting is given up."""
 
@@ -74,44 +73,64 @@ class RunWaits(RunViews):
         SchedulerGone, ActorGone
             There is nobody left to ask.
         """
-        self._raise_lost(self._settled(seconds(timeout, name="timeout"), self._raise_submission))
+        deadline = Deadline(seconds(timeout, name="timeout"))
+        self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
         return self
 
-    def _settled(self, limit: float | None, judge: Callable[[Progress | None], None]) -> Progress:
+    def _asked(self, deadline: Deadline, **question: Any) -> Progress:
+        """Ask until all shards answer: one may be about to be opened by another worker, and take its time.
+
+        Raises
+        ------
+        NoAnswer
+            The time is over.
+        """
+        while True:
+            try:
+                return self._progress(**question, timeout=deadline.patience)
+            except CallTimeout as error:
+                if deadline.over:
+                    raise self._no_answer(deadline) from error
+
+    def _no_answer(self, deadline: Deadline) -> NoAnswer:
+        return NoAnswer(run=self.name, queue=self.queue, seconds=deadline.limit)
+
+    def _settled(self, deadline: Deadline, judge: Callable[[Progress | None], None]) -> Progress:
         """Wait until nothing is left of what was submitted; `judge` raises what ends the wait early."""
-        deadline = None if limit is None else time.monotonic() + limit
         alone_since: float | None = None
         while True:
             judge(None)
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ended = self.submitter is None or self.submitter.finished.is_set()  # asked first: shards answer one by one
+            parked = deadline.within(PARK if alone_since is None else 0.5)
             try:
-                progress = self._progress(
-                    wait=min(PARK if alone_since is None else 0.5, PARK if left is None else left),
-                    timeout=None if left is None else left + GRACE,
-                )
+                progress = self._progress(wait=parked, timeout=deadline.patience)
             except CallTimeout as error:  # a shard is being made anew, and takes its time
-                if left is not None and left <= 0:
-                    raise NoAnswer(run=self.name, queue=self.queue, seconds=limit) from error
+                if deadline.over:
+                    raise self._no_answer(deadline) from error
                 continue
-            if progress.done and ended and not (progress.counts.lost and self._are_sent_again(left)):
+            if progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline)):
                 judge(progress)
                 return progress
             if progress.done and self.submitter is not None:
-                self.submitter.finished.wait(AT_ONCE if left is None else min(AT_ONCE, left))
+                self.submitter.finished.wait(deadline.within(AT_ONCE))
             if progress.stopped:
                 limit_bytes = self.handle.link.sync(self.handle.link.scheduler("dq_queues"))[self.queue]["options"]
                 used = sum(shard["stored"] for shard in progress.shards)
                 raise ResultsFull(run=self.name, used=used, limit=limit_bytes["results_maxsize"])
-            if left is not None and left <= 0:
-                raise WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left)
+            if deadline.over:
+                raise WaitTimeout(run=self.name, seconds=deadline.limit, left=progress.counts.left)
             alone_since = self._watch_consumers(progress, alone_since)
 
-    def _are_sent_again(self, limit: float | None) -> bool:
-        """Return whether some client sends the lost documents again; wait for it, at most `limit` seconds."""
-        wait = PARK if limit is None else min(PARK, limit)
+    def _are_sent_again(self, deadline: Deadline) -> bool:
+        """Return whether some client sends the lost documents again; wait for it, at most until the deadline."""
         link = self.handle.link
-        return bool(link.sync(link.scheduler("dq_claimed", what=claim_of(self.id), wait=wait)))
+        asked = link.scheduler("dq_claimed", what=claim_of(self.id), wait=deadline.within(PARK))
+        try:
+            return bool(link.sync(asked, timeout=deadline.patience))
+        except CallTimeout as error:
+            if deadline.over:
+                raise self._no_answer(deadline) from error
+            return True  # not known; whoever waits looks again
 
     def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
         if progress.consumers or progress.paused or not progress.counts.left:
@@ -123,13 +142,15 @@ class RunWaits(RunViews):
 
     def _raise_submission(self, progress: Progress | None = None) -> None:
         """Raise why the input ended early: what this process knows, else, with `progress`, what the queue knows."""
-        error = self.submitter.error if self.submitter is not None else None
+        error = self.submitter.error if self.submitter is not None and not self._is_repaired() else None
         if error is None:
             record = progress.record if progress is not None else {"incomplete": None}
+            if progress is not None and progress.cancelled:
+                return
             if progress is not None and record["incomplete"] == CUT_OFF:
                 reason = f"{CUT_OFF}; map the same documents under this name again to go on"
                 raise SubmissionIncomplete(run=self.name, position=progress.counts.all, reason=reason)
-            if record["incomplete"] not in (None, CANCELLED):
+            if record["incomplete"] is not None:
                 raise SubmissionIncomplete(run=self.name, position=record["submitted"], reason=record["incomplete"])
             return
         if unsent(error):
@@ -137,6 +158,15 @@ class RunWaits(RunViews):
             position = self.submitter.count if self.submitter is not None else 0
             raise SubmissionIncomplete(run=self.name, position=position, reason=reason) from error
         raise error
+
+    def _is_repaired(self) -> bool:
+        """Return whether this client could not send lost documents again, and nothing is lost: another one has."""
+        if not isinstance(self.submitter, Resubmission) or self.submitter.error is None:
+            return False
+        try:
+            return not self._progress(timeout=GRACE).counts.lost
+        except CallTimeout:
+            return False
 
     @checks_keywords
     def results(
@@ -164,15 +194,16 @@ class RunWaits(RunViews):
         """
         if errors not in ("raise", "skip", "return"):
             raise BadOption(option="errors", value=errors, problem="is one of 'raise', 'skip', 'return'.")
+        deadline = Deadline(seconds(timeout, name="timeout"))
         try:
-            self._settled(seconds(timeout, name="timeout"), self._raise_submission)
+            self._settled(deadline, self._raise_submission)
         except SubmissionIncomplete:
             if errors == "raise":
                 raise
-            self._settled(seconds(timeout, name="timeout"), lambda progress: None)
-        progress = self._progress(covered=True)
+            self._settled(deadline, lambda progress: None)
+        progress = self._asked(deadline, covered=True)
         if errors == "raise":
-            self._raise_missing(progress)
+            self._raise_missing(progress, deadline)
         covered = [tuple(span) for shard in progress.shards for span in shard["covered"]]
         instead: dict[int, Any] = {}
         if errors == "return" and progress.counts.dead:
@@ -188,25 +219,26 @@ class RunWaits(RunViews):
 
     def _raise_gone(self) -> None:
         """Raise why results that were there are not any more, if that is known."""
-        self._raise_lost(self._progress(covered=True))
+        deadline = Deadline(None)
+        self._raise_lost(self._asked(deadline, covered=True), deadline)
 
-    def _raise_lost(self, progress: Progress) -> None:
+    def _raise_lost(self, progress: Progress, deadline: Deadline) -> None:
         """Raise `DocumentsLost` when some are, and the run was not given up."""
         counts = progress.counts
-        if not counts.lost or counts.cancelled or progress.record["incomplete"] == CANCELLED:
+        if not counts.lost or progress.cancelled:
             return
-        lost = self._lost(self._progress(covered=True))
+        lost = self._lost(self._asked(deadline, covered=True))
         keys = lost.first(NAMED)
         more = f" and {len(lost) - len(keys):,} more" if len(lost) > len(keys) else ""
         first = f"The first: {', '.join(map(repr, keys))}{more}." if keys else ""
         how = progress.how_lost(self.queue)
         raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
 
-    def _raise_missing(self, progress: Progress) -> None:
+    def _raise_missing(self, progress: Progress, deadline: Deadline) -> None:
         counts = progress.counts
-        if counts.cancelled or progress.record["incomplete"] == CANCELLED:
+        if counts.cancelled or progress.cancelled:
             raise self._cancelled(progress)
-        self._raise_lost(progress)
+        self._raise_lost(progress, deadline)
         if counts.dead:
             first = next(iter(self.failures()))
             what = f"{first.error} at document {first.key!r}: {first.message}"
@@ -230,31 +262,27 @@ class RunWaits(RunViews):
         limit = seconds(timeout, name="timeout")
         streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
-        waited_since, over = time.monotonic(), False
-        patience = None if limit is None else limit + GRACE
+        deadline, over = Deadline(limit), False
         while not (over and streams.done):
             try:
-                over = over or (streams.done and self._is_over(longest))  # asked first: nothing comes behind the pages
-                for page in streams.pages(longest, patience):
+                over = over or (streams.done and self._is_over(deadline))  # asked first: nothing comes behind the pages
+                for page in streams.pages(longest, deadline.patience):
                     for stretch in page:
                         yield from stretch.items()
-                    waited_since = time.monotonic()
-            except CallTimeout:  # a shard is being made anew, and takes its time
-                pass
+                    deadline = Deadline(limit)
+            except CallTimeout as error:  # a shard is being made anew, and takes its time
+                if deadline.over:
+                    raise self._no_answer(deadline) from error
             self._raise_submission()
-            if limit is not None and time.monotonic() - waited_since > limit:
-                raise self._too_late(limit)
-        self._raise_lost(self._settled(limit, self._raise_submission))
+            if deadline.over and not (over and streams.done):
+                left = self._asked(deadline).counts.left
+                raise WaitTimeout(run=self.name, seconds=limit, left=left)
+        deadline = Deadline(limit)
+        self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
 
-    def _too_late(self, limit: float) -> WaitTimeout:
-        try:
-            return WaitTimeout(run=self.name, seconds=limit, left=self._progress(timeout=GRACE).counts.left)
-        except CallTimeout:
-            return NoAnswer(run=self.name, queue=self.queue, seconds=limit)
-
-    def _is_over(self, limit: float) -> bool:
+    def _is_over(self, deadline: Deadline) -> bool:
         """Return whether nothing more comes of a run whose shards are done; wait a little for what may."""
-        if self.submitter is not None and not self.submitter.finished.wait(min(AT_ONCE, limit)):
+        if self.submitter is not None and not self.submitter.finished.wait(deadline.within(AT_ONCE)):
             return False
-        progress = self._progress()
-        return progress.done and not (progress.counts.lost and self._are_sent_again(limit))
+        progress = self._progress(timeout=deadline.patience)
+        return progress.done and not (progress.counts.lost and self._are_sent_again(deadline))

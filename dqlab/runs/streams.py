@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dqlab.cluster.handle import Handle
+from dqlab.errors import CallTimeout
 from dqlab.queue.ranges import Ranges
 from dqlab.runs.results import Stretch, open_settlements
 
@@ -45,18 +46,24 @@ class Streams:
         Raises
         ------
         CallTimeout
-            One gave no answer; the next call goes on where this one was.
+            One gave no answer; the others were asked all the same.
         """
-        alone = self._done.count(False) == 1
+        alone, silent = self._done.count(False) == 1, None
         for shard, cursor in enumerate(self._cursors):
             meta = {"run": self._run, **cursor, "wait": wait if alone and not self._done[shard] else IN_TURN}
             asked = self._handle.ask(shard, "stream", meta, wait=wait)
-            answer, parts = self._handle.link.sync(asked, timeout=patience)
+            try:
+                answer, parts = self._handle.link.sync(asked, timeout=patience)
+            except CallTimeout as error:
+                silent = error
+                continue
             page = [stretch for found in open_settlements(parts) for stretch in self._new(found)]
             if page:
                 yield page
             self._cursors[shard] = {"cursor": answer["cursor"], "epoch": answer["epoch"]}
             self._done[shard] = answer["done"]
+        if silent is not None:
+            raise silent
 
     def _new(self, stretch: Stretch) -> Iterator[Stretch]:
         """Cut out what was given before."""

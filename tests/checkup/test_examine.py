@@ -228,6 +228,29 @@ def test_disk_that_hangs_there_does_not_keep_a_worker_from_answering(monkeypatch
     assert looked[0]["error"] == "it did not answer within 0.05 s"
 
 
+def test_what_hangs_is_looked_at_in_one_thread_however_often_one_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    released, begun = threading.Event(), []
+
+    def hang(directory: Path, marker: str) -> Probe:
+        begun.append(directory)
+        released.wait(60)
+        return Probe(str(directory))
+
+    monkeypatch.setattr("dqlab.cluster.vitals.probe", hang)
+
+    async def often() -> Any:
+        vitals = WorkerVitals(None)  # type: ignore[arg-type]
+        for _ in range(5):
+            await vitals.look_at_disk([["/data", ""]], 0.02)
+        released.set()
+        return await vitals.look_at_disk([["/data", ""]], 20)
+
+    [last] = asyncio.run(often())
+
+    assert last["error"] is None or not last["error"]
+    assert len(begun) == 2
+
+
 def test_cluster_without_dqlab_is_examined_and_left_without() -> None:
     with (
         LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,

@@ -230,3 +230,18 @@ def test_call_to_a_worker_that_nobody_can_reach_ends(client: Client, monkeypatch
 
     with pytest.raises(CallTimeout, match=r"queue/q/0"):
         asyncio.run(Dead(client, Place("dead", "k", 1)).call("put", b""))
+
+
+def test_time_at_one_place_is_not_counted_at_the_next(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that was parked for long, and whose worker dies, is only beginning to look."""
+    monkeypatch.setattr("dqlab.cluster.ref.REACH_FOR", 0.3)
+
+    class Parked(Dead):
+        async def _called(self, place: Place, function: str, body: bytes) -> bytes:
+            if not self.tried:
+                await asyncio.sleep(0.4)
+            return await super()._called(place, function, body)
+
+    places = [Place("dead", "k", 1), Place("dead", "k", 2), Place("dead", "k", 2), Place("alive", "k", 3)]
+
+    assert asyncio.run(Parked(client, *places).call("lease", b"")) == b"answer"

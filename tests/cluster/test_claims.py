@@ -3,65 +3,107 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from dqlab.cluster.claims import Claims
+from dqlab.runs.claiming import Claim
 
-ALIVE = ["a", "b"]
 
-
-def claims_of(alive: list[str]) -> Claims:
-    return Claims(SimpleNamespace(alive=lambda: alive))  # type: ignore[arg-type]
+def claims_of(*alive: str) -> tuple[Claims, list[str]]:
+    here = list(alive)
+    return Claims(SimpleNamespace(alive=lambda: here)), here  # type: ignore[arg-type]
 
 
 def test_one_client_at_a_time_does_it_and_others_wait_for_it() -> None:
     async def scenario() -> list[bool]:
-        claims = claims_of(ALIVE)
-        said = [await claims.claim("x", "a"), await claims.claim("x", "b"), await claims.claim("y", "b")]
+        claims, _ = claims_of("a", "b")
+        said: list[Any] = [
+            await claims.claim("x", "a", "1"),
+            await claims.claim("x", "b", "2"),
+            await claims.claim("y", "b", "3"),
+        ]
         said += [await claims.claimed("x", 0.0)]
-        next_one = asyncio.create_task(claims.claim("x", "b", 50.0))
+        next_one = asyncio.create_task(claims.claim("x", "b", "4", 50.0))
         await asyncio.sleep(0)
-        await claims.disclaim("x", "a")
+        await claims.disclaim("x", "1")
         said += [await next_one]
         waiting = asyncio.create_task(claims.claimed("x", 50.0))
         await asyncio.sleep(0)
-        await claims.disclaim("x", "b")
-        return [*said, await waiting]
+        await claims.disclaim("x", "4")
+        return [*map(bool, said), await waiting]
 
     assert asyncio.run(scenario()) == [True, False, True, True, True, False]
 
 
-def test_a_claim_ends_when_it_was_taken_back_as_often_as_it_was_made() -> None:
-    async def scenario() -> list[bool]:
-        claims = claims_of(ALIVE)
-        said = [await claims.claim("x", "a"), await claims.claim("x", "a")]
-        await claims.disclaim("x", "a")
-        said += [await claims.claim("x", "b")]
-        await claims.disclaim("x", "a")
-        return [*said, await claims.claim("x", "b")]
+def test_a_claim_ends_when_all_threads_of_its_client_have_taken_theirs_back() -> None:
+    async def scenario() -> list[int]:
+        claims, _ = claims_of("a", "b")
+        said = [await claims.claim("x", "a", "1"), await claims.claim("x", "a", "2")]
+        await claims.disclaim("x", "1")
+        said += [await claims.claim("x", "b", "3")]
+        await claims.disclaim("x", "2")
+        return [*said, await claims.claim("x", "b", "4")]
 
-    assert asyncio.run(scenario()) == [True, True, False, True]
+    assert asyncio.run(scenario()) == [1, 2, 0, 3]
 
 
-def test_nobody_takes_back_what_another_one_claimed() -> None:
-    async def scenario() -> bool:
-        claims = claims_of(ALIVE)
-        await claims.claim("x", "a")
-        await claims.disclaim("x", "b")
-        return await claims.claimed("x", 0.0)
+@pytest.mark.parametrize("parked", [False, True])
+def test_what_was_taken_back_is_not_granted_later(parked: bool) -> None:
+    """Whoever asked was interrupted, and does not know of it: it would be held for ever."""
 
-    assert asyncio.run(scenario())
+    async def scenario() -> tuple[int, int]:
+        claims, _ = claims_of("a", "b", "c")
+        await claims.claim("x", "a", "1")
+        asked = claims.claim("x", "b", "2", 50.0)
+        waiting = asyncio.create_task(asked) if parked else None
+        await asyncio.sleep(0)
+        await claims.disclaim("x", "2")
+        await claims.disclaim("x", "1")
+        return await (waiting or asked), await claims.claim("x", "c", "3")
+
+    granted, later = asyncio.run(scenario())
+    assert granted == 0
+    assert later > 0
 
 
 def test_who_is_gone_for_good_claims_nothing_any_more() -> None:
     """One that lost its connection a moment ago is still expected."""
 
-    async def scenario() -> tuple[bool, bool, bool]:
-        alive = ["a", "b"]
-        claims = claims_of(alive)
-        await claims.claim("x", "a")
-        before = await claims.claim("x", "b")
+    async def scenario() -> tuple[int, bool, int]:
+        claims, alive = claims_of("a", "b")
+        await claims.claim("x", "a", "1")
+        before = await claims.claim("x", "b", "2")
         alive.remove("a")
-        return before, await claims.claimed("x", 0.0), await claims.claim("x", "b")
+        return before, await claims.claimed("x", 0.0), await claims.claim("x", "b", "3")
 
-    assert asyncio.run(scenario()) == (False, False, True)
+    assert asyncio.run(scenario()) == (0, False, 2)
+
+
+class Interrupted:
+    """A link that Ctrl-C interrupts while the scheduler is asked, and which goes on after that."""
+
+    client = SimpleNamespace(id="a")
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+
+    async def scheduler(self, op: str, **arguments: Any) -> None:
+        self.asked.append((op, arguments["token"]))
+
+    def sync(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run(work)
+        if len(self.asked) == 1:
+            raise KeyboardInterrupt
+
+
+def test_a_claim_whose_answer_was_not_waited_for_is_taken_back() -> None:
+    link = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        Claim(link, "x").take()  # type: ignore[arg-type]
+
+    [(_, token), taken_back] = link.asked
+    assert taken_back == ("dq_disclaim", token)

@@ -210,3 +210,16 @@ def test_a_run_that_is_complete_stays_complete_when_it_is_cancelled() -> None:
 
     found = [ledger.books[RUN].record for ledger in (complete, going)]
     assert [record is not None and record.cancelled for record in found] == [False, True]
+
+
+def test_whether_a_run_was_cancelled_is_the_same_when_its_order_is_read_from_a_log() -> None:
+    """By then its frames may be damaged, and a complete run look as if something were left of it."""
+    complete, damaged, meta = ledger_of(2, past_of(0, seal=sealed(10))), ledger_of(2, past_of(10, seal=sealed(10))), {}
+    complete.shard.lanes[RUN].counts = [0, 0, 0, 10, 0, 0, 0]
+
+    for ledger in (complete, damaged):
+        ledger.order("cancel", RUN, meta)
+
+    record = damaged.books[RUN].record
+    assert record is not None
+    assert not record.cancelled

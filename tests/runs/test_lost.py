@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +17,11 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
+from dqlab.cluster.handle import Handle
+from dqlab.cluster.link import Link
 from dqlab.errors import DocumentsLost, RunCancelled, RunExists, RunFailed, SubmissionIncomplete, WaitTimeout
 from dqlab.losses import InputChanged, InputNotHere, InputUsedUp, MessagesLost, NotSentAgain
+from dqlab.runs.claiming import Claim
 from dqlab.runs.lost import LostDocument
 from dqlab.runs.resubmission import claim_of
 from dqlab.runs.session import Session
@@ -255,12 +259,12 @@ def test_others_wait_while_somebody_sends_again(pool: dq.QueuePool, other: Clien
     run = pool.map(double, range(100), name="together").wait(timeout=30)
     kill(pool)
     theirs = dq.QueuePool(other, name=pool.name).session.runs.attach("together")
-    link, what = run.handle.link, claim_of(run.id)
-    assert link.sync(link.scheduler("dq_claim", what=what, client=link.client.id))
+    claim = Claim(run.handle.link, claim_of(run.id))
+    assert claim.take()
 
     with pytest.raises(WaitTimeout):
         theirs.wait(timeout=0.2)
-    link.sync(link.scheduler("dq_disclaim", what=what, client=link.client.id))
+    claim.give_back()
     with pytest.raises(DocumentsLost):
         theirs.wait(timeout=30)
 
@@ -338,6 +342,160 @@ def test_who_sends_lost_documents_while_the_run_is_cancelled_is_told(pool: dq.Qu
     with pytest.raises(NotSentAgain, match="cancelled"):
         run[0].wait(timeout=30)
     assert total(run[0]) == 3000
+
+
+def test_lost_documents_that_wait_for_room_are_not_put_into_a_run_that_was_cancelled(hurt: Client, name: str) -> None:
+    """The cancel makes the room that they wait for."""
+    pool = dq.QueuePool(hurt, name=name, served=True, maxsize=8)
+    run = pool.map(double, range(40), name=f"narrow-{name}").wait(timeout=30)
+    kill(pool)
+    pool.pause()
+    run.resubmit_lost()
+    while run.counts["ready"] < 8:
+        run.handle.link.check_scheduler()
+
+    assert run.cancel() == 8
+    pool.resume()
+    pool.put(1).ids  # noqa: B018 - what waited for room has been judged before it
+    counts = run.counts
+    pool.close(force=True)
+
+    assert (counts["cancelled"], counts["lost"], counts["ready"] + counts["leased"] + counts["acked"]) == (8, 32, 0)
+
+
+def test_a_run_that_was_cut_off_and_then_cancelled_is_not_completed_by_mapping_again(
+    pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
+    lab: Any = SimpleNamespace(client=pool.session.link.client)
+    submit_half_and_die(lab, pool)
+    kill(pool)
+    run = pool.session.runs.attach("cut")
+    with pytest.raises(SubmissionIncomplete):
+        run.wait(timeout=30)
+    run.cancel()
+    before = run.counts
+
+    again = pool.map(double, range(5000), name="cut")
+    with pytest.raises(RunCancelled):
+        again.results(timeout=30)
+    assert again.counts == before
+
+
+class Held(Again):
+    """An input whose second reading stops for a while."""
+
+    def __init__(self, n: int, at: int) -> None:
+        super().__init__(n)
+        self.at, self.readings, self.reached, self.go_on = at, 0, threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[int]:
+        self.readings += 1
+        for x in range(self.n):
+            if x == self.at and self.readings == 2:
+                self.reached.set()
+                self.go_on.wait(60)
+            yield x
+
+
+def test_who_was_given_up_while_it_sent_lost_documents_sends_none_behind_its_successor(
+    pool: dq.QueuePool, other: Client
+) -> None:
+    """What both would send could lie in two shards; and the run is complete all the same, for both."""
+    documents = Held(3000, at=2500)
+    run = pool.map(double, documents, name="overtaken").wait(timeout=30)
+    kill(pool)
+    run.resubmit_lost()
+    assert documents.reached.wait(30)
+    run.submitter._claim.give_back()  # type: ignore[union-attr]
+
+    theirs = dq.QueuePool(other, name=pool.name).map(double, range(3000), name="overtaken")
+    theirs.resubmit_lost()
+    assert list(theirs.results(timeout=30)) == [2 * x for x in range(3000)]
+    documents.go_on.set()
+    assert run.submitter is not None
+    assert run.submitter.join(30)
+
+    assert isinstance(run.submitter.error, NotSentAgain)
+    assert list(run.results(timeout=30)) == [2 * x for x in range(3000)]
+    assert run.resubmit_lost() == 0
+    assert run.counts["acked"] == total(run) == 3000
+
+
+@pytest.mark.parametrize("silent", ["covered", "dq_claimed"])
+def test_limit_of_a_wait_for_a_run_with_losses_holds(
+    pool: dq.QueuePool, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = pool.map(double, range(100), name="limited").wait(timeout=30)
+    kill(pool)
+    real_ask, real_scheduler = Handle.ask, Link.scheduler
+
+    async def for_ever() -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    async def ask(self: Handle, shard: int, call: str, meta: dict[str, Any], *parts: bytes, **how: Any) -> Any:
+        hangs = silent == "covered" and meta.get("covered")
+        return await (for_ever() if hangs else real_ask(self, shard, call, meta, *parts, **how))
+
+    async def scheduler(self: Link, op: str, **arguments: Any) -> Any:
+        return await (for_ever() if op == silent else real_scheduler(self, op, **arguments))
+
+    monkeypatch.setattr(Handle, "ask", ask)
+    monkeypatch.setattr(Link, "scheduler", scheduler)
+    waits: list[Callable[[], Any]] = [
+        lambda: run.wait(timeout=0.2),
+        lambda: run.results(timeout=0.2),
+        lambda: list(run.as_completed(timeout=0.2)),
+    ]
+    for wait in waits:
+        began = time.monotonic()
+        with pytest.raises(WaitTimeout):
+            wait()
+        assert time.monotonic() - began < 6
+
+
+def test_a_shard_that_gives_no_answer_does_not_hide_the_results_of_others(
+    two: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = two.map(double, range(4000), name="half-silent").wait(timeout=30)
+    real = Handle.ask
+
+    async def ask(self: Handle, shard: int, call: str, *meta: Any, **how: Any) -> Any:
+        if shard == 0 and call == "stream":
+            await asyncio.get_running_loop().create_future()
+        return await real(self, shard, call, *meta, **how)
+
+    monkeypatch.setattr(Handle, "ask", ask)
+    seen: list[int] = []
+
+    def look() -> None:
+        for key, _ in run.as_completed(timeout=0.3):
+            seen.append(key)
+
+    with pytest.raises(WaitTimeout):
+        look()
+    assert len(seen) > 1000
+
+
+def test_a_run_that_ends_while_it_is_cancelled_is_complete(pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What shards say counts; else nothing that it loses later could be sent again."""
+    pool.pause()
+    run = pool.map(double, range(10), name="nearly")
+    real = Handle.note
+
+    async def note(self: Handle, run_id: bytes, facts: dict[str, Any] | None) -> None:
+        await real(self, run_id, facts)
+        if facts == {"cancelled": True}:
+            await self.control("resume", run=None)
+            while sum((await self.ask_all("watch", {"run": run_id, "wait": 1.0}, wait=1.0))[0]["counts"][:3]):
+                pass
+
+    monkeypatch.setattr(Handle, "note", note)
+    assert run.cancel() == 0
+    kill(pool)
+
+    assert run.resubmit_lost() == 10
+    assert list(run.results(timeout=30)) == [2 * x for x in range(10)]
 
 
 def test_two_threads_that_send_the_same_lost_documents_send_each_once(pool: dq.QueuePool) -> None:

@@ -24,7 +24,9 @@ from dqlab.errors import (
     RunNotFound,
     SubmissionIncomplete,
 )
+from dqlab.runs.claiming import Claim
 from dqlab.testing import Tally
+from tests.runs.test_cut_off import all_there
 
 
 def same(x: int) -> int:
@@ -76,6 +78,22 @@ def test_two_clients_that_map_under_one_name_at_the_same_moment_share_one_run(
 
             assert len({run.id for run in runs}) == 1
             assert [list(run.results(timeout=20)) for run in runs] == [list(range(100))] * 2
+
+
+def test_who_waits_for_a_name_holds_up_nobody_else(queue: dq.QueuePool, client: Client, name: str) -> None:
+    with Client(client.scheduler.address, set_as_default=False) as second:
+        claim = Claim(dq.QueuePool(second, name=queue.name).handle.link, f"name/{name}")
+        assert claim.take()
+        runs: list[dq.Run] = []
+        waits = threading.Thread(target=lambda: runs.append(queue.map(same, range(3), name=name)))
+        waits.start()
+
+        assert list(queue.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
+        assert not runs
+        claim.give_back()
+        waits.join(20)
+
+    assert list(runs[0].results(timeout=20)) == [0, 1, 2]
 
 
 def test_lambda_gets_a_name_that_can_be_one(queue: dq.QueuePool) -> None:
@@ -276,9 +294,10 @@ def test_cut_off_run_is_not_completed_with_other_documents(queue: dq.QueuePool, 
 
 
 def draining(pool: dq.QueuePool, shards: list[int], at: int, n: int) -> Iterator[int]:
-    """Yield numbers; at one of them some shards refuse further puts."""
+    """Yield numbers; at one of them, when something has been put, some shards refuse further puts."""
     for x in range(n):
         if x == at:
+            all_there(pool, 1)
             for shard in shards:
                 pool.handle.link.sync(pool.handle.ask(shard, "control", {"op": "drain"}))
         yield x
