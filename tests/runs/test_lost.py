@@ -377,7 +377,7 @@ def test_a_run_that_was_cut_off_and_then_cancelled_is_not_completed_by_mapping_a
     before = run.counts
 
     again = pool.map(double, range(5000), name="cut")
-    with pytest.raises(RunCancelled):
+    with pytest.raises((RunCancelled, RunExists)):
         again.results(timeout=30)
     assert again.counts == before
 
@@ -457,8 +457,8 @@ def test_limit_of_a_wait_for_a_run_with_losses_holds(
 def test_a_shard_that_gives_no_answer_does_not_hide_the_results_of_others(
     two: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = two.map(double, range(4000), name="half-silent").wait(timeout=30)
-    real = Handle.ask
+    run = two.map(double, range(20_000), name="half-silent").wait(timeout=30)
+    real, theirs = Handle.ask, run._progress().by_shard[1].acked
 
     async def ask(self: Handle, shard: int, call: str, *meta: Any, **how: Any) -> Any:
         if shard == 0 and call == "stream":
@@ -474,7 +474,7 @@ def test_a_shard_that_gives_no_answer_does_not_hide_the_results_of_others(
 
     with pytest.raises(WaitTimeout):
         look()
-    assert len(seen) > 1000
+    assert len(seen) == theirs > 0
 
 
 def test_a_run_that_ends_while_it_is_cancelled_is_complete(pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
