@@ -481,6 +481,8 @@ def test_a_run_that_ends_while_it_is_cancelled_is_complete(pool: dq.QueuePool, m
     """What shards say counts; else nothing that it loses later could be sent again."""
     pool.pause()
     run = pool.map(double, range(10), name="nearly")
+    assert run.submitter is not None
+    assert run.submitter.join(30)
     real = Handle.note
 
     async def note(self: Handle, run_id: bytes, facts: dict[str, Any] | None) -> None:
@@ -493,6 +495,7 @@ def test_a_run_that_ends_while_it_is_cancelled_is_complete(pool: dq.QueuePool, m
     monkeypatch.setattr(Handle, "note", note)
     assert run.cancel() == 0
     kill(pool)
+    pool.resume()  # its last report may have been that it was paused
 
     assert run.resubmit_lost() == 10
     assert list(run.results(timeout=30)) == [2 * x for x in range(10)]
