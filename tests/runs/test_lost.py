@@ -351,16 +351,17 @@ def test_lost_documents_that_wait_for_room_are_not_put_into_a_run_that_was_cance
     kill(pool)
     pool.pause()
     run.resubmit_lost()
-    while run.counts["ready"] < 8:
+    while run.counts["ready"] < 7:  # eight, or seven and two that wait: they come in pairs, but for the first
         run.handle.link.check_scheduler()
 
-    assert run.cancel() == 8
+    cancelled = run.cancel()
     pool.resume()
     pool.put(1).ids  # noqa: B018 - what waited for room has been judged before it
     counts = run.counts
     pool.close(force=True)
 
-    assert (counts["cancelled"], counts["lost"], counts["ready"] + counts["leased"] + counts["acked"]) == (8, 32, 0)
+    assert cancelled in (7, 8)
+    assert {state: n for state, n in counts.items() if n} == {"cancelled": cancelled, "lost": 40 - cancelled}
 
 
 def test_a_run_that_was_cut_off_and_then_cancelled_is_not_completed_by_mapping_again(
