@@ -156,8 +156,10 @@ def start_cluster(n: int, *, port: int = 0) -> LocalCluster:
     import dask
     from distributed import LocalCluster
 
+    from dqlab.cluster.internals import keep_replaced_workers
+
     with dask.config.set({"distributed.worker.profile.enabled": False}):
-        return LocalCluster(
+        cluster = LocalCluster(
             n_workers=n + 1,
             threads_per_worker=1,
             host="127.0.0.1",
@@ -165,6 +167,8 @@ def start_cluster(n: int, *, port: int = 0) -> LocalCluster:
             dashboard_address="127.0.0.1:0",
             preload=["dqlab.preload"],
         )
+    keep_replaced_workers(cluster)
+    return cluster
 
 
 def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:

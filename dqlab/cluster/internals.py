@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-from distributed import Client, Scheduler, Worker, WorkerPlugin
+from distributed import Client, Nanny, Scheduler, SpecCluster, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 from distributed.core import ConnectionPool, Server, Status, rpc, send_recv
+from distributed.deploy.cluster import Cluster
 from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import to_serialize
 from distributed.scheduler import WorkerState
@@ -37,6 +38,7 @@ __all__ = [
     "install",
     "is_leaving",
     "is_shut",
+    "keep_replaced_workers",
     "kill_worker",
     "loop_lag",
     "memory_limit",
@@ -264,6 +266,25 @@ async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, di
 def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any]]) -> None:
     """Have `retire` answer clients, clusters and workers that ask to retire workers."""
     scheduler.handlers["retire_workers"] = retire
+
+
+def keep_replaced_workers(cluster: SpecCluster) -> None:
+    """Keep Dask from giving up workers whose nannies replace them at that moment.
+
+    15 s after each death it looks whether a worker of that name is there, and ends its nanny for good when there is
+    none: also when it is just being replaced once more. One that dies every 15 s, by its documents, would be lost.
+    """
+    give_up = cluster._update_worker_status
+
+    def update(op: str, message: Any) -> None:
+        known = cluster.scheduler_info["workers"].get(message) if op == "remove" else None
+        nanny = cluster.workers.get(known["name"]) if known is not None else None
+        if isinstance(nanny, Nanny) and nanny.status is Status.running:
+            Cluster._update_worker_status(cluster, op, message)
+        else:
+            give_up(op, message)  # type: ignore[no-untyped-call]
+
+    cluster._update_worker_status = update  # type: ignore[method-assign]
 
 
 async def ask_handler(pool: ConnectionPool, address: str, op: str, **arguments: Any) -> Any:

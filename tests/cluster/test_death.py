@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import pytest
 from distributed import Client
@@ -67,6 +69,18 @@ def consumer_keys(dask_scheduler: Any) -> list[str]:
 
 def process_of(lab: dq.Lab, address: str) -> int:
     return int(lab.client.run(os.getpid, workers=[address])[address])
+
+
+def test_worker_that_is_being_replaced_while_dask_looks_for_it_is_not_given_up(own_lab: dq.Lab) -> None:
+    """Dask looks 15 s after each death; who died once more at that moment was lost, and after some time all were."""
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"}):
+        for worker, process in own_lab.client.run(os.getpid).items():
+            os.kill(process, signal.SIGKILL)
+            while worker in own_lab.client.scheduler_info(n_workers=-1)["workers"]:
+                own_lab.client.sync(asyncio.sleep, 0.01)
+        own_lab.client.wait_for_workers(3, timeout=30)
+
+    assert own_lab.queue("still-there").submit(same, 1).results(timeout=30) == [1]
 
 
 def test_killed_consumer_costs_no_document(own_lab: dq.Lab, tmp_path: Path) -> None:

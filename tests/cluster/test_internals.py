@@ -8,8 +8,9 @@ from typing import Any
 
 import distributed
 import pytest
-from distributed import Client, Scheduler, Worker
+from distributed import Client, Scheduler, SpecCluster, Worker
 from distributed.core import ConnectionPool
+from distributed.deploy.cluster import Cluster
 
 import dqlab as dq
 from dqlab.cluster import internals
@@ -48,6 +49,12 @@ def test_scheduler_pins_keys_for_clients() -> None:
     """As published datasets are kept; the names of both arguments matter."""
     for method in (Scheduler.client_desires_keys, Scheduler.client_releases_keys):
         assert {"keys", "client"} <= set(inspect.signature(method).parameters)
+
+
+def test_clusters_hear_of_workers_that_leave() -> None:
+    """By an address that is still among what they know then, and by the same name in both classes."""
+    for cluster in (Cluster, SpecCluster):
+        assert list(inspect.signature(cluster._update_worker_status).parameters) == ["self", "op", "msg"]
 
 
 def test_pinned_key_is_wanted_by_the_keeper_until_the_queue_is_closed(lab: dq.Lab, queue_name: str) -> None:
