@@ -67,13 +67,14 @@ def _outages(lab: dq.Lab, how: signal.Signals, times: int) -> list[float]:
     expected = 0
     for _ in range(times):
         pool.put(0).ids  # noqa: B018 - waits until it is confirmed
+        time.sleep(QUIET_S[how])  # meanwhile it may come home from where it had to go
         process = _host(lab, pool)
-        time.sleep(QUIET_S[how])
+        pool.put(1).ids  # noqa: B018 - this client knows where it is
         start = time.perf_counter()
         os.kill(process, how)
         pool.put(1).ids  # noqa: B018
         took.append(time.perf_counter() - start)
-        expected += 2
+        expected += 3
         if pool.counts()["ready"] != expected:
             raise WrongAnswer(f"{pool.counts()['ready']} of {expected} confirmed messages are there")
     pool.close()
