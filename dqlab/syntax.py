@@ -14,8 +14,8 @@ _parsing = threading.Lock()
 def parse(source: str) -> ast.Module:
     """Return the syntax tree of a module.
 
-    CPython 3.11 and 3.12 count the depth of all threads together, and call it a mismatch (gh-106905). Ours take turns;
-    against those of others trying again helps.
+    CPython 3.11 counts the depth of all threads together, and takes it for a mistake of its own (gh-106905). Ours take
+    turns; against those of others trying again helps.
 
     Raises
     ------
