@@ -34,15 +34,6 @@ def cluster() -> Iterator[dq.Lab]:
         yield lab
 
 
-@pytest.fixture
-def own_lab(cluster: dq.Lab) -> Iterator[dq.Lab]:
-    """The same, whole again, and without the queues of other tests."""
-    cluster.client.wait_for_workers(3, timeout=20)
-    yield cluster
-    for pool in cluster.queues:
-        pool.close()
-
-
 class Crashing:
     """Kills its own worker at one element, once."""
 

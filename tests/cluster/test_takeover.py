@@ -23,15 +23,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
         yield lab
 
 
-@pytest.fixture
-def own_lab(cluster: dq.Lab) -> Iterator[dq.Lab]:
-    """The same, whole again, and without the queues of other tests."""
-    cluster.client.wait_for_workers(3, timeout=20)
-    yield cluster
-    for pool in cluster.queues:
-        pool.close()
-
-
 def host_of(lab: dq.Lab, pool: dq.QueuePool, shard: int = 0) -> int:
     """Return the process that holds a shard."""
     held = lab.client.run(lambda dask_worker: ([str(key) for key in dask_worker.state.actors], os.getpid()))

@@ -105,6 +105,17 @@ def kill(pool: dq.QueuePool, shard: int = 0) -> str:
     return address
 
 
+def cut_off_and_lost(pool: dq.QueuePool) -> dq.Run:
+    """Return a run whose client was killed half-way, and then the worker of its first shard."""
+    lab: Any = SimpleNamespace(client=pool.session.link.client)
+    submit_half_and_die(lab, pool)
+    kill(pool)
+    run = pool.session.runs.attach("cut")
+    with pytest.raises(SubmissionIncomplete, match="again to go on"):
+        run.wait(timeout=30)
+    return run
+
+
 def total(run: dq.Run) -> int:
     return sum(run.counts.values())
 
@@ -273,12 +284,7 @@ def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_
     two: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
-    lab: Any = SimpleNamespace(client=two.session.link.client)
-    submit_half_and_die(lab, two)
-    kill(two, 0)
-    run = two.session.runs.attach("cut")
-    with pytest.raises(SubmissionIncomplete, match="again to go on"):
-        run.wait(timeout=30)
+    cut_off_and_lost(two)
 
     again = two.map(double, range(5000), name="cut")
     assert list(again.results(timeout=30)) == [2 * x for x in range(5000)]
@@ -368,12 +374,7 @@ def test_a_run_that_was_cut_off_and_then_cancelled_is_not_completed_by_mapping_a
     pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
-    lab: Any = SimpleNamespace(client=pool.session.link.client)
-    submit_half_and_die(lab, pool)
-    kill(pool)
-    run = pool.session.runs.attach("cut")
-    with pytest.raises(SubmissionIncomplete):
-        run.wait(timeout=30)
+    run = cut_off_and_lost(pool)
     run.cancel()
     before = run.counts
 
