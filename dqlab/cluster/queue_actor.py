@@ -92,8 +92,7 @@ class QueueActor(QueueControl, QueueViews):
     def _takes_lost(self, run: bytes, claim: int) -> bool:
         """Return whether lost documents are taken from who holds this claim: it is the newest, and nobody cancelled."""
         book = self.ledger.book(run)
-        book.claim = max(book.claim, claim)
-        return claim == book.claim and not (book.record is not None and book.record.cancelled)
+        return book.bid(claim) and not (book.record is not None and book.record.cancelled)
 
     def _keep_function(self, hash: bytes, blob: bytes) -> None:
         if hash not in self.ledger.functions:

@@ -34,8 +34,7 @@ class QueueControl(QueueDesk):
     async def claim(self, body: bytes) -> bytes:
         """Take lost documents of a run from nobody who has an older claim: {run, claim}."""
         meta, _ = unpack(body)
-        book = self.ledger.book(meta["run"])
-        book.claim = max(book.claim, meta["claim"])
+        self.ledger.book(meta["run"]).bid(meta["claim"])
         return pack({})
 
     async def cut_off(self, body: bytes) -> bytes:

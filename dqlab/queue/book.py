@@ -69,6 +69,11 @@ class Book:
     died: list[str] = field(default_factory=list)
     """Workers with which messages of this lane were lost."""
 
+    def bid(self, claim: int) -> bool:
+        """Note a claim to send lost documents again; return whether it is the newest."""
+        self.claim = max(self.claim, claim)
+        return claim == self.claim
+
     def failed(self, record: bytes, *, dead: bool, ordinal: int) -> None:
         """Enter a failure by what its consumer sent; a record that cannot be read belongs to no class."""
         try:

@@ -11,10 +11,11 @@ from dqlab.cluster.protocol import PARK
 from dqlab.cluster.sender import CONFIRM_WAIT
 from dqlab.cluster.ticket import Ticket
 from dqlab.config import seconds
-from dqlab.errors import PutTimeout, RunFailed, RunStalled, WaitTimeout
+from dqlab.errors import CallTimeout, PutTimeout, RunFailed, RunStalled, WaitTimeout
 from dqlab.frame import NO_ID
-from dqlab.losses import MessagesLost
+from dqlab.losses import MessagesLost, NoAnswer
 from dqlab.queue.states import State
+from dqlab.runs.deadline import Deadline
 from dqlab.runs.failures import Failures
 from dqlab.runs.results import open_settlements
 
@@ -85,16 +86,15 @@ class PutResult:
         RunStalled
             No consumer has existed for 5 s.
         """
-        limit = seconds(timeout, name="timeout")
-        deadline = None if limit is None else time.monotonic() + limit
+        deadline = Deadline(seconds(timeout, name="timeout"))
         sync, values = self._handle.link.sync, list[Any]()
         self._ticket.read = True
-        ranges, parts = sync(self._first_look(deadline, limit))
+        ranges, parts = sync(self._first_look(deadline))
         for lo, hi in ranges:
             for start in range(lo, hi, PAGE):
                 stop = min(hi, start + PAGE)
                 if parts is None:
-                    parts = sync(self._settled(start, stop, deadline, limit))
+                    parts = sync(self._settled(start, stop, deadline))
                 values += self._page(start, stop, parts)
                 parts = None
         return values
@@ -111,31 +111,36 @@ class PutResult:
         except TimeoutError:
             raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None
 
-    async def _first_look(
-        self, deadline: float | None, limit: float | None
-    ) -> tuple[list[tuple[int, int]], list[memoryview] | None]:
+    async def _first_look(self, deadline: Deadline) -> tuple[list[tuple[int, int]], list[memoryview] | None]:
         """Wait for the ids and the first page's results in one go: crossing threads costs as much as a call."""
-        ranges = await self._confirmed(limit)
+        ranges = await self._confirmed(deadline.limit)
         if not ranges:
             return ranges, None
         lo, hi = ranges[0]
-        return ranges, await self._settled(lo, min(hi, lo + PAGE), deadline, limit)
+        return ranges, await self._settled(lo, min(hi, lo + PAGE), deadline)
 
-    async def _settled(self, lo: int, hi: int, deadline: float | None, limit: float | None) -> list[memoryview]:
+    async def _settled(self, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
         """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
         alone_since: float | None = None
+        name = f"put on {self._handle.name}"
         while True:
-            left = PARK if deadline is None else max(0.0, min(PARK, deadline - time.monotonic()))
-            meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": left if alone_since is None else min(left, 0.5)}
-            answer, parts = await self._handle.ask(shard_of(lo), "settled", meta, wait=left)
+            wait = deadline.within(PARK if alone_since is None else 0.5)
+            meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": wait}
+            try:
+                async with asyncio.timeout(deadline.patience):
+                    answer, parts = await self._handle.ask(shard_of(lo), "settled", meta, wait=wait)
+            except (CallTimeout, TimeoutError) as error:  # the shard is being made anew, and takes its time
+                if deadline.over:
+                    raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
+                continue
             if answer["lost"]:
                 total, worker = self._ticket.count, answer["died"][-1]
                 raise MessagesLost(queue=self._handle.name, lost=answer["lost"], total=total, worker=worker)
             if not answer["left"]:
                 return parts
-            name, now = f"put on {self._handle.name}", time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise WaitTimeout(run=name, seconds=limit, left=answer["left"])
+            now = time.monotonic()
+            if deadline.over:
+                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"])
             alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
             if alone_since is not None and now - alone_since > PARK:
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)

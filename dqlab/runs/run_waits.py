@@ -85,12 +85,18 @@ class RunWaits(RunViews):
         NoAnswer
             The time is over.
         """
-        while True:
-            try:
-                return self._progress(**question, timeout=deadline.patience)
-            except CallTimeout as error:
-                if deadline.over:
-                    raise self._no_answer(deadline) from error
+        while (progress := self._tried(deadline, **question)) is None:
+            pass
+        return progress
+
+    def _tried(self, deadline: Deadline, **question: Any) -> Progress | None:
+        """Ask once; None when some shard gave no answer and there is time left."""
+        try:
+            return self._progress(**question, timeout=deadline.patience)
+        except CallTimeout as error:
+            if deadline.over:
+                raise self._no_answer(deadline) from error
+            return None
 
     def _no_answer(self, deadline: Deadline) -> NoAnswer:
         return NoAnswer(run=self.name, queue=self.queue, seconds=deadline.limit)
@@ -102,11 +108,8 @@ class RunWaits(RunViews):
             judge(None)
             ended = self.submitter is None or self.submitter.finished.is_set()  # asked first: shards answer one by one
             parked = deadline.within(PARK if alone_since is None else 0.5)
-            try:
-                progress = self._progress(wait=parked, timeout=deadline.patience)
-            except CallTimeout as error:  # a shard is being made anew, and takes its time
-                if deadline.over:
-                    raise self._no_answer(deadline) from error
+            progress = self._tried(deadline, wait=parked)
+            if progress is None:
                 continue
             if progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline)):
                 judge(progress)
@@ -284,5 +287,5 @@ class RunWaits(RunViews):
         """Return whether nothing more comes of a run whose shards are done; wait a little for what may."""
         if self.submitter is not None and not self.submitter.finished.wait(deadline.within(AT_ONCE)):
             return False
-        progress = self._progress(timeout=deadline.patience)
-        return progress.done and not (progress.counts.lost and self._are_sent_again(deadline))
+        progress = self._tried(deadline)
+        return progress is not None and progress.done and not (progress.counts.lost and self._are_sent_again(deadline))

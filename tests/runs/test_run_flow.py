@@ -245,17 +245,39 @@ def test_shard_that_is_long_in_coming_back_does_not_end_a_wait(
 
 def test_limit_of_a_wait_holds_when_nobody_answers(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting took 20 s and ended with another error."""
-    run = queue.map(same, range(10)).wait(timeout=20)
+    run, put = queue.map(same, range(10)).wait(timeout=20), queue.submit(same, 1)
+    put.results(timeout=20)
 
     async def silent(*asked: Any, **how: Any) -> Any:
         await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(Handle, "ask", silent)
-    for waits in (lambda: run.wait(timeout=0.1), lambda: next(run.as_completed(timeout=0.1))):
+    for waits in (
+        lambda: run.wait(timeout=0.1),
+        lambda: next(run.as_completed(timeout=0.1)),
+        lambda: put.results(timeout=0.1),
+    ):
         began = time.monotonic()
         with pytest.raises(WaitTimeout, match=r"a shard of queue .* gives no answer"):
             waits()
         assert time.monotonic() - began < 5
+
+
+def test_results_of_a_put_are_waited_for_while_its_shard_is_away(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, real, away = queue.submit(same, 1), Handle.ask, [1, 2]
+
+    async def ask(self: Handle, shard: int, call: str, *meta: Any, **how: Any) -> Any:
+        if call == "settled" and away:
+            away.pop()
+            raise CallTimeout(name="queue/q/0", call=call, seconds=10)
+        return await real(self, shard, call, *meta, **how)
+
+    monkeypatch.setattr(Handle, "ask", ask)
+
+    assert put.results() == [1]
+    assert not away
 
 
 def test_results_come_as_they_are_completed_although_a_shard_was_away(
