@@ -17,15 +17,18 @@ from dqlab.errors import BadOption, RunNotFound, SubmissionIncomplete
 
 SCRIPT = """
     import sys
+    from concurrent.futures import Future
+
     import dqlab as dq
 
     def double(x):
         return 2 * x
 
+    half = Future()
+
     def documents():
         yield from range(1500)
-        while sum(halves.counts().values()) < 1500:
-            pass
+        half.result(30).submitter.sender.flush(30)  # confirmed, not only counted: counts run ahead of the disk
         print("ready", flush=True)
         sys.stdin.read()
 
@@ -35,8 +38,8 @@ SCRIPT = """
         done.wait(timeout=60)
         waiting = lab.queue("other").map(double, range(1000, 3000), name="waiting", consumers=None)
         waiting.submitter.join(30)
-        halves = lab.queue("halves")
-        halves.map(abs, documents(), name="half").submitter.join(600)
+        half.set_result(lab.queue("halves").map(abs, documents(), name="half"))
+        half.result().submitter.join(600)
 """
 
 
