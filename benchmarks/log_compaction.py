@@ -23,7 +23,6 @@ __all__ = ["puts_beside_compaction"]
 FRAMES, BATCH, SIZE = 1_000, 100, 1_000
 LEFT = 10
 """Messages of each frame that are still needed when the rest is compacted away."""
-IDLE_S = 1.0
 
 
 def puts_beside_compaction(directory: Path, sizes: Sizes) -> Figure:
@@ -39,8 +38,6 @@ def _stalls(directory: Path) -> tuple[float, float]:
     shard, (frame, *_) = open_shard(directory), frames(100, 100)
     put(shard, frames(SIZE, BATCH), FRAMES)
     _ack_most(shard)
-    until = time.perf_counter() + IDLE_S
-    idle = _put_until(lambda: time.perf_counter() > until, shard, frame)
     beside: list[float] = []
 
     def carry_out(step: Callable[[], Any]) -> Any:
@@ -56,7 +53,10 @@ def _stalls(directory: Path) -> tuple[float, float]:
         thread.join()
         return answers[0]
 
+    started = time.perf_counter()
     done = _compact(shard, carry_out)
+    until = time.perf_counter() + (time.perf_counter() - started)  # as long, so that the system writes back as much
+    idle = _put_until(lambda: time.perf_counter() > until, shard, frame)
     if done.dropped < FRAMES * (BATCH - LEFT) / 2:  # the last ones share a segment with the puts
         raise WrongAnswer(f"compaction dropped {done.dropped:,} of {FRAMES * (BATCH - LEFT):,} messages")
     close(shard)

@@ -18,6 +18,7 @@ from dqlab.log.directory import TEMPORARY, Directory, segment_name, write_all
 from dqlab.log.errors import RecordTooLarge
 from dqlab.log.manifest import SegmentEntry
 from dqlab.log.options import LogOptions
+from dqlab.log.pace import Pace
 from dqlab.log.records import (
     HEADER_BYTES,
     MAX_BODY,
@@ -175,23 +176,24 @@ class Compactor:
     ) -> int:
         """Write what is kept, in slices; return the file's length."""
         written, before, total = 0, 0, _bytes_of(victims)
+        pace = Pace(self._directory.files, self._clock, lambda: self._writer.end, self._options.copy_bytes_per_s)
         for victim in victims:
             for record in self._records(victim):
                 for new in keep(record):
                     copy.add(record.position, new)
-                self._directory.files.pause(0.0)  # who waits for the interpreter goes first
+                pace.worked()
                 if copy.size - written >= _SLICE:
-                    written = self._write_slice(descriptor, copy, written)
+                    written = self._write_slice(descriptor, copy, written, pace)
                     if progress is not None:
                         progress(before + record.position.offset, total)
             before += victim.length or 0
         copy.pack(RecordType.SEAL, b"", NewRecord(RecordType.SEAL, ()))
-        written = self._write_slice(descriptor, copy, written)
+        written = self._write_slice(descriptor, copy, written, pace)
         if progress is not None:
             progress(total, total)
         return written
 
-    def _write_slice(self, descriptor: int, copy: _Copy, offset: int) -> int:
+    def _write_slice(self, descriptor: int, copy: _Copy, offset: int, pace: Pace) -> int:
         """Write what was gathered; return the file's length."""
         self._writer.check()
         directory, size = self._directory, copy.size - offset
@@ -199,7 +201,7 @@ class Compactor:
             raise self._reserve.full(size)
         end = write_all(directory.files, descriptor, copy.buffers, offset)
         copy.buffers.clear()
-        directory.files.pause(size / self._options.copy_bytes_per_s)
+        pace.wrote(size)
         return end
 
     def _records(self, victim: SegmentEntry) -> Iterator[Record]:

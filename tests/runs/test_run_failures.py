@@ -256,7 +256,7 @@ def test_failures_alike_are_one_class(queue: dq.QueuePool) -> None:
 
 def test_a_dead_letter_of_a_put_is_found_with_the_queue(queue: dq.QueuePool) -> None:
     """Plain calls have no run to ask."""
-    put = queue.submit(parse, 3)
+    put = queue.submit(needs_text, 3)
 
     with pytest.raises(RunFailed):
         put.results(timeout=30)
