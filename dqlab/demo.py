@@ -11,19 +11,17 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from dqlab.figures import Figures
 from dqlab.narration import Narrator, plain
-from dqlab.stats import RunStats
 
-__all__ = ["Figures", "play", "tell"]
+__all__ = ["play"]
 
 CELL_TIMEOUT = 900
 """Seconds after which a cell is given up."""
@@ -34,65 +32,7 @@ INTERRUPTED = 130
 CLOSES_LAB = "closes-lab"
 """Tag of the cell after which the run can no longer be asked."""
 
-_FIGURES_CELL = "from dqlab.demo import tell as _tell\n_tell(docs, run, retried)"
-
-
-class _Document(Protocol):
-    @property
-    def page_count(self) -> int | None: ...
-
-
-class _Run(Protocol):
-    def stats(self) -> RunStats: ...
-
-    def results(self, *, errors: str) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a played notebook achieved.
-
-    Attributes
-    ----------
-    documents, pages : int
-        Size of its input.
-    answered : int
-        Documents that ended with a result.
-    retried : int
-        Documents that failed first.
-    seconds : float
-        From the start of the run to its end.
-    """
-
-    documents: int
-    pages: int
-    answered: int
-    retried: int
-    seconds: float
-
-    @classmethod
-    def of(cls, docs: Iterable[_Document], run: _Run, retried: int) -> Figures:
-        """Count in the names that the notebook leaves behind."""
-        pages = [document.page_count or 0 for document in docs]
-        answered = len(run.results(errors="skip"))
-        return cls(len(pages), sum(pages), answered, retried, run.stats().elapsed)
-
-    @property
-    def missing(self) -> int:
-        """Documents without a result."""
-        return self.documents - self.answered
-
-    def __str__(self) -> str:
-        rate = self.pages / self.seconds if self.seconds > 0 else 0.0
-        return (
-            f"demo: {self.documents} documents, {self.pages} pages, {self.retried} failed then retried, "
-            f"{rate:.0f} pages/s"
-        )
-
-
-def tell(docs: Iterable[_Document], run: _Run, retried: int) -> None:
-    """Print the figures as JSON; called in the notebook's kernel, while the run still answers."""
-    print(json.dumps(asdict(Figures.of(docs, run, retried))))
+_FIGURES_CELL = "from dqlab.figures import tell as _tell\n_tell(docs, run, retried)"
 
 
 def play(notebook: Path, directory: Path | None = None) -> int:

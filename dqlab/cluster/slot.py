@@ -41,6 +41,8 @@ SETTLE_MOST = 4096
 IN_HAND = 2
 PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed in a way nobody thought of."""
+LAST_MESSAGE_S = 5.0
+"""Seconds that a running message may still take when its slot stops; then it is given back."""
 KILLED_IN = 2.0
 """Seconds to wait until a slot's process is dead."""
 COROUTINES_AHEAD = 4
@@ -124,14 +126,14 @@ class Slot:
         self._tasks.append(loop.create_task(self._work(), name=f"dqlab-work-{self.name}"))
 
     async def stop(self) -> None:
-        """Lease no more, give back what has not begun, let the running message end unless it takes over 5 s."""
+        """Lease no more, give back what has not begun, let the running message end unless that takes too long."""
         self._stopping = True
         for chunk in reversed(self._chunks):
             await self._give_back(chunk, chunk.count)
         self._arrived.set()
         for task in self._tasks[:-1]:
             task.cancel()
-        await asyncio.wait([*self._tasks, *self._settling], timeout=5)
+        await asyncio.wait([*self._tasks, *self._settling], timeout=LAST_MESSAGE_S)
         for task in [*self._tasks, *self._settling]:
             task.cancel()
         if not self._process.stopping:  # else this is the second time

@@ -241,7 +241,7 @@ class RunBook:
                 max_bytes=bounds.get("max_bytes"),
             )
             before = Submitted.of(record, progress.came)
-            sender.go_on(progress.kept_of(before.through), before.held)
+            sender.go_on(progress.kept_of(before.held), before.held)
             run.submitter = Submitter(
                 run.name,
                 elements,

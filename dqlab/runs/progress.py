@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,17 +41,20 @@ class Progress:
         """Ordinals that were put and are not lost, as half-open ranges; asked with `covered`."""
         return [(lo, hi) for shard in self.shards for lo, hi in shard["came"]]
 
-    def kept_of(self, through: int) -> list[int]:
-        """Return how many documents each shard holds, if the lost ones from ordinal `through` on are put again.
+    def kept_of(self, held: Iterable[tuple[int, int]]) -> list[int]:
+        """Return how many documents each shard holds, if lost ones that are not among the ordinals `held` come again.
 
-        Which shard had which of the others is not known; together they have as many as are lost.
+        Which shard had which of the lost ones is not known; together they have all of them. A shard that died may have
+        had more than it had reported: who died confirmed them a moment before.
         """
         kept = [counts.all - counts.lost for counts in self.by_shard]
-        gone = sum(hi - lo for lo, hi in Ranges(self.came).gaps(0, through))
+        came = Ranges(self.came)
+        gone = sum(b - a for lo, hi in held for a, b in came.gaps(lo, hi))
         for shard, counts in enumerate(self.by_shard):
             share = min(gone, counts.lost)
             kept[shard] += share
             gone -= share
+        kept[max(range(len(kept)), key=lambda shard: len(self.shards[shard]["died"]))] += gone
         return kept
 
     @property

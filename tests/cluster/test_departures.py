@@ -31,6 +31,13 @@ def cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
+def hurry() -> None:
+    """Wait less, on a worker, for messages that will not end."""
+    from dqlab.cluster import slot
+
+    slot.LAST_MESSAGE_S = 0.5
+
+
 def running(dask_scheduler: Any) -> int:
     """Workers that neither start nor leave."""
     return len(dask_scheduler.running)
@@ -41,6 +48,7 @@ def lab(cluster: LocalCluster, tmp_path: Path) -> Iterator[dq.Lab]:
     with Client(cluster, set_as_default=False) as client:
         while client.run_on_scheduler(running) != WORKERS:  # those that leave are replaced first
             cluster.scale(WORKERS)
+        client.run(hurry, on_error="ignore")  # one more may be on its way out
         with dq.connect(client, store=tmp_path / "store") as lab:
             yield lab
 

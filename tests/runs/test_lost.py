@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from dqlab.cluster.handle import Handle
 from dqlab.cluster.link import Link
 from dqlab.errors import DocumentsLost, RunCancelled, RunExists, RunFailed, SubmissionIncomplete, WaitTimeout
 from dqlab.losses import InputChanged, InputNotHere, InputUsedUp, MessagesLost, NotSentAgain
+from dqlab.queue.states import State
 from dqlab.runs.claiming import Claim
 from dqlab.runs.lost import LostDocument
 from dqlab.runs.resubmission import claim_of
@@ -291,6 +293,51 @@ def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_
     assert total(again) == 5000
 
 
+def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_their_client_is_gone(
+    pool: dq.QueuePool, name: str, hurt: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+    sending: Future[dq.Run] = Future()
+    noted, go_on = threading.Event(), threading.Event()
+
+    def documents() -> Iterator[int]:
+        yield from range(60)
+        submitter = sending.result(30).submitter
+        assert submitter is not None
+        submitter.sender.flush(30)
+        yield 60  # with it is noted that the queue holds the ones before
+        noted.set()
+        go_on.wait(60)
+
+    def forget_eighteen(dask_scheduler: Any) -> None:
+        report = dask_scheduler.plugins["dqlab"].collector.shard(name, 0)
+        (lane,) = (lane for lane in report["lanes"] if lane["name"] == "late")
+        lane["counts"] = [n - 18 * (state == State.ACKED) for state, n in enumerate(lane["counts"])]
+
+    with Client(hurt.scheduler.address, set_as_default=False) as theirs:
+        run = dq.QueuePool(theirs, name=pool.name).map(double, documents(), name="late")
+        sending.set_result(run)
+        assert noted.wait(30)
+        seen = pool.session.runs.attach("late")
+        while seen.stats().counts.acked < 60:
+            pass
+        seen.pause()  # nothing more is reported
+        hurt.run_on_scheduler(forget_eighteen)
+        theirs.close()
+    kill(pool)
+
+    again = pool.map(double, range(100), name="late")
+    again.resume()
+    with pytest.raises(DocumentsLost):
+        again.wait(timeout=30)
+    assert again.counts["lost"] == len(again.lost()) == 60
+    assert total(again) == 100
+    go_on.set()
+    assert again.resubmit_lost() == 60
+    assert list(again.results(timeout=30)) == [2 * x for x in range(100)]
+
+
 def test_other_documents_are_not_sent_for_lost_ones_however_often_one_asks(pool: dq.QueuePool, other: Client) -> None:
     pool.map(len, ["a", "bb"] * 50, name="mine").wait(timeout=30)
     kill(pool)
@@ -459,7 +506,7 @@ def test_limit_of_a_wait_for_a_run_with_losses_holds(
 def test_a_shard_that_gives_no_answer_does_not_hide_the_results_of_others(
     two: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = two.map(double, range(20_000), name="half-silent").wait(timeout=30)
+    run = two.map(double, range(6_000), name="half-silent").wait(timeout=30)
     real, theirs = Handle.ask, run._progress().by_shard[1].acked
 
     async def ask(self: Handle, shard: int, call: str, *meta: Any, **how: Any) -> Any:

@@ -33,8 +33,21 @@ def test_lost_documents_that_are_put_again_behind_the_recorded_ones_are_counted_
     """Of 25 lost ones the record knows 10; the other 15 are put again by who maps the documents again."""
     progress = Progress([shard(20, 5, [(0, 20)]), shard(10, 20, [(30, 40)])])
 
-    assert sum(progress.kept_of(through=40)) == 20 + 10 + 10
-    assert progress.kept_of(through=20) == [20, 10]
+    assert sum(progress.kept_of([(0, 40)])) == 20 + 10 + 10
+    assert progress.kept_of([(0, 20)]) == [20, 10]
+
+
+def test_lost_documents_behind_a_gap_are_counted_once_although_nobody_puts_them_again() -> None:
+    """The record knows that they were taken, while others before them were refused."""
+    progress = Progress([shard(20, 30, [(0, 20)]), shard(10, 0, [(60, 70)])])
+
+    assert progress.kept_of([(0, 20), (60, 100)]) == [20 + 30, 10]
+
+
+def test_documents_that_a_dead_shard_had_not_reported_are_counted_with_it() -> None:
+    progress = Progress([shard(20, 0, [(0, 20)]), shard(0, 5, [], died=["tcp://w"])])
+
+    assert progress.kept_of([(0, 40)]) == [20, 20]
 
 
 def test_how_it_was_lost_names_shards_workers_and_files() -> None:
