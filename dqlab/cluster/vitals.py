@@ -41,7 +41,7 @@ PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedco
 MAX_RUNS = 20
 """Open runs of a shard whose functions are looked at, the newest."""
 MAX_BLOB = 1 << 20
-"""Bytes of a function that are read for the packages it names: a quarter of a second; what follows is its data."""
+"""Bytes of a function that are read for the packages it names: some tenths of a second; what follows is its data."""
 
 _DESCRIPTORS = Path("/proc/self/fd")
 

@@ -33,7 +33,7 @@ BLOCKED = "run.wait(timeout='2m')\nprint('no longer', 'blocked')"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One JupyterLab for this module, with the quickstart over fewer documents and a notebook that is busy for 6 s."""
+    """One JupyterLab for this module, with the quickstart over fewer documents and a notebook that is busy for 4 s."""
     root = tmp_path_factory.mktemp("notebooks")
     quickstart = nbformat.read(NOTEBOOKS / "quickstart.ipynb", as_version=4)
     for cell in quickstart.cells:
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             cell.outputs, cell.execution_count = [], None
             cell.source = cell.source.replace(LIBRARY, f"{LIBRARY}[500:]")
     nbformat.write(quickstart, root / "quickstart.ipynb")
-    cells = [SLOW, "%dq submit slow --over range(240) --name slow --watch -o run", BLOCKED, "%dq close"]
+    cells = [SLOW, "%dq submit slow --over range(160) --name slow --watch -o run", BLOCKED, "%dq close"]
     blocked = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(cell.strip()) for cell in cells], metadata=quickstart.metadata
     )
