@@ -222,6 +222,7 @@ def be_impatient() -> float:
     return before
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:this cluster has too few workers")
 def test_cluster_with_a_worker_that_hangs_is_connected_to(processes: dict[str, Any]) -> None:
     """The others are there to work."""
@@ -237,6 +238,7 @@ def test_cluster_with_a_worker_that_hangs_is_connected_to(processes: dict[str, A
         os.kill(stopped, signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:this cluster has too few workers")
 def test_notebook_whose_scheduler_died_goes_on_where_it_stopped(
     processes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
