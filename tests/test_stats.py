@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.stats import Counts, Meter, QueueStats, RunState, RunStats, Snapshot, run_state, total_counts
+from dqlab.stats import Counts, Meter, QueueStats, RunState, RunStats, Snapshot, run_state, total_counts, total_queue
 
 GOLDEN = Path(__file__).parent / "golden" / "snapshot.json"
 
@@ -168,6 +168,6 @@ def test_totals_sum_what_is_listed() -> None:
         for n, name in enumerate("abc", start=1)
     )
 
-    totals = Snapshot(at=0.0, seq=1, queues=queues, queues_total=3).totals
+    totals = total_queue(queues)
 
     assert (totals.counts.ready, totals.counts.acked, totals.lag, totals.in_rate) == (6, 60, 3.0, 5.0)

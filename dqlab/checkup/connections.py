@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dqlab import numbers
 from dqlab.checkup.facts import Facts, Worker
 from dqlab.checkup.findings import Finding, Severity
-from dqlab.live import numbers
-from dqlab.live.rows import many
+from dqlab.numbers import many
 
 __all__ = ["answers", "answers_fine", "clocks", "clocks_fine", "connections", "connections_fine"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dqlab.checkup.facts import Actor, Facts, Registered
 from dqlab.checkup.findings import Finding, Severity
-from dqlab.live.rows import many
+from dqlab.numbers import many
 
 __all__ = ["placement", "placement_fine"]
 

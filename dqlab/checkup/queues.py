@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dqlab import numbers
 from dqlab.checkup.facts import Facts, Lease, Shard
 from dqlab.checkup.findings import Finding, Severity
-from dqlab.live import numbers
-from dqlab.live.rows import many
+from dqlab.numbers import many
 from dqlab.stats import QueueStats, RunState
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dqlab import numbers
 from dqlab.checkup.facts import Facts, Process, Worker
 from dqlab.checkup.findings import Finding, Severity
-from dqlab.live import numbers
 
 __all__ = ["resources", "resources_fine"]
 

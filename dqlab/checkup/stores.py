@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dqlab import numbers
 from dqlab.checkup.facts import Facts, Store, Worker
 from dqlab.checkup.findings import Finding, Severity
-from dqlab.live import numbers
-from dqlab.live.rows import many
 from dqlab.log import LogOptions
+from dqlab.numbers import many
 from dqlab.store.probe import Probe
 
 __all__ = ["stores", "stores_fine"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from dqlab.checkup.facts import Facts, Process
 from dqlab.checkup.findings import Finding, Severity
-from dqlab.live.rows import many
+from dqlab.numbers import many
 
 __all__ = ["plugins", "plugins_fine", "versions", "versions_fine"]
 

@@ -12,10 +12,6 @@ from typing import Any
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.parking import Bell
 from dqlab.stats import (
-    MAX_CLASSES,
-    MAX_CONSUMERS,
-    MAX_QUEUES,
-    MAX_RUNS,
     ClassStats,
     CodeStats,
     ConsumerStats,
@@ -26,7 +22,9 @@ from dqlab.stats import (
     Snapshot,
     run_state,
     total_counts,
+    total_queue,
 )
+from dqlab.stats.snapshot import MAX_CLASSES, MAX_CONSUMERS, MAX_QUEUES, MAX_RUNS
 
 __all__ = ["Collector"]
 
@@ -100,12 +98,14 @@ class Collector:
         names = sorted({queue for queue, _ in self._shards})
         runs = sorted((run for name in names for run in self._runs(name)), key=lambda run: (run.finished, -run.started))
         consumers = sorted(map(self._consumer, self._consumers.values()), key=lambda c: (c.units_rate or 0.0, c.name))
+        queues = tuple(map(self._queue, names))
         return Snapshot(
             at=self._clock.wall(),
             seq=self.seq,
             where=self.where,
             workers=self.workers,
-            queues=tuple(map(self._queue, names[:MAX_QUEUES])),
+            queues=queues[:MAX_QUEUES],
+            totals=total_queue(queues, consumers=len(consumers)),
             runs=tuple(runs[:MAX_RUNS]),
             consumers=tuple(consumers[:MAX_CONSUMERS]),
             queues_total=len(names),

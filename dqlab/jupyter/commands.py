@@ -15,7 +15,7 @@ from dqlab.jupyter.meter import Meter
 from dqlab.jupyter.sayings import Said, end, in_words_of_a_line, standing, submitted
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, is_watched
-from dqlab.live.rows import many
+from dqlab.numbers import many
 from dqlab.queue.retry import Retry
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.pool import QueuePool

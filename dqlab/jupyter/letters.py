@@ -10,7 +10,7 @@ from typing import Any
 from dqlab.errors import UsageError
 from dqlab.live.display import Mode, mode
 from dqlab.live.plain import one_line
-from dqlab.live.rows import many
+from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures
 
 __all__ = ["find_letter", "letter_bundle"]

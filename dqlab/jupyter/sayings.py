@@ -12,7 +12,7 @@ from dqlab.documents import Documents
 from dqlab.errors import DqlabError, RunExists
 from dqlab.lab import Lab
 from dqlab.live.display import in_jupyter
-from dqlab.live.rows import many
+from dqlab.numbers import many
 from dqlab.runs.mapping import unsent
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability

@@ -10,12 +10,12 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from dqlab.live import numbers
+from dqlab import numbers
 from dqlab.live.html import inked, quiet, wrap
 from dqlab.live.palette import Ink
 from dqlab.live.plain import columns, one_line
-from dqlab.live.rows import many
 from dqlab.live.style import PLAIN, Span, TextStyle, paint
+from dqlab.numbers import many
 
 __all__ = ["checkup_html", "checkup_text"]
 

@@ -231,7 +231,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str]]] = {
     ("dqlab.runs.run", "Run"): _run_bundle,
     ("dqlab.runs.results", "Results"): _results_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
-    ("dqlab.stats", "Snapshot"): _snapshot_bundle,
+    ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
 }
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from html import escape
 
-from dqlab.live.numbers import UNKNOWN
 from dqlab.live.palette import Ink, State
 from dqlab.live.plain import one_line
 from dqlab.live.tables import Table
 from dqlab.live.view import RunView, Tone
+from dqlab.numbers import UNKNOWN
 
 __all__ = ["inked", "quiet", "run_html", "table_html", "wrap"]
 

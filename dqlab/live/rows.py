@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dqlab.live import numbers
+from dqlab import numbers
 from dqlab.live.palette import State
 from dqlab.live.plain import one_line
 from dqlab.live.view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
+from dqlab.numbers import many
 from dqlab.stats import ClassStats, Counts, RunState, RunStats
 
-__all__ = ["Silence", "absent_view", "connecting_view", "failure_row", "log_line", "many", "moved_view", "run_view"]
+__all__ = ["Silence", "absent_view", "connecting_view", "failure_row", "log_line", "moved_view", "run_view"]
 
 
 class Silence(NamedTuple):
@@ -43,11 +44,6 @@ _NO_ESTIMATE = {
     Face.NO_ANSWER: "no live numbers",
 }
 _HALTED = (Face.PAUSED, Face.STOPPED)
-
-
-def many(amount: int, noun: str) -> str:
-    """Return a count with its noun: ``1 document``, ``16,121 documents``."""
-    return f"{numbers.count(amount)} {noun if amount == 1 else noun + ('es' if noun.endswith('s') else 's')}"
 
 
 def connecting_view(name: str, silence: Silence | None = None) -> RunView:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from dqlab.live import numbers
+from dqlab import numbers
 from dqlab.live.palette import Ink
 from dqlab.live.plain import one_line
-from dqlab.live.rows import failure_row, many
+from dqlab.live.rows import failure_row
+from dqlab.numbers import many
 from dqlab.stats import QueueStats, RunStats, Snapshot
 
 __all__ = ["Cell", "Column", "Table", "classes_table", "failures_table", "results_table", "status_table"]

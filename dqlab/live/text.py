@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import zip_longest
 
-from dqlab.live import numbers
+from dqlab import numbers
 from dqlab.live.palette import Ink, State
 from dqlab.live.plain import columns, cut
 from dqlab.live.style import PLAIN, Span, TextStyle, paint

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.numbers import UNKNOWN
-from dqlab.live.rows import Silence, connecting_view, log_line, many, run_view
+from dqlab.live.rows import Silence, connecting_view, log_line, run_view
 from dqlab.live.view import Command, Face, Tone
+from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.live.numbers import UNKNOWN
 from dqlab.live.plain import columns
 from dqlab.live.rows import Silence, connecting_view, run_view
 from dqlab.live.style import TextStyle
 from dqlab.live.tables import classes_table, failures_table, results_table, status_table
 from dqlab.live.text import run_line, run_screen, table_text
+from dqlab.numbers import UNKNOWN
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
 
 COLOUR, ASCII = TextStyle(colour=True), TextStyle(unicode=False)

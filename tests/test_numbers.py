@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.live import numbers
-from dqlab.live.numbers import UNKNOWN
+from dqlab import numbers
+from dqlab.numbers import UNKNOWN
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00:00 UTC
 

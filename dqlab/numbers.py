@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-__all__ = ["UNKNOWN", "age", "clock", "count", "date", "duration", "minute", "rate", "share", "size", "span"]
+__all__ = ["UNKNOWN", "age", "clock", "count", "date", "duration", "many", "minute", "rate", "share", "size", "span"]
 
 UNKNOWN = "\N{EN DASH}"
 """Stands where a number is not known."""
@@ -23,6 +23,11 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 def count(value: int | None) -> str:
     """Return a count with grouped thousands: ``16,121``."""
     return UNKNOWN if value is None else f"{value:,}"
+
+
+def many(amount: int, noun: str) -> str:
+    """Return a count with its noun: ``1 document``, ``16,121 documents``."""
+    return f"{count(amount)} {noun if amount == 1 else noun + ('es' if noun.endswith('s') else 's')}"
 
 
 def share(value: float | None, *, places: int = 1) -> str:

@@ -1,0 +1,66 @@
+"""Statistics: what every view draws, and the arithmetic behind it.
+
+Pure: no clock, no Dask; actors report absolute totals, `cluster.collector` joins them and asks here for the rest.
+
+::
+
+    counts      messages by state             meter       rates of totals
+    runs        one run                       eta         when it will end
+    queues      queues, consumers, leases     rings       how it was over time
+    snapshot    everything at one instant     attention   what needs somebody
+
+Units: counts are messages (documents, for people), `units` are pages, times are seconds since 1970 UTC, durations and
+rates are in seconds and per second.
+"""
+
+from dqlab.stats.counts import Counts, RunState, run_state, total_counts
+from dqlab.stats.history import History
+from dqlab.stats.meter import Meter
+from dqlab.stats.queues import (
+    AGE_EDGES,
+    Compaction,
+    ConsumerStats,
+    Held,
+    QueueStats,
+    StorageStats,
+    Unacked,
+    total_queue,
+)
+from dqlab.stats.runs import ClassStats, CodeStats, Eta, RunStats
+from dqlab.stats.snapshot import (
+    SCHEMA,
+    Attention,
+    FailingDocument,
+    Failures,
+    Mark,
+    Severity,
+    Snapshot,
+)
+
+__all__ = [
+    "AGE_EDGES",
+    "SCHEMA",
+    "Attention",
+    "ClassStats",
+    "CodeStats",
+    "Compaction",
+    "ConsumerStats",
+    "Counts",
+    "Eta",
+    "FailingDocument",
+    "Failures",
+    "Held",
+    "History",
+    "Mark",
+    "Meter",
+    "QueueStats",
+    "RunState",
+    "RunStats",
+    "Severity",
+    "Snapshot",
+    "StorageStats",
+    "Unacked",
+    "run_state",
+    "total_counts",
+    "total_queue",
+]

@@ -1,0 +1,101 @@
+"""Messages by state, and what a run is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+__all__ = ["Counts", "RunState", "run_state", "total_counts"]
+
+
+class RunState(StrEnum):
+    """What a run is doing, in one word."""
+
+    SUBMITTING = "submitting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    WAITING = "waiting"
+    """Work waits and no consumer exists."""
+    DONE = "done"
+    CANCELLED = "cancelled"
+    INCOMPLETE = "incomplete"
+    """The input ended early; what was submitted goes on."""
+    STOPPED = "stopped"
+    """Paused itself: no room for results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Messages, or pages, by state."""
+
+    ready: int = 0
+    delayed: int = 0
+    leased: int = 0
+    acked: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    lost: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.ready + other.ready,
+            self.delayed + other.delayed,
+            self.leased + other.leased,
+            self.acked + other.acked,
+            self.dead + other.dead,
+            self.cancelled + other.cancelled,
+            self.lost + other.lost,
+        )
+
+    @property
+    def settled(self) -> int:
+        """Acked, dead, cancelled or lost: nothing more will happen to them by itself."""
+        return self.acked + self.dead + self.cancelled + self.lost
+
+    @property
+    def left(self) -> int:
+        """Ready, delayed or leased."""
+        return self.ready + self.delayed + self.leased
+
+    @property
+    def waiting(self) -> int:
+        """Ready or delayed: what is called the depth."""
+        return self.ready + self.delayed
+
+    @property
+    def all(self) -> int:
+        """Every message there is or was."""
+        return self.settled + self.left
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Each state's share of all, 0 to 1, by field name; all 0 when there is nothing."""
+        total = self.all
+        return {state: amount / total if total else 0.0 for state, amount in asdict(self).items()}
+
+
+def run_state(
+    counts: Counts,
+    *,
+    sealed: bool,
+    incomplete: bool = False,
+    paused: bool = False,
+    stopped: bool = False,
+    consumers: int = 0,
+) -> RunState:
+    """Judge what a run is doing from what its shards and consumers report."""
+    if sealed and counts.left == 0:
+        return RunState.CANCELLED if counts.cancelled else RunState.INCOMPLETE if incomplete else RunState.DONE
+    if stopped:
+        return RunState.STOPPED
+    if paused:
+        return RunState.PAUSED
+    if counts.left and consumers == 0:
+        return RunState.WAITING
+    return RunState.RUNNING if sealed else RunState.SUBMITTING
+
+
+def total_counts(parts: Iterable[Counts]) -> Counts:
+    """Sum counts over shards, lanes or queues."""
+    return sum(parts, Counts())

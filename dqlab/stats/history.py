@@ -1,0 +1,82 @@
+"""How statistics were over time: evenly spaced points, ready to be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqlab.stats.snapshot import Mark, from_plain, plain
+
+__all__ = ["MAX_POINTS", "History"]
+
+MAX_POINTS = 360
+"""Most points of one series; the step grows with the span."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Series over one span of time, for one queue, one run or all queues.
+
+    Points stand at ``t0 + i * step``; the last one is now. None is where nothing is known: before a queue was there.
+
+    Attributes
+    ----------
+    t0, step : float
+        Seconds since 1970 UTC of the first point, and seconds between points.
+    ready, delayed, leased, dead : tuple of float or None
+        Messages by state.
+    in_rate, out_rate, failure_rate : tuple of float or None
+        Messages put, settled, and deliveries that failed, per second.
+    units_left : tuple of float or None
+        Pages left of the run that was asked for; documents where page counts are unknown.
+    live, garbage : tuple of float or None
+        Bytes on disk.
+    consumers : mapping of str to tuple
+        Pages per second by consumer; one name for each worker where there are more than 32 consumers.
+    idle : mapping of str to tuple
+        Idle share by the same names, 0 to 1.
+    classes : mapping of str to tuple of int
+        Deliveries that failed in each minute, by fingerprint; the last minute last, at most 120 of them.
+    marks : tuple of Mark
+        What people did in this span.
+    """
+
+    t0: float
+    step: float
+    queue: str = ""
+    run: str = ""
+    ready: tuple[float | None, ...] = ()
+    delayed: tuple[float | None, ...] = ()
+    leased: tuple[float | None, ...] = ()
+    dead: tuple[float | None, ...] = ()
+    in_rate: tuple[float | None, ...] = ()
+    out_rate: tuple[float | None, ...] = ()
+    failure_rate: tuple[float | None, ...] = ()
+    units_left: tuple[float | None, ...] = ()
+    live: tuple[float | None, ...] = ()
+    garbage: tuple[float | None, ...] = ()
+    consumers: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    idle: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    classes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def times(self) -> list[float]:
+        """Seconds since 1970 UTC of each point."""
+        return [self.t0 + self.step * at for at in range(len(self.ready))]
+
+    @property
+    def end(self) -> float:
+        """Seconds since 1970 UTC of the last point."""
+        return self.t0 + self.step * max(0, len(self.ready) - 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON-ready data."""
+        data: dict[str, Any] = plain(self)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> History:
+        """Rebuild a History from `to_dict`."""
+        return from_plain(cls, data)

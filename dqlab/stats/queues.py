@@ -1,0 +1,242 @@
+"""What is known of queues, of who works for them, and of what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dqlab.stats.counts import Counts, total_counts
+
+__all__ = [
+    "AGE_EDGES",
+    "Compaction",
+    "ConsumerStats",
+    "Held",
+    "QueueStats",
+    "StorageStats",
+    "Unacked",
+    "total_queue",
+]
+
+AGE_EDGES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
+"""Seconds between the bins of `Unacked.age_bins`: the first is below one second, the last above eight minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """One queue, over all its shards; rates are per second over the last minute, None when not known.
+
+    Attributes
+    ----------
+    name, state, why : str
+        `why` says what is wrong, or who paused it; "" when there is nothing to say.
+    retrying : int
+        Messages waiting for another delivery after a failed one.
+    nbytes : int
+        Payload bytes of messages that are ready, delayed or leased.
+    lag : float
+        Age of the oldest ready message, seconds.
+    empty_in : float or None
+        Seconds until it is empty: its run's, if it has one, else by how much faster messages leave than come.
+    put_waiting : int
+        Puts that wait for room.
+    disk : int or None
+        Bytes of its files; None for a queue in memory.
+    last_used : float or None
+        When a message last came or left, seconds since 1970 UTC.
+    """
+
+    name: str
+    state: str
+    counts: Counts
+    why: str = ""
+    retrying: int = 0
+    nbytes: int = 0
+    maxsize: int | None = None
+    lag: float = 0.0
+    in_rate: float | None = None
+    out_rate: float | None = None
+    shards: int = 1
+    consumers: int = 0
+    empty_in: float | None = None
+    put_waiting: int = 0
+    disk: int | None = None
+    last_used: float | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing waits, runs or is dead here, and nothing stops new messages."""
+        return not (self.counts.left or self.counts.dead or self.counts.lost or self.why)
+
+    @property
+    def net_rate(self) -> float | None:
+        """Messages that come less those that leave, per second: below zero when the queue gets shorter."""
+        return None if self.in_rate is None or self.out_rate is None else self.in_rate - self.out_rate
+
+
+def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueStats:
+    """Return the sum over queues; what is known of none is None."""
+
+    def known(field: str) -> list[float]:
+        return [value for value in (getattr(queue, field) for queue in queues) if value is not None]
+
+    ins, outs, disks = known("in_rate"), known("out_rate"), known("disk")
+    return QueueStats(
+        name="total",
+        state="",
+        counts=total_counts(queue.counts for queue in queues),
+        retrying=sum(queue.retrying for queue in queues),
+        nbytes=sum(queue.nbytes for queue in queues),
+        lag=max((queue.lag for queue in queues), default=0.0),
+        in_rate=sum(ins) if ins else None,
+        out_rate=sum(outs) if outs else None,
+        shards=sum(queue.shards for queue in queues),
+        consumers=consumers,
+        put_waiting=sum(queue.put_waiting for queue in queues),
+        disk=int(sum(disks)) if disks else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStats:
+    """One consumer. `busy_share` is the share of its slots' time spent in functions, 0 to 1.
+
+    Attributes
+    ----------
+    units_rate : float or None
+        Pages per second over the last minute; documents where page counts are unknown.
+    oldest_age : float or None
+        Seconds since the document that it has had longest was begun.
+    document : str or None
+        That document.
+    rss : int or None
+        Bytes of memory of its worker's process, and of the processes of its slots.
+    slow : bool
+        Under a third of the median speed.
+    """
+
+    name: str
+    queue: str
+    worker: str
+    leased: int = 0
+    done: int = 0
+    rate: float | None = None
+    units_rate: float | None = None
+    busy_share: float | None = None
+    last_error: str | None = None
+    oldest_age: float | None = None
+    document: str | None = None
+    rss: int | None = None
+    slow: bool = False
+
+    @property
+    def idle_share(self) -> float | None:
+        """Share of its slots' time spent waiting for work, 0 to 1."""
+        return None if self.busy_share is None else 1.0 - self.busy_share
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Messages that one consumer holds under one lease.
+
+    Attributes
+    ----------
+    document : str or None
+        What the consumer is running of them.
+    held, ends_in : float
+        Seconds since they were delivered, and until the lease ends unless it is renewed.
+    renewals, delivery, messages : int
+        How often the lease was renewed; which delivery it is, for a message alone; how many messages.
+    """
+
+    consumer: str
+    held: float
+    ends_in: float
+    messages: int = 1
+    document: str | None = None
+    renewals: int = 0
+    delivery: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unacked:
+    """Messages in consumers' hands. Ages are seconds since delivery.
+
+    Attributes
+    ----------
+    age_bins : tuple of int
+        Messages by age, eleven bins; see `AGE_EDGES`.
+    past : int
+        Messages held for longer than `timeout`, the visibility timeout in seconds: only renewal keeps them.
+    oldest : tuple of Held
+        At most five, the oldest first.
+    redelivered_10m, leases_lost_10m : int
+        In the last ten minutes: messages delivered once more, leases that ended by death or expiry.
+    ending_20s : int
+        Messages whose leases end within 20 s and were not renewed in time.
+    """
+
+    age_bins: tuple[int, ...] = (0,) * (len(AGE_EDGES) + 1)
+    total: int = 0
+    past: int = 0
+    timeout: float | None = None
+    oldest: tuple[Held, ...] = ()
+    redelivered_10m: int = 0
+    leases_lost_10m: int = 0
+    ending_20s: int = 0
+
+    @property
+    def oldest_age(self) -> float | None:
+        """Seconds since the message that is held longest was delivered."""
+        return self.oldest[0].held if self.oldest else None
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """One compaction: when it ended (seconds since 1970 UTC), bytes it gave back, seconds it took."""
+
+    at: float
+    freed: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StorageStats:
+    """Files of durable queues, bytes.
+
+    Attributes
+    ----------
+    live, garbage : int
+        Bytes still needed, and the rest.
+    frees : int
+        What a compaction would give back now.
+    disk_free : int or None
+        Room on the disk; of several, the least.
+    write_rate : float or None
+        Bytes written per second over the last minute.
+    fsync_p99 : float or None
+        Seconds; of the last thousand syncs.
+    compact_above : float or None
+        Garbage share above which queues compact themselves.
+    compactions : tuple of Compaction
+        The last ten.
+    """
+
+    live: int = 0
+    garbage: int = 0
+    frees: int = 0
+    disk_free: int | None = None
+    write_rate: float | None = None
+    fsync_p99: float | None = None
+    compact_above: float | None = None
+    compactions: tuple[Compaction, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """All bytes."""
+        return self.live + self.garbage
+
+    @property
+    def garbage_share(self) -> float:
+        """Garbage as a share of all bytes, 0 to 1."""
+        return self.garbage / self.total if self.total else 0.0

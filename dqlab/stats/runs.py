@@ -1,0 +1,153 @@
+"""What is known of one run: its counts, its speed, when it will be done, why documents failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dqlab.stats.counts import Counts, RunState
+
+__all__ = ["ClassStats", "CodeStats", "Eta", "RunStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeStats:
+    """The function a run uses now. `version` counts from 1 within the run; `short` starts its hash."""
+
+    name: str
+    short: str = ""
+    version: int = 1
+    cell: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Eta:
+    """When a run will end, seconds since 1970 UTC: in one case of ten before `p10`, in nine before `p90`."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassStats:
+    """Failures with the same fingerprint. `first` and `last` are seconds since 1970 UTC."""
+
+    fingerprint: str
+    error: str
+    message: str
+    at: str
+    dead: int
+    retrying: int
+    first: float
+    last: float
+    key: str | None = None
+    """One of the documents that failed so."""
+    failed: int = 0
+    """Deliveries that ended so, since the run began."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStats:
+    """One run. `units` is None where page counts are unknown; `total` is None while submitting.
+
+    `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. A Snapshot
+    has `classes` in the run that was asked for alone, `classes_total` in all.
+    """
+
+    name: str
+    queue: str
+    state: RunState
+    counts: Counts
+    units: Counts | None = None
+    why: str = ""
+    code: CodeStats = field(default_factory=lambda: CodeStats(name="?"))
+    total: int | None = None
+    retrying: int = 0
+    started: float = 0.0
+    ended: float | None = None
+    idle: float = 0.0
+    at: float = 0.0
+    rate: float | None = None
+    units_rate: float | None = None
+    consumers: int = 0
+    classes: tuple[ClassStats, ...] = ()
+    classes_total: int = 0
+    eta: Eta | None = None
+
+    @property
+    def unit(self) -> str:
+        """Word for what progress counts: "pages" when they are known, else "documents"."""
+        return "pages" if self.units is not None else "documents"
+
+    @property
+    def progress(self) -> Counts:
+        """The counts that progress is measured in."""
+        return self.units if self.units is not None else self.counts
+
+    @property
+    def share(self) -> float | None:
+        """Settled share, 0 to 1; None before the total is known; 1 only at the true end."""
+        if self.total is None:
+            return None
+        if self.counts.left == 0:
+            return 1.0
+        progress = self.progress
+        return min(progress.settled / progress.all, 0.999999) if progress.all else 0.0
+
+    @property
+    def dead_share(self) -> float:
+        """Dead documents as a share of the settled ones, 0 to 1."""
+        return self.counts.dead / self.counts.settled if self.counts.settled else 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the start to the end, or to this snapshot, without those between an end and a retry."""
+        return max(0.0, (self.ended if self.ended is not None else self.at) - self.started - self.idle)
+
+    @property
+    def mean_rate(self) -> float | None:
+        """Documents settled per second over the whole run."""
+        return self.counts.settled / self.elapsed if self.elapsed > 0 else None
+
+    @property
+    def mean_units_rate(self) -> float | None:
+        """Pages settled per second over the whole run."""
+        return self.units.settled / self.elapsed if self.units is not None and self.elapsed > 0 else None
+
+    @property
+    def worked_share(self) -> float | None:
+        """Settled share without what was cancelled, 0 to 1; None before the total is known."""
+        share, progress = self.share, self.progress
+        if share is None or not progress.cancelled or not progress.all:
+            return share
+        return (progress.settled - progress.cancelled) / progress.all
+
+    @property
+    def classes_more(self) -> int:
+        """Failure classes that exist beyond those in `classes`."""
+        return max(0, self.classes_total - len(self.classes))
+
+    @property
+    def dead_more(self) -> int:
+        """Dead documents of the classes beyond those in `classes`."""
+        return max(0, self.counts.dead - sum(entry.dead for entry in self.classes))
+
+    @property
+    def empty(self) -> bool:
+        """The input had no documents."""
+        return self.total == 0
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will happen by itself."""
+        return self.state in (RunState.DONE, RunState.CANCELLED)
+
+    @property
+    def resting(self) -> bool:
+        """Finished, or the input ended early and all that was submitted is settled."""
+        return self.finished or (self.state is RunState.INCOMPLETE and self.counts.left == 0)
+
+    @property
+    def eta_in(self) -> float | None:
+        """Seconds until it will probably be done."""
+        return None if self.eta is None else max(0.0, self.eta.p50 - self.at)

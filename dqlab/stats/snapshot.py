@@ -1,0 +1,268 @@
+"""The Snapshot: everything at one instant, as every view draws it.
+
+Views format what they find here and compute nothing. A Snapshot is frozen, carries `schema`, and turns into JSON and
+back unchanged: fields that are at their default are left out, unknown ones are passed over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from dqlab.stats.counts import Counts
+from dqlab.stats.queues import ConsumerStats, QueueStats, StorageStats, Unacked
+from dqlab.stats.runs import ClassStats, RunStats
+
+__all__ = [
+    "MAX_ATTENTION",
+    "MAX_CLASSES",
+    "MAX_CONSUMERS",
+    "MAX_DETAILED_QUEUES",
+    "MAX_MARKS",
+    "MAX_QUEUES",
+    "MAX_RUNS",
+    "SCHEMA",
+    "Attention",
+    "FailingDocument",
+    "Failures",
+    "Mark",
+    "Severity",
+    "Snapshot",
+    "from_plain",
+    "plain",
+]
+
+SCHEMA = 1
+MAX_RUNS, MAX_QUEUES, MAX_DETAILED_QUEUES, MAX_CONSUMERS, MAX_CLASSES, MAX_MARKS, MAX_ATTENTION = (
+    20,
+    100,
+    20,
+    32,
+    8,
+    20,
+    5,
+)
+
+
+class Severity(StrEnum):
+    """How bad something is that needs somebody."""
+
+    DEAD = "dead"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """One thing that needs somebody, in words: ``subject`` stands first and bold, `text` goes on, `detail` below.
+
+    Attributes
+    ----------
+    kind : str
+        Which rule found it; see `dqlab.stats.attention`.
+    action : str
+        What to do: the name of a command (``retry``, ``resume``, ``scale``, ``show``, ``compact``), or "".
+    queue, run : str
+        Where; "" when that has no meaning.
+    target : str
+        What the command is about: a failure class's fingerprint, a consumer.
+    """
+
+    severity: Severity
+    kind: str
+    subject: str
+    text: str
+    detail: str = ""
+    action: str = ""
+    queue: str = ""
+    run: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something a person did: when (seconds since 1970 UTC), in which cell, what, to which queue."""
+
+    at: float
+    text: str
+    cell: int | None = None
+    queue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailingDocument:
+    """A document that failed often: its key, its last error, pages, and how many of at most `limit` deliveries."""
+
+    key: str
+    error: str
+    deliveries: int
+    limit: int
+    pages: int | None = None
+    run: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Why documents failed. Counts are messages and exact; `classes` are the largest eight.
+
+    Attributes
+    ----------
+    per_minute : int
+        Deliveries that failed in the last minute.
+    """
+
+    dead: int = 0
+    retrying: int = 0
+    per_minute: int = 0
+    classes_total: int = 0
+    classes: tuple[ClassStats, ...] = ()
+    documents: tuple[FailingDocument, ...] = ()
+
+    @property
+    def other_classes(self) -> int:
+        """Classes beyond those listed."""
+        return max(0, self.classes_total - len(self.classes))
+
+    @property
+    def other_dead(self) -> int:
+        """Dead messages of the classes beyond those listed."""
+        return max(0, self.dead - sum(entry.dead for entry in self.classes))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one instant.
+
+    Caps: 100 queues (those past 20 have counts, state and rates alone), 20 runs, the 32 slowest consumers, 8 failure
+    classes; totals are exact and over all. `unacked`, `consumers`, `failures` and `storage` are those of `of_queue` and
+    `of_run`, when the Snapshot was asked for with one.
+
+    Attributes
+    ----------
+    at : float
+        Seconds since 1970 UTC.
+    seq : int
+        Grows by one with each change; ask with it to wait for the next.
+    busy_share : float or None
+        Share of all consumers' time spent in functions over the last minute, 0 to 1.
+    units : str
+        What `units_rate` of consumers counts: "pages" or "documents".
+    """
+
+    at: float
+    seq: int
+    lab: str = ""
+    where: str = ""
+    store: str = ""
+    workers: int = 0
+    of_queue: str = ""
+    of_run: str = ""
+    units: str = "documents"
+    busy_share: float | None = None
+    attention: tuple[Attention, ...] = ()
+    attention_total: int = 0
+    marks: tuple[Mark, ...] = ()
+    queues: tuple[QueueStats, ...] = ()
+    totals: QueueStats = field(default_factory=lambda: QueueStats("total", "", Counts()))
+    queues_by_state: Mapping[str, int] = field(default_factory=dict)
+    runs: tuple[RunStats, ...] = ()
+    consumers: tuple[ConsumerStats, ...] = ()
+    median_units_rate: float | None = None
+    unacked: Unacked = field(default_factory=Unacked)
+    failures: Failures = field(default_factory=Failures)
+    storage: StorageStats = field(default_factory=StorageStats)
+    queues_total: int = 0
+    runs_total: int = 0
+    consumers_total: int = 0
+    schema: int = SCHEMA
+
+    def run(self, name: str) -> RunStats | None:
+        """Return one run by name, or None."""
+        return next((run for run in self.runs if run.name == name), None)
+
+    def queue(self, name: str) -> QueueStats | None:
+        """Return one queue by name, or None."""
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    @property
+    def slow_consumers(self) -> int:
+        """Listed consumers under a third of the median speed; the slowest are always listed."""
+        return sum(consumer.slow for consumer in self.consumers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON-ready data."""
+        return {**plain(self), "schema": self.schema}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Snapshot:
+        """Rebuild a Snapshot from `to_dict`."""
+        return from_plain(cls, data)
+
+
+T = TypeVar("T")
+
+
+def plain(value: Any) -> Any:
+    """Return dataclasses as JSON-ready data, without the fields that are at their default."""
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    if not dataclasses.is_dataclass(value):
+        return dict(value) if isinstance(value, Mapping) else value
+    data = {}
+    kind: Any = type(value)
+    for name, default in _defaults(kind):
+        each = getattr(value, name)
+        if each != default:
+            data[name] = each if type(each) in _SIMPLE else plain(each)
+    return data
+
+
+def from_plain(kind: type[T], data: Mapping[str, Any]) -> T:
+    """Return the dataclass that `plain` made data of."""
+    made: Any = kind
+    builders = _builders(made)
+    return kind(**{name: builders[name](value) for name, value in data.items() if name in builders})
+
+
+_SIMPLE = frozenset({int, float, str, bool, NoneType})
+_MISSING = object()
+
+
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    found = []
+    for each in dataclasses.fields(kind):
+        if each.default is not dataclasses.MISSING:
+            default = each.default
+        elif each.default_factory is not dataclasses.MISSING:
+            default = each.default_factory()
+        else:
+            default = _MISSING
+        found.append((each.name, default))
+    return tuple(found)
+
+
+@cache
+def _builders(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {each.name: _builder(hints[each.name]) for each in dataclasses.fields(kind)}
+
+
+def _builder(hint: Any) -> Any:
+    """Return what makes a value of a field's type from plain data."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        inner = _builder(next(each for each in arguments if each is not NoneType))
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        inner = _builder(arguments[0])
+        return lambda values: tuple(map(inner, values))
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return lambda value: from_plain(hint, value)
+    return hint if isinstance(hint, type) and issubclass(hint, StrEnum) else lambda value: value
