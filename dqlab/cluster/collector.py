@@ -16,6 +16,7 @@ from dqlab.stats import (
     CodeStats,
     ConsumerStats,
     Counts,
+    History,
     Meter,
     QueueStats,
     RunStats,
@@ -87,13 +88,18 @@ class Collector:
         """Return whether a shard has reported a run of that name."""
         return any(lane["name"] == name for report in self._shards.values() for lane in report["lanes"])
 
-    async def snapshot(self, since: int, timeout: float) -> dict[str, Any]:
-        """Return a Snapshot's dict; wait up to `timeout` seconds while its seq is not above `since`."""
-        if timeout > 0:
-            await self._bell.until(lambda: self.seq > since, timeout)
-        return self.build().to_dict()
+    async def change(self, since: int, timeout: float) -> None:
+        """Wait up to `timeout` seconds while the newest change is not above number `since`."""
+        await self._bell.until(lambda: self.seq > since, timeout)
 
-    def build(self) -> Snapshot:
+    def mark(self, text: str, *, cell: int | None = None, queue: str = "", by: str = "") -> None:
+        """Note what a person did."""
+
+    def history(self, span: float, queue: str = "", run: str = "") -> History:
+        """Return how it was over the last `span` seconds."""
+        return History(t0=self._clock.wall() - span, step=1.0, queue=queue, run=run)
+
+    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
         """Join everything known into a Snapshot."""
         names = sorted({queue for queue, _ in self._shards})
         runs = sorted((run for name in names for run in self._runs(name)), key=lambda run: (run.finished, -run.started))

@@ -18,7 +18,6 @@ from distributed.scheduler import WorkerState
 
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.claims import Claims
-from dqlab.cluster.collector import Collector
 from dqlab.cluster.departures import Departures
 from dqlab.cluster.errands import ask_worker
 from dqlab.cluster.internals import (
@@ -37,6 +36,7 @@ from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.ref import RESOLVE_WAIT
 from dqlab.cluster.services import Services
+from dqlab.cluster.statistics import Statistics
 from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack
 from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
@@ -82,8 +82,8 @@ class Registry(SchedulerPlugin):
         self.claims = Claims(self.attachments)
         self.numbers: dict[str, Iterator[int]] = {}
         self.opening = asyncio.Lock()
-        self.collector = Collector(where=self.where)
-        self.collector.workers = len(scheduler.workers)
+        self.statistics = Statistics(scheduler, self.where)
+        self.collector = self.statistics.collector
         self._tasks: set[asyncio.Task[Any]] = set()
         scheduler.handlers.update(
             dq_hello=self.hello,
@@ -99,16 +99,18 @@ class Registry(SchedulerPlugin):
             dq_queues=self.list_queues,
             dq_run_name=self.name_run,
             dq_cut_off=self.attachments.cut_off_now,
-            dq_snapshot=self.snapshot,
+            **self.statistics.handlers,
             **self.losses.handlers,
             **self.claims.handlers,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
         self.departures.start(scheduler)
         self.in_background(self.attachments.watch())
+        self.statistics.show()
 
     async def close(self) -> None:
         """End with the scheduler."""
+        self.statistics.close()
         for task in self._tasks:
             task.cancel()
 
@@ -230,10 +232,6 @@ class Registry(SchedulerPlugin):
         unpin(self.scheduler, [entry.key for entry in shards])
         self.collector.forget_queue(name)
         self.losses.forget(name)
-
-    async def snapshot(self, since: int = -1, wait: float = 0.0) -> dict[str, Any]:
-        """Return the newest snapshot; wait up to `wait` seconds for one newer than `since`."""
-        return await self.collector.snapshot(since, wait)
 
     def collect(self, worker: str, **report: Any) -> None:
         """Take in a report of an actor; a stream handler, so it must not wait."""
