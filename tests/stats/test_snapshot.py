@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dqlab.stats import Counts, Meter, QueueStats, RunState, RunStats, Snapshot, run_state, total_counts, total_queue
 
-GOLDEN = Path(__file__).parent / "golden" / "snapshot.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
 
 amounts = st.integers(0, 10**9)
 counts = st.builds(Counts, amounts, amounts, amounts, amounts, amounts, amounts, amounts)

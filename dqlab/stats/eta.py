@@ -1,0 +1,213 @@
+"""When a run will end: pages left over the speed by pages, and a band around it.
+
+A document of `p` pages takes ``v p`` seconds of a slot, give or take. The speed ``1 / v`` is the ratio of all pages and
+all seconds so far; the spread is what is left when pages are accounted for. Both come from sums that settlements bring.
+
+Two things make the end uncertain. The work that is left: by the spread of its documents, and by how well the speed is
+known (the ratio estimator: Cochran, *Sampling Techniques*, 1977, ch. 6). And the last documents: when nothing waits any
+more each slot still runs one, and the run ends with the longest of them. How long those take is that of a log-normal
+distribution with the mean and variance seen so far; how many of them outlast an instant is about Poisson's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from statistics import NormalDist
+from typing import Self
+
+from dqlab.stats.runs import Eta
+
+__all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate"]
+
+MIN_DOCUMENTS, MIN_SECONDS = 20, 30.0
+"""Documents settled and seconds passed before an estimate is shown."""
+UNREST = 60.0, 0.05
+"""An estimate moves when its middle moved by more than so many seconds, or by this share of what is left."""
+REVISE_AFTER = 5.0
+"""Seconds between two looks at whether it moves."""
+
+
+TAIL, RUNNING = 2.0, 0.7
+"""How much larger than seen the variance of the last documents is taken to be, and which part of it is expected of
+those that run. With these the end lay in the band in 84 % of simulated runs, with 1 and 1 in 78 %.
+"""
+
+
+@dataclass(slots=True)
+class Effort:
+    """Sums over the settlements of a run: of each, seconds in functions `t`, pages `p`, documents `n`.
+
+    Attributes
+    ----------
+    batches, documents : int
+        Settlements, and documents in them.
+    seconds, units : float
+        Sums of `t` and of `p`.
+    tt, tp, pp : float
+        Sums of ``t * t / n``, ``t * p / n`` and ``p * p / n``.
+    """
+
+    batches: int = 0
+    documents: int = 0
+    seconds: float = 0.0
+    units: float = 0.0
+    tt: float = 0.0
+    tp: float = 0.0
+    pp: float = 0.0
+
+    def add(self, seconds: float, units: float, documents: int) -> None:
+        """Take in one settlement of at least one document."""
+        self.batches += 1
+        self.documents += documents
+        self.seconds += seconds
+        self.units += units
+        self.tt += seconds * seconds / documents
+        self.tp += seconds * units / documents
+        self.pp += units * units / documents
+
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+    @classmethod
+    def of(cls, sums: list[float]) -> Self:
+        """Rebuild it from the list of its sums."""
+        batches, documents, *rest = sums
+        return cls(int(batches), int(documents), *rest)
+
+    def to_list(self) -> list[float]:
+        """Return its sums."""
+        return list(astuple(self))
+
+    @property
+    def cost(self) -> float:
+        """Seconds of a slot per page."""
+        return self.seconds / self.units if self.units else 0.0
+
+    @property
+    def spread(self) -> float:
+        """Variance of a document's seconds around what its pages cost."""
+        return self._variance(self.cost, self.tp, self.pp)
+
+    @property
+    def variation(self) -> float:
+        """Squared coefficient of variation of a document's seconds, whatever its pages."""
+        mean = self.seconds / self.documents if self.documents else 0.0
+        return self._variance(mean, self.seconds, float(self.documents)) / (mean * mean) if mean else 0.0
+
+    def _variance(self, cost: float, cross: float, square: float) -> float:
+        if self.batches < 2:
+            return 0.0
+        return max(0.0, self.tt - 2 * cost * cross + cost * cost * square) / (self.batches - 1)
+
+
+def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: float) -> Eta | None:
+    """Return when a run will end.
+
+    Parameters
+    ----------
+    effort : Effort
+        What was settled so far.
+    units, documents : float, int
+        What is left, with what is running.
+    slots : float
+        Seconds in functions per second, now.
+    at : float
+        Seconds since 1970 UTC.
+
+    Returns
+    -------
+    Eta or None
+        None when too little is known, or nobody works.
+    """
+    if effort.documents < MIN_DOCUMENTS or effort.units <= 0 or effort.seconds <= 0 or slots <= 0.01 or documents < 1:
+        return None
+    work = effort.cost * units
+    of_rest = documents * effort.spread
+    of_speed = units * units * effort.documents * effort.spread / (effort.units * effort.units)
+    # The largest of many is seldom among the first few, so the variance of heavy tails is seen too small at first.
+    unseen = 1 + 4 / math.sqrt(effort.batches)
+    deviation = math.sqrt(math.log1p((of_rest + of_speed) * unseen / (work * work)))
+    last = _Last(work / documents, effort.variation * unseen)
+    ends = [
+        last.ends(work * math.exp(deviation * z - deviation * deviation / 2) / slots, min(slots, documents))
+        for z in _NODES
+    ]
+    latest = 2 * max(empty for empty, _ in ends) + 100 * last.mean * (1 + last.bias)
+    p10, p50, p90 = (_inverse(lambda x: sum(end(x) for _, end in ends) / len(ends), p, latest) for p in (0.1, 0.5, 0.9))
+    return Eta(at + p10, at + p50, at + p90)
+
+
+_NODES = tuple(NormalDist().inv_cdf((2 * node + 1) / 18) for node in range(9))
+"""Values of a normal distribution that stand for a ninth of it each."""
+
+
+class _Last:
+    """How long documents take: log-normal with a mean, seconds, and a squared coefficient of variation."""
+
+    def __init__(self, mean: float, variation: float) -> None:
+        self.mean, self.bias = mean, RUNNING * variation
+        self._sigma = math.sqrt(math.log1p(TAIL * variation))
+
+    def excess(self, seconds: float) -> float:
+        """Return the mean of what documents take beyond some seconds, as a share of their mean."""
+        if seconds <= 0 or self._sigma < 1e-6:
+            return max(0.0, 1 - max(0.0, seconds) / self.mean)
+        d = math.log(self.mean / seconds) / self._sigma + self._sigma / 2
+        return _normal(d) - seconds / self.mean * _normal(d - self._sigma)
+
+    def ends(self, busy: float, running: float) -> tuple[float, Callable[[float], float]]:
+        """Return when nothing waits any more, and the probability of the end by an instant, both from now.
+
+        Parameters
+        ----------
+        busy : float
+            Seconds of work that each slot has left, with all of what it runs now.
+        running : float
+            Documents that run together.
+        """
+        # What runs at any time is longer than the mean: the longer a document, the likelier one meets it.
+        empty = max(0.0, busy - self.mean * (1 + self.bias))
+        return empty, lambda x: 0.0 if x < empty else math.exp(-running * self.excess(x - empty))
+
+
+def _normal(value: float) -> float:
+    return 0.5 * math.erfc(-value / math.sqrt(2))
+
+
+def _inverse(probability: Callable[[float], float], wanted: float, latest: float) -> float:
+    """Return where a probability that grows from 0 is as wanted, below `latest`."""
+    low, high = 0.0, latest
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if probability(middle) < wanted else (low, middle)
+    return high
+
+
+class Steady:
+    """An estimate that people can read: it stays where it is until it is clearly wrong."""
+
+    def __init__(self) -> None:
+        self._shown: Eta | None = None
+        self._looked = -math.inf
+
+    def show(self, new: Eta | None, *, at: float) -> Eta | None:
+        """Return what to show.
+
+        Parameters
+        ----------
+        new : Eta or None
+            The newest estimate; None: there is none, and none is shown.
+        at : float
+            Seconds since 1970 UTC.
+        """
+        if new is None or self._shown is None:
+            self._shown, self._looked = new, at
+            return new
+        if at - self._looked >= REVISE_AFTER:
+            self._looked = at
+            seconds, share = UNREST
+            if abs(new.p50 - self._shown.p50) > min(seconds, share * max(0.0, new.p50 - at)) or self._shown.p50 <= at:
+                self._shown = new
+        return self._shown

@@ -1,0 +1,147 @@
+"""Values over time in a fixed amount of memory: fine for the last minutes, coarse for the last day.
+
+A ring has gauges, which hold until the next value, and flows, of which amounts are added up. Values are float32; a slot
+is written when something happens, and costs nothing while nothing does.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from math import ceil, floor
+
+__all__ = ["Ring"]
+
+BANDS = ((1.0, 900), (60.0, 1440))
+"""Seconds in a slot, and slots: a quarter of an hour by seconds, a day by minutes."""
+
+
+class _Band:
+    """Slots of one length. `stamps` says which slot since 1970 each place holds, -1 none."""
+
+    __slots__ = ("newest", "seconds", "stamps", "values", "width")
+
+    def __init__(self, seconds: float, slots: int, width: int) -> None:
+        self.seconds, self.width, self.newest = seconds, width, -1
+        self.stamps = array("q", [-1]) * slots
+        self.values = array("f", bytes(4 * slots * width))
+
+    def note(self, at: float, gauges: Sequence[float], flows: Sequence[float]) -> None:
+        slot = floor(at / self.seconds)
+        place = slot % len(self.stamps)
+        start = place * self.width
+        middle = start + len(gauges)
+        if self.stamps[place] != slot:
+            self.stamps[place] = slot
+            self.newest = max(self.newest, slot)
+            self.values[middle : start + self.width] = array("f", bytes(4 * len(flows)))
+        self.values[start:middle] = array("f", gauges)
+        for offset, amount in enumerate(flows):
+            if amount:
+                self.values[middle + offset] += amount
+
+    @property
+    def oldest(self) -> float:
+        """Start of the oldest slot that there is room for, seconds since 1970 UTC."""
+        return (self.newest - len(self.stamps) + 1) * self.seconds
+
+    def slots(self, since: float) -> Iterator[tuple[float, array[float]]]:
+        """Yield the start of each slot that was written since an instant, oldest first, and its values."""
+        size, width = len(self.stamps), self.width
+        first = max(self.newest - size + 1, 0 if since < 0 else floor(since / self.seconds))
+        for slot in range(first, self.newest + 1):
+            place = slot % size
+            if self.stamps[place] == slot:
+                yield slot * self.seconds, self.values[place * width : (place + 1) * width]
+
+
+class Ring:
+    """Gauges and flows over time.
+
+    Parameters
+    ----------
+    gauges, flows : int
+        How many of each.
+    bands : sequence of (float, int)
+        Seconds in a slot, and slots; the finest first.
+    """
+
+    def __init__(self, gauges: int, flows: int = 0, *, bands: Sequence[tuple[float, int]] = BANDS) -> None:
+        self._gauges, self._flows = gauges, flows
+        self._bands = [_Band(seconds, slots, gauges + flows) for seconds, slots in bands]
+        self.born: float | None = None
+        """Seconds since 1970 UTC of the first value."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its slots."""
+        return sum(8 * len(band.stamps) + 4 * len(band.values) for band in self._bands)
+
+    def note(self, at: float, gauges: Sequence[float] = (), flows: Sequence[float] = ()) -> None:
+        """Set the gauges, and add to the flows, of the slot of an instant, seconds since 1970 UTC."""
+        if self.born is None:
+            self.born = at
+        for band in self._bands:
+            band.note(at, gauges, flows)
+
+    def gauges(self, t0: float, step: float, points: int) -> list[list[float | None]]:
+        """Return each gauge at ``t0 + i * step``; None before the first value that is still known."""
+        rows: list[tuple[float | None, ...]] = []
+        last: tuple[float | None, ...] = (None,) * self._gauges
+        for at, _, values in self._slots(float("-inf")):
+            while len(rows) < points and t0 + len(rows) * step < at:
+                rows.append(last)
+            last = tuple(values[: self._gauges])
+        rows += [last] * (points - len(rows))
+        return [list(series) for series in zip(*rows, strict=True)]
+
+    def rates(self, t0: float, step: float, points: int) -> list[list[float | None]]:
+        """Return each flow per second, over the `step` seconds up to ``t0 + i * step``; None before the first value."""
+        start, born = t0 - step, self.born
+        if born is None:
+            return [[None] * points for _ in range(self._flows)]
+        amounts = [[0.0] * points for _ in range(self._flows)]
+        for at, seconds, values in self._slots(start):
+            begin, end = max(at, floor(born)), at + seconds
+            for series, amount in zip(amounts, values[self._gauges :], strict=True):
+                _share_out(series, (begin - start) / step, (end - begin) / step, amount)
+        unknown = min(points, max(0, ceil((floor(born) - t0) / step)))
+        return [[None] * unknown + [amount / step for amount in series[unknown:]] for series in amounts]
+
+    def amounts(self, index: int, *, now: float, slots: int) -> list[int]:
+        """Return what a flow added up to in each of the last slots of the finest band, the present one last."""
+        band = self._bands[0]
+        present = floor(now / band.seconds)
+        found = dict.fromkeys(range(present - slots + 1, present + 1), 0)
+        for at, values in band.slots((present - slots + 1) * band.seconds):
+            slot = round(at / band.seconds)
+            if slot in found:
+                found[slot] = round(values[self._gauges + index])
+        return list(found.values())
+
+    def _slots(self, since: float) -> Iterator[tuple[float, float, array[float]]]:
+        """Yield (start, seconds, values) of the slots written since an instant, oldest first: coarse, then fine."""
+        *coarse, fine = reversed(self._bands)
+        border = since
+        for band in coarse:
+            end = ceil(fine.oldest / band.seconds) * band.seconds
+            for at, values in band.slots(border):
+                if at < end:
+                    yield at, band.seconds, values
+            border = max(border, end)
+        for at, values in fine.slots(border):
+            if at >= border:
+                yield at, fine.seconds, values
+
+
+def _share_out(amounts: list[float], start: float, length: float, amount: float) -> None:
+    """Add an amount to the cells that it covers evenly; cell i is from i to i + 1."""
+    if not amount:
+        return
+    end = start + length
+    cell = max(0, floor(start))
+    while cell < len(amounts) and cell < end:
+        overlap = min(end, cell + 1) - max(start, cell)
+        if overlap > 0:
+            amounts[cell] += amount * overlap / length
+        cell += 1

@@ -1,0 +1,127 @@
+"""An estimate is a promise about an interval: it is held to it on simulated runs with heavy tails."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from dqlab.stats.eta import MIN_DOCUMENTS, Effort, Steady, estimate
+from dqlab.stats.runs import Eta
+
+CHECKPOINTS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
+SECONDS_A_PAGE = 0.05
+
+
+def simulate(seed: int, n: int, slots: int, sigma: float, *, known: bool) -> Iterator[tuple[Eta, float, float]]:
+    """Run log-normal documents on slots, in settlements of about 75 ms; yield (estimate, now, true end)."""
+    random = Random(seed)
+    pages = [max(1, round(random.lognormvariate(1.0, sigma))) for _ in range(n)]
+    seconds = [SECONDS_A_PAGE * count * random.lognormvariate(-0.02, 0.2) for count in pages]
+    batch = max(1, int(0.075 * n / sum(seconds)))
+    free, settlements = [0.0] * slots, []
+    for lo in range(0, n, batch):
+        hi = min(n, lo + batch)
+        end = heapq.heappop(free) + sum(seconds[lo:hi])
+        heapq.heappush(free, end)
+        settlements.append((end, lo, hi))
+    finish, effort = max(free), Effort()
+    units = left = sum(pages) if known else n
+    documents, checkpoints = n, iter(CHECKPOINTS)
+    due = next(checkpoints)
+    for now, lo, hi in sorted(settlements):
+        of_these = sum(pages[lo:hi]) if known else hi - lo
+        effort.add(sum(seconds[lo:hi]), of_these, hi - lo)
+        left, documents = left - of_these, documents - (hi - lo)
+        if 1 - left / units >= due:
+            eta = estimate(effort, units=left, documents=documents, slots=float(slots), at=now)
+            if eta is not None:
+                yield eta, now, finish
+            due = next((point for point in checkpoints if point > 1 - left / units), 2.0)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["pages", "documents"])
+@pytest.mark.parametrize(("n", "slots", "sigma"), [(200, 2, 1.5), (1000, 4, 1.5), (1000, 4, 0.5), (3000, 16, 1.5)])
+def test_the_true_end_lies_in_the_band_in_three_of_four_runs(n: int, slots: int, sigma: float, known: bool) -> None:
+    """From a fifth on, with pages known or not, and where the longest document alone takes a quarter of the time."""
+    seen = [each for seed in range(24) for each in simulate(seed, n, slots, sigma, known=known)]
+
+    inside = sum(eta.p10 <= end <= eta.p90 for eta, _, end in seen) / len(seen)
+
+    assert len(seen) >= 24 * 4
+    assert inside >= 0.75
+
+
+def test_the_band_gets_narrower_as_more_is_known() -> None:
+    """A band that is always wide is never wrong, and of no use."""
+    early, late = [], []
+    for seed in range(20):
+        widths = [(eta.p90 - eta.p10) / end for eta, _, end in simulate(seed, 3000, 2, 1.0, known=True)]
+        early.append(widths[0])
+        late.append(widths[-1])
+
+    assert sorted(late)[10] < sorted(early)[10] < 0.2
+
+
+def test_there_is_no_estimate_before_twenty_documents() -> None:
+    effort = Effort()
+    for _ in range(MIN_DOCUMENTS - 1):
+        effort.add(1.0, 1, 1)
+    assert estimate(effort, units=100, documents=100, slots=1.0, at=0.0) is None
+
+    effort.add(1.0, 1, 1)
+
+    eta = estimate(effort, units=100, documents=100, slots=1.0, at=0.0)
+    assert eta is not None
+    assert eta.p50 == pytest.approx(100, rel=0.05)
+
+
+def test_there_is_no_estimate_while_nobody_works() -> None:
+    effort = Effort()
+    for _ in range(100):
+        effort.add(1.0, 1, 1)
+
+    assert estimate(effort, units=100, documents=100, slots=0.0, at=0.0) is None
+
+
+def test_twice_the_slots_take_half_the_time() -> None:
+    effort = Effort()
+    for _ in range(100):
+        effort.add(1.0, 2, 1)
+    two = estimate(effort, units=2000, documents=1000, slots=2.0, at=0.0)
+    four = estimate(effort, units=2000, documents=1000, slots=4.0, at=0.0)
+
+    assert two is not None
+    assert four is not None
+    assert two.p50 / four.p50 == pytest.approx(2, rel=0.02)
+
+
+def test_efforts_of_shards_add_up_and_travel_as_lists() -> None:
+    one, other, both = Effort(), Effort(), Effort()
+    for at in range(50):
+        (one if at % 2 else other).add(at, at + 1, 2)
+        both.add(at, at + 1, 2)
+
+    assert (Effort.of(one.to_list()) + other).to_list() == pytest.approx(both.to_list())
+
+
+def test_an_estimate_stays_until_it_moved_by_a_twentieth_of_what_is_left() -> None:
+    """A clock that jumps with every answer is not read twice."""
+    steady = Steady()
+    first = Eta(900, 1000, 1100)
+
+    assert steady.show(first, at=0) == first
+    assert steady.show(Eta(930, 1030, 1130), at=10) == first
+    assert steady.show(Eta(960, 1060, 1160), at=20) == Eta(960, 1060, 1160)
+    assert steady.show(None, at=21) is None
+    assert steady.show(first, at=22) == first
+
+
+def test_an_estimate_is_looked_at_again_after_five_seconds() -> None:
+    steady = Steady()
+    steady.show(Eta(90, 100, 110), at=0)
+
+    assert steady.show(Eta(190, 200, 210), at=4) == Eta(90, 100, 110)
+    assert steady.show(Eta(190, 200, 210), at=5) == Eta(190, 200, 210)

@@ -1,0 +1,90 @@
+"""History is drawn from rings; what they say must be what happened, however old, in a fixed amount of memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dqlab.stats.rings import Ring
+
+T0 = 1_795_270_000.0
+
+
+def test_a_gauge_holds_until_the_next_value() -> None:
+    ring = Ring(1)
+    ring.note(T0, [5])
+    ring.note(T0 + 10, [7])
+
+    assert ring.gauges(T0 - 5, 5, 5) == [[None, 5, 5, 7, 7]]
+
+
+def test_a_flow_is_counted_in_the_cell_in_which_it_came() -> None:
+    ring = Ring(0, 1)
+    for second in range(10):
+        ring.note(T0 + second, flows=[3])
+
+    assert ring.rates(T0 + 5, 5, 3)[0] == pytest.approx([3.0, 3.0, 0.0])
+
+
+def test_a_rate_is_not_known_before_the_first_value_and_zero_after_the_last() -> None:
+    ring = Ring(0, 1)
+    ring.note(T0 + 20, flows=[10])
+
+    (rate,) = ring.rates(T0, 10, 6)
+
+    assert rate[:2] == [None, None]
+    assert rate[2:] == pytest.approx([0.0, 1.0, 0.0, 0.0])
+
+
+def test_what_is_older_than_the_fine_slots_is_known_by_the_minute() -> None:
+    ring = Ring(1, 1)
+    for second in range(0, 3600, 5):
+        ring.note(T0 + second, [second], [5])
+
+    (gauge,), (rate,) = ring.gauges(T0 + 60, 60, 60), ring.rates(T0 + 60, 60, 60)
+
+    assert all(abs((value or 0) - 60 * (at + 1)) <= 65 for at, value in enumerate(gauge))
+    assert sum(amount or 0 for amount in rate) * 60 == pytest.approx(3600, rel=0.02)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 200), st.integers(0, 50)), min_size=1, max_size=60), st.sampled_from([1, 7, 60]))
+def test_nothing_that_came_in_the_span_is_forgotten_or_counted_twice(steps: list[tuple[float, int]], step: int) -> None:
+    """Whatever the rhythm, and whether read by seconds or minutes, the amounts add up."""
+    ring, at, total = Ring(0, 1), T0, 0
+    for seconds, amount in steps:
+        at, total = at + seconds, total + amount
+        ring.note(at, flows=[amount])
+    points = int((at - T0 + 180) / step) + 2
+
+    (rate,) = ring.rates(T0 - 120, step, points)
+
+    assert sum(value or 0 for value in rate) * step == pytest.approx(total, abs=1e-3 * max(total, 1))
+
+
+def test_a_new_lap_overwrites_what_the_slot_held_a_lap_ago() -> None:
+    ring = Ring(1, 1, bands=((1.0, 4),))
+    for second in range(10):
+        ring.note(T0 + second, [second], [1])
+
+    assert ring.gauges(T0 + 4, 1, 6) == [[None, None, 6, 7, 8, 9]]
+    assert ring.amounts(0, now=T0 + 9, slots=4) == [1, 1, 1, 1]
+
+
+def test_amounts_of_slots_in_which_nothing_came_are_zero() -> None:
+    ring = Ring(0, 1, bands=((60.0, 120),))
+    start = T0 - T0 % 60
+    ring.note(start, flows=[2])
+    ring.note(start + 130, flows=[5])
+
+    assert ring.amounts(0, now=start + 190, slots=5) == [0, 2, 0, 5, 0]
+
+
+def test_a_ring_takes_the_same_memory_after_a_day_as_at_first() -> None:
+    ring = Ring(7, 3)
+    size = ring.nbytes
+    for minute in range(2 * 24 * 60):
+        ring.note(T0 + 60 * minute, [1] * 7, [1] * 3)
+
+    assert ring.nbytes == size < 120_000
