@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.isolation import Executor
 from dqlab.cluster.placement import NoWorkers
-from dqlab.config import option
+from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.queue.retry import Retry
@@ -19,7 +20,8 @@ from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session
-from dqlab.stats import Snapshot
+from dqlab.runs.timeline import Timeline
+from dqlab.stats import History, Snapshot
 from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
@@ -268,9 +270,30 @@ class Lab:
 
     def stats(self) -> Snapshot:
         """Return everything at this instant."""
+        return self.snapshot()
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Return everything at this instant.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for an answer.
+        """
         self._check_open()
         link = self.session.link
-        return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot")))
+        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=timeout))
+        return replace(snapshot, lab=self.name, store="" if self.store is None else str(self.store))
+
+    def history(self, span: float | str = "30m") -> Timeline:
+        """Return how all queues together were; see `QueuePool.history`."""
+        return Timeline(self.past(seconds(span, name="span")))
+
+    def past(self, span: float, *, timeout: float | None = None) -> History:
+        """Return the series that charts are drawn from, over the last `span` seconds."""
+        self._check_open()
+        link = self.session.link
+        return History.from_dict(link.sync(link.scheduler("dq_history", span=span), timeout=timeout))
 
     @checks_keywords
     def doctor(self, timeout: float | str = "10s") -> Checkup:
@@ -332,7 +355,7 @@ class Lab:
     def _workers(self) -> int:
         """Ask how many workers the cluster has."""
         link = self.session.link
-        return int(link.sync(link.scheduler("dq_snapshot"), timeout=LOOK_TIMEOUT)["workers"])
+        return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=LOOK_TIMEOUT)).workers
 
     def _check_open(self) -> None:
         if self.closed:

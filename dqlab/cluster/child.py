@@ -57,6 +57,7 @@ class Turns:
         self._payload = b""
         self._function: Record | None = None
         self.running: int | None = None
+        self.document: tuple[int, str] | None = None
         self.kind = Kind.ELEMENT
 
     def live(self) -> None:

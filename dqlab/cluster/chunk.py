@@ -60,6 +60,8 @@ class Chunk:
         self.done: list[Done] = []
         self.cancelled: set[int] = set()
         self.running: int | None = None
+        self.document: tuple[int, str] | None = None
+        """Position and key of the document that began last; other elements have no key that is known here."""
         self._began = self._spent = 0.0
         self.stopped = False
         self.acked = self.failed = self.units = 0
@@ -116,6 +118,14 @@ class Chunk:
         at = bisect_right(self._starts, index) - 1
         weights = self.frames[at].weights
         return weights[index - self._starts[at]] if weights is not None else 1
+
+    def name_of(self, index: int) -> str:
+        """Return what people call a message: its document's key, else its position in the input, as ``#17``."""
+        document = self.document
+        if document is not None and document[0] == index:
+            return document[1]
+        at = bisect_right(self._starts, index) - 1
+        return f"#{self.pieces[at].ordinal + index - self._starts[at]}"
 
     def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Skip these ids where they have not started; where they run in a process, that is killed."""

@@ -1,274 +1,222 @@
-"""Joins what actors report into one Snapshot, when somebody asks for it.
+"""Joins what actors report into one Snapshot, when somebody asks for it, and remembers how it was.
 
-Reports are absolute totals, so a lost, repeated or late one does no harm. Rates come from
-`stats.Meter`. Nothing is computed while nobody looks.
+Reports are absolute totals, so a lost, repeated or late one does no harm. What is computed is in `stats` and `joins`;
+what is remembered is in `tracks`. While nobody looks only the reports are entered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from operator import add, sub
 from typing import Any
 
 from dqlab.clock import Clock, SystemClock
+from dqlab.cluster.histories import history
+from dqlab.cluster.joins import Shards, failed_by_class, sum_counts, sum_effort, sum_units
 from dqlab.cluster.parking import Bell
-from dqlab.stats import (
-    ClassStats,
-    CodeStats,
-    ConsumerStats,
-    Counts,
-    History,
-    Meter,
-    QueueStats,
-    RunStats,
-    Snapshot,
-    run_state,
-    total_counts,
-    total_queue,
-)
-from dqlab.stats.snapshot import MAX_CLASSES, MAX_CONSUMERS, MAX_QUEUES, MAX_RUNS
+from dqlab.cluster.scenery import Scenery
+from dqlab.cluster.tracks import ConsumerTrack, QueueTrack, RunTrack
+from dqlab.stats import History, Mark, Snapshot
+from dqlab.stats.attention import Thresholds
+from dqlab.stats.rings import Ring
 
 __all__ = ["Collector"]
 
+REMEMBER_EVERY = 1.0
+"""Seconds between two entries into the rings and meters of a queue or consumer."""
+MAX_MARKS = 200
+"""What people did is remembered so many times."""
+
 
 class Collector:
-    """Latest report of every shard and consumer, and meters for their rates."""
+    """Latest report of every shard and consumer, and what is remembered of them.
 
-    def __init__(self, *, where: str = "", clock: Clock | None = None) -> None:
+    Parameters
+    ----------
+    where : str
+        What views call the cluster.
+    thresholds : Thresholds, optional
+        When something needs somebody.
+    """
+
+    def __init__(self, *, where: str = "", clock: Clock | None = None, thresholds: Thresholds | None = None) -> None:
         self.where = where
         self.workers = 0
         self.seq = 0
-        self._clock: Clock = clock or SystemClock()
-        self._shards: dict[tuple[str, int], dict[str, Any]] = {}
-        self._consumers: dict[str, dict[str, Any]] = {}
-        self._meters: dict[tuple[str, ...], Meter] = {}
+        self.clock: Clock = clock or SystemClock()
+        self.thresholds = thresholds or Thresholds()
+        self.consumers: dict[str, dict[str, Any]] = {}
+        self.serving: dict[str, dict[str, None]] = {}
+        """Names of the consumers of each queue."""
+        self.queue_tracks: dict[str, QueueTrack] = {}
+        self.run_tracks: dict[tuple[str, str], RunTrack] = {}
+        self.consumer_tracks: dict[str, ConsumerTrack] = {}
+        self.all = QueueTrack()
+        """All queues together."""
+        self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
+        self.paused_by: dict[str, str] = {}
+        """Who paused a queue, or a run of it, last, by queue: "by ana, 13:34"."""
+        self.host_rings: dict[str, Ring] = {}
+        """Pages, and seconds in functions, of all consumers of a worker."""
+        self.unserved_since: dict[str, float] = {}
+        """When the last consumer of a queue left, or one of them; monotonic seconds."""
+        self.versions: dict[str, int] = {}
+        """Grow with each change of a queue."""
+        self._due: dict[str, tuple[float, float]] = {}
+        self._consumers_due: dict[str, tuple[float, float]] = {}
+        """Queues, and consumers, whose last report is not yet remembered: when it came, monotonic and wall seconds."""
+        self._remembered: dict[str, float] = {}
+        self._scenery = Scenery(self)
+        self._shards: dict[str, dict[int, dict[str, Any]]] = {}
+        self._came: dict[str, dict[int, float]] = {}
         self._bell = Bell()
+
+    # --- what comes in ----------------------------------------------------------------------
 
     def take(self, report: dict[str, Any]) -> None:
         """Note a report."""
+        now, wall = self.clock.monotonic(), self.clock.wall()
+        queue = report["queue"]
         if report["kind"] == "shard":
-            key = report["queue"], report["shard"]
-            if key in self._shards and self._shards[key]["epoch"] > report["epoch"]:
+            known = self._shards.setdefault(queue, {})
+            index = report["shard"]
+            if index in known and known[index]["epoch"] > report["epoch"]:
                 return  # of one that was presumed dead, and replaced
-            self._shards[key] = report
-            self._feed_shard(report["queue"])
+            known[index] = report
+            self._came.setdefault(queue, {})[index] = now
+            self._note(self._due, queue, now, wall)
         else:
-            self._consumers[report["name"]] = report
-            at = self._clock.monotonic()
-            self._meter("consumer", report["name"], "done").feed(at, report["done"])
-            self._meter("consumer", report["name"], "units").feed(at, report["units"])
-            self._meter("consumer", report["name"], "busy").feed(at, report["busy"])
-        self.seq += 1
-        self._bell.ring()
+            name = report["name"]
+            self.consumers[name] = report | {"came": now}
+            self.serving.setdefault(queue, {})[name] = None
+            self._note(self._consumers_due, name, now, wall)
+        self.versions[queue] = self.versions.get(queue, 0) + 1
+        self._changed()
+
+    def _note(self, due: dict[str, tuple[float, float]], name: str, now: float, wall: float) -> None:
+        """Remember a report: at once when the last time is a second ago, else when somebody looks."""
+        due[name] = now, wall
+        if now - self._remembered.get(name, -REMEMBER_EVERY) >= REMEMBER_EVERY:
+            self._remember(name, due)
+
+    def _remember(self, name: str, due: dict[str, tuple[float, float]]) -> None:
+        now, wall = due.pop(name)
+        self._remembered[name] = now
+        if due is self._due:
+            self._remember_queue(name, now, wall)
+            return
+        report = self.consumers[name]
+        track = self.consumer_tracks.setdefault(name, ConsumerTrack(now))
+        units, busy = track.feed(now, wall, report)
+        self.host_rings.setdefault(report["host"], track.ring_of_host()).note(wall, flows=(units, busy))
+
+    def _remember_queue(self, queue: str, now: float, wall: float) -> None:
+        track = self.queue_tracks.setdefault(queue, QueueTrack())
+        reports, lanes = list(self._shards[queue].values()), self.shards_of(queue).lanes
+        failed, lag = sum(lane["failed"] for lane in lanes), max(report["lag"] for report in reports)
+        before = track.gauges
+        grown = track.feed(now, wall, sum_counts(lanes), lag, failed, reports)
+        self.all.note(wall, tuple(map(add, self.all.gauges, map(sub, track.gauges, before))), grown)
+        track.count_classes(wall, failed_by_class(lanes))
+        by_run: dict[str, list[dict[str, Any]]] = {}
+        for lane in lanes:
+            by_run.setdefault(lane["run"], []).append(lane)
+        for run, own in by_run.items():
+            track_of_run = self.run_tracks.setdefault((queue, run), RunTrack())
+            track_of_run.feed(now, wall, sum_counts(own), sum_units(own), sum_effort(own))
+
+    def remember(self) -> None:
+        """Enter into the rings and meters what has come since; who looks calls this first."""
+        for due in (self._due, self._consumers_due):
+            for name in list(due):
+                self._remember(name, due)
+
+    def mark(self, text: str, *, cell: int | None = None, queue: str = "", by: str = "") -> None:
+        """Note what a person did."""
+        self.marks.append(Mark(self.clock.wall(), text, cell, queue))
+        if by:
+            self.paused_by[queue] = by
+        self.versions[queue] = self.versions.get(queue, 0) + 1
+        self._changed()
 
     def forget(self, consumers: Collection[str]) -> None:
         """Drop consumers that are gone."""
         for name in consumers:
-            self._consumers.pop(name, None)
-            self._drop_meters("consumer", name)
-        self.seq += 1
-        self._bell.ring()
+            report = self.consumers.pop(name, None)
+            for memory in (self.consumer_tracks, self._consumers_due, self._remembered):
+                memory.pop(name, None)
+            if report is not None:
+                queue = report["queue"]
+                self.serving.get(queue, {}).pop(name, None)
+                self.unserved_since[queue] = self.clock.monotonic()
+                self.versions[queue] = self.versions.get(queue, 0) + 1
+        self._changed()
 
     def forget_queue(self, queue: str) -> None:
         """Drop a queue that was closed."""
-        for key in [key for key in self._shards if key[0] == queue]:
-            del self._shards[key]
-        self._drop_meters("queue", queue)
-        self._drop_meters("run", queue)
-        self.forget([name for name, report in self._consumers.items() if report["queue"] == queue])
+        for memory in (self._shards, self._came, self._due, self._remembered, self.versions, self.paused_by):
+            memory.pop(queue, None)
+        track = self.queue_tracks.pop(queue, None)
+        if track is not None:
+            gauges = tuple(map(sub, self.all.gauges, track.gauges))
+            self.all.note(self.clock.wall(), gauges, (0.0, 0.0, 0.0))
+        for key in [key for key in self.run_tracks if key[0] == queue]:
+            del self.run_tracks[key]
+        self.forget(list(self.serving.pop(queue, ())))
+        self.unserved_since.pop(queue, None)
+        self.versions.pop(queue, None)
+
+    def _changed(self) -> None:
+        self.seq += 1
+        self._bell.ring()
+
+    # --- what is known ----------------------------------------------------------------------
+
+    @property
+    def queues(self) -> list[str]:
+        """Names of the queues of which a shard has reported, sorted."""
+        return sorted(self._shards)
 
     def shards(self, queue: str) -> list[dict[str, Any]]:
         """Return the latest reports of a queue's shards, by index; those that have not reported yet are missing."""
-        return self._of(queue)
+        return list(self.shards_of(queue).reports)
+
+    def shards_of(self, queue: str) -> Shards:
+        """Return the same with the time at which each came."""
+        known, came = self._shards.get(queue, {}), self._came.get(queue, {})
+        order = sorted(known)
+        return Shards([known[index] for index in order], [came.get(index, 0.0) for index in order])
 
     def shard(self, queue: str, index: int) -> dict[str, Any] | None:
         """Return the latest report of one shard."""
-        return self._shards.get((queue, index))
+        return self._shards.get(queue, {}).get(index)
 
     def runs_named(self, name: str) -> bool:
         """Return whether a shard has reported a run of that name."""
-        return any(lane["name"] == name for report in self._shards.values() for lane in report["lanes"])
+        reports = (report for shards in self._shards.values() for report in shards.values())
+        return any(lane["name"] == name for report in reports for lane in report["lanes"])
+
+    # --- what goes out ----------------------------------------------------------------------
 
     async def change(self, since: int, timeout: float) -> None:
         """Wait up to `timeout` seconds while the newest change is not above number `since`."""
         await self._bell.until(lambda: self.seq > since, timeout)
 
-    def mark(self, text: str, *, cell: int | None = None, queue: str = "", by: str = "") -> None:
-        """Note what a person did."""
+    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
+        """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
+        self.remember()
+        return self._scenery.snapshot(queue, run)
 
     def history(self, span: float, queue: str = "", run: str = "") -> History:
         """Return how it was over the last `span` seconds."""
-        return History(t0=self._clock.wall() - span, step=1.0, queue=queue, run=run)
+        self.remember()
+        return history(self, span, queue, run)
 
-    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
-        """Join everything known into a Snapshot."""
-        names = sorted({queue for queue, _ in self._shards})
-        runs = sorted((run for name in names for run in self._runs(name)), key=lambda run: (run.finished, -run.started))
-        consumers = sorted(map(self._consumer, self._consumers.values()), key=lambda c: (c.units_rate or 0.0, c.name))
-        queues = tuple(map(self._queue, names))
-        return Snapshot(
-            at=self._clock.wall(),
-            seq=self.seq,
-            where=self.where,
-            workers=self.workers,
-            queues=queues[:MAX_QUEUES],
-            totals=total_queue(queues, consumers=len(consumers)),
-            runs=tuple(runs[:MAX_RUNS]),
-            consumers=tuple(consumers[:MAX_CONSUMERS]),
-            queues_total=len(names),
-            runs_total=len(runs),
-            consumers_total=len(consumers),
-        )
+    def marks_of(self, queue: str, since: float = 0.0) -> Sequence[Mark]:
+        """Return what people did to a queue, or to all, since an instant; seconds since 1970 UTC."""
+        return [mark for mark in self.marks if mark.at >= since and (not queue or mark.queue in ("", queue))]
 
-    # --- parts ------------------------------------------------------------------------------
-
-    def _meter(self, *key: str) -> Meter:
-        return self._meters.setdefault(key, Meter())
-
-    def _drop_meters(self, *prefix: str) -> None:
-        for key in [key for key in self._meters if key[: len(prefix)] == prefix]:
-            del self._meters[key]
-
-    def _of(self, queue: str) -> list[dict[str, Any]]:
-        return [report for (name, _), report in sorted(self._shards.items()) if name == queue]
-
-    def _serving(self, queue: str) -> int:
-        return sum(report["queue"] == queue for report in self._consumers.values())
-
-    def _feed_shard(self, queue: str) -> None:
-        at = self._clock.monotonic()
-        lanes = [lane for report in self._of(queue) for lane in report["lanes"]]
-        counts = total_counts(Counts(*lane["counts"]) for lane in lanes)
-        self._meter("queue", queue, "in").feed(at, counts.all)
-        self._meter("queue", queue, "out").feed(at, counts.settled)
-        for run in {lane["run"] for lane in lanes}:
-            own = [lane for lane in lanes if lane["run"] == run]
-            self._meter("run", queue, run).feed(at, _sum_counts(own).settled)
-            self._meter("run", queue, run, "units").feed(at, _sum_units(own).settled)
-
-    def _queue(self, name: str) -> QueueStats:
-        reports, at = self._of(name), self._clock.monotonic()
-        lanes = [lane for report in reports for lane in report["lanes"]]
-        counts = _sum_counts(lanes)
-        state = next((report["state"] for report in reports if report["state"] != "running"), "running")
-        consumers = self._serving(name)
-        if state == "running" and counts.left and not consumers:
-            state = "waiting"
-        return QueueStats(
-            name=name,
-            state=state,
-            why="no consumer" if state == "waiting" else "",
-            counts=counts,
-            retrying=sum(lane["retrying"] for lane in lanes),
-            nbytes=sum(lane["nbytes"] for lane in lanes),
-            maxsize=reports[0]["maxsize"],
-            lag=max(report["lag"] for report in reports),
-            in_rate=self._meter("queue", name, "in").rate(at),
-            out_rate=self._meter("queue", name, "out").rate(at),
-            shards=len(reports),
-            consumers=consumers,
-        )
-
-    def _runs(self, queue: str) -> Iterable[RunStats]:
-        by_run: dict[str, list[dict[str, Any]]] = {}
-        for report in self._of(queue):
-            for lane in report["lanes"]:
-                by_run.setdefault(lane["run"], []).append(lane)
-        paused = any(report["state"] == "paused" for report in self._of(queue))
-        for run, lanes in by_run.items():
-            record = next((lane for lane in lanes if lane["name"] is not None), None)
-            if record is not None:
-                yield self._run(queue, run, lanes, record, queue_paused=paused)
-
-    def _run(
-        self, queue: str, run: str, lanes: list[dict[str, Any]], record: dict[str, Any], *, queue_paused: bool
-    ) -> RunStats:
-        counts, consumers, at = _sum_counts(lanes), self._serving(queue), self._clock.monotonic()
-        sealed = all(lane["sealed"] for lane in lanes)
-        stopped = any(lane["stopped"] for lane in lanes)
-        state = run_state(
-            counts,
-            sealed=sealed,
-            incomplete=record["incomplete"] is not None,
-            paused=queue_paused or any(lane["paused"] for lane in lanes),
-            stopped=stopped,
-            consumers=consumers,
-        )
-        why = record["incomplete"] or record["why"]
-        if state == "waiting":
-            why = f"no consumer serves queue {queue}"
-        elif stopped:
-            why = "no room for more results"
-        ends = [lane["ended"] for lane in lanes]
-        classes = sorted(_classes(lanes), key=lambda c: (-c.dead, -c.retrying, c.fingerprint))
-        return RunStats(
-            name=record["name"],
-            queue=queue,
-            state=state,
-            counts=counts,
-            units=_sum_units(lanes) if any(lane["units"] for lane in lanes) else None,
-            why=why,
-            code=CodeStats(
-                name=record["code"]["name"],
-                short=record["code"]["short"],
-                version=record["versions"],
-                cell=record["code"]["cell"],
-            ),
-            total=record["total"] if sealed else None,
-            retrying=sum(lane["retrying"] for lane in lanes),
-            started=record["started"],
-            ended=max(ends) if None not in ends else None,
-            idle=max(lane["idle"] for lane in lanes),
-            at=self._clock.wall(),
-            rate=self._meter("run", queue, run).rate(at),
-            units_rate=self._meter("run", queue, run, "units").rate(at),
-            consumers=consumers,
-            classes=tuple(classes[:MAX_CLASSES]),
-            classes_total=max(len(classes), sum(lane["classes_total"] for lane in lanes) if len(lanes) == 1 else 0),
-        )
-
-    def _consumer(self, report: dict[str, Any]) -> ConsumerStats:
-        at, name = self._clock.monotonic(), report["name"]
-        busy = self._meter("consumer", name, "busy").rate(at)
-        return ConsumerStats(
-            name=name.rsplit("/", 1)[1],
-            queue=report["queue"],
-            worker=report["host"],
-            leased=report["leased"],
-            done=report["done"],
-            rate=self._meter("consumer", name, "done").rate(at),
-            units_rate=self._meter("consumer", name, "units").rate(at),
-            busy_share=None if busy is None else min(1.0, busy / max(1, report["slots"])),
-            last_error=report["last_error"],
-        )
-
-
-def _sum_counts(lanes: Iterable[dict[str, Any]]) -> Counts:
-    return total_counts(Counts(*lane["counts"]) for lane in lanes)
-
-
-def _sum_units(lanes: Iterable[dict[str, Any]]) -> Counts:
-    return total_counts(Counts(*lane["units"]) for lane in lanes if lane["units"])
-
-
-def _classes(lanes: Iterable[dict[str, Any]]) -> Iterable[ClassStats]:
-    merged: dict[str, ClassStats] = {}
-    for lane in lanes:
-        for entry in lane["classes"]:
-            new = ClassStats(**entry)
-            old = merged.get(new.fingerprint)
-            merged[new.fingerprint] = (
-                new
-                if old is None
-                else ClassStats(
-                    fingerprint=new.fingerprint,
-                    error=new.error,
-                    message=new.message,
-                    at=new.at,
-                    dead=old.dead + new.dead,
-                    retrying=old.retrying + new.retrying,
-                    first=min(old.first, new.first),
-                    last=max(old.last, new.last),
-                    key=old.key or new.key,
-                )
-            )
-    return merged.values()
+    def lanes_of(self, queues: Iterable[str]) -> list[dict[str, Any]]:
+        """Return the lanes of some queues."""
+        return [lane for queue in queues for lane in self.shards_of(queue).lanes]

@@ -92,9 +92,12 @@ class Queued(Protocol):
         Nothing more is to be taken.
     running : int or None
         The message that is being run.
+    document : (int, str) or None
+        Position and key of the document that began last.
     """
 
     running: int | None
+    document: tuple[int, str] | None
 
     @property
     def kind(self) -> Kind: ...  # noqa: D102
@@ -179,6 +182,7 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
             else:
                 if type(value) is Document:
                     key = value.key
+                    chunk.document = index, key
                 result = call(value)
             payload = seal(result)
             if len(payload) > limit:

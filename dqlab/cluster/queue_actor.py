@@ -27,6 +27,7 @@ from dqlab.frame import Frame, Settlement
 from dqlab.log import RecordCorrupt
 from dqlab.queue.batches import Batch
 from dqlab.queue.leases import Lease
+from dqlab.queue.settling import Settled
 from dqlab.queue.shard import Put
 from dqlab.queue.states import Verdict
 
@@ -83,8 +84,12 @@ class QueueActor(QueueControl, QueueViews):
                 put = attempt()
                 return put.verdict not in (Verdict.FULL, Verdict.EARLY)
 
-            self._dispatch()
-            await self._changed.until(taken, wait)
+            self._puts_waiting += 1
+            try:
+                self._dispatch()
+                await self._changed.until(taken, wait)
+            finally:
+                self._puts_waiting -= 1
         if lost is not None and put.verdict is Verdict.ACCEPTED:
             self.books[frame.run].go_on(self._clock.wall())
         return put
@@ -178,8 +183,11 @@ class QueueActor(QueueControl, QueueViews):
         """Take in outcomes and results of one lease, and the consumer's credit."""
         meta, parts = unpack(body)
         settlement = Settlement.decode(parts[0])
+        lane = self.shard.lanes.get(settlement.run)
+        before = lane.settled_units if lane is not None else 0
         settled = self.shard.settle(settlement)
         self.ledger.record(settlement, settled, self._store.settled(settlement, settled))
+        self._note_effort(settlement, settled, before)
         self._stop_when_full(settlement.run)
         if "credit" in meta:
             self._lot.credit(meta["consumer"], Credit(*meta["credit"]))
@@ -188,6 +196,12 @@ class QueueActor(QueueControl, QueueViews):
         await asyncio.sleep(0)  # who waits for these results is answered first
         await self._store.durable()
         return pack({"duplicates": settled.duplicates, "stale": settled.stale})
+
+    def _note_effort(self, settlement: Settlement, settled: Settled, before: int) -> None:
+        documents = sum(piece.n for piece, _ in settled.results) + len(settled.failed)
+        book = self.books.get(settlement.run)
+        if documents and book is not None:
+            book.effort.add(settlement.busy_s, book.lane.settled_units - before, documents)
 
     def _stop_when_full(self, run: bytes) -> None:
         """Pause a run when there is no room for more results."""
@@ -200,7 +214,9 @@ class QueueActor(QueueControl, QueueViews):
     async def renew(self, body: bytes) -> bytes:
         """Renew leases; answer those that are gone."""
         meta, _ = unpack(body)
-        return pack({"gone": self.shard.extend(meta["leases"])})
+        gone = self.shard.extend(meta["leases"])
+        self._reporter.touch()
+        return pack({"gone": gone})
 
     async def begin(self, body: bytes) -> bytes:
         """Early ack: nothing of this lease will ever be delivered again."""

@@ -20,6 +20,7 @@ from dqlab.cluster.reporter import Reporter
 from dqlab.cluster.upkeep import Upkeep
 from dqlab.cluster.wire import pack
 from dqlab.queue.book import Book
+from dqlab.queue.holding_views import holding
 from dqlab.queue.ledger import Ledger
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.past import Past, recall
@@ -79,6 +80,7 @@ class QueueDesk:
         self._changed = Bell()
         self._timer: asyncio.TimerHandle | None = None
         self._compacting: asyncio.Task[Compacted] | None = None
+        self._puts_waiting = 0
         self.closed = False
         self._born = self._begin = 0
         """Epoch, and first id, of a shard that knows nothing of the epochs before; of a durable one, 0."""
@@ -147,7 +149,11 @@ class QueueDesk:
             "maxsize": shard.options.maxsize,
             "consumers": len(self._lot.known),
             "stored": self._store.nbytes,
+            "puts_waiting": self._puts_waiting,
+            "failure": "" if self._store.failure is None else str(self._store.failure),
+            "storage": self._upkeep.report() if self._upkeep is not None else None,
             "lanes": [book.report(run) for run, book in self.books.items()],
+            **holding(shard),
         }
 
     # --- after every change -----------------------------------------------------------------

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count, groupby
 from typing import Any
 
+from dqlab.cluster.begun import Begun
 from dqlab.cluster.chunk import Chunk
 from dqlab.cluster.coroutines import CoroutineThread
 from dqlab.cluster.execution import Flight, Origin, Work, fail_all, refuse_value, run_chunk
@@ -105,12 +106,13 @@ class Slot:
         self._renewed = 0.0
         self._thread = daemon_thread(f"dq-{name}")
         self._coroutines: CoroutineThread | None = None
-        self._process = SlotProcess(options.origin)
+        self.process = SlotProcess(options.origin)
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
         self._at_least = 1
         self._credits = count(1)
+        self.begun = Begun()
         self._told: dict[int, tuple[int, int]] = {}
         """The last credit that each shard knows: its number, and how many messages are wanted."""
         self._stopping = False
@@ -136,11 +138,11 @@ class Slot:
         await asyncio.wait([*self._tasks, *self._settling], timeout=LAST_MESSAGE_S)
         for task in [*self._tasks, *self._settling]:
             task.cancel()
-        if not self._process.stopping:  # else this is the second time
-            self._process.stopping = True
-            ended = asyncio.wrap_future(self._thread.submit(self._process.close))
+        if not self.process.stopping:  # else this is the second time
+            self.process.stopping = True
+            ended = asyncio.wrap_future(self._thread.submit(self.process.close))
             self._thread.shutdown(wait=False)
-            if self._process.child is not None:
+            if self.process.child is not None:
                 await asyncio.wait((ended,), timeout=KILLED_IN)
         if self._coroutines is not None:
             self._coroutines.close()
@@ -248,6 +250,7 @@ class Slot:
                 self._in_background(self._settle_last(chunk))
             finally:
                 self._running = None
+                self.begun.forget()
                 self._touched()
 
     async def _run(self, chunk: Chunk) -> None:
@@ -279,6 +282,8 @@ class Slot:
         """Settle what is finished every 100 ms, and renew what is in hand, until the end."""
         while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
             await self._settle_done(chunk)
+            if self.begun.look(chunk, asyncio.get_running_loop().time()):
+                self._touched()
             if asyncio.get_running_loop().time() - self._renewed >= chunk.timeout / 3:
                 await self._renew()
 
@@ -319,7 +324,7 @@ class Slot:
                     raise FunctionLost()
                 if chunk.process is not None and self.options.calls is None:
                     self._at_least = 1
-                    self._process.run(chunk, blob)
+                    self.process.run(chunk, blob)
                     return None
                 work = self._functions.open(frame.function, blob)
                 if self.options.calls is not None:

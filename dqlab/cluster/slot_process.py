@@ -69,6 +69,11 @@ class SlotProcess:
             self.close()
         _Passage(self, chunk, blob, limits).run()
 
+    def memory(self) -> int:
+        """Return the bytes of memory that its process has now."""
+        child = self.child
+        return child.memory() if child is not None else 0
+
     def next_turn(self) -> int:
         """Return a number that no message of the process has."""
         self._turn = self._turn % 0xFFFF_FFFF + 1
@@ -235,6 +240,7 @@ class _Passage:
             self._end(MessageTimeout(seconds=limits.timeout))
         elif now - self._looked >= LOOK_S:
             self._looked = now
+            self._name(child, *self._given[0])
             if self._given[0][1] in self._chunk.cancelled:
                 self._end(None, charged=False)
             elif limits.memory is not None and child.memory() > limits.memory:
@@ -242,6 +248,13 @@ class _Passage:
         if len(self._given) > 1 and running > STILL_S:
             self._take_back(child)
             self._still, self._slot.ahead = bool(self._given), max(1, self._slot.ahead // 2)
+
+    def _name(self, child: Child, turn: int, index: int) -> None:
+        """Note the key of the document that runs, once, for those who watch."""
+        document = self._chunk.document
+        if document is None or document[0] != index:
+            key = child.words.key(turn)
+            self._chunk.document = (index, key) if key is not None else None
 
     # --- the end of a process ---------------------------------------------------------------
 

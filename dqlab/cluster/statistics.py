@@ -11,7 +11,8 @@ from typing import Any
 from distributed import Scheduler
 
 from dqlab.cluster.collector import Collector
-from dqlab.config import option
+from dqlab.config import option, seconds
+from dqlab.stats.attention import Thresholds
 
 __all__ = ["Statistics"]
 
@@ -34,7 +35,7 @@ class Statistics:
     def __init__(self, scheduler: Scheduler, where: str) -> None:
         self._scheduler = scheduler
         self._undo: list[Callable[[], None]] = []
-        self.collector = Collector(where=where)
+        self.collector = Collector(where=where, thresholds=_thresholds())
         self.collector.workers = len(scheduler.workers)
 
     @property
@@ -74,3 +75,10 @@ class Statistics:
     async def mark(self, text: str, cell: int | None = None, queue: str = "", by: str = "") -> None:
         """Note what a person did."""
         self.collector.mark(text, cell=cell, queue=queue, by=by)
+
+
+def _thresholds() -> Thresholds:
+    spoken = option("attention") or {}
+    durations = ("no-consumer", "held", "growing", "lag")
+    values = {key.replace("-", "_"): value for key, value in spoken.items()}
+    return Thresholds(**values | {key.replace("-", "_"): seconds(spoken[key]) for key in durations if key in spoken})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from typing import Any
 
 from dqlab.errors import DqlabError
 from dqlab.store.compaction import MOSTLY, Compacted, compaction
@@ -13,6 +15,10 @@ __all__ = ["CHECKPOINT_AFTER", "Upkeep"]
 
 logger = logging.getLogger("dqlab.queue")
 
+COMPACTIONS = 10
+"""Compactions that are remembered."""
+FIGURES_EVERY = 1.0
+"""Seconds between two looks at the log's files."""
 CHECKPOINT_AFTER = 5.0
 """Seconds from the first record after a checkpoint to the next one, at the latest."""
 
@@ -38,7 +44,18 @@ class Upkeep:
         self._timer: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
         self._closed = False
+        self._compactions: deque[list[float]] = deque(maxlen=COMPACTIONS)
+        self._figures: dict[str, Any] = {}
+        self._figures_at = float("-inf")
         self.copied = 0, 0
+
+    def report(self) -> dict[str, Any]:
+        """Return what views show of the files, at most a second old, and the last compactions."""
+        now = self._loop.time()
+        if now - self._figures_at >= FIGURES_EVERY:
+            self._figures_at = now
+            self._figures = self._shard.journal.log.figures()
+        return {**self._figures, "compactions": list(self._compactions)}
 
     def recorded(self) -> None:
         """Note that something was appended to the log."""
@@ -103,6 +120,9 @@ class Upkeep:
                 step = steps.send(result)
             except StopIteration as done:
                 compacted: Compacted = done.value
+                freed = compacted.bytes_before - compacted.bytes_after
+                self._compactions.append([self._shard.ledger.shard.clock.wall(), freed, compacted.seconds])
+                self._figures_at = float("-inf")
                 return compacted
             result = await self._loop.run_in_executor(None, step)
 

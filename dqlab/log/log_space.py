@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from dqlab.clock import Clock
 from dqlab.errors import UsageError
@@ -199,6 +200,27 @@ class LogSpace:
             reserve=self._reserve.nbytes,
             files=len(manifest.segments) + len(checkpoints) + len(kept_aside) + 3 + bool(self._reserve.nbytes),
         )
+
+    def figures(self) -> dict[str, Any]:
+        """Return what views show of the files, bytes and seconds.
+
+        Returns
+        -------
+        dict
+            ``total``, ``live`` and ``garbage`` bytes; ``free`` bytes of the disk or the quota; bytes ``written`` since
+            the log was opened; the 99th percentile of the last syncs, ``sync_p99``, None without any; and the share of
+            garbage at which it compacts itself, ``compact_above``.
+        """
+        usage, syncs = self.usage(), sorted(self._writer.sync_seconds)
+        return {
+            "total": usage.total,
+            "live": usage.needed,
+            "garbage": max(0, usage.segments - usage.needed),
+            "free": max(0, self._free()),
+            "written": self._writer.appended_bytes,
+            "sync_p99": syncs[len(syncs) * 99 // 100] if syncs else None,
+            "compact_above": 1 - self.options.compact_below,
+        }
 
     def garbage(self) -> float:
         """Return the share of the sealed segments' bytes that nobody needs, 0 to 1."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from zlib import crc32
@@ -72,6 +73,8 @@ class Writer:
         Number of the last record that was appended, and of the last that a commit confirmed.
     refusal : LogError or None
         Why nothing can be appended or committed any more.
+    sync_seconds : deque of float
+        How long the last thousand syncs of the open segment took.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Writer:
         self.memory = threading.Lock()
         self.tail = Tail()
         self.end = self.durable = 0
+        self.sync_seconds: deque[float] = deque(maxlen=1000)
         self.appended_bytes = self._durable_bytes = 0
         self.refusal: LogError | None = None
         # Where the next record goes, which may be segments ahead of the open one.
@@ -315,6 +319,7 @@ class Writer:
             self._files.sync(self._open.descriptor)
         except OSError as error:
             raise _Broken from error
+        self.sync_seconds.append(self._clock.monotonic() - self._synced_at)
         self._forget_written()
 
     def _forget_written(self) -> None:

@@ -12,11 +12,13 @@ from dqlab.errors import FrameCorrupt
 from dqlab.queue.failures import Failure, FailureClasses
 from dqlab.queue.lane import Lane
 from dqlab.queue.results import ResultIndex
+from dqlab.stats.eta import Effort
 
 __all__ = ["CANCELLED", "CUT_OFF", "Book", "RunRecord"]
 
 CANCELLED = "it was cancelled"
 """Why the input of a run is incomplete that was cancelled while it was submitted."""
+_WORST, _KEY = 4, 120
 CUT_OFF = "the process that submitted it ended"
 """Why it is incomplete when nobody said why."""
 
@@ -68,19 +70,43 @@ class Book:
     """Number of the newest claim to send lost documents again; older ones count no more."""
     died: list[str] = field(default_factory=list)
     """Workers with which messages of this lane were lost."""
+    effort: Effort = field(default_factory=Effort)
+    """What was settled in this epoch, and how long it took."""
+    worst: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Key and last error of the documents that failed most, by message id; a few."""
 
     def bid(self, claim: int) -> bool:
         """Note a claim to send lost documents again; return whether it is the newest."""
         self.claim = max(self.claim, claim)
         return claim == self.claim
 
-    def failed(self, record: bytes, *, dead: bool, ordinal: int) -> None:
+    def failed(self, record: bytes, *, dead: bool, ordinal: int, id: int) -> None:
         """Enter a failure by what its consumer sent; a record that cannot be read belongs to no class."""
         try:
             failure = Failure.from_bytes(record)
         except FrameCorrupt:
             return
         self.classes.add(failure, dead=dead, ordinal=ordinal)
+        self.worst[id] = (failure.key or f"#{ordinal}")[:_KEY], failure.error[:_KEY]
+        if len(self.worst) > _WORST:
+            del self.worst[min(self.worst, key=lambda other: (self._deliveries(other), other))]
+
+    def _deliveries(self, id: int) -> int:
+        trouble = self.lane.trouble.get(id)
+        return trouble.deliveries if trouble is not None else 0
+
+    def _failing(self) -> list[list[Any]]:
+        """Return [key, error, deliveries, weight] of the documents that failed most, and are not acked since."""
+        rows: list[list[Any]] = []
+        for id, (key, error) in list(self.worst.items()):
+            found = self.lane.batches.at(id) if id in self.lane.trouble else None
+            if found is None:
+                del self.worst[id]
+                continue
+            batch, index = found
+            weight = None if batch.weights is None else batch.units(index, index + 1)
+            rows.append([key, error, self._deliveries(id), weight])
+        return rows
 
     def go_on(self, now: float) -> None:
         """Note that more came after the end; `now` is seconds since 1970 UTC."""
@@ -117,4 +143,8 @@ class Book:
             "died": self.died,
             "classes": [entry.to_dict() for entry in top],
             "classes_total": len(self.classes),
+            "failed": self.classes.failed,
+            "failing": self._failing(),
+            "max_deliveries": lane.max_deliveries,
+            "effort": self.effort.to_list(),
         }

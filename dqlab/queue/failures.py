@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from dqlab.errors import FrameCorrupt, MessageError
 from dqlab.queue import tracebacks
 
-__all__ = ["Failure", "FailureClass", "FailureClasses", "OtherClasses", "retryable"]
+__all__ = ["Failure", "FailureClass", "FailureClasses", "OtherClasses", "retryable", "shown_name"]
 
 _MAX_MESSAGE = 2_000
 _MAX_TRACEBACK = 16 * 1024
@@ -131,6 +131,11 @@ class Failure:
         return cls(**values)
 
 
+def shown_name(error: str) -> str:
+    """Return the name by which an exception's class is shown, and compared with in filters."""
+    return error.removeprefix("dqlab.errors.")
+
+
 def retryable(exception: BaseException) -> bool:
     """Return False for failures that the same code and document will meet again.
 
@@ -161,7 +166,8 @@ def _without_middle(text: str, limit: int) -> str:
 class FailureClass(NamedTuple):
     """Failures of one class that still stand; `error`, `message`, `at` and `key` are one of theirs.
 
-    `dead` and `retrying` count messages; `first` and `last` are seconds since 1970-01-01 UTC.
+    `dead` and `retrying` count messages, `failed` all deliveries that ended so; `first` and `last` are seconds since
+    1970-01-01 UTC.
     """
 
     fingerprint: str
@@ -173,6 +179,7 @@ class FailureClass(NamedTuple):
     first: float
     last: float
     key: str | None
+    failed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
@@ -194,6 +201,7 @@ class _Row:
     last: float
     dead: int = 0
     retrying: int = 0
+    failed: int = 0
     sample: tuple[str, str, str, str | None] = _NO_SAMPLE
     """error, message, at, key"""
 
@@ -203,7 +211,8 @@ class _Row:
 
     def public(self) -> FailureClass:
         error, message, at, key = self.sample
-        return FailureClass(self.fingerprint, error, message, at, self.dead, self.retrying, self.first, self.last, key)
+        counts = self.dead, self.retrying, self.first, self.last
+        return FailureClass(self.fingerprint, error, message, at, *counts, key, self.failed)
 
 
 class FailureClasses:
@@ -213,10 +222,16 @@ class FailureClasses:
     ----------
     described : int
         Classes that keep a sample and can be shown; the largest at the time of their last failure.
+
+    Attributes
+    ----------
+    failed : int
+        Deliveries that failed, over all classes and all time.
     """
 
     def __init__(self, described: int = 64) -> None:
         self._limit = described
+        self.failed = 0
         self._described: dict[str, _Row] = {}
         self._bare: dict[str, _Row] = {}
         self._dead: dict[int, _Row] = {}
@@ -241,6 +256,8 @@ class FailureClasses:
         mark = failure.fingerprint
         row = self._described.get(mark) or self._bare.get(mark) or _Row(mark, failure.when, failure.when)
         row.last = max(row.last, failure.when)
+        row.failed += 1
+        self.failed += 1
         if dead:
             row.dead += 1
         else:

@@ -57,6 +57,8 @@ class Holdings:
         Of the whole queue. A lane has a `paused` of its own.
     effects : deque of Revoked
         For the shell to empty after each call.
+    leases_lost, redelivered : int
+        Leases that ended by expiry or by their consumer's death, and messages that were delivered once more.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Holdings:
         self.producers = Producers()
         self.fairness = Fairness()
         self.next_id = first_id(index, first_sequence)
+        self.leases_lost = self.redelivered = 0
 
     def __repr__(self) -> str:
         alive = sum(lane.alive for lane in self.lanes.values())
@@ -156,6 +159,7 @@ class Holdings:
     def end(self, lease: Lease) -> int:
         """Close a lease and return its unsettled messages to their lane; return how many they were."""
         self.leases.close(lease)
+        self.leases_lost += 1
         return end_lease(self.lanes[lease.run], lease, self.epoch)
 
     def end_drain(self) -> None:

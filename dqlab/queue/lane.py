@@ -107,6 +107,12 @@ class Lane:
         return self.counts[State.READY] + self.counts[State.DELAYED] + self.counts[State.LEASED]
 
     @property
+    def settled_units(self) -> int:
+        """Weights of the messages that are acked or dead; their number where they have none."""
+        line = self.units if any(self.units) else self.counts
+        return line[State.ACKED] + line[State.DEAD]
+
+    @property
     def done(self) -> bool:
         """True when the lane is sealed and each of its messages is acked, dead, cancelled or lost."""
         return self.total is not None and sum(self.counts) - self.alive >= self.total

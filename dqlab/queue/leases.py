@@ -64,6 +64,8 @@ class Lease:
         Ids that are not settled yet.
     early : bool
         Acked early: none of these messages is ever delivered again.
+    renewals : int
+        How often it was renewed.
     """
 
     id: int
@@ -78,6 +80,7 @@ class Lease:
     price: float
     remaining: Ranges
     early: bool = False
+    renewals: int = 0
 
 
 class Leases(Mapping[int, Lease]):
@@ -131,6 +134,7 @@ class Leases(Mapping[int, Lease]):
     def renew(self, lease: Lease, now: float) -> None:
         """Let a lease last its full timeout from now."""
         self._deadlines.remove((lease.deadline, lease.id))
+        lease.renewals += 1
         lease.deadline = now + lease.timeout
         self._deadlines.add((lease.deadline, lease.id))
 

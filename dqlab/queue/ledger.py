@@ -74,7 +74,8 @@ class Ledger:
             if book.lane.retrying or len(book.classes):
                 book.classes.settled_well(stretch.piece.ordinal, stretch.piece.n)
         for failed in settled.failed:
-            book.failed(bytes(settlement.entry(failed.at)), dead=failed.dead, ordinal=failed.ordinal)
+            entry = bytes(settlement.entry(failed.at))
+            book.failed(entry, dead=failed.dead, ordinal=failed.ordinal, id=failed.id)
 
     # --- orders -----------------------------------------------------------------------------
 

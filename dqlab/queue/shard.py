@@ -113,6 +113,14 @@ class Shard(Orders):
         suspect = suspects and suspect_is_first(lane)
         pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes)
         count = sum(piece.n for piece in pieces)
+        if suspect:
+            self.redelivered += 1
+        elif lane.retrying:
+            self.redelivered += sum(
+                lane.trouble[id].deliveries > 0
+                for piece in pieces
+                for id in lane.troubled(piece.frame + piece.lo, piece.frame + piece.lo + piece.n)
+            )
         price = self.fairness.price(run, count)
         self.fairness.charge(run, price * count)
         return self.leases.grant(

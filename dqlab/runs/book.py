@@ -21,6 +21,7 @@ from dqlab.frame import Kind
 from dqlab.queue.retry import Retry
 from dqlab.runs.claiming import Claim
 from dqlab.runs.mapping import Submitter
+from dqlab.runs.marks import mark
 from dqlab.runs.run import Run
 from dqlab.runs.sealing import code_record, sealed_function
 from dqlab.runs.submitted import Submitted
@@ -91,6 +92,7 @@ class RunBook:
             name = name if name is not None else self._fresh_name(version.name)
             run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process)
             self._runs[name] = run
+            mark(self._link, "submit", pool.name, cell=cell)
             return run
 
     def attach(self, name: str) -> Run:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, overload
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import open_value
 from dqlab.frame import Kind
-from dqlab.queue.failures import Failure
+from dqlab.queue.failures import Failure, shown_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DeadLetter", "Failures", "dead_letter", "shown_name"]
+__all__ = ["DeadLetter", "Failures", "dead_letter"]
 
 PAGE = 500
 
@@ -148,8 +148,3 @@ def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> Dead
         kind=Kind(kind),
         payload=bytes(payload),
     )
-
-
-def shown_name(error: str) -> str:
-    """Return the name by which an exception's class is shown, and compared with in filters."""
-    return error.removeprefix("dqlab.errors.")

@@ -12,20 +12,18 @@ from dqlab.cluster.isolation import Executor, isolation
 from dqlab.config import check_name
 from dqlab.documents import parsed_natively
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
-from dqlab.frame import NO_ID, Kind
+from dqlab.frame import Kind
 from dqlab.queue.checks import check_count
 from dqlab.queue.retry import Retry
-from dqlab.queue.states import State
 from dqlab.runs.compacting import compact_all
-from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.marks import mark, pausing
+from dqlab.runs.pool_views import PoolViews
 from dqlab.runs.puts import PlainPuts
 from dqlab.runs.putting import Putting
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, consumer_options, queue_options
 from dqlab.runs.shards import Shards
-from dqlab.runs.unacked import Unacked
-from dqlab.stats import QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ __all__ = ["QueuePool"]
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
-class QueuePool(Putting, Shards):
+class QueuePool(PoolViews, Putting, Shards):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
     ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
@@ -226,48 +224,6 @@ class QueuePool(Putting, Shards):
             cell=cell,
         )
 
-    # --- looking ----------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """Whether this handle was closed."""
-        return self._closed
-
-    @property
-    def gone(self) -> bool:
-        """Whether one of its shards has died and cannot be made anew; asks for 10 s at most while that goes on."""
-        return self.handle.link.sync(self.handle.missing())[0]
-
-    def counts(self) -> dict[str, int]:
-        """Return messages by state over all lanes, asked from the queue now."""
-        totals = dict.fromkeys((state.name.lower() for state in State), 0)
-        for report in self.handle.link.sync(self.handle.ask_all("stats", {})):
-            for lane in report["lanes"]:
-                for state in State:
-                    totals[state.name.lower()] += lane["counts"][state]
-        return totals
-
-    def stats(self) -> QueueStats:
-        """Return the queue's statistics at this instant."""
-        link = self.handle.link
-        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot")))
-        known = snapshot.queue(self.name)
-        if known is None:
-            raise QueueClosed(queue=self.name)
-        return known
-
-    def unacked(self) -> list[Unacked]:
-        """Return what consumers hold now, longest held first."""
-        names = {run.id: run.name for run in self.session.runs}
-        answers = self.handle.link.sync(self.handle.ask_all("leases", {}))
-        held = [Unacked(names.get(run), *row) for answer in answers for run, *row in answer["rows"]]
-        return sorted(held, key=lambda lease: -lease.held)
-
-    def dead(self) -> Failures:
-        """Return dead letters of plain puts; those of runs are in `run.failures()`."""
-        progress = self.handle.link.sync(self.handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
-        return Failures(self.name, self.handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])
-
     # --- acting -----------------------------------------------------------------------------
 
     def scale(self, n: int | Literal["auto"]) -> None:
@@ -290,18 +246,22 @@ class QueuePool(Putting, Shards):
         if n != "auto":
             check_count("n", n)
         self.session.scale(self, None if n == "auto" else n)
+        self._mark(f"scale {n}")
 
     def pause(self) -> None:
         """Lease nothing more from this queue; puts are still accepted."""
         self.handle.link.sync(self.handle.control("pause", run=None))
+        self._mark("pause", by=pausing())
 
     def resume(self) -> None:
         """Go on after `pause` or `drain`."""
         self.handle.link.sync(self.handle.control("resume", run=None))
+        self._mark("resume")
 
     def drain(self) -> None:
         """Refuse puts, process all that is here, then pause."""
         self.handle.link.sync(self.handle.control("drain"))
+        self._mark("drain", by=pausing())
 
     def purge(self, state: str = "dead") -> int:
         """Throw away messages that are ready, delayed or dead, in every lane; they count as cancelled.
@@ -317,7 +277,9 @@ class QueuePool(Putting, Shards):
         """
         if state not in ("ready", "delayed", "dead"):
             raise BadOption(option="state", value=state, problem="is 'ready', 'delayed' or 'dead'.")
-        return self.handle.link.sync(self.handle.control("purge", run=None, state=state.upper()))
+        count = self.handle.link.sync(self.handle.control("purge", run=None, state=state.upper()))
+        self._mark(f"purge {state}")
+        return count
 
     def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
         """Give back the disk space of what is settled, beside live traffic; a transient queue has none.
@@ -338,6 +300,7 @@ class QueuePool(Putting, Shards):
             No room to copy what is needed. Nothing changed.
         """
         self._check_open()
+        self._mark("compact")
         return compact_all(self.handle, progress)
 
     def close(self, *, force: bool = False) -> None:
@@ -363,6 +326,9 @@ class QueuePool(Putting, Shards):
         self._closed = True
         self._puts.close()
         self.session.forget(self)
+
+    def _mark(self, text: str, *, by: str = "") -> None:
+        mark(self.handle.link, text, self.name, by=by)
 
     def _before_put(self, kind: Kind) -> None:
         self._check_open()

@@ -21,6 +21,7 @@ from dqlab.runs.claiming import Claim
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import repeats
+from dqlab.runs.marks import mark, pausing
 from dqlab.runs.resubmission import Resubmission, claim_of
 from dqlab.runs.run_waits import RunWaits
 from dqlab.runs.sealing import code_record, sealed_function
@@ -44,7 +45,7 @@ class Run(RunWaits):
 
     def pause(self) -> Self:
         """Lease no more of this run; what runs now ends, the rest is given back."""
-        return self._order("pause")
+        return self._order("pause", by=pausing())
 
     def resume(self) -> Self:
         """Go on after `pause`."""
@@ -66,6 +67,7 @@ class Run(RunWaits):
             self.handle.link.sync(self.handle.note(self.id, {"cancelled": False}))
         if self.submitter is not None:
             self.submitter.join()
+        mark(self.handle.link, "cancel", self.queue)
         return cancelled
 
     def drop(self) -> None:
@@ -116,6 +118,9 @@ class Run(RunWaits):
                 "retry", self.id, ids[at : at + 5000], ordinals=ordinals[at : at + 5000], **meta
             )
             count += self.handle.link.sync(work)
+        if count:
+            codes = self._progress().record["codes"]
+            mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
         return count
 
     def resubmit_lost(self) -> int:
@@ -181,6 +186,7 @@ class Run(RunWaits):
                 return {"function": code["blob"], "blob": bytes(parts[0]), "code": code}
         return {}
 
-    def _order(self, op: str) -> Self:
+    def _order(self, op: str, *, by: str = "") -> Self:
         self.handle.link.sync(self.handle.control(op, run=self.id))
+        mark(self.handle.link, op, self.queue, by=by)
         return self

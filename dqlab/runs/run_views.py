@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.handle import Handle
 from dqlab.errors import RunNotFound
 from dqlab.queue.states import State
-from dqlab.runs.failures import Failures, shown_name
+from dqlab.runs.failures import Failures
 from dqlab.runs.lost import Lost
 from dqlab.runs.progress import Progress
-from dqlab.stats import CodeStats, Counts, RunState, RunStats, Snapshot, run_state
+from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot, run_state
 
 if TYPE_CHECKING:
     from dqlab.runs.mapping import Submitter
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RunViews"]
 
+MIN_PAST = 60.0
+"""Seconds that the series of a young run cover at least."""
 LAST_REPORT = 0.5
 """Seconds that statistics of an ended run wait for its last report; workers report every 250 ms."""
 
@@ -110,9 +112,28 @@ class RunViews:
             rate=known.rate if known else None,
             units_rate=known.units_rate if known else None,
             consumers=consumers,
-            classes=tuple(replace(kind, error=shown_name(kind.error)) for kind in known.classes) if known else (),
+            classes=known.classes if known else (),
             classes_total=known.classes_total if known else 0,
+            eta=known.eta if known and known.state == state else None,
         )
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Return everything at this instant; leases, consumers and failures are those of this run and its queue.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for an answer.
+        """
+        return self._snapshot(timeout=timeout)[0]
+
+    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
+        """Return the series that charts are drawn from, over the last `span` seconds; default: since the run began."""
+        if span is None:
+            span = max(MIN_PAST, self.stats(timeout=timeout).elapsed)
+        link = self.handle.link
+        asked = link.scheduler("dq_history", span=span, queue=self.queue, run=self.name)
+        return History.from_dict(link.sync(asked, timeout=timeout))
 
     def _reported(self, progress: Progress, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
         """Return the collector's statistics, and this run's among them.
@@ -130,7 +151,8 @@ class RunViews:
     def _snapshot(self, *, since: int | None = None, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
         """Return the collector's newest statistics, or those after number `since`, and this run's among them."""
         link, later = self.handle.link, {} if since is None else {"since": since, "wait": LAST_REPORT}
-        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", **later), timeout=timeout))
+        asked = link.scheduler("dq_snapshot", **later, queue=self.queue, run=self.name)
+        snapshot = Snapshot.from_dict(link.sync(asked, timeout=timeout))
         return snapshot, next((run for run in snapshot.runs if run.name == self.name and run.queue == self.queue), None)
 
     def _code_stats(self, record: dict[str, Any]) -> CodeStats:

@@ -38,6 +38,8 @@ class History:
         Idle share by the same names, 0 to 1.
     classes : mapping of str to tuple of int
         Deliveries that failed in each minute, by fingerprint; the last minute last, at most 120 of them.
+    depths : mapping of str to tuple
+        Messages waiting by queue, one point a minute over the last half hour; where all queues were asked for.
     marks : tuple of Mark
         What people did in this span.
     """
@@ -59,6 +61,7 @@ class History:
     consumers: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     idle: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     classes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    depths: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()
 
     @property

@@ -34,6 +34,11 @@ class Meter:
         while len(points) > 2 and at - points[1][0] >= self.window:
             points.popleft()
 
+    def growth(self, at: float) -> float:
+        """Return by how much the total grew within the window."""
+        points = self._points
+        return (self.rate(at) or 0.0) * min(self.window, at - points[0][0]) if points else 0.0
+
     def rate(self, at: float) -> float | None:
         """Return the mean rate per second over the window, or since the first point; None if unknown."""
         points = self._points
@@ -41,7 +46,8 @@ class Meter:
             return None
         start, end = points[0], points[-1]
         for point in points:
-            if at - point[0] > self.window:
-                start = point
+            if at - point[0] <= self.window:
+                break
+            start = point
         span = at - start[0]
         return (end[1] - start[1]) / span if span > 0 else None

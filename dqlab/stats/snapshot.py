@@ -207,19 +207,24 @@ T = TypeVar("T")
 
 
 def plain(value: Any) -> Any:
-    """Return dataclasses as JSON-ready data, without the fields that are at their default."""
+    """Return dataclasses as JSON-ready data, without the fields that are at their default; floats to four places."""
     if isinstance(value, StrEnum):
         return str(value)
     if isinstance(value, tuple):
         return [plain(each) for each in value]
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
     if not dataclasses.is_dataclass(value):
-        return dict(value) if isinstance(value, Mapping) else value
+        return value
     data = {}
     kind: Any = type(value)
     for name, default in _defaults(kind):
         each = getattr(value, name)
         if each != default:
-            data[name] = each if type(each) in _SIMPLE else plain(each)
+            kind_of_each = type(each)
+            data[name] = round(each, 4) if kind_of_each is float else each if kind_of_each in _SIMPLE else plain(each)
     return data
 
 
@@ -230,7 +235,7 @@ def from_plain(kind: type[T], data: Mapping[str, Any]) -> T:
     return kind(**{name: builders[name](value) for name, value in data.items() if name in builders})
 
 
-_SIMPLE = frozenset({int, float, str, bool, NoneType})
+_SIMPLE = frozenset({int, str, bool, NoneType})
 _MISSING = object()
 
 

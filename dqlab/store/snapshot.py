@@ -245,7 +245,7 @@ def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
         if trouble.failure and found is not None:
             batch, index = found
             dead = batch.states[index] == State.DEAD
-            book.failed(bytes(trouble.failure), dead=dead, ordinal=batch.ordinal + index)
+            book.failed(bytes(trouble.failure), dead=dead, ordinal=batch.ordinal + index, id=id)
     return book
 
 

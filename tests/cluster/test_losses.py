@@ -35,12 +35,8 @@ class Beside:
         self.entry = Entry("queue/q/1", "q", "", "", 2, "", b"", ("q", 1, 1, {}), last="tcp://w")
 
     def report(self, *lanes: dict[str, Any], next_id: int = 0, state: str = "running", epoch: int = 1) -> None:
-        self.collector._shards["q", 1] = {
-            "epoch": epoch,
-            "next_id": first_id(1, next_id),
-            "state": state,
-            "lanes": list(lanes),
-        }
+        report = {"epoch": epoch, "next_id": first_id(1, next_id), "state": state, "lanes": list(lanes)}
+        self.collector._shards["q"] = {1: report}
 
     def note(self, run: bytes = RUN, **facts: Any) -> None:
         asyncio.run(self.losses.note("q", run, facts))

@@ -1,0 +1,225 @@
+"""One queue as a Snapshot shows it: its figures, its consumers, its runs and what may need somebody."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.joins import classes_of, mark_slow, short_name, sum_counts, sum_units, unacked_of
+from dqlab.stats import CodeStats, ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, run_state
+from dqlab.stats.attention import Scene
+from dqlab.stats.eta import MIN_SECONDS, Effort, estimate
+from dqlab.stats.snapshot import MAX_CLASSES
+
+if TYPE_CHECKING:
+    from dqlab.cluster.collector import Collector
+
+__all__ = ["QueueScene"]
+
+KEEPS_UP = 2.0
+"""Seconds of lag under which a queue keeps up."""
+LONG = 5.0
+"""Mean seconds of a document from which slots are counted, and not measured by what was settled."""
+
+
+class QueueScene:
+    """What the collector knows of one queue, joined.
+
+    Parameters
+    ----------
+    now, wall : float
+        Monotonic seconds, and seconds since 1970 UTC.
+    """
+
+    def __init__(self, known: Collector, name: str, now: float, wall: float) -> None:
+        self._known, self._name, self._now, self._wall = known, name, now, wall
+        self._track = known.queue_tracks[name]
+        self._shards = known.shards_of(name)
+        self._lanes = self._shards.lanes
+        self._serving = list(known.serving.get(name, ()))
+        ages = [now - known.consumer_tracks[each].since for each in self._serving]
+        self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
+
+    def scene(self) -> Scene:
+        """Return the queue with all that belongs to it."""
+        known, track, now, wall = self._known, self._track, self._now, self._wall
+        runs = tuple(self._runs())
+        queue = self._queue(runs)
+        begun = {each: known.consumers[each]["oldest"] for each in self._serving}
+        documents = {each: oldest[0] for each, oldest in begun.items() if oldest is not None}
+        lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
+        unserved = None if self._serving or not queue.counts.waiting else known.unserved_since.get(self._name)
+        if unserved is None and not self._serving and queue.counts.waiting and track.ring.born is not None:
+            unserved = now - (wall - track.ring.born)
+        ins, outs, lag = self._lately(queue)
+        return Scene(
+            queue,
+            runs=runs,
+            consumers=self._consumers,
+            unacked=unacked_of(self._shards, now, documents, lately),
+            at=wall,
+            median=self._median,
+            unserved=None if unserved is None else now - unserved,
+            trouble=next((report["failure"] for report in self._shards.reports if report["failure"]), ""),
+            typical=max(
+                (_typical(known.run_tracks[self._name, lane["run"]].effort) for lane in self._lanes), default=0
+            ),
+            marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
+            in_lately=ins,
+            out_lately=outs,
+            lag_before=lag,
+        )
+
+    def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
+        """Return rates in and out over the last minutes, and the lag before; None while they would be short of time."""
+        ring, span = self._track.ring, self._known.thresholds.growing
+        if queue.lag < KEEPS_UP or ring.born is None or self._wall - ring.born < span:
+            return None, None, None
+        put, settled, _ = (series[0] for series in ring.rates(self._wall, span, 1))
+        return put, settled, ring.gauges(self._wall - span, span, 1)[self._track.GAUGES.index("lag")][0]
+
+    def _queue(self, runs: Sequence[RunStats]) -> QueueStats:
+        track, reports, lanes, now = self._track, self._shards.reports, self._lanes, self._now
+        counts, ins, outs = sum_counts(lanes), track.put.rate(now), track.settled.rate(now)
+        lag = max(
+            report["lag"] + (now - came if report["lag"] else 0.0)
+            for report, came in zip(reports, self._shards.came, strict=True)
+        )
+        state = next((report["state"] for report in reports if report["state"] != "running"), "running")
+        if state == "running":
+            keeps_up = lag < KEEPS_UP and ins and not any(run.eta for run in runs)
+            state = self._state(counts, keeps_up=bool(keeps_up))
+        why = {"waiting": "no consumer", "paused": self._known.paused_by.get(self._name, "")}.get(state, "")
+        storage = [report["storage"] for report in reports if report["storage"]]
+        return QueueStats(
+            name=self._name,
+            state=state,
+            why=why,
+            counts=counts,
+            retrying=sum(lane["retrying"] for lane in lanes),
+            nbytes=sum(lane["nbytes"] for lane in lanes),
+            maxsize=reports[0]["maxsize"],
+            lag=lag,
+            in_rate=ins,
+            out_rate=outs,
+            shards=len(reports),
+            consumers=len(self._consumers),
+            empty_in=_empty_in(counts.left, lag, ins, outs, runs, self._wall),
+            put_waiting=sum(report["puts_waiting"] for report in reports),
+            disk=sum(each["total"] for each in storage) if storage else None,
+            last_used=track.last_used,
+        )
+
+    def _state(self, counts: Counts, *, keeps_up: bool) -> str:
+        if counts.left == 0:
+            return "empty"
+        if not self._consumers:
+            return "waiting"
+        return "keeping up" if keeps_up else "running"
+
+    def _consumer(self, name: str) -> ConsumerStats:
+        report, track = self._known.consumers[name], self._known.consumer_tracks[name]
+        busy, oldest = track.busy.rate(self._now), report["oldest"]
+        return ConsumerStats(
+            name=short_name(name),
+            queue=report["queue"],
+            worker=report["host"],
+            leased=report["leased"],
+            done=report["done"],
+            rate=track.done.rate(self._now),
+            units_rate=track.units.rate(self._now),
+            busy_share=None if busy is None else min(1.0, busy / max(1, report["slots"])),
+            last_error=report["last_error"],
+            oldest_age=None if oldest is None else oldest[1] + self._now - report["came"],
+            document=None if oldest is None else oldest[0],
+            rss=report["rss"],
+        )
+
+    # --- runs -------------------------------------------------------------------------------
+
+    def _runs(self) -> Iterator[RunStats]:
+        by_run: dict[str, list[dict[str, Any]]] = {}
+        for lane in self._lanes:
+            by_run.setdefault(lane["run"], []).append(lane)
+        for run, lanes in by_run.items():
+            record = next((lane for lane in lanes if lane["name"] is not None), None)
+            if record is not None:
+                stats = self._run(run, lanes, record)
+                eta = self._eta(stats, run)
+                yield stats if eta is None else replace(stats, eta=eta)
+
+    def _run(self, run: str, lanes: list[dict[str, Any]], record: dict[str, Any]) -> RunStats:
+        counts, units, track = sum_counts(lanes), sum_units(lanes), self._known.run_tracks[self._name, run]
+        sealed, stopped = all(lane["sealed"] for lane in lanes), any(lane["stopped"] for lane in lanes)
+        state = run_state(
+            counts,
+            sealed=sealed,
+            incomplete=record["incomplete"] is not None,
+            paused=any(report["state"] == "paused" for report in self._shards.reports)
+            or any(lane["paused"] for lane in lanes),
+            stopped=stopped,
+            consumers=len(self._consumers),
+        )
+        why = record["incomplete"] or record["why"]
+        if state is RunState.WAITING:
+            why = f"no consumer serves queue {self._name}"
+        elif stopped:
+            why = "no room for more results"
+        elif state is RunState.PAUSED and not why:
+            why = self._known.paused_by.get(self._name, "")
+        ends = [lane["ended"] for lane in lanes]
+        classes = classes_of(lanes)
+        listed = max(len(classes), sum(lane["classes_total"] for lane in lanes) if len(lanes) == 1 else 0)
+        code = record["code"]
+        return RunStats(
+            name=record["name"],
+            queue=self._name,
+            state=state,
+            counts=counts,
+            units=units,
+            why=why,
+            code=CodeStats(name=code["name"], short=code["short"], version=record["versions"], cell=code["cell"]),
+            total=record["total"] if sealed else None,
+            retrying=sum(lane["retrying"] for lane in lanes),
+            started=record["started"],
+            ended=max(ends) if None not in ends else None,
+            idle=max(lane["idle"] for lane in lanes),
+            at=self._wall,
+            rate=track.settled.rate(self._now),
+            units_rate=track.units.rate(self._now) if units is not None else None,
+            consumers=len(self._consumers),
+            classes=tuple(classes[:MAX_CLASSES]),
+            classes_total=listed,
+        )
+
+    def _eta(self, run: RunStats, key: str) -> Eta | None:
+        track = self._known.run_tracks[self._name, key]
+        if run.state is not RunState.RUNNING or run.elapsed < MIN_SECONDS:
+            return track.steady.show(None, at=self._wall)
+        effort, slots = track.effort, track.busy.rate(self._now) or 0.0
+        if effort.documents and effort.seconds / effort.documents > LONG:  # settled too seldom to measure by
+            slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 for each in self._consumers))))
+        left, documents = run.progress.left, run.counts.left
+        new = estimate(effort, units=left, documents=documents, slots=slots, at=self._wall)
+        return track.steady.show(new, at=self._wall)
+
+
+def _typical(effort: Effort) -> float:
+    """Return the seconds in which 95 of 100 documents are done, log-normal."""
+    if not effort.documents or not effort.seconds:
+        return 0.0
+    sigma = math.sqrt(math.log1p(effort.variation))
+    return effort.seconds / effort.documents * math.exp(1.645 * sigma - sigma * sigma / 2)
+
+
+def _empty_in(
+    left: int, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats], wall: float
+) -> float | None:
+    ends = [run.eta.p50 for run in runs if run.eta is not None]
+    if ends:
+        return max(0.0, max(ends) - wall)
+    if not left or lag < KEEPS_UP or ins is None or outs is None or outs <= ins:
+        return None
+    return left / (outs - ins)

@@ -1,0 +1,55 @@
+"""What people do, told to the scheduler, which marks it in every chart."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from contextlib import suppress
+from datetime import datetime
+
+from dqlab.cluster.link import Link
+from dqlab.errors import DqlabError
+
+__all__ = ["mark", "pausing", "running_cell"]
+
+PATIENCE = 5.0
+"""Seconds that telling may take; nobody waits for it."""
+
+
+def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str = "") -> None:
+    """Tell the scheduler what a person did; returns at once, and says nothing when that fails.
+
+    Parameters
+    ----------
+    text : str
+        In two or three words.
+    cell : int, optional
+        Number of the notebook cell; default: the one that runs.
+    by : str
+        Who paused it, and when, for a pause.
+    """
+
+    async def tell() -> None:
+        with suppress(DqlabError):
+            arguments = {"cell": cell if cell is not None else running_cell(), "queue": queue, "by": by}
+            await link.scheduler("dq_mark", text=text, timeout=PATIENCE, **arguments)
+
+    with suppress(DqlabError):
+        link.start(tell())
+
+
+def pausing() -> str:
+    """Return who pauses something now: ``by ana, 13:34``."""
+    try:
+        who = getpass.getuser()
+    except (OSError, KeyError):  # a user without a name, as in some containers
+        who = "somebody"
+    return f"by {who}, {datetime.now().astimezone():%H:%M}"
+
+
+def running_cell() -> int | None:
+    """Return the number of the notebook cell that runs, None outside notebooks."""
+    ipython = sys.modules.get("IPython")  # loaded already, where there is a notebook
+    shell = ipython.get_ipython() if ipython is not None else None
+    count = getattr(getattr(shell, "displayhook", None), "prompt_count", None)
+    return count if isinstance(count, int) else None

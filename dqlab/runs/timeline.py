@@ -1,0 +1,112 @@
+"""How a queue was over time, as people look at it: rows, a table, a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from dqlab.stats import History, Mark
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Moment", "Timeline"]
+
+
+class Moment(NamedTuple):
+    """One point in time; None where nothing is known. Rates are per second.
+
+    Attributes
+    ----------
+    at : datetime
+        In this process's zone.
+    depth : float or None
+        Messages waiting: ready and delayed.
+    unacked, dead : float or None
+        Messages in consumers' hands, and dead.
+    in_rate, out_rate, failure_rate : float or None
+        Messages put, settled, and deliveries that failed.
+    cells : str
+        What people did since the moment before: ``[12] submit``.
+    """
+
+    at: datetime
+    depth: float | None
+    unacked: float | None
+    dead: float | None
+    in_rate: float | None
+    out_rate: float | None
+    failure_rate: float | None
+    cells: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline(Sequence[Moment]):
+    """A queue, or all queues, over some time; a sequence of `Moment`, oldest first.
+
+    Attributes
+    ----------
+    history : History
+        All series.
+    """
+
+    history: History
+
+    def __len__(self) -> int:
+        return len(self.history.ready)
+
+    @overload
+    def __getitem__(self, index: int) -> Moment: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Moment]: ...
+    def __getitem__(self, index: int | slice) -> Moment | list[Moment]:
+        if isinstance(index, slice):
+            return [self._moment(at) for at in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        return self._moment(at)
+
+    def __iter__(self) -> Iterator[Moment]:
+        return map(self._moment, range(len(self)))
+
+    def __repr__(self) -> str:
+        of = f"queue {self.history.queue!r}" if self.history.queue else "all queues"
+        return f"<Timeline of {of}: {len(self)} moments, {self.history.step:g} s apart; .plot(), .to_frame()>"
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """What people did, and in which cells."""
+        return self.history.marks
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with one row for each moment; needs pandas."""
+        import pandas as pd
+
+        frame = pd.DataFrame.from_records(list(self), columns=list(Moment._fields))
+        return frame.set_index("at")
+
+    def plot(self) -> Any:
+        """Return a figure of depth, unacked, rates and failures, marked where cells ran; needs matplotlib."""
+        return import_module("dqlab.live.plots").timeline_figure(self.history)
+
+    def _moment(self, at: int) -> Moment:
+        history = self.history
+        when = history.t0 + history.step * at
+        ready, delayed = history.ready[at], history.delayed[at]
+        cells = [
+            f"[{mark.cell}] {mark.text}" if mark.cell is not None else mark.text
+            for mark in history.marks
+            if when - history.step < mark.at <= when
+        ]
+        return Moment(
+            datetime.fromtimestamp(when, tz=UTC).astimezone(),
+            None if ready is None or delayed is None else ready + delayed,
+            history.leased[at],
+            history.dead[at],
+            history.in_rate[at],
+            history.out_rate[at],
+            history.failure_rate[at],
+            ", ".join(cells),
+        )

@@ -1,0 +1,226 @@
+"""What needs somebody, worst first, in words.
+
+Pure: `find` looks at what a Snapshot is made of, and at what is not in it (`Scene`). Each rule is a function that
+yields what it found; the order of the rules is the order of the lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from dqlab import numbers
+from dqlab.stats.counts import RunState
+from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
+from dqlab.stats.runs import ClassStats, RunStats
+from dqlab.stats.snapshot import Attention, Severity
+
+__all__ = ["Scene", "Thresholds", "brief", "find"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When something needs somebody; durations in seconds.
+
+    Attributes
+    ----------
+    no_consumer : float
+        Work waits and nobody takes it for longer.
+    held : float
+        A document is held for longer, and ten times as long as 95 of 100 documents take.
+    slow : float
+        A consumer has less than this share of the median speed.
+    failing : float
+        A failure class makes up more than this share of what was settled.
+    growing : float
+        More comes than leaves for so long.
+    lag : float
+        The oldest ready message is older, and gets older.
+    """
+
+    no_consumer: float = 30.0
+    held: float = 60.0
+    slow: float = 1 / 3
+    failing: float = 0.01
+    growing: float = 300.0
+    lag: float = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One queue and what is known of it.
+
+    Attributes
+    ----------
+    consumers : sequence of ConsumerStats
+        All of the queue.
+    median : float or None
+        Their median speed.
+    unserved : float or None
+        Seconds since the last consumer left, with work waiting; None while there is one, or no work.
+    trouble : str
+        Why its store can confirm nothing.
+    typical : float or None
+        Seconds in which 95 of 100 documents are done.
+    marked : float
+        When a person last did something to it, seconds since 1970 UTC.
+    in_lately, out_lately : float or None
+        Messages per second over the last `Thresholds.growing` seconds.
+    lag_before : float or None
+        Its lag so many seconds ago.
+    """
+
+    queue: QueueStats
+    runs: Sequence[RunStats] = ()
+    consumers: Sequence[ConsumerStats] = ()
+    unacked: Unacked = field(default_factory=Unacked)
+    at: float = 0.0
+    median: float | None = None
+    unserved: float | None = None
+    trouble: str = ""
+    typical: float | None = None
+    marked: float = 0.0
+    in_lately: float | None = None
+    out_lately: float | None = None
+    lag_before: float | None = None
+
+
+def find(scenes: Sequence[Scene], thresholds: Thresholds) -> list[Attention]:
+    """Return what needs somebody in some queues, worst first."""
+    return [found for rule in _RULES for scene in scenes for found in rule(scene, thresholds)]
+
+
+def brief(found: Attention) -> str:
+    """Return it in two or three words, for a row of a table."""
+    word = found.text.split(" ", 1)[0]
+    return {
+        "stopped": "stopped itself",
+        "no-consumer": "no consumer",
+        "store": "store has failed",
+        "lost": f"{found.subject}",
+        "lease-ends": "lease ends unrenewed",
+        "held": f"{found.subject} is stuck",
+        "slow": f"{found.subject} is slow",
+        "failing": f"{word} spreading",
+        "puts-wait": "full",
+        "growing": "growing",
+        "lag": "falls behind",
+    }[found.kind]
+
+
+def _stopped(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+    for run in scene.runs:
+        if run.state is RunState.STOPPED:
+            detail = f"{run.why or 'it stopped itself'} · {numbers.many(run.counts.left, 'document')} left"
+            yield _of(scene, "stopped", run.name, "paused itself", detail, "resume", run=run.name)
+
+
+def _no_consumer(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+    queue, unserved = scene.queue, scene.unserved
+    if unserved is not None and unserved >= thresholds.no_consumer and queue.state not in ("paused", "draining"):
+        waiting = numbers.many(queue.counts.waiting, "message")
+        detail = f"{waiting} {'waits' if queue.counts.waiting == 1 else 'wait'} for {numbers.duration(unserved)}"
+        yield _of(scene, "no-consumer", queue.name, "has no consumer", detail, "scale")
+
+
+def _store(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+    if scene.trouble:
+        yield _of(scene, "store", scene.queue.name, "can confirm nothing", scene.trouble, "doctor")
+    for run in scene.runs:
+        if run.counts.lost:
+            lost = f"{numbers.count(run.counts.lost)} lost"
+            yield _of(scene, "lost", lost, f"of run {run.name}", "run.resubmit_lost() sends them again", run=run.name)
+
+
+def _lease_ends(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+    ending = scene.unacked.ending_20s
+    if ending:
+        ends = "lease ends" if ending == 1 else "leases end"
+        detail = "their consumers do not renew; the messages will be delivered again"
+        yield _of(scene, "lease-ends", numbers.count(ending), f"{ends} within 20 s", detail, "show")
+
+
+def _held(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+    limit = max(thresholds.held, 10 * (scene.typical or 0.0))
+    for consumer in scene.consumers:
+        if consumer.oldest_age is not None and consumer.oldest_age > limit:
+            text = f"held one document for {numbers.duration(consumer.oldest_age)}"
+            yield _of(scene, "held", consumer.name, text, consumer.document or "", "show", target=consumer.name)
+
+
+def _slow(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+    for consumer in scene.consumers:
+        if consumer.slow:
+            text = f"does {numbers.rate(consumer.units_rate)}/s, median {numbers.rate(scene.median)}/s"
+            detail = f"on {consumer.worker}"
+            yield _of(scene, "slow", consumer.name, text, detail, "show", target=consumer.name)
+
+
+def _failing(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+    for run in scene.runs:
+        settled = max(1, run.counts.settled)
+        for entry in run.classes:
+            count = entry.dead + entry.retrying
+            new = entry.first > scene.marked > 0
+            if count and (new or count > thresholds.failing * settled) and not run.finished:
+                yield _class(scene, run, entry)
+
+
+def _class(scene: Scene, run: RunStats, entry: ClassStats) -> Attention:
+    subject = f"{numbers.count(entry.dead)} dead" if entry.dead else f"{numbers.count(entry.retrying)} waiting to retry"
+    where = [part for part in (entry.at, f"{run.code.name} v{run.code.version}") if part]
+    rest = [f"{numbers.count(entry.retrying)} waiting to retry"] if entry.dead and entry.retrying else []
+    when = f"first {numbers.minute(entry.first)}, last {numbers.age(entry.last, now=scene.at)}"
+    detail = " · ".join([", ".join(where), *rest, when])
+    severity, action = (Severity.DEAD, "retry") if entry.dead else (Severity.WARNING, "show")
+    text = f"{entry.error} {entry.message}".strip()
+    return Attention(severity, "failing", subject, text, detail, action, scene.queue.name, run.name, entry.fingerprint)
+
+
+def _puts_wait(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+    queue = scene.queue
+    if queue.put_waiting and not queue.out_rate:
+        waits = "put waits" if queue.put_waiting == 1 else "puts wait"
+        detail = f"queue {queue.name} is full, and nothing leaves it"
+        yield _of(scene, "puts-wait", numbers.count(queue.put_waiting), f"{waits} for room", detail, "show")
+
+
+def _growing(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+    queue, ins, outs = scene.queue, scene.in_lately, scene.out_lately
+    busy = any(run.state is RunState.SUBMITTING or run.eta is not None for run in scene.runs)
+    if busy or ins is None or outs is None or queue.lag < 2 or ins <= 1.05 * outs:
+        return
+    text = f"gets {numbers.rate(ins)} messages/s and does {numbers.rate(outs)}"
+    since = f"for {numbers.duration(thresholds.growing)}"
+    yield _of(scene, "growing", queue.name, text, f"{since} · {numbers.count(queue.counts.waiting)} wait", "scale")
+
+
+def _lag(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+    queue = scene.queue
+    if any(run.eta is not None or run.state in (RunState.SUBMITTING, RunState.PAUSED) for run in scene.runs):
+        return
+    if queue.state == "running" and queue.lag > thresholds.lag and (scene.lag_before or 0.0) < queue.lag:
+        text = f"is {numbers.duration(queue.lag)} behind, and falls further"
+        yield _of(scene, "lag", queue.name, text, f"{numbers.count(queue.counts.waiting)} wait", "scale")
+
+
+_RULES = (
+    _stopped,
+    _no_consumer,
+    _store,
+    _lease_ends,
+    _held,
+    _slow,
+    _failing,
+    _puts_wait,
+    _growing,
+    _lag,
+)
+_BAD = frozenset({"stopped", "store", "lost"})
+
+
+def _of(
+    scene: Scene, kind: str, subject: str, text: str, detail: str, action: str = "", *, run: str = "", target: str = ""
+) -> Attention:
+    severity = Severity.DEAD if kind in _BAD else Severity.WARNING
+    return Attention(severity, kind, subject, text, detail, action, scene.queue.name, run, target)

@@ -1,0 +1,349 @@
+"""What the scheduler makes of reports: every number that views draw, from clocks moved by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dqlab.cluster.collector import Collector
+from dqlab.stats import RunState, Severity, Snapshot
+from dqlab.stats.eta import Effort
+from dqlab.testing import FakeClock
+from tests.cluster.reports import consumer_report, failure_class, lane_report, shard_report
+
+
+class Hall:
+    """A collector and its clock."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.collector = Collector(clock=self.clock)
+
+    def shard(self, queue: str = "pages", *lanes: dict[str, Any], **more: Any) -> None:
+        self.collector.take(shard_report(queue, *lanes, **more))
+
+    def consumer(self, queue: str = "pages", number: int = 0, **more: Any) -> None:
+        self.collector.take(consumer_report(queue, number, **more))
+
+    def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def see(self, queue: str = "", run: str = "") -> Snapshot:
+        snapshot = self.collector.snapshot(queue, run)
+        assert Snapshot.from_dict(json.loads(json.dumps(snapshot.to_dict()))).to_dict() == snapshot.to_dict()
+        return snapshot
+
+
+@pytest.fixture
+def hall() -> Hall:
+    return Hall()
+
+
+def counts(ready: int = 0, delayed: int = 0, leased: int = 0, acked: int = 0, dead: int = 0) -> list[int]:
+    return [ready, delayed, leased, acked, dead, 0, 0]
+
+
+def kinds(snapshot: Snapshot) -> list[str]:
+    return [need.kind for need in snapshot.attention]
+
+
+# --- sums -----------------------------------------------------------------------------------
+
+
+def test_shards_lanes_and_queues_add_up(hall: Hall) -> None:
+    hall.shard("a", lane_report("one", counts=counts(1, acked=2)), lane_report("two", counts=counts(4)), shard=0)
+    hall.shard("a", lane_report("one", counts=counts(8)), shard=1)
+    hall.shard("b", lane_report("three", counts=counts(16, dead=5)))
+
+    snapshot = hall.see()
+
+    assert {queue.name: queue.counts.ready for queue in snapshot.queues} == {"a": 13, "b": 16}
+    assert snapshot.totals.counts.ready == 29
+    assert snapshot.totals.counts.dead == snapshot.failures.dead == 5
+    assert {run.name: run.counts.all for run in snapshot.runs} == {"one": 11, "two": 4, "three": 21}
+
+
+def test_the_report_of_an_older_epoch_is_passed_over(hall: Hall) -> None:
+    """It comes from one that was presumed dead, and replaced."""
+    hall.shard("a", lane_report("r", counts=counts(5)), epoch=2)
+    hall.shard("a", lane_report("r", counts=counts(99)), epoch=1)
+
+    assert hall.see().totals.counts.ready == 5
+
+
+def test_a_snapshot_of_a_queue_has_its_consumers_leases_and_failures_alone(hall: Hall) -> None:
+    for queue, dead in (("a", 1), ("b", 2)):
+        classes = [failure_class(dead=dead, failed=dead)]
+        hall.shard(
+            queue, lane_report(f"run-{queue}", counts=counts(9, dead=dead), classes=classes), held=[[1, 50, 60, 3]]
+        )
+        hall.consumer(queue, dead)
+
+    snapshot = hall.see("b")
+
+    assert snapshot.failures.dead == 2
+    assert [consumer.name for consumer in snapshot.consumers] == ["c2"]
+    assert snapshot.unacked.total == 3
+    assert snapshot.queues_total == 2
+    assert hall.see().unacked.total == 6
+
+
+def test_failure_classes_are_listed_for_the_run_that_was_asked_for(hall: Hall) -> None:
+    """Those of twenty runs would make the Snapshot large, and nobody reads them there."""
+    hall.shard("a", lane_report("r", counts=counts(dead=1), classes=[failure_class(dead=1, failed=4)]))
+
+    assert hall.see().runs[0].classes == ()
+    assert hall.see().runs[0].classes_total == 1
+    assert [entry.failed for entry in hall.see("a", "r").runs[0].classes] == [4]
+
+
+def test_documents_that_fail_most_come_first(hall: Hall) -> None:
+    failing = [["a.pdf", "KeyError", 2, 7], ["b.pdf", "dqlab.errors.MessageTimeout", 5, None]]
+    hall.shard("a", lane_report("r", failing=failing))
+
+    first, second = hall.see().failures.documents
+
+    assert (first.key, first.error, first.deliveries, first.limit) == ("b.pdf", "MessageTimeout", 5, 5)
+    assert (second.key, second.pages) == ("a.pdf", 7)
+
+
+# --- time -----------------------------------------------------------------------------------
+
+
+def test_ages_of_leases_grow_between_reports(hall: Hall) -> None:
+    """A consumer that hangs reports nothing; its lease gets older all the same."""
+    hall.shard("a", held=[[0.5, 59.5, 60, 2]], oldest=[["consumer/a/5#0", 0.5, 59.5, 2, 3, 1]])
+    hall.consumer("a", 5, oldest=["ledger.pdf", 0.4])
+    assert hall.see("a").unacked.age_bins[0] == 2
+    hall.after(40)
+
+    unacked = hall.see("a").unacked
+
+    assert unacked.age_bins[6] == 2
+    assert unacked.ending_20s == 2
+    assert unacked.oldest_age == pytest.approx(40.5)
+    (held,) = unacked.oldest
+    assert (held.consumer, held.document, held.renewals) == ("c5", "ledger.pdf", 3)
+    assert held.ends_in == pytest.approx(19.5)
+    assert hall.see("a").consumers[0].oldest_age == pytest.approx(40.4)
+
+
+def test_redeliveries_are_those_of_the_last_ten_minutes(hall: Hall) -> None:
+    hall.shard("a", redelivered=100, leases_lost=10)
+    hall.after(1)
+    hall.shard("a", redelivered=107, leases_lost=11)
+    seen = hall.see("a").unacked
+    hall.after(1000)
+    hall.shard("a", redelivered=107, leases_lost=11)
+
+    assert (seen.redelivered_10m, seen.leases_lost_10m) == (7, 1)
+    assert hall.see("a").unacked.redelivered_10m == 0
+
+
+def test_rates_are_known_a_moment_after_the_first_report(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(100)))
+    hall.after(0.5)
+    hall.shard("a", lane_report("r", counts=counts(50, acked=50)))
+
+    queue = hall.see("a").queues[0]
+
+    assert queue.out_rate == pytest.approx(100)
+    assert queue.in_rate == 0
+
+
+def test_history_says_what_happened_and_when(hall: Hall) -> None:
+    for second in range(0, 600, 5):
+        hall.shard("a", lane_report("r", counts=counts(600 - second, acked=second)))
+        hall.after(5)
+
+    history = hall.collector.history(300, "a", "r")
+
+    assert history.step == 1
+    assert len(history.ready) == 301
+    assert history.ready[-1] == history.units_left[-1] == 5
+    assert history.ready[0] == pytest.approx(305, abs=5)
+    assert sum(rate or 0 for rate in history.out_rate) == pytest.approx(300, abs=6)
+
+
+def test_history_of_all_queues_is_their_sum_also_when_one_is_closed(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(100)))
+    hall.shard("b", lane_report("s", counts=counts(11)))
+    hall.after(2)
+    both = hall.collector.history(60).ready[-1]
+    hall.collector.forget_queue("a")
+    hall.after(2)
+
+    assert both == 111
+    assert hall.collector.history(60).ready[-1] == 11
+
+
+def test_failures_are_counted_by_minute_and_class(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", classes=[failure_class("k", failed=3)]))
+    hall.after(120)
+    hall.shard("a", lane_report("r", classes=[failure_class("k", failed=8)]))
+
+    assert hall.collector.history(600, "a").classes["k"][-3:] == (3, 0, 5)
+
+
+def test_more_than_32_consumers_are_drawn_by_worker(hall: Hall) -> None:
+    for number in range(40):
+        hall.consumer("a", number, units=0)
+    hall.after(10)
+    for number in range(40):
+        hall.consumer("a", number, units=50)
+    hall.shard("a")
+    hall.after(5)
+
+    one, everywhere = hall.collector.history(60, "a"), hall.collector.history(60)
+
+    assert set(one.consumers) == set(everywhere.consumers) == {f"w-{host}" for host in range(20)}
+    assert sum(rate or 0 for rate in one.consumers["w-3"]) == pytest.approx(100, abs=1)
+    assert sum(rate or 0 for rate in everywhere.consumers["w-3"]) == pytest.approx(100, abs=1)
+
+
+# --- the end of a run -----------------------------------------------------------------------
+
+
+def test_the_estimate_is_pages_left_over_the_speed(hall: Hall) -> None:
+    begun, effort = hall.clock.wall(), Effort()
+    for second in range(61):
+        hall.shard(
+            "a",
+            lane_report(
+                "r",
+                counts=counts(1000 - second, acked=second),
+                units=counts(4000 - 4 * second, acked=4 * second),
+                total=1000,
+                started=begun,
+                effort=effort.to_list(),
+            ),
+        )
+        hall.consumer("a", 0, leased=1, busy=float(second))
+        effort.add(1.0, 4, 1)
+        hall.after(1)
+
+    eta = hall.see("a", "r").runs[0].eta
+
+    assert eta is not None
+    assert eta.p50 - hall.clock.wall() == pytest.approx(940, rel=0.05)
+    assert eta.p10 <= eta.p50 <= eta.p90
+
+
+@pytest.mark.parametrize(
+    "more", [{"paused": True}, {"sealed": False}, {"started": 1e12}], ids=["paused", "open", "young"]
+)
+def test_there_is_no_estimate_while_it_would_mislead(hall: Hall, more: dict[str, Any]) -> None:
+    effort = Effort()
+    for _ in range(50):
+        effort.add(1.0, 1, 1)
+    lane = lane_report("r", counts=counts(50, acked=50), total=100, effort=effort.to_list())
+    hall.consumer("a")
+    hall.shard("a", lane)
+    hall.after(60)
+    hall.shard("a", lane | more)
+
+    assert hall.see("a", "r").runs[0].eta is None
+
+
+# --- what needs somebody --------------------------------------------------------------------
+
+
+def test_work_that_nobody_takes_needs_somebody_after_30_s(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(5)), lag=1.0)
+    assert kinds(hall.see()) == []
+    hall.after(30)
+
+    (need,) = hall.see().attention
+
+    assert (need.kind, need.subject, need.action) == ("no-consumer", "a", "scale")
+    assert hall.see().queues[0].why == "no consumer"
+    assert hall.see().runs[0].state is RunState.WAITING
+
+
+def test_a_consumer_far_below_the_median_is_slow_once_it_has_settled_in(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(500)))
+    for second in (0, 20, 40):
+        for number, speed in enumerate((60, 66, 63, 14)):
+            hall.consumer("a", number, units=speed * second, leased=3)
+        hall.after(20)
+        if second == 0:
+            assert kinds(hall.see()) == []
+
+    snapshot = hall.see("a")
+
+    assert [consumer.name for consumer in snapshot.consumers if consumer.slow] == ["c3"]
+    assert "slow" in kinds(snapshot)
+    assert snapshot.consumers[0].name == "c3"
+
+
+def test_a_document_held_for_long_is_named(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(leased=1)))
+    hall.consumer("a", 5, leased=1, oldest=["acme/ledger.pdf", 5.0])
+    hall.after(70)
+
+    (need,) = hall.see("a").attention
+
+    assert (need.kind, need.subject, need.detail) == ("held", "c5", "acme/ledger.pdf")
+    assert need.text == "held one document for 1 min 15 s"
+
+
+def test_a_failure_class_that_is_new_since_the_last_cell_needs_somebody(hall: Hall) -> None:
+    hall.collector.mark("retry, parse v4", cell=15, queue="a")
+    hall.after(10)
+    first = hall.clock.wall()
+    entry = failure_class(dead=1, failed=1, first=first, last=first)
+    hall.shard("a", lane_report("r", counts=counts(5, acked=5000, dead=1), classes=[entry], total=5006))
+    hall.consumer("a")
+
+    (need,) = hall.see("a", "r").attention
+
+    assert (need.severity, need.kind, need.action) == (Severity.DEAD, "failing", "retry")
+    assert need.subject == "1 dead"
+    assert "parse v1" in need.detail
+
+
+def test_a_failure_class_of_a_hundredth_needs_somebody_and_a_smaller_one_does_not(hall: Hall) -> None:
+    classes = [failure_class("large", dead=20, failed=20), failure_class("small", dead=5, failed=5)]
+    hall.shard("a", lane_report("r", counts=counts(5, acked=1000, dead=25), classes=classes, total=1030))
+    hall.consumer("a")
+
+    assert [need.target for need in hall.see("a", "r").attention] == ["large"]
+
+
+def test_a_lost_record_and_a_failed_store_stand_before_slow_consumers(hall: Hall) -> None:
+    lost = lane_report("r", counts=[5, 0, 1, 0, 0, 0, 3])
+    hall.shard("a", lost, failure="the disk is gone")
+    hall.consumer("a", 1, leased=1, oldest=["x", 100.0])
+
+    assert kinds(hall.see()) == ["store", "lost", "held"]
+
+
+def test_who_paused_a_queue_is_said(hall: Hall) -> None:
+    hall.shard("a", lane_report("r", counts=counts(5)), state="paused")
+    hall.collector.mark("pause", queue="a", by="by ana, 13:34")
+
+    assert (hall.see().queues[0].state, hall.see().queues[0].why) == ("paused", "by ana, 13:34")
+
+
+# --- size -----------------------------------------------------------------------------------
+
+
+def test_a_snapshot_of_100_queues_and_200_consumers_stays_under_40_kB(hall: Hall) -> None:
+    for number in range(100):
+        classes = [failure_class(f"{number:08}", message="'total' is missing " * 10, dead=5, failed=9)]
+        run = lane_report(
+            f"parse-{number}", counts=counts(10**6, 10, 10, 10**6, 9), units=counts(10**7), classes=classes
+        )
+        hall.shard(f"queue-{number:03}", run, held=[[1.5, 58.5, 60, 9]], lag=12.345678)
+    for number in range(200):
+        hall.consumer(f"queue-{number % 100:03}", number, units=1, oldest=["a/long/path/to/a/document.pdf", 3.3])
+    hall.after(61)
+
+    snapshot = hall.see()
+
+    assert len(json.dumps(snapshot.to_dict())) <= 40_000
+    assert snapshot.queues_total == len(snapshot.queues) == 100
+    assert snapshot.consumers_total == 200
+    assert snapshot.totals.counts.ready == 10**8
