@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 done, 1 failed, 2 misused.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in OF_NOTEBOOKS:
+        return _speak(words[0], words[1:])
     parser = _parser()
     wrong = next((word for word in words[:1] if not word.startswith("-") and word not in COMMANDS), None)
     if wrong is not None:
@@ -81,7 +83,11 @@ def quickstart(directory: Path) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="dqlab", description="A Jupyter-first, distributed task queue on Dask.")
+    parser = argparse.ArgumentParser(
+        prog="dqlab",
+        description="A Jupyter-first, distributed task queue on Dask.",
+        epilog=f"As in a notebook, for a cluster that runs: {', '.join(OF_NOTEBOOKS)}; `dqlab NAME -h` explains one.",
+    )
     parser.add_argument("--version", action="version", version=f"dqlab {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser(
@@ -141,9 +147,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _unknown(word: str) -> int:
-    near = get_close_matches(word, COMMANDS, n=1)
+    known = [*COMMANDS, *OF_NOTEBOOKS]
+    near = get_close_matches(word, known, n=1)
     hint = f" Did you mean `dqlab {near[0]}`?" if near else ""
-    print(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(COMMANDS)}.", file=sys.stderr)
+    print(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", file=sys.stderr)
     return MISUSED
 
 
@@ -295,6 +302,13 @@ def _export(directory: Path, file: str) -> None:
             target.write(line + "\n")
 
 
+def _speak(name: str, words: list[str]) -> int:
+    """Carry out a command that notebooks have too."""
+    from dqlab.shell import carry_out
+
+    return carry_out(name, words)
+
+
 def _missing_extra(error: ModuleNotFoundError) -> int:
     print(
         f"dqlab: {error.name} is not installed here. In the checkout: pip install '.[lab]'",
@@ -303,6 +317,11 @@ def _missing_extra(error: ModuleNotFoundError) -> int:
     return FAILED
 
 
+OF_NOTEBOOKS = (
+    *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
+    *("purge", "history"),
+)
+"""Commands that `%dq` has too; `dqlab.shell` has the same list, and imports what it takes to carry them out."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,

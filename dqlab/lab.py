@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab"]
 
+PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
+"""Pages of the dashboard that are ours."""
 ANSWER = 40.0
 """Seconds in which the scheduler answers, once it has what to answer."""
 LOOK_TIMEOUT = 2.0
@@ -47,6 +49,8 @@ class Lab:
         The Dask client it uses.
     store : Path or None
         Where its queues are kept; None: they are transient.
+    seen : Snapshot
+        The last one that was asked for here; empty at first.
     """
 
     def __init__(
@@ -66,11 +70,12 @@ class Lab:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False
         self.store: Path | None = None
+        self.seen = Snapshot(at=0.0, seq=-1)
 
     def keep_in(self, store: Path | None) -> None:
         """Make queues durable in a directory from now on; with None, transient."""
         self.store = store
-        self.session.runs.open_stored = self._open_stored
+        self.session.runs.open_others = self._open_others
 
     def __repr__(self) -> str:
         if self.closed:
@@ -242,10 +247,22 @@ class Lab:
         return self.session.runs.attach(name)
 
     def queue_names(self) -> list[str]:
-        """Return the names of the queues that this lab has open, and of those in its store; sorted."""
+        """Return the names of the queues that are open on the cluster, and of those in this lab's store; sorted."""
         self._check_open()
         stored = self.session.stored_queues(self.store) if self.store is not None else []
-        return sorted({*self.session.pools, *stored})
+        return sorted({*self.session.pools, *self.session.open_queues(), *stored})
+
+    def panel(self, name: str = "dq") -> str:
+        """Return the address of a page of the dashboard: ``dq``, with all panels, or one of them alone.
+
+        Parameters
+        ----------
+        name : {"dq", "depth", "throughput", "failures", "unacked", "runs", "storage"}
+        """
+        if name not in PANELS:
+            raise BadOption(option="panel", value=name, problem=f"is one of {', '.join(PANELS)}.")
+        page = "dq" if name == "dq" else f"individual-dq-{name}"
+        return f"{self.dashboard.rsplit('/', 1)[0]}/{page}"
 
     def gc(self, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Compacted]:
         """Compact every queue of the store, one after another; see `QueuePool.compact`.
@@ -261,7 +278,7 @@ class Lab:
             By queue.
         """
         self._check_open()
-        self._open_stored()
+        self._open(self.session.stored_queues(self.store) if self.store is not None else ())
         return {
             pool.name: pool.compact(partial(progress, pool.name) if progress is not None else None)
             for pool in self.queues
@@ -283,7 +300,8 @@ class Lab:
         self._check_open()
         link = self.session.link
         snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=timeout))
-        return replace(snapshot, lab=self.name, store="" if self.store is None else str(self.store))
+        self.seen = replace(snapshot, lab=self.name, store="" if self.store is None else str(self.store))
+        return self.seen
 
     def history(self, span: float | str = "30m") -> Timeline:
         """Return how all queues together were; see `QueuePool.history`."""
@@ -344,9 +362,12 @@ class Lab:
         if self._cluster is not None:
             self._cluster.close()
 
-    def _open_stored(self) -> None:
-        """Open the queues of the store that are not open yet: the run that is looked for may be in one of them."""
-        for name in self.session.stored_queues(self.store) if self.store is not None else ():
+    def _open_others(self) -> None:
+        """Open what others have open, and what is in the store: the run that is looked for may be there."""
+        self._open(name for name in self.queue_names() if name not in self.session.pools)
+
+    def _open(self, names: Iterable[str]) -> None:
+        for name in names:
             try:
                 self.queue(name)
             except OwnerStillAlive as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dqlab import __version__
-from dqlab.cli import COMMANDS, main, quickstart
+from dqlab.cli import COMMANDS, OF_NOTEBOOKS, main, quickstart
 
 
 def test_misspelt_command_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,7 +23,7 @@ def test_unknown_command_lists_those_that_exist(capsys: pytest.CaptureFixture[st
     status = main(["xyzzy"])
 
     assert status == 2
-    assert capsys.readouterr().err == f"dqlab: no command 'xyzzy'. Commands: {', '.join(COMMANDS)}.\n"
+    assert capsys.readouterr().err == f"dqlab: no command 'xyzzy'. Commands: {', '.join([*COMMANDS, *OF_NOTEBOOKS])}.\n"
 
 
 def test_no_command_prints_the_help_and_is_a_misuse(capsys: pytest.CaptureFixture[str]) -> None:

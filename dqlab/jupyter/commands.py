@@ -9,9 +9,10 @@ from typing import Any
 
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
+from dqlab.errors import UsageError
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
-from dqlab.jupyter.meter import Meter
+from dqlab.jupyter.queue_commands import compact, drain, gc, history, open_panel, purge, queues, scale
 from dqlab.jupyter.sayings import Said, end, in_words_of_a_line, standing, submitted
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, is_watched
@@ -23,7 +24,6 @@ from dqlab.runs.results import Results
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
 from dqlab.stats import Snapshot
-from dqlab.store.compaction import Compacted
 
 __all__ = ["ACTIONS"]
 
@@ -162,26 +162,23 @@ def cancel(line: Line, options: Namespace) -> int | None:
     return Said(count)
 
 
-def compact(line: Line, options: Namespace) -> Compacted:
-    """Give back the disk space of what is settled in a queue."""
-    pool = line.pool(options.queue)
-    with Meter() as meter:
-        return pool.compact(lambda copied, of: meter(pool.name, copied, of))
-
-
-def gc(line: Line, _: Namespace) -> None:
-    """Do the same for every queue of the store."""
-    with Meter() as meter:
-        compacted = line.lab.gc(meter)
-    for name, gave in compacted.items():
-        line.say(f"{name}: {gave}")
-    if not compacted:
-        line.say("no queue is durable here; %dq connect --store runs/ makes queues that are")
-
-
 def doctor(line: Line, options: Namespace) -> Checkup:
     """Examine the cluster."""
     return line.lab.doctor(_duration(options.timeout) or TIMEOUT)
+
+
+def config(line: Line, options: Namespace) -> None:
+    """Show or change the defaults of lines."""
+    for setting in options.settings:
+        name, equals, value = setting.partition("=")
+        if not equals or name not in line.settings.names:
+            known = ", ".join(f"{each}=..." for each in line.settings.names)
+            raise UsageError(reason=f"%dq config does not understand {setting!r}. There are: {known}. Nothing changed.")
+    for setting in options.settings:
+        name, _, value = setting.partition("=")
+        line.settings.change(name, value)
+    for name in line.settings.names:
+        line.say(f"{name} = {line.settings.value(name)}")
 
 
 def close(line: Line, _: Namespace) -> None:
@@ -190,12 +187,13 @@ def close(line: Line, _: Namespace) -> None:
 
 
 ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
-    action.__name__: action
+    action.__name__.removesuffix("_panel"): action
     for action in (
         connect,
         submit,
         attach,
         status,
+        queues,
         watch,
         wait,
         results,
@@ -204,10 +202,16 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         retry,
         pause,
         resume,
+        drain,
         cancel,
+        scale,
+        purge,
+        history,
+        open_panel,
         compact,
         gc,
         doctor,
+        config,
         close,
     )
 }

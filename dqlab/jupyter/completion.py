@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.jupyter.grammar import COMMANDS, Command, Names
 from dqlab.lab import Lab
+from dqlab.live.display import Mode
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.where import FIELDS
@@ -111,11 +112,12 @@ def _labs(names: Mapping[str, Any], _: Lab | None) -> set[str]:
 
 
 def _runs(names: Mapping[str, Any], lab: Lab | None) -> set[str]:
-    return _visible(names, lambda value: isinstance(value, Run)) | {run.name for run in (lab.runs if lab else ())}
+    known = {run.name for run in lab.runs} | {run.name for run in lab.seen.runs} if lab else set()
+    return _visible(names, lambda value: isinstance(value, Run)) | known
 
 
 def _queues(_: Mapping[str, Any], lab: Lab | None) -> set[str]:
-    return {queue.name for queue in lab.queues} if lab else set()
+    return {queue.name for queue in lab.queues} | {queue.name for queue in lab.seen.queues} if lab else set()
 
 
 def _runs_and_queues(names: Mapping[str, Any], lab: Lab | None) -> set[str]:
@@ -126,6 +128,10 @@ def _fields(_: Mapping[str, Any], __: Lab | None) -> set[str]:
     return set(FIELDS)
 
 
+def _settings(_: Mapping[str, Any], __: Lab | None) -> set[str]:
+    return {"queue=", *(f"display={mode}" for mode in Mode)}
+
+
 _SOURCES: dict[Names | None, Callable[[Mapping[str, Any], Lab | None], set[str]]] = {
     Names.LAB: _labs,
     Names.FUNCTION: _functions,
@@ -134,6 +140,7 @@ _SOURCES: dict[Names | None, Callable[[Mapping[str, Any], Lab | None], set[str]]
     Names.RUN: _runs,
     Names.RUN_OR_QUEUE: _runs_and_queues,
     Names.FILTER: _fields,
+    Names.SETTING: _settings,
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum, auto
@@ -29,8 +30,18 @@ class Names(Enum):
     RUN = auto()
     RUN_OR_QUEUE = auto()
     FILTER = auto()
+    SETTING = auto()
     NEW = auto()
     """A variable to make, or free text."""
+
+
+SHELL = "dqlab"
+_program = ContextVar("program", default="%dq")
+"""What stands before a command: in a shell there are no variables to store something in."""
+_IN_SHELL = frozenset(
+    {"status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"}
+    | {"purge", "history"}
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,6 +63,15 @@ class Command:
     twin: str
     parser: _Parser = field(repr=False)
     names: dict[str, Names] = field(default_factory=dict)
+
+    @property
+    def in_shell(self) -> bool:
+        """Whether it makes sense in a shell too, as ``dqlab NAME``: it needs nothing of a notebook."""
+        return self.name in _IN_SHELL
+
+    def for_shell(self) -> Command:
+        """Return the command as it is written in a shell."""
+        return _COMMANDS_OF_SHELL[self.name]
 
     def add(self, *flags: str, names: Names | None = None, **settings: Any) -> Command:
         """Add a word, or an option when `flags` begin with "-"; return the command itself."""
@@ -103,13 +123,18 @@ class Command:
 
     def usage(self) -> str:
         """Return how the command is written, in one line."""
-        words = [f"[{word.metavar}]" if word.nargs == "?" else str(word.metavar) for word in self.words]
+        words = list(map(_word, self.words))
         options = [_option(action) for action in self.actions if action.option_strings]
         return " ".join([self.parser.prog, *words, *options])
 
     def _knows(self, flag: str) -> bool:
         # -n4 is -n with its value; -1 and -x+1 are values themselves.
         return flag in self.options or (not flag.startswith("--") and len(flag) > 2 and flag[:2] in self.options)
+
+
+def _word(action: argparse.Action) -> str:
+    written = str(action.metavar or "|".join(map(str, action.choices or ())))
+    return f"[{written}]" if action.nargs in ("?", "*") else written
 
 
 def _option(action: argparse.Action) -> str:
@@ -120,7 +145,8 @@ def _option(action: argparse.Action) -> str:
 
 def _command(name: str, summary: str, twin: str) -> Command:
     shape = partial(argparse.HelpFormatter, width=100, max_help_position=28)
-    parser = _Parser(prog=f"%dq {name}", description=summary, allow_abbrev=False, formatter_class=shape, add_help=False)
+    prog = f"{_program.get()} {name}"
+    parser = _Parser(prog=prog, description=summary, allow_abbrev=False, formatter_class=shape, add_help=False)
     return Command(name, summary, twin, parser)
 
 
@@ -131,6 +157,8 @@ def _variable(text: str) -> str:
 
 
 def _out(command: Command) -> Command:
+    if _program.get() == SHELL:
+        return command
     return command.add("-o", "--out", type=_variable, metavar="VAR", names=Names.NEW, help="store it, show nothing")
 
 
@@ -210,6 +238,48 @@ def _cancel() -> Command:
     return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
 
 
+def _queue(command: Command) -> Command:
+    what = "a name, or a variable that holds it; default: as for submit"
+    return command.add("queue", nargs="?", metavar="QUEUE", names=Names.QUEUE, help=what)
+
+
+def _scale() -> Command:
+    summary = "Have more or fewer consumers on a queue, also while it works."
+    command = _command("scale", summary, "lab.queue(name).scale(n)")
+    command.add("n", metavar="N", names=Names.NEW, help="consumers; auto: one on each worker")
+    return _out(_queue(command))
+
+
+def _purge() -> Command:
+    summary = "Throw messages of a queue away; they count as cancelled."
+    command = _queue(_command("purge", summary, "lab.queue(name).purge(state='dead')"))
+    command.add("--state", choices=["dead", "ready", "delayed"], default="dead", help="which; default: dead")
+    return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
+
+
+def _history() -> Command:
+    summary = "Show how a queue was: messages waiting and unacked, throughput, failures, and the cells that ran."
+    command = _command("history", summary, "lab.queue(name).history('2h'), lab.history('2h')")
+    command.add("queue", nargs="?", metavar="QUEUE", names=Names.QUEUE, help="default: all queues together")
+    command.add(
+        "--span", metavar="TIME", default="30m", names=Names.NEW, help="how far back, as 5m or 2h; default: 30m"
+    )
+    return _out(command)
+
+
+def _open() -> Command:
+    summary = "Give the address of the dashboard, or of one of its panels."
+    command = _command("open", summary, "lab.panel('depth')")
+    panels = ["dq", "depth", "throughput", "failures", "unacked", "runs", "storage"]
+    return _out(command.add("panel", nargs="?", choices=panels, default="dq", help="default: dq, all of them"))
+
+
+def _config() -> Command:
+    command = _command("config", "Show or change the defaults of lines.", "%config DQMagics.queue = 'pages'")
+    what = "queue=NAME, or display=live, static or text; default: show them"
+    return command.add("settings", nargs="*", metavar="NAME=VALUE", names=Names.SETTING, help=what)
+
+
 def _compact() -> Command:
     summary = "Give back the disk space of what is settled in a durable queue."
     command = _command("compact", summary, "lab.queue(name).compact()")
@@ -227,7 +297,8 @@ def _all() -> Iterable[Command]:
     yield _connect()
     yield _submit()
     yield _attach()
-    yield _out(_command("status", "Show all queues.", "lab.stats()"))
+    yield _out(_command("status", "Show all queues, and what needs somebody.", "lab.stats()"))
+    yield _out(_command("queues", "List the queues of the cluster, and those in the store.", "lab.queue_names()"))
     yield _run(_command("watch", "Show a run while it runs.", "run"))
     yield _wait()
     yield _results()
@@ -239,15 +310,30 @@ def _all() -> Iterable[Command]:
         ("resume", "Go on after pause."),
     ):
         yield _run(_command(name, summary, f"run.{name}()"), Names.RUN_OR_QUEUE, "RUN|QUEUE")
+    drain = "Take no more messages into a queue; what is there is processed, then it pauses."
+    yield _out(_queue(_command("drain", drain, "lab.queue(name).drain()")))
     yield _cancel()
+    yield _scale()
+    yield _purge()
+    yield _history()
+    yield _open()
     yield _compact()
     yield _command("gc", "Give back the disk space of what is settled in every queue of the store.", "lab.gc()")
     yield _doctor()
+    yield _config()
     yield _command("close", "Close the lab; a cluster that it started ends with all that is in it.", "lab.close()")
 
 
 COMMANDS: dict[str, Command] = {command.name: command for command in _all()}
 """Every command by its name."""
+
+
+def _of_shell() -> dict[str, Command]:
+    _program.set(SHELL)
+    return {command.name: command for command in _all() if command.in_shell}
+
+
+_COMMANDS_OF_SHELL = copy_context().run(_of_shell)
 
 
 def find(word: str) -> Command:

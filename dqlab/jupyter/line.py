@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dqlab.errors import RunNotFound, UsageError
 from dqlab.jupyter.desk import Desk
@@ -17,9 +17,32 @@ from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
+    pass
 
-__all__ = ["Line"]
+__all__ = ["Line", "Settings"]
+
+
+class Settings(Protocol):
+    """The defaults of lines, as ``%config DQMagics`` has them."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What can be set."""
+        ...
+
+    def value(self, name: str) -> str:
+        """Return what is set."""
+        ...
+
+    def change(self, name: str, value: str) -> None:
+        """Set it.
+
+        Raises
+        ------
+        UsageError
+            It cannot be that.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -34,10 +57,11 @@ class Line:
         Name of the queue where none is named.
     """
 
-    shell: InteractiveShell
+    shell: Any
     desk: Desk
     names: Mapping[str, Any]
     queue: str
+    settings: Settings
 
     @property
     def lab(self) -> Lab:
@@ -127,10 +151,9 @@ class Line:
         try:
             return self.run(word)
         except RunNotFound:
-            for queue in self.lab.queues:
-                if queue.name == word:
-                    return queue
-            raise
+            if word not in self.lab.queue_names():
+                raise
+            return self.lab.queue(word)
 
     def pool(self, word: str | None) -> QueuePool:
         """Return the queue that a word names, open or in the store; default: the one where none is named.

@@ -19,7 +19,7 @@ from IPython.core.magic import (
     no_var_expand,
     output_can_be_silenced,
 )
-from traitlets import CaselessStrEnum, Unicode, default, observe
+from traitlets import CaselessStrEnum, TraitError, Unicode, default, observe
 
 from dqlab.errors import DqlabError, UsageError
 from dqlab.jupyter.commands import ACTIONS
@@ -84,7 +84,7 @@ class DQMagics(Magics):
     def _carry_out(self, text: str, cell: str | None, local_ns: dict[str, Any] | None) -> Any:
         words = split(text.rstrip().removesuffix(";"))  # IPython reads it: show nothing
         names = self._names(local_ns)
-        line = Line(self._shell, self.desk, names, self.queue)
+        line = Line(self._shell, self.desk, names, self.queue, self)
         if not words or words[0] in _HELP:
             return line.say(overview())
         command = find(words[0])
@@ -99,6 +99,24 @@ class DQMagics(Magics):
         if getattr(options, "out", None) is None:
             return value
         return line.store(options.out, value)
+
+    # --- what %dq config shows and changes ----------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The defaults of lines that can be set."""
+        return tuple(self.class_own_traits(config=True))
+
+    def value(self, name: str) -> str:
+        """Return a default."""
+        return str(getattr(self, name))
+
+    def change(self, name: str, value: str) -> None:
+        """Set a default, as ``%config DQMagics.NAME = VALUE`` does."""
+        try:
+            setattr(self, name, value)
+        except TraitError as error:
+            raise UsageError(reason=f"{name}={value}: {error}. Nothing changed.") from None
 
     def _names(self, local_ns: dict[str, Any] | None) -> dict[str, Any]:
         user_ns: dict[str, Any] = self._shell.user_ns

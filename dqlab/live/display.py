@@ -30,10 +30,11 @@ from dqlab.live.tables import Table, failures_table, results_table, status_table
 from dqlab.live.terminal import follow_here
 from dqlab.live.text import run_end, run_screen, table_text
 from dqlab.live.ticker import shared
+from dqlab.live.timelines import timeline_html, timeline_text
 from dqlab.live.view import Command
 from dqlab.stats import RunStats
 
-__all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "watch"]
+__all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "text_of", "watch"]
 
 _ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
 """When the runs ended whose end a live view of this notebook has drawn."""
@@ -194,6 +195,14 @@ def _shown(source: RunSource) -> dict[str, str]:
     return data if mode() is not Mode.TEXT else {"text/plain": data["text/plain"]}
 
 
+def text_of(value: object) -> str:
+    """Return what a terminal shows of a value; "" for None."""
+    if value is None:
+        return ""
+    show = _BUNDLES.get((type(value).__module__, type(value).__qualname__))
+    return repr(value) if show is None else show(value)["text/plain"]
+
+
 def _shown_table(table: Table) -> dict[str, str]:
     text = table_text(table, _style())
     return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": table_html(table)}
@@ -222,6 +231,15 @@ def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
     return _shown_table(status_table(snapshot))
 
 
+def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
+    text = timeline_text(timeline.history, _style())
+    return (
+        {"text/plain": text}
+        if mode() is Mode.TEXT
+        else {"text/plain": text, "text/html": timeline_html(timeline.history)}
+    )
+
+
 def _checkup_bundle(checkup: Any, **_: object) -> dict[str, str]:
     text = checkup_text(checkup, _style())
     return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": checkup_html(checkup)}
@@ -233,6 +251,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str]]] = {
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
+    ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,
 }
 
 

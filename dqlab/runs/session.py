@@ -123,6 +123,10 @@ class Session:
         promise = answer["options"].get("store", {}).get("sync", TRANSIENT)
         return Handle(self.link, name, answer["shards"], promise), answer["options"]
 
+    def open_queues(self) -> list[str]:
+        """Return the names of the queues that are open on the cluster, by whomever."""
+        return list(self.link.sync(self.link.scheduler("dq_queues")))
+
     def stored_queues(self, store: Path) -> list[str]:
         """Return the names of the queues in a store, open or not."""
         names: list[str] = self.link.sync(self.link.scheduler("dq_stored", store=str(store)))

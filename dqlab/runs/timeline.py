@@ -94,11 +94,12 @@ class Timeline(Sequence[Moment]):
     def _moment(self, at: int) -> Moment:
         history = self.history
         when = history.t0 + history.step * at
+        until = when if at < len(self) - 1 else float("inf")
         ready, delayed = history.ready[at], history.delayed[at]
         cells = [
             f"[{mark.cell}] {mark.text}" if mark.cell is not None else mark.text
             for mark in history.marks
-            if when - history.step < mark.at <= when
+            if when - history.step < mark.at <= until
         ]
         return Moment(
             datetime.fromtimestamp(when, tz=UTC).astimezone(),

@@ -1,0 +1,115 @@
+"""The commands of `%dq` that make sense in a shell: ``dqlab status``, ``dqlab pause word-count``.
+
+They speak to a cluster that runs already: that of `dqlab up` on this machine, or ``--at ADDRESS``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dqlab.errors import DqlabError, UsageError
+from dqlab.jupyter.commands import ACTIONS
+from dqlab.jupyter.desk import Desk
+from dqlab.jupyter.grammar import COMMANDS, SHELL
+from dqlab.jupyter.line import Line
+from dqlab.live.display import text_of, watch
+
+if TYPE_CHECKING:
+    from dqlab.lab import Lab
+    from dqlab.runs.run import Run
+
+__all__ = ["COMMANDS_OF_SHELL", "carry_out"]
+
+COMMANDS_OF_SHELL = [name for name, command in COMMANDS.items() if command.in_shell]
+"""Names of the commands there are."""
+DONE, FAILED, MISUSED = 0, 1, 2
+
+
+class _Desk(Desk):
+    """What stays between two lines, of which there is one."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._submitted = lab, None
+
+    def show(self, run: Run) -> None:
+        """Follow a run until it rests."""
+        watch(run)
+
+
+class _Settings:
+    """There is nothing to set."""
+
+    names: tuple[str, ...] = ()
+
+    def value(self, name: str) -> str:
+        raise NotImplementedError
+
+    def change(self, name: str, value: str) -> None:
+        raise NotImplementedError
+
+
+def carry_out(name: str, words: Sequence[str]) -> int:
+    """Carry out one command; print what a notebook would show.
+
+    Parameters
+    ----------
+    name : str
+        One of `COMMANDS_OF_SHELL`.
+    words : sequence of str
+        What stands behind it; ``--at ADDRESS`` and ``--name NAME`` say which cluster.
+
+    Returns
+    -------
+    int
+        Exit status: 0 done, 1 failed, 2 misused.
+    """
+    command = COMMANDS[name].for_shell()
+    if any(word in ("-h", "--help") for word in words):
+        print(command.help())
+        print(f"\n{SHELL} {name} --at ADDRESS: of that scheduler; default: the cluster of `dqlab up` on this machine")
+        return DONE
+    try:
+        (address, cluster), rest = _where(words)
+        options = command.parse(rest)
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return MISUSED
+    from dqlab.connecting import connect
+
+    try:
+        lab = connect(address, name=cluster)
+    except DqlabError as error:
+        print(f"{SHELL} {name}: {error}", file=sys.stderr)
+        return FAILED
+    try:
+        value = ACTIONS[name](Line(None, _Desk(lab), {}, "default", _Settings()), options)
+        shown = text_of(value)
+        if shown:
+            print(shown)
+    except DqlabError as error:
+        print(f"{SHELL} {name}: {error}", file=sys.stderr)
+        return MISUSED if isinstance(error, UsageError) else FAILED
+    except KeyboardInterrupt:
+        return FAILED
+    finally:
+        lab.close()
+    return DONE
+
+
+def _where(words: Sequence[str]) -> tuple[tuple[str, str | None], list[str]]:
+    """Return which cluster is meant, and the other words."""
+    places: dict[str, str | None] = {"--at": "local", "--name": None}
+    rest: list[str] = []
+    left = iter(words)
+    for word in left:
+        option, equals, value = word.partition("=")
+        if option not in places:
+            rest.append(word)
+            continue
+        given = value if equals else next(left, None)
+        if not given:
+            raise UsageError(reason=f"{option} needs a value. Nothing was done.")
+        places[option] = given
+    return (places["--at"] or "local", places["--name"]), rest

@@ -1,0 +1,87 @@
+"""How a queue was, as rows, a table and a figure."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.live.style import TextStyle
+from dqlab.live.timelines import blocks, timeline_text
+from dqlab.numbers import UNKNOWN
+from dqlab.runs.timeline import Timeline
+from dqlab.stats import History
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "history.json"
+
+
+@pytest.fixture
+def timeline() -> Timeline:
+    return Timeline(History.from_dict(json.loads(GOLDEN.read_text())))
+
+
+def test_rows_are_evenly_spaced_and_the_last_is_the_newest(timeline: Timeline) -> None:
+    steps = {(later.at - earlier.at).total_seconds() for earlier, later in pairwise(timeline)}
+
+    assert steps == {5.0}
+    assert timeline[-1].depth == 15846 + 211
+    assert timeline[0].depth is None
+    assert len(timeline) == len(list(timeline)) == 360
+
+
+def test_rows_say_which_cells_ran(timeline: Timeline) -> None:
+    cells = [moment.cells for moment in timeline if moment.cells]
+
+    assert cells == ["[12] submit", "[13] scale 8", "[15] retry, parse v4"]
+
+
+def test_frame_has_a_row_for_each_moment(timeline: Timeline) -> None:
+    frame = timeline.to_frame()
+
+    assert list(frame.columns) == ["depth", "unacked", "dead", "in_rate", "out_rate", "failure_rate", "cells"]
+    assert len(frame) == 360
+
+
+def test_plot_draws_every_series_and_every_cell(timeline: Timeline) -> None:
+    figure = timeline.plot()
+
+    assert len(figure.axes) == 4
+    assert "[15] retry, parse v4" in [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_text_draws_a_line_for_each_series(timeline: Timeline) -> None:
+    text = timeline_text(timeline.history, TextStyle(unicode=True, width=80))
+
+    assert text.startswith("queue pages, last 29 min")
+    assert "now 16,057, most 48," in text
+    assert "^ [12] submit" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_text_without_unicode_is_ascii(timeline: Timeline) -> None:
+    assert timeline_text(timeline.history, TextStyle(unicode=False, width=80)).replace(UNKNOWN, "-").isascii()
+
+
+def test_blocks_leave_a_space_where_nothing_is_known() -> None:
+    assert blocks([None, 0, 4, 8], 4) == " ▁▅█"
+    assert blocks([0, 0], 2) == "▁▁"
+    assert blocks([], 3) == "   "
+
+
+def test_history_of_a_queue_that_works_is_what_it_did(queue: dq.QueuePool) -> None:
+    run = queue.map(abs, range(500)).wait(timeout=30)
+    queue.pause()
+    assert run.done
+
+    timeline = queue.history("1m")
+    while timeline.history.marks[-1].text != "pause":  # told in the background
+        timeline = queue.history("1m")
+
+    assert timeline[-1].depth == 0
+    total = sum((moment.out_rate or 0) * timeline.history.step for moment in queue.history("1m"))
+    assert total <= 500
+    assert [mark.text for mark in timeline.marks] == ["submit", "pause"]
+    assert queue.stats().state in ("paused", "empty")

@@ -1,0 +1,53 @@
+"""The commands of notebooks in a shell, on a cluster that runs."""
+
+from __future__ import annotations
+
+import pytest
+
+import dqlab as dq
+from dqlab.cli import OF_NOTEBOOKS, main
+from dqlab.shell import COMMANDS_OF_SHELL
+
+
+def test_the_command_line_knows_every_command_that_makes_sense_in_a_shell() -> None:
+    """Its list stands by itself, so that `dqlab --version` imports no notebook."""
+    assert sorted(OF_NOTEBOOKS) == sorted(COMMANDS_OF_SHELL)
+
+
+@pytest.mark.parametrize("name", OF_NOTEBOOKS)
+def test_help_speaks_of_the_shell(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "-h"]) == 0
+
+    said = capsys.readouterr().out
+    assert f"dqlab {name}" in said
+    assert "%dq" not in said
+    assert "VAR" not in said
+    assert "--at ADDRESS" in said
+
+
+def test_status_pause_and_resume_from_a_shell(
+    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+    queue.map(abs, range(5), name=f"run-{queue.name}").wait(timeout=30)
+
+    assert main(["pause", queue.name, *at]) == 0
+    assert "is paused" in capsys.readouterr().out
+    assert main(["status", *at]) == 0
+    assert queue.name in capsys.readouterr().out
+    assert main(["resume", queue.name, *at]) == 0
+    assert main(["failed", f"run-{queue.name}", *at]) == 0
+    assert "no dead documents" in capsys.readouterr().out
+    assert main(["history", queue.name, "--span", "1m", *at]) == 0
+    assert "waiting" in capsys.readouterr().out
+
+
+def test_words_that_are_wrong_end_with_status_2(lab: dq.Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pause", "a", "b"]) == 2
+    assert "does not understand 'b'" in capsys.readouterr().err
+    assert main(["status", "--at"]) == 2
+
+
+def test_a_cluster_that_does_not_answer_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--at", "no-such-place"]) == 1
+    assert "dqlab status: " in capsys.readouterr().err
