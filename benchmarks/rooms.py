@@ -17,6 +17,7 @@ from benchmarks.recovery import recovery
 from benchmarks.rules import rules
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
+from benchmarks.views import views
 
 __all__ = ["ALONE", "ROOMS", "Room"]
 
@@ -32,7 +33,8 @@ ROOMS: dict[str, Room] = {
     "memory": memory,
     "log": log,
     "recovery": recovery,
+    "views": views,
 }
 
-ALONE = frozenset({"log", "recovery"})
+ALONE = frozenset({"log", "recovery", "views"})
 """Rooms that are measured only when they are named."""
