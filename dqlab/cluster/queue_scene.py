@@ -89,7 +89,7 @@ class QueueScene:
         )
         state = next((report["state"] for report in reports if report["state"] != "running"), "running")
         if state == "running":
-            keeps_up = lag < KEEPS_UP and ins and not any(run.eta for run in runs)
+            keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
             state = self._state(counts, keeps_up=bool(keeps_up))
         why = {"waiting": "no consumer", "paused": self._known.paused_by.get(self._name, "")}.get(state, "")
         storage = [report["storage"] for report in reports if report["storage"]]

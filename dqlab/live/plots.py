@@ -20,10 +20,12 @@ WIDTH, HEIGHT = 9.0, 6.0
 
 def timeline_figure(history: History) -> Figure:
     """Return depth by state, unacked messages, throughput and failures over one time axis, with marks of cells."""
-    from matplotlib.figure import Figure
+    import matplotlib.pyplot as plt  # which teaches a notebook to show figures
 
-    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    depth, unacked, rates, failures = figure.subplots(4, 1, sharex=True, height_ratios=[3, 1, 2, 1])
+    figure, (depth, unacked, rates, failures) = plt.subplots(
+        4, 1, sharex=True, height_ratios=[3, 1, 2, 1], figsize=(WIDTH, HEIGHT), layout="constrained"
+    )
+    plt.close(figure)  # the notebook shows it as the value of its cell, and not a second time
     times = [datetime.fromtimestamp(at, tz=UTC).astimezone() for at in history.times]
     ready, delayed = _numbers(history.ready), _numbers(history.delayed)
     depth.stackplot(
