@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dqlab.live.html import run_html
 from dqlab.live.rows import Silence, connecting_view, run_view
+from dqlab.live.lab_view import QueuesView
 from dqlab.live.view import RunView
+from dqlab.live.widget import script, styles
 from dqlab.stats import ClassStats, Counts, RunState, RunStats
 from tests.chromium import chromium, needs_chromium
-
-LIVE = Path(__file__).parents[2] / "dqlab" / "live"
 
 LIGHT = """--jp-ui-font-family: Helvetica, Arial, sans-serif; --jp-layout-color1: #fff;
 --jp-ui-font-color1: rgba(0,0,0,.87); --jp-ui-font-color2: rgba(0,0,0,.6); --jp-brand-color1: #1565c0;
@@ -27,20 +26,25 @@ DARK = """--jp-ui-font-family: Helvetica, Arial, sans-serif; --jp-layout-color1:
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>%(css)s</style>
 <body data-jp-theme-light="%(light)s" style="margin:0;padding:12px;%(theme)s"><div id="out"></div></body>"""
-START = """async ([source, view]) => {
+START = """async ([source, state]) => {
   const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
   const { default: widget } = await import(url);
   const listeners = new Set();
   window.sent = [];
   window.model = {
-    get: () => window.view,
+    get: (name) => window.state[name],
     send: (message) => window.sent.push(message),
-    on: (name, listener) => listeners.add(listener),
-    off: (name, listener) => listeners.delete(listener),
+    on: (name, listener) => listeners.add([name, listener]),
+    off: (name, listener) => listeners.forEach((each) => each[1] === listener && listeners.delete(each)),
   };
   window.listeners = listeners;
-  window.update = (view) => { window.view = view; listeners.forEach((listener) => listener()); };
-  window.view = view;
+  window.update = (parts) => {
+    const before = window.state;
+    window.state = { ...before, answered: before.answered + 1, ...parts };
+    const changed = Object.keys(window.state).filter((name) => window.state[name] !== before[name]);
+    listeners.forEach(([name, listener]) => changed.includes(name.replace("change:", "")) && listener());
+  };
+  window.state = state;
   window.cleanup = widget.render({ model: window.model, el: document.getElementById("out") });
 }"""
 
@@ -63,9 +67,8 @@ def show(browser: Any) -> Iterator[Show]:
     def open_page(view: RunView, *, width: int = 1000, dark: bool = False) -> Any:
         page = browser.new_page(viewport={"width": width, "height": 600})
         page.on("pageerror", lambda error: errors.append(str(error)))
-        css = (LIVE / "widget.css").read_text(encoding="utf-8")
-        page.set_content(PAGE % {"css": css, "light": str(not dark).lower(), "theme": DARK if dark else LIGHT})
-        page.evaluate(START, [(LIVE / "widget.js").read_text(encoding="utf-8"), as_sent(view)])
+        page.set_content(PAGE % {"css": styles(), "light": str(not dark).lower(), "theme": DARK if dark else LIGHT})
+        page.evaluate(START, [script(), as_sent(view, first=True)])
         pages.append(page)
         return page
 
@@ -75,9 +78,10 @@ def show(browser: Any) -> Iterator[Show]:
     assert errors == []
 
 
-def as_sent(view: RunView) -> Any:
-    """The view as it looks after its way through JSON."""
-    return json.loads(json.dumps(view.to_dict()))
+def as_sent(view: RunView | QueuesView, *, first: bool = False) -> Any:
+    """The parts of a view as they look after their way through JSON; the first ones with the kind of widget."""
+    kind = "run" if isinstance(view, RunView) else "queue" if view.single else "lab"
+    return json.loads(json.dumps({**({"kind": kind, "answered": 0} if first else {}), **view.parts()}))
 
 
 def overflowing(page: Any) -> list[str]:
