@@ -135,9 +135,9 @@ def span(seconds: float | None) -> str:
 
 
 def soon(seconds: float) -> str:
-    """Return in how much time something will be, in whole minutes: ``in 12 min``, ``in 3 h 39 min``."""
+    """Return in how much time something will be, to the nearest minute: ``12 min``, ``3 h 39 min``, ``<1 min``."""
     minutes = round(seconds / 60.0)
-    return f"in {duration(60.0 * minutes)}" if minutes else "in less than a minute"
+    return duration(60.0 * minutes) if minutes else "<1 min"
 
 
 def due(at: float, *, now: float) -> str:

@@ -137,16 +137,23 @@ def _counters(view: RunView) -> str:
 
 
 def _failures(view: RunView) -> str:
-    heads = [_th("failure"), _th("raised at"), _th("dead documents", right=True), _th("one of them")]
+    shown = view.failures[:_CLASSES]
+    known = any(row.document != UNKNOWN for row in shown)
+    heads = [
+        _th("failure"),
+        _th("raised at"),
+        _th("dead documents", right=True),
+        *([_th("one of them")] if known else []),
+    ]
     body = []
-    for row in view.failures[:_CLASSES]:
+    for row in shown:
         message = f'<span style="font-family:monospace">{escape(one_line(row.message, 60))}</span>'
         cells = [
             _td(f"{escape(row.error)} {message}"),
             _td(escape(row.at), mono=True),
             _td(inked(row.dead, Ink.QUIET if row.dead == "0" else Ink.PLAIN), right=True),
-            _td(escape(one_line(row.document, 60)), mono=True),
         ]
+        cells += [_td(escape(one_line(row.document, 60)), mono=True)] if known else []
         body.append(f"<tr>{''.join(cells)}</tr>")
     hidden = len(view.failures) - _CLASSES
     note = f"and {hidden} more listed by run.failures()" if hidden > 0 else ""

@@ -230,7 +230,7 @@ def _row(snapshot: Snapshot, queue: QueueStats) -> QueueRow:
         in_rate=numbers.rate(queue.in_rate),
         out_rate=numbers.rate(queue.out_rate),
         lag=UNKNOWN if idle else numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag),
-        empty_in="never" if queue.never_empty else UNKNOWN if queue.empty_in is None else numbers.span(queue.empty_in),
+        empty_in="never" if queue.never_empty else UNKNOWN if queue.empty_in is None else numbers.soon(queue.empty_in),
         disk=numbers.size(queue.disk),
         paused=paused,
         durable=queue.disk is not None,

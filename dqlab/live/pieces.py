@@ -27,8 +27,8 @@ __all__ = [
 class Need(NamedTuple):
     """A line of what needs somebody.
 
-    `key` tells it from the others; `action` is the command of its button and `label` what stands on it; `pane` is which table the button opens, for
-    ``show``.
+    `key` tells it from the others; `action` is the command of its button, and `label` what stands on it; `pane` is
+    which table the button opens.
     """
 
     key: str

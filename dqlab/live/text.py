@@ -64,7 +64,7 @@ def run_line(view: RunView, style: TextStyle = PLAIN) -> str:
     for figure in view.figures:
         if figure.label == "Dead":
             parts.append(f"{figure.value} dead")
-        elif figure.unit:
+        elif figure.unit and figure.label != "Done at":
             parts.append(f"{figure.value} {'left' if figure.label == 'Left' else figure.unit}")
     state = Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG))
     return paint([Span(f"{view.name}  ", Ink.STRONG), state, Span(f"  {', '.join(parts)}")], style)

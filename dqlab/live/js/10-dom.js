@@ -46,18 +46,19 @@ const unique = (name) => `dq-${name}-${Date.now().toString(36)}-${ids++}`;
 // Keeps one child per key, in order; makes and removes only what changed.
 function sync(parent, items, keyOf, create, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.row, child]));
+  const keys = items.map((item, place) => String(keyOf(item, place)));
+  const kept = new Set(keys);
+  for (const [key, gone] of old) if (!kept.has(key)) gone.remove(); // first: what stays is not moved, and keeps the focus
   items.forEach((item, place) => {
-    const key = String(keyOf(item, place));
-    let child = old.get(key);
-    if (child) old.delete(key);
-    else {
+    let child = old.get(keys[place]);
+    if (!child) {
       child = create(item);
-      child.dataset.row = key;
+      child.dataset.row = keys[place];
+      old.set(keys[place], child);
     }
     if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
     update(child, item, place);
   });
-  for (const gone of old.values()) gone.remove();
 }
 
 // Rows keep their places while they are read: a new order is taken at most every 5 s, never under pointer or focus.
@@ -84,8 +85,7 @@ function roving(area, rowsOf, act = {}) {
     const all = rows();
     const kept = all.find((row) => row.tabIndex === 0) ?? all[0];
     for (const row of all) {
-      const wanted = row === kept ? 0 : -1;
-      if (row.tabIndex !== wanted) row.tabIndex = wanted;
+      mark(row, "tabindex", row === kept ? 0 : -1); // without the attribute a row takes no focus at all
       for (const inner of row.querySelectorAll("button")) inner.tabIndex = -1;
     }
   };

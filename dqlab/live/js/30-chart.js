@@ -129,7 +129,7 @@ function chartBox(context) {
   let shown = "";
   const redraw = () => {
     if (!chart) return;
-    const width = Math.floor(place.clientWidth);
+    const width = Math.floor(place.getBoundingClientRect().width);
     if (!width) return;
     const key = `${width}${context.asTable}${JSON.stringify(chart)}`;
     if (key === shown) return;

@@ -66,8 +66,8 @@ function askBox(context) {
     element.replaceChildren();
     context.asking = false;
     context.redraw();
-    const target = back?.isConnected && back.getClientRects().length ? back : visible(context.root.querySelectorAll(".dq-more"));
-    target?.focus();
+    const same = back?.dataset.command && visible(context.root.querySelectorAll(`[data-command="${back.dataset.command}"]`));
+    (back?.isConnected && back.getClientRects().length ? back : same || visible(context.root.querySelectorAll(".dq-more")))?.focus();
     return true;
   };
   const show = (label, parts, first, from, dangerous) => {

@@ -27,7 +27,7 @@ function consumersPane(context) {
   const caption = text("div", "dq-caption", "");
   const made = table("Consumers, slowest first", [
     ["consumer", ""], ["worker", "dq-wide"], ["", "dq-num"], ["documents/s", "dq-num dq-mid"], ["idle", "dq-num dq-mid"],
-    ["unacked", "dq-num"], ["oldest", "dq-num"], ["memory", "dq-num dq-wide"], ["last error", "dq-wide dq-mono"],
+    ["unacked", "dq-num"], ["oldest", "dq-num"], ["memory", "dq-num dq-wide"], ["last error", "dq-wide"],
   ]);
   mark(made.cells[2], "aria-sort", "ascending");
   const more = text("div", "dq-rest", "");
@@ -80,7 +80,7 @@ function failuresPane(context) {
     const fingerprint = row.dataset.fingerprint;
     if (!fingerprint) return;
     open = open === fingerprint ? "" : fingerprint;
-    if (open && context.kind === "run" && context.part("needs")) context.send({ command: "show", target: open });
+    if (open && context.kind === "run" && context.part("needs")) context.send({ command: "show", target: open }, true);
     context.redraw();
   };
   const settle = roving(made.rows, () => made.rows.querySelectorAll("tr[data-fingerprint]"), { "Enter": toggle, " ": toggle });
@@ -112,6 +112,7 @@ function failuresPane(context) {
       made.rows.querySelector(`tr[data-fingerprint="${CSS.escape(fingerprint)}"]`)?.focus();
     },
     draw(now) {
+      mark(made.element, "data-keys", now.rows.some((row) => row.document !== "–"));
       const rows = inOrder(now.rows, (row) => row.fingerprint).flatMap((row) =>
         row.fingerprint === open ? [row, { detail: row, fingerprint: `${row.fingerprint} more` }] : [row]);
       sync(made.rows, rows, (row) => row.fingerprint, (row) => {
@@ -135,7 +136,6 @@ function failuresPane(context) {
         }
         const [first, ...others] = line.children;
         mark(line, "aria-expanded", row.fingerprint === open);
-        say(first.children[0], row.fingerprint === open ? "▾" : "▸");
         say(first.children[1], row.error);
         say(first.children[2], row.message);
         first.title = `${row.error} ${row.message}`;

@@ -67,20 +67,19 @@ function runWidget(context) {
     tools.dataset.shape = shape;
     const focused = tools.contains(document.activeElement) ? document.activeElement.dataset.command : null;
     const parts = [];
+    const toggle = button("⋯", "dq-more", () => more(toggle));
+    for (const [key, value] of [["aria-label", "More"], ["aria-haspopup", "menu"], ["aria-expanded", "false"]]) mark(toggle, key, value);
+    toggle.dataset.command = "more";
+    toggle.disabled = context.asking;
     for (const { command, label, primary } of head.buttons) {
       const final = command === "cancel";
       const style = final ? "dq-danger dq-wide" : primary ? "dq-pri" : "";
       const element = button(label, style, () => (final ? askCancel(element) : context.send({ command })));
       element.dataset.command = command;
       element.disabled = context.asking || context.pressed !== "";
-      if (final) parts.push(make("span", { class: "dq-sep dq-wide" }));
+      if (final) parts.push(toggle, make("span", { class: "dq-sep dq-wide" }));
       parts.push(element);
     }
-    const toggle = button("⋯", "dq-more", () => more(toggle));
-    for (const [key, value] of [["aria-label", "More"], ["aria-haspopup", "menu"], ["aria-expanded", "false"]]) mark(toggle, key, value);
-    toggle.dataset.command = "more";
-    toggle.disabled = context.asking;
-    if (head.buttons.length && head.face !== "no answer") parts.push(toggle);
     tools.replaceChildren(...parts);
     if (focused) visible(tools.querySelectorAll(`[data-command=${focused}]:enabled`))?.focus();
   }

@@ -25,6 +25,9 @@ function queueRow(row, act) {
   mark(toggle, "aria-haspopup", "menu");
   mark(toggle, "aria-expanded", "false");
   element.append(cell("dq-acts", first, toggle));
+  element.firstChild.addEventListener("click", () => {
+    if (!toggle.getClientRects().length) act.more(row.name, first);
+  });
   element.dq = { glyph, name, why, state, reason, line, bar, first, toggle };
   return element;
 }
@@ -40,9 +43,9 @@ function updateQueueRow(element, row, values, blocked) {
   state.className = row.tone && row.icon !== "running" ? tone : "dq-quiet";
   say(reason, row.why ? ` · ${row.why}` : "");
   reason.className = tone;
-  say(why, [row.state, row.why].filter(Boolean).join(" · "));
+  say(why, row.tone && row.why ? row.why : [row.state, row.why].filter(Boolean).join(" · "));
   why.className = `dq-why dq-cut ${tone}`;
-  mark(state.parentElement, "title", why.textContent);
+  mark(state.parentElement, "title", [row.state, row.why].filter(Boolean).join(" · "));
   [row.leased_part, row.ready_part, row.delayed_part].forEach((part, place) => {
     bar.children[place].hidden = !part;
     bar.children[place].style.width = `${part * 100}%`;
@@ -77,12 +80,13 @@ function queueTable(context, act) {
 
   // Arrows reach rows that are not drawn yet: the window follows the focus.
   made.rows.addEventListener("keydown", (event) => {
-    const jump = { Home: 0, End: Infinity }[event.key];
-    if (jump === undefined || shown.length <= MANY) return;
+    const rows = shown.filter((item) => item.row).map((item) => item.row.name);
+    const at = rows.indexOf(event.target.dataset.name);
+    const to = { ArrowUp: at - 1, ArrowDown: at + 1, PageUp: at - 10, PageDown: at + 10, Home: 0, End: rows.length - 1 }[event.key];
+    if (to === undefined || at < 0 || rows.length <= MANY) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    const rows = shown.filter((item) => item.row);
-    focusRow(rows[Math.min(jump, rows.length - 1)].row.name);
+    focusRow(rows[Math.min(Math.max(to, 0), rows.length - 1)]);
   }, true);
 
   function heights() {
@@ -119,6 +123,7 @@ function queueTable(context, act) {
     const space = (key, pixels) => ({ space: key, pixels });
     const sparks = context.part("sparks") ?? {};
     const blocked = context.asking || context.pressed !== "";
+    const wide = made.cells.filter((each) => each.getClientRects().length).length || 1;
     sync(made.rows, [space("above", above), ...items, space("below", below)],
       (item) => (item.row ? `q ${item.row.name}` : item.head ? `g ${item.head}` : item.space),
       (item) => {
@@ -127,15 +132,16 @@ function queueTable(context, act) {
           line.dataset.name = item.row.name;
           return line;
         }
-        const line = make("tr", item.head ? { class: "dq-grp" } : { class: "dq-space", "aria-hidden": "true" }, cell());
-        line.firstChild.colSpan = 14;
-        return line;
+        return make("tr", item.head ? { class: "dq-grp" } : { class: "dq-space", "aria-hidden": "true" }, cell());
       },
       (line, item) => {
         if (item.row) {
           updateQueueRow(line, item.row, sparks[item.row.name], blocked);
           mark(line, "aria-rowindex", item.index);
-        } else if (item.head) say(line.firstChild, item.head);
+          return;
+        }
+        line.firstChild.colSpan = wide;
+        if (item.head) say(line.firstChild, item.head);
         else {
           line.hidden = !item.pixels;
           line.firstChild.style.height = `${item.pixels}px`;
@@ -146,7 +152,11 @@ function queueTable(context, act) {
     if (wanted) {
       const target = made.rows.querySelector(`tr[data-name="${CSS.escape(wanted)}"]`);
       wanted = "";
-      target?.focus({ preventScroll: true });
+      if (target) {
+        made.rows.querySelectorAll("tr[tabindex='0']").forEach((each) => mark(each, "tabindex", -1));
+        mark(target, "tabindex", 0);
+        target.focus({ preventScroll: true });
+      }
     }
   }
 
@@ -230,13 +240,13 @@ function heatBox(context, choose) {
   return {
     element,
     draw(rows) {
+      const running = rows.filter((row) => !row.tone && row.icon === "running").map((row) => row.name);
       sync(line, rows, (row) => row.name, (row) => make("i", { role: "gridcell", tabindex: "-1", "data-name": row.name }), (child, row) => {
-        const depth = row.leased_part + row.ready_part + row.delayed_part;
         const kind = row.tone || (row.paused || row.icon === "drain" ? "halt" : row.icon === "connecting" ? "none" : "ready");
         mark(child, "data-kind", kind);
         mark(child, "aria-label", `${row.name}: ${[row.state, row.why].filter(Boolean).join(", ")}, ${row.waiting} waiting`);
         if (child.title !== child.getAttribute("aria-label")) child.title = child.getAttribute("aria-label");
-        child.style.opacity = kind === "ready" ? round((0.3 + 0.7 * depth ** 0.35) * 10) / 10 : "";
+        child.style.opacity = kind === "ready" ? (1 - 0.73 * (running.indexOf(row.name) / running.length)).toFixed(2) : "";
       });
       if (![...line.children].some((each) => each.tabIndex === 0) && line.firstChild) line.firstChild.tabIndex = 0;
     },

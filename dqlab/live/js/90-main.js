@@ -24,15 +24,19 @@ function render({ model, el }) {
     part: (name) => model.get(name),
     redraw: () => widget?.draw(),
     // A second press must do nothing until the first was answered; if nobody answers, buttons come back by themselves.
-    send(message) {
+    send(message, free = false) {
+      if (free) {
+        model.send(message);
+        return;
+      }
       context.pressed = message.command;
       clearTimeout(waiting);
-      waiting = setTimeout(free, PATIENCE_MS);
+      waiting = setTimeout(release, PATIENCE_MS);
       model.send(message);
       context.redraw();
     },
   };
-  const free = () => {
+  const release = () => {
     context.pressed = "";
     context.redraw();
   };
