@@ -102,9 +102,9 @@ function queueTable(context, act) {
     let above = 0;
     let below = 0;
     const many = shown.filter((item) => item.row).length > MANY;
+    const top = scroll.scrollTop;
     scroll.classList.toggle("dq-scrolls", many);
     if (many) {
-      const top = scroll.scrollTop;
       const bottom = top + scroll.clientHeight;
       let at = 0;
       from = all;
@@ -147,6 +147,7 @@ function queueTable(context, act) {
           line.firstChild.style.height = `${item.pixels}px`;
         }
       });
+    if (many && scroll.scrollTop !== top) scroll.scrollTop = top; // rows that went made it shorter for a moment
     mark(made.element, "aria-rowcount", all + 1);
     settle();
     if (wanted) {
