@@ -53,7 +53,8 @@ def as_sent(view: RunView | QueuesView, *, first: bool = False) -> Any:
 
 def overflowing(page: Any) -> list[str]:
     """Elements that stick out of the card, and the page itself if it scrolls sideways."""
-    script = """() => {
+    script = """async () => {
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
       const card = document.querySelector(".dq-card").getBoundingClientRect();
       const out = [...document.querySelectorAll(".dq-card *")].filter((each) => {
         const box = each.getBoundingClientRect();

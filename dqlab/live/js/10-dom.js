@@ -19,8 +19,8 @@ function draw(tag, attributes = {}, ...children) {
   return element;
 }
 
-function text(tag, style, content) {
-  const element = make(tag, style ? { class: style } : {});
+function text(tag, kind, content) {
+  const element = make(tag, kind ? { class: kind } : {});
   element.textContent = content;
   return element;
 }
@@ -33,8 +33,12 @@ function mark(element, name, value) {
   if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-function button(label, style, act) {
-  const element = text("button", style, label);
+function style(element, name, value) {
+  if (element.style[name] !== value) element.style[name] = value;
+}
+
+function button(label, kind, act) {
+  const element = text("button", kind, label);
   element.type = "button";
   element.addEventListener("click", act);
   return element;
@@ -86,7 +90,7 @@ function roving(area, rowsOf, act = {}) {
     const kept = all.find((row) => row.tabIndex === 0) ?? all[0];
     for (const row of all) {
       mark(row, "tabindex", row === kept ? 0 : -1); // without the attribute a row takes no focus at all
-      for (const inner of row.querySelectorAll("button")) inner.tabIndex = -1;
+      for (const inner of row.querySelectorAll("button")) mark(inner, "tabindex", -1);
     }
   };
   const go = (target) => {

@@ -18,9 +18,9 @@ function menuOf(context) {
     if (!element.hidden && opener === from) return close();
     close(false);
     opener = from;
-    element.replaceChildren(...entries.filter(Boolean).map(([label, style, act]) => {
+    element.replaceChildren(...entries.filter(Boolean).map(([label, kind, act]) => {
       if (!label) return make("hr");
-      const entry = button(label, style, () => {
+      const entry = button(label, kind, () => {
         close();
         act();
       });

@@ -1,13 +1,13 @@
 // What opens below a run or a queue: consumers, failures, leases, runs, code. One at a time.
 
-function cell(style = "", ...children) {
-  return make("td", style ? { class: style } : {}, ...children);
+function cell(kind = "", ...children) {
+  return make("td", kind ? { class: kind } : {}, ...children);
 }
 
 function table(label, heads) {
   const rows = make("tbody");
-  const cells = heads.map(([title, style]) => {
-    const head = text("th", style, title);
+  const cells = heads.map(([title, kind]) => {
+    const head = text("th", kind, title);
     head.scope = "col";
     return head;
   });
@@ -57,7 +57,7 @@ function consumersPane(context) {
         mark(line, "data-slow", row.slow);
         face(line.firstChild.firstChild, String(row.slow), row.slow ? slow : []);
         mark(line.firstChild.firstChild, "title", row.slow ? "slow" : "");
-        line.children[2].querySelector("i").style.width = `${row.fraction * 100}%`;
+        style(line.children[2].querySelector("i"), "width", `${row.fraction * 100}%`);
         fillCells(line, [row.name, row.worker, row.units_rate, row.rate, row.idle, row.leased, row.oldest, row.memory, row.error]);
         if (line.title !== row.document) line.title = row.document;
       });
@@ -174,7 +174,7 @@ function leasesPane(context) {
         const [figure, column, word] = child.children;
         mark(child, "data-late", late && amount > 0);
         say(figure, amount ? amount.toLocaleString("en-US") : "");
-        column.style.height = `${amount ? Math.max(2, (amount / most) * 36) : 1}px`;
+        style(column, "height", `${amount ? Math.max(2, Math.round((amount / most) * 36)) : 1}px`);
         say(word, age);
       });
       made.element.hidden = !now.rows.length;

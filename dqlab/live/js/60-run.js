@@ -73,8 +73,8 @@ function runWidget(context) {
     toggle.disabled = context.asking;
     for (const { command, label, primary } of head.buttons) {
       const final = command === "cancel";
-      const style = final ? "dq-danger dq-wide" : primary ? "dq-pri" : "";
-      const element = button(label, style, () => (final ? askCancel(element) : context.send({ command })));
+      const kind = final ? "dq-danger dq-wide" : primary ? "dq-pri" : "";
+      const element = button(label, kind, () => (final ? askCancel(element) : context.send({ command })));
       element.dataset.command = command;
       element.disabled = context.asking || context.pressed !== "";
       if (final) parts.push(toggle, make("span", { class: "dq-sep dq-wide" }));
@@ -101,7 +101,7 @@ function runWidget(context) {
     say(ui.said, now.milestone);
     mark(bar, "aria-label", now.label || "no progress known");
     sync(bar, now.bars, (piece) => piece.state, (piece) => make("i", { "data-state": piece.state }), (child, piece) => {
-      child.style.width = `${piece.fraction * 100}%`;
+      style(child, "width", `${piece.fraction * 100}%`);
     });
   }
 

@@ -5,6 +5,7 @@ const QUEUE = ["name", "icon", "tone", "state", "why", "group", "leased_part", "
 const NUMBERS = ["ready", "delayed", "unacked", "dead", "in_rate", "out_rate", "lag", "empty_in", "disk"];
 const MANY = 12;
 const SPARE = 6;
+const WINDOW = 444;
 
 function queueRow(row, act) {
   const glyph = make("span", { class: "dq-slot" });
@@ -48,7 +49,7 @@ function updateQueueRow(element, row, values, blocked) {
   mark(state.parentElement, "title", [row.state, row.why].filter(Boolean).join(" · "));
   [row.leased_part, row.ready_part, row.delayed_part].forEach((part, place) => {
     bar.children[place].hidden = !part;
-    bar.children[place].style.width = `${part * 100}%`;
+    style(bar.children[place], "width", `${part * 100}%`);
   });
   mark(bar, "aria-label", `${row.waiting} waiting`);
   if (values) spark(line, values);
@@ -105,7 +106,7 @@ function queueTable(context, act) {
     const top = scroll.scrollTop;
     scroll.classList.toggle("dq-scrolls", many);
     if (many) {
-      const bottom = top + scroll.clientHeight;
+      const bottom = top + Math.max(scroll.clientHeight, WINDOW); // it may be about to grow
       let at = 0;
       from = all;
       to = 0;
@@ -140,11 +141,11 @@ function queueTable(context, act) {
           mark(line, "aria-rowindex", item.index);
           return;
         }
-        line.firstChild.colSpan = wide;
+        mark(line.firstChild, "colspan", wide);
         if (item.head) say(line.firstChild, item.head);
         else {
           line.hidden = !item.pixels;
-          line.firstChild.style.height = `${item.pixels}px`;
+          style(line.firstChild, "height", `${item.pixels}px`);
         }
       });
     if (many && scroll.scrollTop !== top) scroll.scrollTop = top; // rows that went made it shorter for a moment
@@ -247,7 +248,7 @@ function heatBox(context, choose) {
         mark(child, "data-kind", kind);
         mark(child, "aria-label", `${row.name}: ${[row.state, row.why].filter(Boolean).join(", ")}, ${row.waiting} waiting`);
         if (child.title !== child.getAttribute("aria-label")) child.title = child.getAttribute("aria-label");
-        child.style.opacity = kind === "ready" ? (1 - 0.73 * (running.indexOf(row.name) / running.length)).toFixed(2) : "";
+        style(child, "opacity", kind === "ready" ? String(1 - Math.round(73 * (running.indexOf(row.name) / running.length)) / 100) : "");
       });
       if (![...line.children].some((each) => each.tabIndex === 0) && line.firstChild) line.firstChild.tabIndex = 0;
     },
