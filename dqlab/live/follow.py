@@ -259,6 +259,7 @@ class LiveQueues(Live[QueuesView]):
         self._snapshot: Snapshot | None = None
         self._history: History | None = None
         self._lines = Asking(self._clock, HISTORY_PERIOD, (DqlabError,))
+        self._made: tuple[object, QueuesView] | None = None
 
     def _ask(self) -> None:
         self._snapshot = self._asking.ask(lambda: self.source.snapshot(timeout=CALL_TIMEOUT), self._snapshot)
@@ -273,15 +274,15 @@ class LiveQueues(Live[QueuesView]):
         trouble = self.obeying.trouble or self._over
         if self._snapshot is None:
             return absent_queues(self._place, trouble, single=self._lab is None, silence=silence)
-        picture = queue_view if self._lab is None else lab_view
-        return picture(
-            self._snapshot,
-            self._history,
-            place=self._place,
-            silence=silence,
-            trouble=trouble,
-            busy=self.obeying.busy,
-        )
+        busy = self.obeying.busy
+        made_of = (id(self._snapshot), id(self._history), self._place, silence, trouble, busy)
+        if self._made is None or self._made[0] != made_of:  # a hundred queues take a while
+            picture = queue_view if self._lab is None else lab_view
+            view = picture(
+                self._snapshot, self._history, place=self._place, silence=silence, trouble=trouble, busy=busy
+            )
+            self._made = made_of, view
+        return self._made[1]
 
     def _moved(self) -> QueuesView:
         return moved_queues(self._place, single=self._lab is None)

@@ -94,7 +94,7 @@ def lab_view(
     trouble, busy : str, optional
         Why the last command was refused; what it is doing, or has done.
     """
-    queues = _ordered(snapshot)
+    queues, deepest = _ordered(snapshot), snapshot.deepest
     about = [many(snapshot.queues_total, "queue"), many(snapshot.workers, "worker")]
     about += [many(snapshot.consumers_total, "consumer")]
     about += [f"store {one_line(snapshot.store, 60)}"] if snapshot.store else []
@@ -109,7 +109,7 @@ def lab_view(
         notice=_notice(snapshot, silence, trouble, busy, "The lab"),
         buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
         figures=_lab_figures(snapshot, stale=silence is not None),
-        rows=tuple(_row(snapshot, queue) for queue in queues),
+        rows=tuple(_row(snapshot, queue, deepest) for queue in queues),
         toggles=_toggles(snapshot, queues) if len(queues) > MANY_QUEUES else (),
         more=f"and {many(hidden, 'queue')} not listed; the totals above count all" if hidden > 0 else "",
         sparks=_sparks(history, queues),
@@ -132,7 +132,7 @@ def queue_view(
     queue = snapshot.queue(place.name)
     if queue is None:
         return absent_queues(place, f"no queue named {place.name!r} is known to the cluster", single=True)
-    row = _row(snapshot, queue)._replace(retries=())
+    row = _row(snapshot, queue, snapshot.deepest)._replace(retries=())
     runs = [run for run in snapshot.runs if run.queue == queue.name]
     lines = [each for each in snapshot.attention if each.queue == queue.name]
     failures = snapshot.failures
@@ -192,11 +192,11 @@ def _states(queues: Iterable[QueueStats]) -> list[str]:
 
 
 def _toggles(snapshot: Snapshot, queues: list[QueueStats]) -> tuple[Toggle, ...]:
-    toggles = []
-    if snapshot.needing:
-        amount = numbers.count(len(snapshot.needing))
+    toggles, needing = [], set(snapshot.needing)
+    if needing:
+        amount = numbers.count(len(needing))
         toggles.append(Toggle(NEEDS, NEEDS, amount, "waiting", f"Needs you · {amount}"))
-    calm = [queue.state for queue in queues if queue.name not in snapshot.needing]
+    calm = [queue.state for queue in queues if queue.name not in needing]
     for state in _states(queues):
         if state in calm:
             all_of_it = numbers.count(max(snapshot.queues_by_state.get(state, 0), calm.count(state)))
@@ -206,8 +206,8 @@ def _toggles(snapshot: Snapshot, queues: list[QueueStats]) -> tuple[Toggle, ...]
     return (*toggles, Toggle("", "all", numbers.count(snapshot.queues_total), "", ""))
 
 
-def _row(snapshot: Snapshot, queue: QueueStats) -> QueueRow:
-    counts, scale = queue.counts, snapshot.deepest or 1
+def _row(snapshot: Snapshot, queue: QueueStats, deepest: int) -> QueueRow:
+    counts, scale = queue.counts, deepest or 1
     need = snapshot.need(queue.name)
     tone = "" if need is None and not queue.troubled else "bad" if _is_bad(need, queue) else "warn"
     paused = queue.state in ("paused", "drained", "stopped")

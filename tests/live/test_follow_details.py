@@ -154,7 +154,7 @@ def test_lab_is_drawn_until_it_is_closed(live_lab: LiveQueues, hand_lab: Any, ca
     assert [row.name for row in canvas.drawn[0].rows][:2] == ["pages", "ocr"]
     assert dict(canvas.drawn[0].sparks)["pages"][-1] > 0
 
-    hand_lab.picture = LabClosed(lab="papers", things="")
+    hand_lab.picture = LabClosed(lab="papers", what="it", left="")
     clock.now += 1
     assert live_lab.tick() is False
     assert canvas.last.table.rows
@@ -220,7 +220,7 @@ def test_refusal_of_a_queue_is_shown(
 ) -> None:
     """Whether it is carried out here or beside."""
     live_lab.tick()
-    hand_lab.refusal = QueueNotFound(queue="pages", known="none")
+    hand_lab.refusal = QueueNotFound(queue="pages", hint="", known="none")
     commands.put(Press(command, "pages"))
     step(live_lab)
     live_lab.tick()
