@@ -310,3 +310,16 @@ def test_closed_views_leave_nothing_behind(show: Show, lab: QueuesView, pages: Q
         page = show(view)
         page.evaluate("cleanup()")
         assert page.evaluate("listeners.size") == 0
+
+
+def test_wishes_of_the_system_are_obeyed(show: Show, lab: QueuesView) -> None:
+    """Nothing moves for those whom motion makes sick; with forced colours bars have edges."""
+    page = show(lab, width=1160)
+    bar = page.locator(".dq-bar").first
+    look = "each => [getComputedStyle(each.firstChild).transitionDuration, getComputedStyle(each).borderTopWidth]"
+    assert bar.evaluate(look) == ["0.15s", "0px"]
+
+    page.emulate_media(reduced_motion="reduce", forced_colors="active")
+
+    assert bar.evaluate(look)[1] == "1px"
+    assert float(bar.evaluate(look)[0].removesuffix("s")) == 0

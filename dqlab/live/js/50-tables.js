@@ -117,9 +117,7 @@ function failuresPane(context) {
         row.fingerprint === open ? [row, { detail: row, fingerprint: `${row.fingerprint} more` }] : [row]);
       sync(made.rows, rows, (row) => row.fingerprint, (row) => {
         if (row.detail) {
-          const line = make("tr", { class: "dq-more-row" }, cell());
-          line.firstChild.colSpan = 6;
-          return line;
+          return make("tr", { class: "dq-more-row" }, cell());
         }
         const error = make("span");
         const line = make("tr", { "data-fingerprint": row.fingerprint },
@@ -129,6 +127,7 @@ function failuresPane(context) {
         return line;
       }, (line, row) => {
         if (row.detail) {
+          mark(line.firstChild, "colspan", made.cells.filter((each) => each.getClientRects().length).length || 1);
           const key = JSON.stringify([row.detail, context.part("examples"), context.asking, context.pressed]);
           if (line.dataset.key !== key) line.firstChild.replaceChildren(detail(row.detail));
           line.dataset.key = key;
