@@ -5,23 +5,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.isolation import Executor
 from dqlab.cluster.placement import NoWorkers
-from dqlab.config import option, seconds
-from dqlab.errors import BadOption, CallTimeout, DqlabError, WorkersGone
+from dqlab.config import option
+from dqlab.errors import BadOption, CallTimeout, DqlabError, QueueNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.queue.retry import Retry
 from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.lab_views import LabViews
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session
-from dqlab.runs.timeline import Timeline
-from dqlab.stats import History, Snapshot
+from dqlab.stats import Snapshot
 from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
@@ -31,15 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab"]
 
-PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
-"""Pages of the dashboard that are ours."""
-ANSWER = 40.0
-"""Seconds in which the scheduler answers, once it has what to answer."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when a lab is only looked at."""
 
 
-class Lab:
+class Lab(LabViews):
     """A connection to one cluster: its queues, its runs. Made by `connect`.
 
     Attributes
@@ -70,7 +66,6 @@ class Lab:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False
         self.store: Path | None = None
-        self.seen = Snapshot(at=0.0, seq=-1)
 
     def keep_in(self, store: Path | None) -> None:
         """Make queues durable in a directory from now on; with None, transient."""
@@ -99,11 +94,6 @@ class Lab:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    @property
-    def dashboard(self) -> str:
-        """Address of Dask's own dashboard."""
-        return str(self.client.dashboard_link)
 
     @property
     def embedded(self) -> bool:
@@ -252,17 +242,25 @@ class Lab:
         stored = self.session.stored_queues(self.store) if self.store is not None else []
         return sorted({*self.session.pools, *self.session.open_queues(), *stored})
 
-    def panel(self, name: str = "dq") -> str:
-        """Return the address of a page of the dashboard: ``dq``, with all panels, or one of them alone.
+    def controls(self, queue: str) -> QueuePool:
+        """Return a queue of the cluster or the store, by whomever it was made, to act on it.
 
-        Parameters
-        ----------
-        name : {"dq", "depth", "throughput", "failures", "unacked", "runs", "storage"}
+        Raises
+        ------
+        QueueNotFound
+            There is none of that name.
         """
-        if name not in PANELS:
-            raise BadOption(option="panel", value=name, problem=f"is one of {', '.join(PANELS)}.")
-        page = "dq" if name == "dq" else f"individual-dq-{name}"
-        return f"{self.dashboard.rsplit('/', 1)[0]}/{page}"
+        if queue not in self.session.pools:
+            known = self.queue_names()
+            if queue not in known:
+                near = get_close_matches(queue, known, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise QueueNotFound(queue=queue, hint=hint, known=", ".join(known) or "none")
+        return self.queue(queue)
+
+    def retry(self, run: str, *, fingerprint: str = "") -> int:
+        """Send dead documents of a run through again, those of one failure class if it is named; return how many."""
+        return self.attach(run).retry(fingerprint=fingerprint or None)
 
     def gc(self, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Compacted]:
         """Compact every queue of the store, one after another; see `QueuePool.compact`.
@@ -284,34 +282,6 @@ class Lab:
             for pool in self.queues
             if pool.durability is Durability.DURABLE
         }
-
-    def stats(self) -> Snapshot:
-        """Return everything at this instant."""
-        return self.snapshot()
-
-    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
-        """Return everything at this instant.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait for an answer.
-        """
-        self._check_open()
-        link = self.session.link
-        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=timeout))
-        self.seen = replace(snapshot, lab=self.name, store="" if self.store is None else str(self.store))
-        return self.seen
-
-    def history(self, span: float | str = "30m") -> Timeline:
-        """Return how all queues together were; see `QueuePool.history`."""
-        return Timeline(self.past(seconds(span, name="span")))
-
-    def past(self, span: float, *, timeout: float | None = None) -> History:
-        """Return the series that charts are drawn from, over the last `span` seconds."""
-        self._check_open()
-        link = self.session.link
-        return History.from_dict(link.sync(link.scheduler("dq_history", span=span), timeout=timeout))
 
     @checks_keywords
     def doctor(self, timeout: float | str = "10s") -> Checkup:
@@ -339,14 +309,6 @@ class Lab:
         self._check_open()
         stores = [] if self.store is None else [self.store]
         return examine(self.session.link, of=f"lab {self.name}", stores=stores, timeout=timeout)
-
-    def wait_for_change(self, since: int, timeout: float = 1.0) -> Snapshot:
-        """Return the next snapshot after number `since`, or the present one after `timeout` seconds."""
-        self._check_open()
-        link = self.session.link
-        return Snapshot.from_dict(
-            link.sync(link.scheduler("dq_snapshot", since=since, wait=timeout, timeout=timeout + ANSWER))
-        )
 
     def close(self) -> None:
         """Close this lab's queues, detach, and end the cluster if this lab started it."""
@@ -377,7 +339,3 @@ class Lab:
         """Ask how many workers the cluster has."""
         link = self.session.link
         return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=LOOK_TIMEOUT)).workers
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise self.session.link.closed_error()

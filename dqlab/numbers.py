@@ -11,7 +11,23 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-__all__ = ["UNKNOWN", "age", "clock", "count", "date", "duration", "many", "minute", "rate", "share", "size", "span"]
+__all__ = [
+    "UNKNOWN",
+    "age",
+    "between",
+    "clock",
+    "count",
+    "date",
+    "due",
+    "duration",
+    "many",
+    "minute",
+    "rate",
+    "share",
+    "size",
+    "soon",
+    "span",
+]
 
 UNKNOWN = "\N{EN DASH}"
 """Stands where a number is not known."""
@@ -27,7 +43,8 @@ def count(value: int | None) -> str:
 
 def many(amount: int, noun: str) -> str:
     """Return a count with its noun: ``1 document``, ``16,121 documents``."""
-    return f"{count(amount)} {noun if amount == 1 else noun + ('es' if noun.endswith('s') else 's')}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{count(amount)} {noun if amount == 1 else plural}"
 
 
 def share(value: float | None, *, places: int = 1) -> str:
@@ -115,6 +132,30 @@ def span(seconds: float | None) -> str:
     if seconds < 60:
         return f"{int(max(seconds, 0))} s"
     return duration(seconds, units=1 if seconds < 3_600 else 2)
+
+
+def soon(seconds: float) -> str:
+    """Return in how much time something will be, to the nearest minute: ``12 min``, ``3 h 39 min``, ``<1 min``."""
+    minutes = round(seconds / 60.0)
+    return duration(60.0 * minutes) if minutes else "<1 min"
+
+
+def due(at: float, *, now: float) -> str:
+    """Return the nearest minute at which something will be: ``14:34``; on another day, ``22 Nov 14:34``.
+
+    Parameters
+    ----------
+    at, now : float
+        Seconds since 1970 UTC.
+    """
+    at += 30.0
+    moment = _moment(at)
+    return minute(at) if date(at) == date(now) else f"{moment.day} {_MONTHS[moment.month - 1]} {minute(at)}"
+
+
+def between(low: str, high: str) -> str:
+    """Return a range of two spelled numbers, with an en dash; of equal ones, the one."""
+    return low if low == high else f"{low}\N{EN DASH}{high}"
 
 
 def _moment(at: float) -> datetime:

@@ -18,6 +18,7 @@ from dqlab.live.display import text_of, watch
 
 if TYPE_CHECKING:
     from dqlab.lab import Lab
+    from dqlab.runs.pool import QueuePool
     from dqlab.runs.run import Run
 
 __all__ = ["COMMANDS_OF_SHELL", "carry_out"]
@@ -32,6 +33,9 @@ class _Desk(Desk):
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._submitted = lab, None
+
+    def said(self, held: Run | QueuePool) -> None:
+        """Remember nothing: a shell shows what comes back."""
 
     def show(self, run: Run) -> None:
         """Follow a run until it rests."""

@@ -141,3 +141,28 @@ def test_ages_turn_into_times_and_then_into_dates(past: float, text: str) -> Non
 def test_times_of_day_have_fixed_width() -> None:
     """They stand beside moving numbers."""
     assert (numbers.clock(NOON), numbers.minute(NOON), numbers.date(NOON)) == ("12:00:00", "12:00", "21 Nov 2026")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(10, "<1 min"), (31, "1 min"), (713, "12 min"), (13_170, "3 h 40 min")])
+def test_what_is_to_come_is_told_to_the_nearest_minute(seconds: float, text: str) -> None:
+    """An estimate that counts seconds claims what it does not know."""
+    assert numbers.soon(seconds) == text
+
+
+def test_estimates_are_times_of_day_to_the_nearest_minute_and_name_another_day() -> None:
+    """14:34 tomorrow is not in twelve minutes."""
+    assert numbers.due(NOON + 89, now=NOON) == "12:01"
+    assert numbers.due(NOON + 91, now=NOON) == "12:02"
+    assert numbers.due(NOON + 86_400, now=NOON) == "22 Nov 12:00"
+
+
+def test_range_of_two_equal_numbers_is_one() -> None:
+    """12:01 to 12:01 is 12:01."""
+    assert numbers.between("12:01", "12:01") == "12:01"
+    assert numbers.between("12:01", "12:05") == "12:01\N{EN DASH}12:05"
+
+
+@pytest.mark.parametrize(("amount", "text"), [(1, "1 delivery"), (2, "2 deliveries"), (0, "0 queries")])
+def test_nouns_ending_in_ry_have_their_plural(amount: int, text: str) -> None:
+    """2 deliverys reads as a bug."""
+    assert numbers.many(amount, "query" if amount == 0 else "delivery") == text

@@ -138,7 +138,7 @@ def pause(line: Line, options: Namespace) -> Run | QueuePool:
     """Start nothing more of a run or a queue."""
     held = line.run_or_queue(options.run)
     held.pause()
-    line.say(f"{_called(held)} is paused")
+    line.said(held, f"{_called(held)} is paused")
     return held
 
 
@@ -146,7 +146,7 @@ def resume(line: Line, options: Namespace) -> Run | QueuePool:
     """Go on after pause."""
     held = line.run_or_queue(options.run)
     held.resume()
-    line.say(f"{_called(held)} goes on")
+    line.said(held, f"{_called(held)} goes on")
     return held
 
 

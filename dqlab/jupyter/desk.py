@@ -6,12 +6,14 @@ Also keeps a run that a line has shown from showing itself a second time at the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dqlab.connecting import connect, opened
 from dqlab.errors import DqlabError, RunsInFlight, UsageError
 from dqlab.lab import Lab
 from dqlab.live.display import watch
+from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
 
 if TYPE_CHECKING:
@@ -30,8 +32,8 @@ class Desk:
         self._lab: Lab | None = None
         self._made: Lab | None = None
         self._submitted: tuple[Run, Run] | None = None
-        self._shown: Run | None = None
-        self._show_itself: Callable[[Run], object] | None = None
+        self._shown: list[object] = []
+        self._show_themselves: dict[type, Callable[[Any], object] | None] = {}
 
     # --- lab and run ------------------------------------------------------------------------
 
@@ -104,29 +106,36 @@ class Desk:
 
     def start(self) -> None:
         """Watch over what shows itself at the end of a cell."""
-        self._show_itself = self._formatter.for_type(Run, self._show_unless_shown)
+        for kind in (Run, QueuePool):
+            self._show_themselves[kind] = self._formatter.for_type(kind, partial(self._show_unless_shown, kind))
         self._shell.events.register("post_run_cell", self._forget)
 
     def stop(self) -> None:
         """Leave the shell as it was."""
-        if self._show_itself is not None:
-            self._formatter.for_type(Run, self._show_itself)
+        for kind, show in self._show_themselves.items():
+            if show is not None:
+                self._formatter.for_type(kind, show)
         self._shell.events.unregister("post_run_cell", self._forget)
 
     def show(self, run: Run) -> None:
         """Show a run while it runs, once in this cell."""
         watch(run)
-        self._shown = run
+        self._shown.append(run)
 
-    def _show_unless_shown(self, run: Run) -> None:
-        if run is self._shown:
+    def said(self, held: Run | QueuePool) -> None:
+        """Show this no more in this cell: a line has said what became of it."""
+        self._shown.append(held)
+
+    def _show_unless_shown(self, kind: type, held: Any) -> None:
+        if any(held is shown for shown in self._shown):
             return
-        if self._show_itself is None:
+        show = self._show_themselves.get(kind)
+        if show is None:
             raise NotImplementedError  # how a formatter tells IPython to ask the next one
-        self._show_itself(run)
+        show(held)
 
     def _forget(self, _: object = None) -> None:
-        self._shown = None
+        self._shown.clear()
 
 
 def _check_idle(lab: Lab) -> None:

@@ -78,6 +78,11 @@ class Line:
         """Print one line: it stays in the notebook whatever becomes of live outputs."""
         print(sentence)  # noqa: T201 - this is where a magic speaks
 
+    def said(self, held: Run | QueuePool, sentence: str) -> None:
+        """Print one line about a run or queue, which then does not show itself below."""
+        self.desk.said(held)
+        self.say(sentence)
+
     def store(self, variable: str, value: object) -> None:
         """Make a variable of the notebook."""
         self.shell.push({variable: value}, interactive=False)

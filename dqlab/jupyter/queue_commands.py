@@ -50,7 +50,9 @@ def drain(line: Line, options: Namespace) -> QueuePool:
     pool.drain()
     left = pool.counts()
     waiting = left["ready"] + left["delayed"] + left["leased"]
-    line.say(f"queue {pool.name} takes no more; {many(waiting, 'message')} left. %dq resume {pool.name} ends that")
+    line.said(
+        pool, f"queue {pool.name} takes no more; {many(waiting, 'message')} left. %dq resume {pool.name} ends that"
+    )
     return pool
 
 
@@ -61,7 +63,7 @@ def scale(line: Line, options: Namespace) -> QueuePool:
     pool = line.pool(options.queue)
     pool.scale("auto" if options.n == "auto" else int(options.n))
     amount = "a consumer on each worker" if options.n == "auto" else many(int(options.n), "consumer")
-    line.say(f"queue {pool.name}: {amount} from now on")
+    line.said(pool, f"queue {pool.name}: {amount} from now on")
     return pool
 
 

@@ -1,4 +1,4 @@
-"""Where a run is drawn in a notebook: a live widget, or HTML refreshed in the cell's output.
+"""Where something is drawn in a notebook: a live widget, or HTML refreshed in the cell's output.
 
 Either way the last view replaces the live one as static HTML and text, because a saved notebook
 cannot bring a widget back: reopened, it would say "model not found".
@@ -11,19 +11,29 @@ from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.html import run_html
+from dqlab.live.lab_text import queues_html, queues_screen
+from dqlab.live.lab_view import QueuesView
 from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.text import run_screen
-from dqlab.live.view import Command, RunView
+from dqlab.live.view import Press, RunView
 
-__all__ = ["HtmlCanvas", "WidgetCanvas", "bundle"]
+__all__ = ["HtmlCanvas", "View", "WidgetCanvas", "bundle", "screen"]
 
 HTML_PERIOD = 1.0
 """Seconds between two refreshes of HTML."""
 
+View = RunView | QueuesView
 
-def bundle(view: RunView, style: TextStyle = PLAIN) -> dict[str, str]:
-    """Return a run as text/html and text/plain."""
-    return {"text/plain": run_screen(view, style), "text/html": run_html(view)}
+
+def screen(view: View, style: TextStyle = PLAIN) -> str:
+    """Return a run, a lab or a queue as text."""
+    return run_screen(view, style) if isinstance(view, RunView) else queues_screen(view, style)
+
+
+def bundle(view: View, style: TextStyle = PLAIN) -> dict[str, str]:
+    """Return a run, a lab or a queue as text/html and text/plain."""
+    html = run_html(view) if isinstance(view, RunView) else queues_html(view)
+    return {"text/plain": screen(view, style), "text/html": html}
 
 
 class WidgetCanvas:
@@ -34,10 +44,10 @@ class WidgetCanvas:
     show : callable
         Displays a MIME bundle and returns its handle, with ``update(bundle, raw=True)``.
     press : callable
-        Takes the commands of the buttons.
+        Takes what was pressed.
     """
 
-    def __init__(self, show: Callable[[dict[str, Any]], Any], press: Callable[[Command], None]) -> None:
+    def __init__(self, show: Callable[[dict[str, Any]], Any], press: Callable[[Press], None]) -> None:
         self._show, self._press = show, press
         self._widget: Any = None
         self._handle: Any = None
@@ -47,19 +57,20 @@ class WidgetCanvas:
         """The widget was closed."""
         return self._widget is not None and self._widget.closed
 
-    def draw(self, view: RunView) -> None:
+    def draw(self, view: View, answered: int = 0) -> bool:
         """Make the widget on the first call, change it on the others."""
-        if self._widget is None:
-            from dqlab.live.widget import RunWidget
+        if self._widget is not None:
+            drawn: bool = self._widget.show(view, answered)
+            return drawn
+        from dqlab.live.widget import LiveWidget
 
-            self._widget = RunWidget(view, on_press=self._press)
-            shown = self._widget._repr_mimebundle_()
-            data = shown[0] if isinstance(shown, tuple) else shown
-            self._handle = self._show({**data, **bundle(view)})
-        else:
-            self._widget.show(view)
+        self._widget = LiveWidget(view, on_press=self._press)
+        shown = self._widget._repr_mimebundle_()
+        data = shown[0] if isinstance(shown, tuple) else shown
+        self._handle = self._show({**data, **bundle(view)})
+        return True
 
-    def finish(self, view: RunView) -> None:
+    def finish(self, view: View) -> None:
         """Replace the widget by static HTML and text, and close it."""
         if self._handle is None:
             self._show({**bundle(view)})
@@ -81,18 +92,19 @@ class HtmlCanvas:
         """Never known: an output does not say that it was cleared."""
         return False
 
-    def draw(self, view: RunView) -> None:
-        """Show or refresh the fragment, unless it was refreshed within the last second."""
+    def draw(self, view: View, answered: int = 0) -> bool:
+        """Show or refresh the fragment; return False if it was refreshed within the last second."""
         now = self._clock.monotonic()
         if self._handle is None:
             self._handle = self._show({**bundle(view)})
         elif now >= self._due:
             self._handle.update(bundle(view), raw=True)
         else:
-            return
+            return False
         self._due = now + HTML_PERIOD
+        return True
 
-    def finish(self, view: RunView) -> None:
+    def finish(self, view: View) -> None:
         """Show the last view, whenever the one before was."""
         if self._handle is None:
             self._show({**bundle(view)})

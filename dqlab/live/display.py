@@ -15,23 +15,25 @@ import sys
 from collections.abc import Callable
 from enum import StrEnum
 from queue import SimpleQueue
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 from weakref import WeakKeyDictionary
 
 from dqlab.errors import BadOption, DqlabError
-from dqlab.live.canvas import HtmlCanvas, WidgetCanvas, bundle
+from dqlab.live.asking import CALL_TIMEOUT
+from dqlab.live.canvas import HtmlCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
-from dqlab.live.follow import CALL_TIMEOUT, Canvas, LiveRun
+from dqlab.live.follow import Canvas, Live, following
 from dqlab.live.html import table_html
-from dqlab.live.rows import absent_view, run_view
-from dqlab.live.source import RunSource
+from dqlab.live.lab_rows import Place, absent_queues, lab_view, queue_view
+from dqlab.live.rows import NO_FOCUS, Focus, absent_view, run_view
+from dqlab.live.source import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
 from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.tables import Table, failures_table, results_table, status_table
 from dqlab.live.terminal import follow_here
-from dqlab.live.text import run_end, run_screen, table_text
+from dqlab.live.text import run_end, table_text
 from dqlab.live.ticker import shared
 from dqlab.live.timelines import timeline_html, timeline_text
-from dqlab.live.view import Command
+from dqlab.live.view import Press, RunView
 from dqlab.stats import RunStats
 
 __all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "text_of", "watch"]
@@ -85,16 +87,16 @@ def _checked(value: str, name: str) -> Mode:
         raise BadOption(option=name, value=value, problem="write 'live', 'static' or 'text'.") from None
 
 
-def watch(source: RunSource, *, stream: TextIO | None = None) -> None:
-    """Show a run while it runs.
+def watch(source: RunSource | LabSource | PoolSource, *, stream: TextIO | None = None) -> None:
+    """Show a run while it runs, or a lab or a queue while it is open.
 
     In Jupyter this returns at once and the output of the cell stays live; in a terminal it blocks
-    until the run rests, and Ctrl-C stops looking. Watching never changes the run.
+    until the run rests, and Ctrl-C stops looking. Watching never changes what is watched.
 
     Parameters
     ----------
-    source : RunSource
-        A `Run`.
+    source : RunSource, LabSource or PoolSource
+        A `Run`, a `Lab` or a `QueuePool`.
     stream : file, optional
         Write there as in a terminal, wherever this is called.
     """
@@ -104,33 +106,33 @@ def watch(source: RunSource, *, stream: TextIO | None = None) -> None:
         if mode() is Mode.LIVE:
             follow_here(source, stream, style)
         else:
-            stream.write(run_screen(_picture(source), style) + "\n")
+            stream.write(screen(_picture(source), style) + "\n")
     elif mode() is Mode.LIVE:
         _watch_in_notebook(source)
     else:
         _publish(_shown(source))
 
 
-def _watch_in_notebook(source: RunSource) -> None:
-    ticker, commands = shared(), SimpleQueue[Command]()
+def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
+    ticker, commands = shared(), SimpleQueue[Press]()
 
-    def press(command: Command) -> None:
-        commands.put(command)
+    def press(pressed: Press) -> None:
+        commands.put(pressed)
         ticker.wake()
 
-    canvas: Canvas = WidgetCanvas(_publish, press) if _has_anywidget() else HtmlCanvas(_publish)
-    live = LiveRun(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
+    canvas: Canvas[Any] = WidgetCanvas(_publish, press) if _has_anywidget() else HtmlCanvas(_publish)
+    live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
     for view in _live_views(source):
         view.leave()
     if live.tick():  # the first picture belongs to the running cell, hence not to the ticker's thread
         ticker.add(live)
 
 
-def _live_views(source: RunSource) -> list[LiveRun]:
-    return [view for view in shared().views if isinstance(view, LiveRun) and view.source is source]
+def _live_views(source: object) -> list[Live[Any]]:
+    return [view for view in shared().views if isinstance(view, Live) and view.source is source]
 
 
-def _note_end(source: RunSource, stats: RunStats) -> None:
+def _note_end(source: Any, stats: RunStats) -> None:
     _ends_on_view[source] = stats.ended
 
 
@@ -151,7 +153,7 @@ def conclude(source: RunSource) -> str:
     """Return in one line how a run ended, in place of a second picture: as the value of this cell it shows no more."""
     global _concluded
     _concluded = source, _cell()
-    return run_end(_picture(source), _style())
+    return run_end(cast(RunView, _picture(source)), _style())
 
 
 def _cell() -> int:
@@ -179,18 +181,36 @@ def _publish(data: dict[str, Any]) -> Any:
     return display(data, raw=True, display_id=True)
 
 
-def _picture(source: RunSource) -> Any:
+def _picture(source: Any) -> View:
+    """Return one picture of a run, a lab or a queue as it is now."""
     try:
-        return run_view(source.stats(timeout=CALL_TIMEOUT))
+        if is_lab(source):
+            place = Place(source.name, source.dashboard)
+            return lab_view(source.snapshot(timeout=CALL_TIMEOUT), place=place)
+        if is_queue(source):
+            return queue_view(source.snapshot(timeout=CALL_TIMEOUT), place=Place(source.name))
+        return run_view(source.stats(timeout=CALL_TIMEOUT), _focus(source))
     except DqlabError as error:
+        if is_lab(source) or is_queue(source):
+            return absent_queues(Place(source.name), str(error), single=is_queue(source))
         return absent_view(source.name, str(error))
+
+
+def _focus(run: Any) -> Focus:
+    """Return what is known of a run besides its statistics, if it says."""
+    if not has_details(run):
+        return NO_FOCUS
+    try:
+        return Focus(run.snapshot(timeout=CALL_TIMEOUT), run.past(timeout=CALL_TIMEOUT), run.source)
+    except DqlabError:
+        return NO_FOCUS
 
 
 def _style() -> TextStyle:
     return PLAIN if in_jupyter() else TextStyle.detect(sys.stdout, os.environ)
 
 
-def _shown(source: RunSource) -> dict[str, str]:
+def _shown(source: RunSource | LabSource | PoolSource) -> dict[str, str]:
     data = bundle(_picture(source), _style())
     return data if mode() is not Mode.TEXT else {"text/plain": data["text/plain"]}
 
@@ -200,12 +220,27 @@ def text_of(value: object) -> str:
     if value is None:
         return ""
     show = _BUNDLES.get((type(value).__module__, type(value).__qualname__))
-    return repr(value) if show is None else show(value)["text/plain"]
+    shown = show(value) if show is not None else None
+    return repr(value) if shown is None else shown["text/plain"]
 
 
 def _shown_table(table: Table) -> dict[str, str]:
     text = table_text(table, _style())
     return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": table_html(table)}
+
+
+def _watch_queues_if_live(source: Any) -> None:
+    if mode() is not Mode.LIVE or not in_jupyter() or not _can_be_watched(source):
+        raise NotImplementedError  # how a formatter tells IPython to ask the next one
+    watch(source)
+
+
+def _can_be_watched(source: Any) -> bool:
+    return (is_lab(source) or is_queue(source)) and not source.closed
+
+
+def _queues_bundle(source: Any, **_: object) -> dict[str, str] | None:
+    return _shown(source) if _can_be_watched(source) else None
 
 
 def _watch_if_live(run: RunSource) -> None:
@@ -245,8 +280,10 @@ def _checkup_bundle(checkup: Any, **_: object) -> dict[str, str]:
     return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": checkup_html(checkup)}
 
 
-_BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str]]] = {
+_BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.run", "Run"): _run_bundle,
+    ("dqlab.lab", "Lab"): _queues_bundle,
+    ("dqlab.runs.pool", "QueuePool"): _queues_bundle,
     ("dqlab.runs.results", "Results"): _results_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
@@ -267,3 +304,5 @@ def register_formatters(ip: Any) -> None:
     for (module, name), show in _BUNDLES.items():
         formatter.mimebundle_formatter.for_type_by_name(module, name, show)
     formatter.ipython_display_formatter.for_type_by_name("dqlab.runs.run", "Run", _watch_if_live)
+    for module, name in (("dqlab.lab", "Lab"), ("dqlab.runs.pool", "QueuePool")):
+        formatter.ipython_display_formatter.for_type_by_name(module, name, _watch_queues_if_live)

@@ -1,91 +1,104 @@
-"""One run being watched: asks for statistics, judges silence, obeys buttons, draws on a canvas.
+"""One thing being watched: asks for statistics, judges silence, obeys buttons, draws on a canvas.
 
-`LiveRun.tick` does one step and never waits longer than one call may take; whoever owns the time
-(the ticker's thread, or a loop in a terminal) calls it again and again. Buttons are pressed in
-other threads: they only enqueue a `Command`, and the run is touched in `tick` alone.
+`tick` does one step and never waits longer than its questions may take; whoever owns the time (the ticker's thread, or
+a loop in a terminal) calls it again and again. Buttons are pressed in other threads: they only enqueue a `Press`, and
+what is watched is touched in `tick`, or in the thread of `Obeying`, alone.
+
+::
+
+    Live        the steps that are common
+    ├── LiveRun         a run, until it rests
+    └── LiveQueues      a lab or a queue, until it is closed
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
-from typing import Protocol
+from queue import SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
-from dqlab.live.rows import Silence, absent_view, connecting_view, moved_view, run_view
-from dqlab.live.source import RunSource
-from dqlab.live.view import Command, RunView
-from dqlab.stats import RunStats
+from dqlab.errors import DqlabError
+from dqlab.live import details
+from dqlab.live.asking import CALL_TIMEOUT, GIVE_UP_AFTER, Asking
+from dqlab.live.lab_rows import Place, absent_queues, lab_view, moved_queues, queue_view
+from dqlab.live.lab_view import QueuesView
+from dqlab.live.obeying import Obeying
+from dqlab.live.pieces import Example
+from dqlab.live.plain import one_line
+from dqlab.live.rows import Focus, absent_view, connecting_view, moved_view, run_view
+from dqlab.live.source import LabSource, PoolSource, QueueControls, RunSource, has_details, is_lab, is_queue
+from dqlab.live.view import Command, Press, RunView
+from dqlab.numbers import many, size
+from dqlab.stats import History, RunStats, Snapshot
 
-__all__ = ["Canvas", "LiveRun"]
+__all__ = ["Canvas", "Live", "LiveQueues", "LiveRun", "following"]
 
-CALL_TIMEOUT = 1.0
-"""Seconds one question for statistics may take."""
-STALE_AFTER = 3.0
-"""Seconds without an answer after which a view says so."""
-FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0
-"""Seconds between questions while nobody answers; doubled each time."""
-GIVE_UP_AFTER = 600.0
-"""Seconds without an answer after which the view is left as it is."""
+FOCUS_PERIOD = 1.0
+"""Seconds between two questions for what stands below the figures of a run."""
+HISTORY_PERIOD = 5.0
+"""Seconds between two questions for the lines of a lab."""
+LAB_SPAN = 1800.0
+"""Seconds that those lines go back."""
+
+V = TypeVar("V", contravariant=True)
+View = TypeVar("View")
 
 
-class Canvas(Protocol):
-    """Where a run is drawn."""
+class Canvas(Protocol[V]):
+    """Where something is drawn."""
 
     @property
     def gone(self) -> bool:
         """Nobody looks any more: the widget was closed or collected."""
         ...
 
-    def draw(self, view: RunView) -> None:
-        """Show a view that differs from the one before."""
+    def draw(self, view: V, answered: int = 0) -> bool:
+        """Show a view that differs from the one before; return False when some of it is held back for later.
+
+        `answered` is how many presses were carried out or refused.
+        """
         ...
 
-    def finish(self, view: RunView) -> None:
+    def finish(self, view: V) -> None:
         """Show the last view, for good; called once."""
         ...
 
 
-class LiveRun:
-    """A run, the canvas it is drawn on, and the commands that wait.
+class Live(ABC, Generic[View]):
+    """Something watched, the canvas it is drawn on, and what was pressed.
 
     Parameters
     ----------
-    source : RunSource
-        The run.
     canvas : Canvas
         Where it is drawn.
-    commands : SimpleQueue of Command, optional
+    commands : SimpleQueue of Press, optional
         Where buttons put what was pressed, from any thread.
     clock : Clock, optional
         Moved by hand in tests.
-    on_end : callable, optional
-        Called with the last statistics when the end of the run was drawn.
+    period : float, default 0
+        Least seconds between two questions.
     """
+
+    source: Any
 
     def __init__(
         self,
-        source: RunSource,
-        canvas: Canvas,
-        *,
-        commands: SimpleQueue[Command] | None = None,
+        canvas: Canvas[View],
+        commands: SimpleQueue[Press] | None = None,
         clock: Clock | None = None,
-        on_end: Callable[[RunStats], object] = lambda stats: None,
+        period: float = 0.0,
     ) -> None:
-        self.source = source
         self._canvas, self._clock = canvas, clock or SystemClock()
-        self._commands = SimpleQueue[Command]() if commands is None else commands
-        self._on_end = on_end
-        self._left = self._over = False
-        self._stats: RunStats | None = None
-        self._drawn: RunView | None = None
-        self._answered = self._clock.monotonic()
-        self._retry, self._due = FIRST_RETRY, self._answered
-        self._trouble = ""
+        self._asking = Asking(self._clock, period)
+        self.obeying = Obeying(self._act, commands)
+        self._left = False
+        self._over = ""
+        self._drawn: tuple[View, int] | None = None
 
     def leave(self) -> None:
-        """Make the next step the last: the run is shown elsewhere. Safe from any thread."""
+        """Make the next step the last: it is shown elsewhere. Safe from any thread."""
         self._left = True
 
     def tick(self) -> bool:
@@ -93,63 +106,233 @@ class LiveRun:
         if self._canvas.gone:
             return False
         if self._left:
-            self._canvas.finish(moved_view(self.source.name))
+            self._canvas.finish(self._moved())
             return False
-        self._obey()
-        if self._clock.monotonic() >= self._due:
-            self._ask()
-        view = self._view()
-        given_up = self._clock.monotonic() - self._answered > GIVE_UP_AFTER
-        ended = self._stats is not None and self._stats.resting and not view.stale
-        if ended or self._over or given_up:
+        self.obeying.step()
+        if self._asking.due:
+            try:
+                self._ask()
+            except DqlabError as error:  # dropped, closed, or never there: it will not answer later either
+                self._over = str(error)
+        view, answered = self._view(), self.obeying.answered
+        if self._ended or self._over or self._asking.quiet > GIVE_UP_AFTER:
             self._canvas.finish(view)
-            if ended and self._stats is not None:
-                self._on_end(self._stats)
+            self._finished()
             return False
-        if view != self._drawn:
-            self._canvas.draw(view)
-            self._drawn = view
+        if (view, answered) != self._drawn and self._canvas.draw(view, answered):
+            self._drawn = view, answered
         return True
 
-    def _obey(self) -> None:
-        actions: dict[Command, Callable[[], object]] = {
-            Command.PAUSE: self.source.pause,
-            Command.RESUME: self.source.resume,
-            Command.CANCEL: self.source.cancel,
-            Command.RETRY: self._retry_now,
-        }
-        while True:
-            try:
-                command = self._commands.get_nowait()
-            except Empty:
-                return
-            self._trouble = ""
-            try:
-                actions[command]()
-            except DqlabError as error:
-                self._trouble = f"{command.value.capitalize()} failed: {error}"
+    @property
+    def _ended(self) -> bool:
+        return False
 
-    def _retry_now(self) -> None:
-        self._due = self._clock.monotonic()
+    def _finished(self) -> None:
+        """Note that the last picture was drawn."""
+
+    @abstractmethod
+    def _ask(self) -> None: ...
+
+    @abstractmethod
+    def _view(self) -> View: ...
+
+    @abstractmethod
+    def _moved(self) -> View: ...
+
+    @abstractmethod
+    def _act(self, press: Press) -> str: ...
+
+
+class LiveRun(Live[RunView]):
+    """A run that is watched until it rests.
+
+    Parameters
+    ----------
+    source : RunSource
+        The run; with `RunDetails`, there is more to see.
+    canvas, commands, clock
+        See `Live`.
+    on_end : callable, optional
+        Called with the last statistics when the end of the run was drawn.
+    """
+
+    def __init__(
+        self,
+        source: RunSource,
+        canvas: Canvas[RunView],
+        *,
+        commands: SimpleQueue[Press] | None = None,
+        clock: Clock | None = None,
+        on_end: Callable[[RunStats], object] = lambda stats: None,
+    ) -> None:
+        super().__init__(canvas, commands, clock)
+        self.source: RunSource = source
+        self._on_end = on_end
+        self._stats: RunStats | None = None
+        self._more = Asking(self._clock, FOCUS_PERIOD, (DqlabError,))
+        self._snapshot: Snapshot | None = None
+        self._history: History | None = None
+        self._code: tuple[int, str | None] = (0, None)
+        self._examples: tuple[str, tuple[Example, ...]] | None = None
+
+    @property
+    def _ended(self) -> bool:
+        return self._stats is not None and self._stats.resting and self._asking.silence is None
+
+    def _finished(self) -> None:
+        if self._ended and self._stats is not None:
+            self._on_end(self._stats)
 
     def _ask(self) -> None:
-        try:
-            self._stats = self.source.stats(timeout=CALL_TIMEOUT)
-        except (SchedulerGone, ActorGone, CallTimeout):
-            self._due = self._clock.monotonic() + self._retry
-            self._retry = min(2 * self._retry, LONGEST_RETRY)
-        except DqlabError as error:  # dropped, or never there: it will not answer later either
-            self._trouble, self._over = str(error), True
-        else:
-            self._answered = self._clock.monotonic()
-            self._retry = FIRST_RETRY
+        self._stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), self._stats)
+        answered = self._stats is not None and self._asking.silence is None
+        if answered and has_details(self.source) and (self._more.due or self._ended):
+            self._ask_more(self._stats.code.version if self._stats is not None else 0)
+
+    def _ask_more(self, version: int) -> None:
+        """Ask for what stands below the figures; without an answer they are as good as before."""
+        source = self.source
+        if not has_details(source):
+            return
+        before = self._snapshot
+        self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), before)
+        if self._snapshot is before:
+            return
+        self._history = self._more.ask(lambda: source.past(timeout=CALL_TIMEOUT), self._history)
+        if self._code[0] != version:
+            self._code = self._more.ask(lambda: (version, source.source), self._code)
 
     def _view(self) -> RunView:
-        now = self._clock.monotonic()
-        quiet = now - self._answered
-        silence = Silence(quiet, max(0.0, self._due - now)) if quiet > STALE_AFTER else None
-        if self._stats is None and self._trouble:
-            return absent_view(self.source.name, self._trouble)
+        silence = self._asking.silence
+        trouble = self.obeying.trouble or self._over
+        if self._stats is None and trouble:
+            return absent_view(self.source.name, trouble)
         if self._stats is None:
             return connecting_view(self.source.name, silence)
-        return run_view(self._stats, silence=silence, trouble=self._trouble)
+        focus = Focus(self._snapshot, self._history, self._code[1], self._examples)
+        return run_view(self._stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy)
+
+    def _moved(self) -> RunView:
+        return moved_view(self.source.name)
+
+    def _act(self, press: Press) -> str:
+        source: Any = self.source
+        if press.command is Command.ASK:
+            self._asking.now()
+            return ""
+        if press.command is Command.SHOW and has_details(source):
+            self._examples = details.examples(press.target, source.examples(press.target, timeout=CALL_TIMEOUT))
+            return ""
+        if press.command is Command.RETRY:
+            return f"{many(source.retry(fingerprint=press.target), 'document')} sent through again."
+        if press.command is Command.SCALE:
+            source.scale(press.n)
+            return f"{many(press.n, 'consumer')} from now on."
+        if press.command in (Command.PAUSE, Command.RESUME, Command.CANCEL):
+            getattr(source, press.command.value)()
+        return ""
+
+
+class LiveQueues(Live[QueuesView]):
+    """A lab or a queue that is watched until it is closed.
+
+    Parameters
+    ----------
+    source : LabSource or PoolSource
+        The lab or queue.
+    canvas, commands, clock
+        See `Live`.
+    """
+
+    def __init__(
+        self,
+        source: LabSource | PoolSource,
+        canvas: Canvas[QueuesView],
+        *,
+        commands: SimpleQueue[Press] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(canvas, commands, clock, FOCUS_PERIOD / 2)
+        self.source: LabSource | PoolSource = source
+        self._lab = source if is_lab(source) else None
+        self._place = Place(source.name)
+        self._snapshot: Snapshot | None = None
+        self._history: History | None = None
+        self._lines = Asking(self._clock, HISTORY_PERIOD, (DqlabError,))
+        self._made: tuple[object, QueuesView] | None = None
+
+    def _ask(self) -> None:
+        self._snapshot = self._asking.ask(lambda: self.source.snapshot(timeout=CALL_TIMEOUT), self._snapshot)
+        if self._snapshot is None or self._asking.silence is not None:
+            return
+        if self._lines.due:
+            self._place = Place(self.source.name, self._lab.dashboard if self._lab is not None else "")
+            self._history = self._lines.ask(lambda: self.source.past(LAB_SPAN, timeout=CALL_TIMEOUT), self._history)
+
+    def _view(self) -> QueuesView:
+        silence = self._asking.silence
+        trouble = self.obeying.trouble or self._over
+        if self._snapshot is None:
+            return absent_queues(self._place, trouble, single=self._lab is None, silence=silence)
+        busy = self.obeying.busy
+        made_of = (id(self._snapshot), id(self._history), self._place, silence, trouble, busy)
+        if self._made is None or self._made[0] != made_of:  # a hundred queues take a while
+            picture = queue_view if self._lab is None else lab_view
+            view = picture(
+                self._snapshot, self._history, place=self._place, silence=silence, trouble=trouble, busy=busy
+            )
+            self._made = made_of, view
+        return self._made[1]
+
+    def _moved(self) -> QueuesView:
+        return moved_queues(self._place, single=self._lab is None)
+
+    def _act(self, press: Press) -> str:
+        command = press.command
+        if command is Command.ASK:
+            self._asking.now()
+            return ""
+        if self._lab is None:
+            return _controlled(cast(PoolSource, self.source), press, one_line(self.source.name, 80))
+        if command is Command.RETRY:
+            run = self._named(press.run, [] if self._snapshot is None else [each.name for each in self._snapshot.runs])
+            again = self._lab.retry(run, fingerprint=press.target)
+            return f"{many(again, 'document')} of {one_line(run, 80)} sent through again."
+        listed = [] if self._snapshot is None else [each.name for each in self._snapshot.queues]
+        queue = self._named(press.queue, listed)
+        return _controlled(self._lab.controls(queue), press, one_line(queue, 80))
+
+    @staticmethod
+    def _named(shown: str, names: list[str]) -> str:
+        """Return the name that was shown as `shown`: long ones are cut, and strange ones mended."""
+        return next((name for name in names if one_line(name, 80) == shown or name == shown), shown)
+
+
+def following(
+    source: RunSource | LabSource | PoolSource,
+    canvas: Canvas[Any],
+    *,
+    commands: SimpleQueue[Press] | None = None,
+    clock: Clock | None = None,
+    on_end: Callable[[RunStats], object] = lambda stats: None,
+) -> LiveRun | LiveQueues:
+    """Return what follows a source, by what it is; see `LiveRun`."""
+    if is_lab(source) or is_queue(source):
+        return LiveQueues(source, canvas, commands=commands, clock=clock)
+    return LiveRun(cast(RunSource, source), canvas, commands=commands, clock=clock, on_end=on_end)
+
+
+def _controlled(queue: QueueControls, press: Press, name: str) -> str:
+    """Carry out a press on one queue; return what is to be said."""
+    if press.command is Command.SCALE:
+        queue.scale(press.n)
+        return f"{name}: {many(press.n, 'consumer')} from now on."
+    if press.command is Command.PURGE:
+        return f"{name}: {many(queue.purge('dead'), 'dead message')} discarded."
+    if press.command is Command.COMPACT:
+        done = queue.compact()
+        return f"{name} compacted: {size(done.bytes_before)} before, {size(done.bytes_after)} now."
+    if press.command in (Command.PAUSE, Command.RESUME, Command.DRAIN):
+        getattr(queue, press.command.value)()
+        return f"{name} drains: puts are refused, and it is paused once it is empty." * (press.command is Command.DRAIN)
+    return ""

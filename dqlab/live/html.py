@@ -11,12 +11,13 @@ import re
 from html import escape
 
 from dqlab.live.palette import Ink, State
+from dqlab.live.pieces import Need
 from dqlab.live.plain import one_line
 from dqlab.live.tables import Table
-from dqlab.live.view import RunView, Tone
+from dqlab.live.view import Notice, RunView, Tone
 from dqlab.numbers import UNKNOWN
 
-__all__ = ["inked", "quiet", "run_html", "table_html", "wrap"]
+__all__ = ["inked", "needs_html", "notice_html", "quiet", "run_html", "table_html", "wrap"]
 
 _OUTER = (
     "font-family:system-ui,-apple-system,'Helvetica Neue',Helvetica,Arial,sans-serif;font-size:13px;line-height:1.5"
@@ -44,23 +45,43 @@ def run_html(view: RunView) -> str:
     ]
     if view.sentence:
         parts.append(f'<div style="margin:2px 0 8px">{escape(view.sentence)}</div>')
-    if view.notice.text:
-        mark = "#E0533F" if view.notice.tone is Tone.BAD else "#9A6200"
-        parts.append(f'<div style="border-left:3px solid {mark};padding-left:8px">{escape(view.notice.text)}</div>')
+    parts += notice_html(view.notice)
     parts += [f'<div style="opacity:.7">{escape(line)}</div>' for line in view.compact]
     if view.bars:
         parts.append(_bar(view))
     if view.counters:
         parts.append(_counters(view))
+    parts += needs_html(view.details.needs)
     if view.failures:
         parts.append(_failures(view))
-    about = [text for text in (view.code, view.queue and f"queue {view.queue}", view.consumers) if text]
+    if view.pulse.line:
+        line = f'<span style="font-family:monospace">{view.pulse.line}</span>'
+        parts.append(f"<div>{escape(view.pulse.title)} &nbsp;{line}&nbsp; {escape(view.pulse.scale)}</div>")
+    code = view.details.code.caption if view.details.code is not None else view.code
+    about = [text for text in (code, view.queue and f"queue {view.queue}", view.consumers) if text]
     if about:
         parts.append(f'<div style="opacity:.7">{escape(" · ".join(about))}</div>')
         name = view.name if _WORD.fullmatch(view.name) else repr(view.name)
         back = f"%dq attach {name} -o run"
         parts.append(f'<div style="margin-top:6px">Back to it: <code>{escape(back)}</code></div>')
     return wrap(parts)
+
+
+def notice_html(notice: Notice) -> list[str]:
+    """Return what needs attention before all else, if there is something."""
+    if not notice.text:
+        return []
+    edge = "#E0533F" if notice.tone is Tone.BAD else "#9A6200"
+    return [f'<div style="border-left:3px solid {edge};padding-left:8px">{escape(notice.text)}</div>']
+
+
+def needs_html(needs: tuple[Need, ...]) -> list[str]:
+    """Return what needs somebody, a line each."""
+    return [
+        f"<div>{inked('✕' if each.tone == 'bad' else '!', Ink.BAD if each.tone == 'bad' else Ink.WARN)} "
+        f"<b>{escape(each.subject)}</b> {escape(each.text)} &nbsp;{quiet(each.detail)}</div>"
+        for each in needs
+    ]
 
 
 def table_html(table: Table) -> str:
@@ -116,16 +137,23 @@ def _counters(view: RunView) -> str:
 
 
 def _failures(view: RunView) -> str:
-    heads = [_th("failure"), _th("raised at"), _th("dead documents", right=True), _th("one of them")]
+    shown = view.failures[:_CLASSES]
+    known = any(row.document != UNKNOWN for row in shown)
+    heads = [
+        _th("failure"),
+        _th("raised at"),
+        _th("dead documents", right=True),
+        *([_th("one of them")] if known else []),
+    ]
     body = []
-    for row in view.failures[:_CLASSES]:
+    for row in shown:
         message = f'<span style="font-family:monospace">{escape(one_line(row.message, 60))}</span>'
         cells = [
             _td(f"{escape(row.error)} {message}"),
             _td(escape(row.at), mono=True),
             _td(inked(row.dead, Ink.QUIET if row.dead == "0" else Ink.PLAIN), right=True),
-            _td(escape(one_line(row.document, 60)), mono=True),
         ]
+        cells += [_td(escape(one_line(row.document, 60)), mono=True)] if known else []
         body.append(f"<tr>{''.join(cells)}</tr>")
     hidden = len(view.failures) - _CLASSES
     note = f"and {hidden} more listed by run.failures()" if hidden > 0 else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["columns", "cut", "one_line"]
+__all__ = ["block", "columns", "cut", "one_line"]
 
 _GONE = "\N{REPLACEMENT CHARACTER}"
 _JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"  # letters of some scripts, and families of emoji
@@ -52,3 +52,12 @@ def cut(text: str, limit: int, *, ellipsis: str = "…") -> str:
             break
         kept.append(character)
     return "".join(kept) + ellipsis
+
+
+def block(text: object, limit: int = 20_000) -> str:
+    """Return text of several lines, each printable, of at most `limit` characters; tabs become four spaces."""
+    lines = str(text)[:limit].expandtabs(4).splitlines()
+    kept = [
+        "".join(each if each.isprintable() or each in _JOINERS else _GONE for each in line.rstrip()) for line in lines
+    ]
+    return "\n".join(kept) + ("\n…" if len(str(text)) > limit else "")

@@ -7,16 +7,30 @@ for one line, but not escaped.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from dqlab import numbers
+from dqlab.live import details
 from dqlab.live.palette import State
+from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
 from dqlab.live.plain import one_line
 from dqlab.live.view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
 from dqlab.numbers import many
-from dqlab.stats import ClassStats, Counts, RunState, RunStats
+from dqlab.stats import ClassStats, Counts, Eta, History, RunState, RunStats, Snapshot
 
-__all__ = ["Silence", "absent_view", "connecting_view", "failure_row", "log_line", "moved_view", "run_view"]
+__all__ = [
+    "NO_FOCUS",
+    "Focus",
+    "Silence",
+    "absent_view",
+    "connecting_view",
+    "failure_row",
+    "log_line",
+    "moved_view",
+    "run_view",
+    "silence_notice",
+]
 
 
 class Silence(NamedTuple):
@@ -24,6 +38,18 @@ class Silence(NamedTuple):
 
     seconds: float
     retry_in: float
+
+
+class Focus(NamedTuple):
+    """What is known of a run besides its statistics: each may be missing."""
+
+    snapshot: Snapshot | None = None
+    history: History | None = None
+    source: str | None = None
+    examples: tuple[str, tuple[Example, ...]] | None = None
+
+
+NO_FOCUS = Focus()
 
 
 _FACES = {
@@ -43,6 +69,9 @@ _NO_ESTIMATE = {
     Face.WAITING: "no consumers",
     Face.NO_ANSWER: "no live numbers",
 }
+ENOUGH_DOCUMENTS, ENOUGH_SECONDS = 20, 30
+"""Before so many are settled, and so much time is over, there is no estimate."""
+_ACTIONS = ("retry", "show", "resume", "scale")
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
 
@@ -54,9 +83,9 @@ def connecting_view(name: str, silence: Silence | None = None) -> RunView:
         face=Face.CONNECTING if silence is None else Face.NO_ANSWER,
         chip="Connecting" if silence is None else "No answer",
         percent=numbers.UNKNOWN,
-        notice=Notice() if silence is None else _silence_notice(silence),
+        notice=Notice() if silence is None else silence_notice(silence),
         compact=("asking for the first numbers", "nothing to show yet; the run is not touched by this"),
-        buttons=() if silence is None else (Button(Command.RETRY, "Retry now"),),
+        buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
         log=f"- {line.replace(' ', '_')} {'connecting' if silence is None else 'no-answer'}",
     )
 
@@ -75,19 +104,26 @@ def moved_view(name: str) -> RunView:
     )
 
 
-def run_view(stats: RunStats, *, silence: Silence | None = None, trouble: str = "") -> RunView:
+def run_view(
+    stats: RunStats, focus: Focus = NO_FOCUS, *, silence: Silence | None = None, trouble: str = "", busy: str = ""
+) -> RunView:
     """Return the picture of a run.
 
     Parameters
     ----------
     stats : RunStats
         The newest numbers.
+    focus : Focus, optional
+        What else is known: needs, consumers, leases, history.
     silence : Silence, optional
         Given when `stats` are old because nobody answers: they are shown dated, without speed.
     trouble : str, optional
         Why the last command was refused.
+    busy : str, optional
+        What the last command is doing, or has done.
     """
     face = _face(stats, silence)
+    stats = replace(stats, eta=_eta(face, stats, focus))
     share = stats.worked_share if face is Face.CANCELLED else stats.share
     name, chip = one_line(stats.name), _chip(face, stats)
     if face is Face.EMPTY:
@@ -116,24 +152,59 @@ def run_view(stats: RunStats, *, silence: Silence | None = None, trouble: str = 
         percent=numbers.share(share),
         milestone="" if share is None or share < 0.25 else f"{int(share * 4) * 25} percent of {stats.unit} settled",
         stale=silence is not None,
-        notice=_notice(face, stats, silence, trouble),
+        notice=_notice(face, stats, silence, trouble, busy),
         bars=_bars(stats),
         bar_label=_bar_label(stats, share),
         counters=_counters(stats),
         figures=_figures(face, stats),
         buttons=_buttons(face, stats),
         ask=_ask(face, stats),
-        failures=tuple(failure_row(entry) for entry in stats.classes),
+        failures=tuple(
+            failure_row(entry, at=stats.at, version=None if focus.snapshot is None else stats.code.version)
+            for entry in _classes(stats, focus)
+        ),
         failures_title=many(stats.classes_total, "class") if stats.classes_total else "",
         more=_more(stats),
+        band="" if stats.eta is None else details.band(stats.eta, stats.at),
+        details=_details(stats, focus),
+        pulse=details.pulse(focus.history) if focus.history is not None and stats.resting else NO_PULSE,
         log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
+    )
+
+
+def _eta(face: Face, stats: RunStats, focus: Focus) -> Eta | None:
+    """Return when the run will be done: as it says itself, else as the Snapshot said of a run in the same state."""
+    if stats.resting or face is Face.NO_ANSWER:
+        return None
+    known = focus.snapshot.run(stats.name) if focus.snapshot is not None else None
+    return stats.eta or (known.eta if known is not None and known.state == stats.state else None)
+
+
+def _classes(stats: RunStats, focus: Focus) -> tuple[ClassStats, ...]:
+    return stats.classes or (focus.snapshot.failures.classes if focus.snapshot is not None else ())
+
+
+def _details(stats: RunStats, focus: Focus) -> Details:
+    code = details.code_pane(stats.code, focus.source)
+    if focus.snapshot is None:
+        return Details(code=code) if focus.source is not None else NO_DETAILS
+    snapshot = focus.snapshot
+    lines = [] if stats.resting else snapshot.attention
+    return Details(
+        chart=details.left_chart(stats, focus.history),
+        needs=details.needs(lines, _ACTIONS),
+        needs_total=max(len(lines), 0 if stats.resting else snapshot.attention_total),
+        consumers=details.consumers(snapshot, stats.consumers),
+        leases=details.leases(snapshot),
+        code=code,
+        examples=focus.examples,
     )
 
 
 def log_line(stats: RunStats) -> str:
     """Return a run in one line for logs: no commas, no glyphs, always the same places.
 
-    ``14:22:07 parse-invoices running 65.4% 598412/914306 pages 451/s dead 212``, and at the end
+    ``14:22:07 parse-invoices running 65.4% 598412/914306 pages 451/s done 14:34 dead 212``, and at the end
     ``14:33:54 parse-invoices done 48210 documents 914306 pages in 35min14s dead 212``.
     """
     name = one_line(stats.name).replace(" ", "_")
@@ -146,11 +217,14 @@ def log_line(stats: RunStats) -> str:
     speed = stats.rate if stats.units is None else stats.units_rate
     rate = "-" if speed is None else numbers.rate(speed).replace(",", "")
     total = "?" if stats.total is None else str(stats.progress.all)
-    return f"{head} {share} {stats.progress.settled}/{total} {stats.unit} {rate}/s {dead}"
+    done = "-" if stats.eta is None else numbers.due(stats.eta.p50, now=stats.at).replace(" ", "-")
+    return f"{head} {share} {stats.progress.settled}/{total} {stats.unit} {rate}/s done {done} {dead}"
 
 
-def failure_row(entry: ClassStats) -> FailureRow:
-    """Return one failure class as strings."""
+def failure_row(entry: ClassStats, *, at: float, version: int | None = None) -> FailureRow:
+    """Return one failure class as strings: seen from the time `at`, and to be tried again with a code version."""
+    seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}"
+    failed = f"{many(entry.failed, 'delivery')} failed so, " if entry.failed else ""
     return FailureRow(
         fingerprint=one_line(entry.fingerprint, 24),
         error=one_line(entry.error, 60),
@@ -159,6 +233,8 @@ def failure_row(entry: ClassStats) -> FailureRow:
         dead=numbers.count(entry.dead),
         retrying=numbers.count(entry.retrying),
         document=numbers.UNKNOWN if entry.key is None else one_line(entry.key, 120),
+        seen=f"{failed}{seen}",
+        retry=f"Retry {numbers.count(entry.dead)} with v{version}" if entry.dead and version is not None else "",
     )
 
 
@@ -205,16 +281,17 @@ def _sentence(stats: RunStats) -> str:
     return f"{size}{': ' if known else ''}{', '.join(known)}"
 
 
-def _silence_notice(silence: Silence) -> Notice:
+def silence_notice(silence: Silence, what: str = "The run") -> Notice:
+    """Return how long nobody has answered, and that this does not touch what is shown."""
     again = f"Trying again in {int(silence.retry_in)} s." if silence.retry_in >= 1 else "Trying again now."
-    return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} The run is not touched by this.", Tone.WARN)
+    return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} {what} is not touched by this.", Tone.WARN)
 
 
-def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str) -> Notice:
+def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str, busy: str) -> Notice:
     if trouble:
         return Notice(one_line(trouble, 300), Tone.BAD)
     if silence is not None:
-        return _silence_notice(silence)
+        return silence_notice(silence)
     why = one_line(stats.why, 300)
     sentence = why.rstrip(".")
     if face is Face.STOPPED:
@@ -225,7 +302,7 @@ def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str) 
     if face is Face.INCOMPLETE:
         rest = "is settled" if stats.resting else "goes on"
         return Notice(f"{sentence or 'The input ended early'}. What was submitted before {rest}.", Tone.WARN)
-    return Notice(why)
+    return Notice(one_line(busy, 300) or why)
 
 
 def _bars(stats: RunStats) -> tuple[Bar, ...]:
@@ -267,7 +344,7 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
         speed = _speed("Speed, whole run", stats, stats.mean_rate, stats.mean_units_rate)
     else:
-        done = Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, "no estimate"))
+        done = _done_at(face, stats)
         rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)
         speed = _speed("Speed, last 60 s", stats, *rates)
     dead = stats.counts.dead
@@ -275,6 +352,15 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     share = numbers.share(stats.dead_share, places=2)
     tone = Tone.BAD if dead else Tone.QUIET
     return (left, done, speed, Figure("Dead", numbers.count(dead), "documents", share, retry, tone))
+
+
+def _done_at(face: Face, stats: RunStats) -> Figure:
+    if stats.eta is None or stats.eta_in is None:
+        early = stats.counts.settled < ENOUGH_DOCUMENTS or stats.elapsed < ENOUGH_SECONDS
+        why = f"after {ENOUGH_DOCUMENTS} documents and {ENOUGH_SECONDS} s" if early else "no estimate yet"
+        return Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, why))
+    at = numbers.due(stats.eta.p50, now=stats.at)
+    return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", f"80 % sure: {details.band(stats.eta, stats.at)}")
 
 
 def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | None) -> Figure:
@@ -285,7 +371,7 @@ def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | 
 
 def _buttons(face: Face, stats: RunStats) -> tuple[Button, ...]:
     if face is Face.NO_ANSWER:
-        return (Button(Command.RETRY, "Retry now", primary=False),)
+        return (Button(Command.ASK, "Retry now"),)
     if stats.resting:
         return ()
     first = Button(Command.RESUME, "Resume", primary=True) if face in _HALTED else Button(Command.PAUSE, "Pause")

@@ -1,13 +1,31 @@
-"""What a live view needs of the thing it shows, and no more."""
+"""What a live view needs of the things it shows, and no more.
+
+::
+
+    RunSource       a run: statistics, pause, resume, cancel; enough to watch it
+    RunDetails      what a run may have besides: what needs somebody, history, consumers, retry of one failure class
+    LabSource       a lab: statistics, history, controls by queue
+    PoolSource      one queue: the same, and its own controls
+    QueueControls   what can be done to one queue
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
-from dqlab.stats import RunStats
+from dqlab.stats import History, RunStats, Snapshot
 
-__all__ = ["RunSource"]
+__all__ = [
+    "LabSource",
+    "PoolSource",
+    "QueueControls",
+    "RunDetails",
+    "RunSource",
+    "has_details",
+    "is_lab",
+    "is_queue",
+]
 
 
 class RunSource(Protocol):
@@ -48,3 +66,164 @@ class RunSource(Protocol):
     def failures(self) -> Sequence[Any]:
         """Return the dead documents: key, error, message, at, deliveries, version, traceback."""
         ...
+
+
+class RunDetails(Protocol):
+    """What a run that is watched may have besides; asked at most once a second."""
+
+    @property
+    def source(self) -> str | None:
+        """Source of the newest code version, when it is known."""
+        ...
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Return everything about this run: attention, consumers, leases, failures and marks are its own.
+
+        Raises
+        ------
+        SchedulerGone, ActorGone, CallTimeout
+            No answer; the view shows what it had.
+        """
+        ...
+
+    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
+        """Return how it was over the last `span` seconds; with None, since the run began."""
+        ...
+
+    def retry(self, *, fingerprint: str) -> int:
+        """Send the dead documents of one failure class through again, with the run's newest code; return how many."""
+        ...
+
+    def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> Sequence[Any]:
+        """Return some dead documents of one failure class: key, deliveries, version, traceback."""
+        ...
+
+    def scale(self, n: int) -> Any:
+        """Have this many consumers on the run's queue."""
+        ...
+
+
+class QueueControls(Protocol):
+    """What can be done to one queue."""
+
+    def pause(self) -> Any:
+        """Lease nothing more."""
+        ...
+
+    def resume(self) -> Any:
+        """Lease again, after `pause` or `drain`."""
+        ...
+
+    def drain(self) -> Any:
+        """Refuse puts, process all that is here, then pause."""
+        ...
+
+    def scale(self, n: int) -> Any:
+        """Have this many consumers."""
+        ...
+
+    def purge(self, state: str = "dead") -> int:
+        """Throw away messages of one state; return how many."""
+        ...
+
+    def compact(self) -> Any:
+        """Give back disk space; returns an object with ``bytes_before`` and ``bytes_after``."""
+        ...
+
+
+class PoolSource(QueueControls, Protocol):
+    """One queue that can be watched: `QueuePool`."""
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is nothing to watch any more."""
+        ...
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Return everything about this queue: leases, consumers, failures and storage are its own.
+
+        Raises
+        ------
+        SchedulerGone, ActorGone, CallTimeout
+            No answer. A view keeps what it showed, says since when, and asks again.
+        QueueClosed
+            There will be none; the view ends with what it showed last.
+        """
+        ...
+
+    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
+        """Return how it was over the last `span` seconds."""
+        ...
+
+
+class LabSource(Protocol):
+    """A lab that can be watched, with all its queues: `Lab`."""
+
+    @property
+    def name(self) -> str:
+        """The lab's name."""
+        ...
+
+    @property
+    def dashboard(self) -> str:
+        """Address of the dashboard that is opened in a tab of its own; "" for none."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is nothing to watch any more."""
+        ...
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Return everything now.
+
+        Raises
+        ------
+        SchedulerGone, ActorGone, CallTimeout
+            No answer. A view keeps what it showed, says since when, and asks again.
+        LabClosed
+            There will be none; the view ends with what it showed last.
+        """
+        ...
+
+    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
+        """Return how all queues were over the last `span` seconds, with ``depths``."""
+        ...
+
+    def controls(self, queue: str) -> QueueControls:
+        """Return what acts on a queue of this lab, also on one that another client has made.
+
+        Raises
+        ------
+        QueueNotFound
+            There is none of that name.
+        """
+        ...
+
+    def retry(self, run: str, *, fingerprint: str = "") -> int:
+        """Send dead documents of a run through again, of one failure class if it is named; return how many."""
+        ...
+
+
+def has_details(source: object) -> TypeGuard[RunDetails]:
+    """Return whether a run answers more than statistics."""
+    return _has(source, "snapshot", "past")
+
+
+def is_lab(source: object) -> TypeGuard[LabSource]:
+    """Return whether something is a lab that can be watched."""
+    return _has(source, "snapshot", "past", "controls")
+
+
+def is_queue(source: object) -> TypeGuard[PoolSource]:
+    """Return whether something is a queue that can be watched."""
+    return _has(source, "snapshot", "past", "drain", "purge")
+
+
+def _has(source: object, *names: str) -> bool:
+    return all(hasattr(type(source), name) for name in names)

@@ -19,7 +19,7 @@ from dqlab.live.rows import failure_row
 from dqlab.numbers import many
 from dqlab.stats import QueueStats, RunStats, Snapshot
 
-__all__ = ["Cell", "Column", "Table", "classes_table", "failures_table", "results_table", "status_table"]
+__all__ = ["NO_TABLE", "Cell", "Column", "Table", "classes_table", "failures_table", "results_table", "status_table"]
 
 ROWS = 10
 """Documents a table shows before it says how many more there are."""
@@ -50,6 +50,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
+NO_TABLE = Table((), ())
 _STATUS = (
     Column("queue"),
     Column("state"),
@@ -60,12 +61,24 @@ _STATUS = (
     Column("in/s", right=True),
     Column("out/s", right=True),
     Column("lag", right=True),
-    Column("size", right=True),
+    Column("disk", right=True),
 )
 
 
-def status_table(snapshot: Snapshot) -> Table:
-    """Return all queues, one row each; empty ones share a line below."""
+def status_table(snapshot: Snapshot, *, only: str = "") -> Table:
+    """Return all queues, one row each; empty ones share a line below.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    only : str, optional
+        The one queue that is shown, empty or not.
+    """
+    durable = snapshot.totals.disk is not None
+    columns = _STATUS if durable else (*_STATUS[:-1], Column("size", right=True))
+    if only:
+        rows = tuple(_queue_cells(queue, durable=durable) for queue in snapshot.queues if queue.name == only)
+        return Table(columns, rows, notes=() if rows else (f"no queue named {one_line(only)}",))
     busy = [queue for queue in snapshot.queues if not queue.empty]
     idle = [one_line(queue.name, 40) for queue in snapshot.queues if queue.empty]
     notes = []
@@ -74,14 +87,14 @@ def status_table(snapshot: Snapshot) -> Table:
         notes.append(f"{len(idle)} empty: {names}" + (f" and {len(idle) - 5} more" if len(idle) > 5 else ""))
     if snapshot.queues_total > len(snapshot.queues):
         hidden = snapshot.queues_total - len(snapshot.queues)
-        notes.append(f"and {many(hidden, 'queue')} not listed; the total is over the {len(snapshot.queues)} listed")
+        notes.append(f"and {many(hidden, 'queue')} not listed; the total counts all")
     if not snapshot.queues:
         notes.append("no queues yet")
-    total = _queue_cells(snapshot.totals, total=True) if len(busy) > 1 else ()
-    return Table(_STATUS, tuple(_queue_cells(queue) for queue in busy), total, tuple(notes))
+    total = _queue_cells(snapshot.totals, durable=durable, total=True) if len(busy) > 1 else ()
+    return Table(columns, tuple(_queue_cells(queue, durable=durable) for queue in busy), total, tuple(notes))
 
 
-def _queue_cells(queue: QueueStats, *, total: bool = False) -> tuple[Cell, ...]:
+def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tuple[Cell, ...]:
     def number(amount: int, ink: Ink = Ink.PLAIN) -> Cell:
         return Cell(numbers.count(amount), ink if amount else Ink.QUIET)
 
@@ -96,7 +109,7 @@ def _queue_cells(queue: QueueStats, *, total: bool = False) -> tuple[Cell, ...]:
         Cell(numbers.rate(queue.in_rate)),
         Cell(numbers.rate(queue.out_rate)),
         Cell("" if total else numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag)),
-        Cell(numbers.size(queue.nbytes)),
+        Cell(numbers.size(queue.disk if durable else queue.nbytes)),
     )
 
 
@@ -112,7 +125,7 @@ def classes_table(stats: RunStats) -> Table:
     )
     rows = []
     for entry in stats.classes:
-        row = failure_row(entry)
+        row = failure_row(entry, at=stats.at)
         ink = Ink.BAD if entry.dead else Ink.QUIET
         cells = (row.fingerprint, row.error, row.message, row.at)
         retrying = Cell(row.retrying, Ink.PLAIN if entry.retrying else Ink.QUIET)

@@ -1,6 +1,6 @@
-"""Following a run in the foreground: a screen redrawn in place, or lines into a pipe.
+"""Following a run, a lab or a queue in the foreground: a screen redrawn in place, or lines into a pipe.
 
-Returns when the run rests or the watcher interrupts; interrupting only stops looking.
+Returns when the run rests, the lab is closed, or the watcher interrupts; interrupting only stops looking.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import TextIO
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.live.follow import LiveRun
+from dqlab.live.canvas import View, screen
+from dqlab.live.follow import following
 from dqlab.live.plain import columns, one_line
-from dqlab.live.source import RunSource
+from dqlab.live.source import LabSource, PoolSource, RunSource
 from dqlab.live.style import TextStyle
-from dqlab.live.text import run_screen
-from dqlab.live.view import RunView
 
 __all__ = ["LineCanvas", "ScreenCanvas", "follow_here"]
 
@@ -33,10 +32,10 @@ class ScreenCanvas:
         self._plain = TextStyle(unicode=style.unicode, width=style.width)
         self._widths: list[int] = []
 
-    def draw(self, view: RunView) -> None:
+    def draw(self, view: View, answered: int = 0) -> bool:
         """Draw over the screen before."""
-        lines = run_screen(view, self._style).split("\n")
-        widths = [columns(line) for line in run_screen(view, self._plain).split("\n")]
+        lines = screen(view, self._style).split("\n")
+        widths = [columns(line) for line in screen(view, self._plain).split("\n")]
         missing = len(self._widths) - len(lines)
         lines, widths = lines + [""] * missing, widths + [0] * missing
         old = self._widths + [0] * len(lines)
@@ -45,8 +44,9 @@ class ScreenCanvas:
         self._stream.write(up + "\n".join(padded) + "\n")
         self._stream.flush()
         self._widths = widths
+        return True
 
-    def finish(self, view: RunView) -> None:
+    def finish(self, view: View) -> None:
         """Draw the last screen; the cursor stays below it."""
         self.draw(view)
 
@@ -60,32 +60,34 @@ class LineCanvas:
         self._stream, self._clock = stream, clock
         self._due = clock.monotonic()
 
-    def draw(self, view: RunView) -> None:
+    def draw(self, view: View, answered: int = 0) -> bool:
         """Write a line, unless one was written within the last 30 s."""
-        if self._clock.monotonic() >= self._due:
-            self._due = self._clock.monotonic() + LINE_PERIOD
-            self.finish(view)
+        if self._clock.monotonic() < self._due:
+            return False
+        self._due = self._clock.monotonic() + LINE_PERIOD
+        self.finish(view)
+        return True
 
-    def finish(self, view: RunView) -> None:
+    def finish(self, view: View) -> None:
         """Write the line now."""
         self._stream.write(view.log + "\n")
         self._stream.flush()
 
 
 def follow_here(
-    source: RunSource,
+    source: RunSource | LabSource | PoolSource,
     stream: TextIO,
     style: TextStyle,
     *,
     clock: Clock | None = None,
     pause: Callable[[float], object] | None = None,
 ) -> None:
-    """Follow a run until it rests; Ctrl-C stops looking and leaves the run alone.
+    """Follow a run until it rests, a lab or queue until it is closed; Ctrl-C stops looking and leaves it alone.
 
     Parameters
     ----------
-    source : RunSource
-        The run.
+    source : RunSource, LabSource or PoolSource
+        The run, lab or queue.
     stream : file
         Where it is drawn.
     style : TextStyle
@@ -96,7 +98,7 @@ def follow_here(
     clock = clock or SystemClock()
     pause = pause or threading.Event().wait
     canvas = ScreenCanvas(stream, style) if style.moves else LineCanvas(stream, clock)
-    live = LiveRun(source, canvas, clock=clock)
+    live = following(source, canvas, clock=clock)
     try:
         while live.tick():
             pause(SCREEN_PERIOD)

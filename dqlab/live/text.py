@@ -11,12 +11,13 @@ from itertools import zip_longest
 
 from dqlab import numbers
 from dqlab.live.palette import Ink, State
+from dqlab.live.pieces import Need
 from dqlab.live.plain import columns, cut
 from dqlab.live.style import PLAIN, Span, TextStyle, paint
 from dqlab.live.tables import Table
 from dqlab.live.view import Face, RunView, Tone
 
-__all__ = ["run_end", "run_line", "run_screen", "table_text"]
+__all__ = ["need_lines", "run_end", "run_line", "run_screen", "table_text"]
 
 _STATES = {state.field: state for state in State}
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
@@ -50,7 +51,10 @@ def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
     lines += _figure_lines(view)
     if view.counters:
         lines.append(_counter_line(view, style))
-    lines += [_failure_line(view, place) for place in range(min(len(view.failures), _FAILURES))]
+    if view.details.needs:
+        lines += need_lines(view.details.needs)
+    else:
+        lines += [_failure_line(view, place) for place in range(min(len(view.failures), _FAILURES))]
     return "\n".join(paint(line, style) for line in lines)
 
 
@@ -60,7 +64,7 @@ def run_line(view: RunView, style: TextStyle = PLAIN) -> str:
     for figure in view.figures:
         if figure.label == "Dead":
             parts.append(f"{figure.value} dead")
-        elif figure.unit:
+        elif figure.unit and figure.label != "Done at":
             parts.append(f"{figure.value} {'left' if figure.label == 'Left' else figure.unit}")
     state = Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG))
     return paint([Span(f"{view.name}  ", Ink.STRONG), state, Span(f"  {', '.join(parts)}")], style)
@@ -147,6 +151,7 @@ def _figure_lines(view: RunView) -> list[list[Span]]:
         return []
     left, done, speed, dead = view.figures
     ended = f" {done.second}" if done.second.startswith("after ") and done.value != numbers.UNKNOWN else ""
+    ended = f" ({view.band})" if view.band else ended
     return [
         [
             Span(_field(f"left   {left.value} {left.unit}", 25)),
@@ -180,6 +185,24 @@ def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
         else:
             line += [Span(f"{glyph}{counter.word}", state.ink), Span(f" {counter.documents}")]
     return line
+
+
+def need_lines(needs: tuple[Need, ...]) -> list[list[Span]]:
+    """Return what needs somebody: who, what, where, and the line that shows more of it."""
+    width = max(columns(each.subject) for each in needs[:_FAILURES])
+    lines = []
+    for each in needs[:_FAILURES]:
+        bad = each.tone == "bad"
+        subject, what = cut(each.subject, 20), cut(each.text, 34)
+        lines.append(
+            [
+                Span("✕ " if bad else "! ", Ink.BAD if bad else Ink.WARN),
+                Span(" " * (min(width, 20) - columns(subject)) + f"{subject}  "),
+                Span(what + " " * (36 - columns(what))),
+                Span(each.detail, Ink.QUIET),
+            ]
+        )
+    return lines
 
 
 def _failure_line(view: RunView, place: int) -> list[Span]:

@@ -2,14 +2,16 @@
 
 A `RunView` holds finished strings and fractions: whoever draws it (terminal, HTML, widget)
 formats nothing and decides nothing. Two equal views draw the same picture, which is how a view
-that did not change is skipped. `rows` makes them.
+that did not change is skipped. `rows` makes them, `details` what stands below the figures.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Pulse, plain
 
 __all__ = [
     "Ask",
@@ -21,6 +23,7 @@ __all__ = [
     "FailureRow",
     "Figure",
     "Notice",
+    "Press",
     "RunView",
     "Tone",
 ]
@@ -58,8 +61,26 @@ class Command(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     CANCEL = "cancel"
-    RETRY = "retry"
+    ASK = "ask"
     """Ask for statistics again, now."""
+    RETRY = "retry"
+    """Send dead documents through again, those of one failure class."""
+    SHOW = "show"
+    """Fetch some documents of one failure class."""
+    DRAIN = "drain"
+    SCALE = "scale"
+    COMPACT = "compact"
+    PURGE = "purge"
+
+
+class Press(NamedTuple):
+    """What somebody pressed: the command, the queue, run and failure class it is about, a number of consumers."""
+
+    command: Command
+    queue: str = ""
+    run: str = ""
+    target: str = ""
+    n: int = 0
 
 
 class Bar(NamedTuple):
@@ -128,6 +149,8 @@ class FailureRow(NamedTuple):
     dead: str
     retrying: str
     document: str
+    seen: str = ""
+    retry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +177,12 @@ class RunView:
         Lines that stand in place of counters and figures while there are none.
     more : str
         What the failure rows leave out.
+    band : str
+        Between which times it will be done, in four cases of five.
+    details : Details
+        Chart, needs, consumers, leases and code.
+    pulse : Pulse
+        Speed over the whole run, for static HTML.
     log : str
         The run in one line for pipes and logs: no commas, no glyphs.
     """
@@ -183,6 +212,9 @@ class RunView:
     failures: tuple[FailureRow, ...] = ()
     failures_title: str = ""
     more: str = ""
+    band: str = ""
+    details: Details = NO_DETAILS
+    pulse: Pulse = NO_PULSE
     log: str = ""
 
     @property
@@ -196,18 +228,38 @@ class RunView:
         parts = (self.code, self.queue and f"queue {self.queue}", self.elapsed, self.live)
         return " · ".join(part for part in parts if part)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON-ready data, as the widget receives it."""
-        plain = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in _ELSEWHERE}
-        return {**plain, "live": self.live, "subtitle": self.subtitle}
-
-
-_ELSEWHERE = frozenset({"code", "queue", "consumers", "elapsed", "moment", "period", "sentence", "log"})
-"""Fields that only text and static HTML show."""
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        as_dict = getattr(value, "_asdict", None)
-        return [_plain(item) for item in value] if as_dict is None else {k: _plain(v) for k, v in as_dict().items()}
-    return str(value) if isinstance(value, StrEnum) else value
+    def parts(self) -> dict[str, Any]:
+        """Return plain JSON-ready data in parts, as the widget receives them; see `pace`."""
+        return {
+            "head": plain(
+                {
+                    "name": self.name,
+                    "face": self.face,
+                    "chip": self.chip,
+                    "stale": self.stale,
+                    "notice": self.notice,
+                    "buttons": self.buttons,
+                }
+            ),
+            "bars": plain(
+                {
+                    "percent": self.percent,
+                    "unit": self.unit,
+                    "bars": self.bars,
+                    "label": self.bar_label,
+                    "milestone": self.milestone,
+                }
+            ),
+            "numbers": plain(
+                {
+                    "subtitle": self.subtitle,
+                    "live": self.live,
+                    "counters": [(each.state, each.word, each.documents, each.zero) for each in self.counters],
+                    "figures": self.figures,
+                    "lines": self.compact,
+                    "ask": self.ask,
+                }
+            ),
+            "failures": plain({"title": self.failures_title, "rows": self.failures, "more": self.more}),
+            **self.details.parts(),
+        }

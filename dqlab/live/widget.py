@@ -1,8 +1,8 @@
-"""The live widget of a run, for front ends that speak anywidget.
+"""The live widget of a run, a lab or a queue, for front ends that speak anywidget.
 
-Python sends one dict, `view`, per change; the module `widget.js` draws it and sends back which
-button was pressed. A press only calls `on_press` with a `Command`: it may arrive in a thread of
-its own while a cell is busy, so nothing of the user's is touched here.
+Python sends the parts of a picture that changed, in one message; the module in `js/` draws them and sends back which
+button was pressed. A press only calls `on_press`: it may arrive in a thread of its own while a cell is busy, so nothing
+of the user's is touched here.
 """
 
 from __future__ import annotations
@@ -14,31 +14,76 @@ from typing import Any
 import anywidget
 import traitlets
 
-from dqlab.live.view import Command, RunView
+from dqlab.clock import Clock
+from dqlab.live.lab_view import QueuesView
+from dqlab.live.pace import Pace
+from dqlab.live.view import Command, Press, RunView
 
-__all__ = ["RunWidget"]
+__all__ = ["LiveWidget", "script", "styles"]
 
 _HERE = Path(__file__).parent
 _COMMANDS = {command.value: command for command in Command}
+_LONGEST = 300
+_MOST_CONSUMERS = 100_000
 
 
-class RunWidget(anywidget.AnyWidget):
-    """A run's live view.
+def script() -> str:
+    """Return the widget's ES module: the files of `js/` in the order of their names, which import nothing."""
+    return _joined("js")
+
+
+def styles() -> str:
+    """Return the widget's style sheet."""
+    return _joined("css")
+
+
+def _joined(kind: str) -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((_HERE / kind).glob(f"*.{kind}")))
+
+
+def _part() -> Any:
+    """Return a trait for one part of a picture: plain data, sent when it differs."""
+    return traitlets.Any().tag(sync=True)
+
+
+class LiveWidget(anywidget.AnyWidget):
+    """A live view; `kind` says of what: "run", "lab" or "queue".
 
     Parameters
     ----------
-    view : RunView
+    view : RunView or QueuesView
         Drawn first.
     on_press : callable
-        Called with a `Command`, from any thread; must return at once.
+        Called with a `Press`, from any thread; must return at once.
+    clock : Clock, optional
+        Moved by hand in tests.
     """
 
-    _esm = (_HERE / "widget.js").read_text(encoding="utf-8")
-    _css = (_HERE / "widget.css").read_text(encoding="utf-8")
-    view = traitlets.Dict().tag(sync=True)
+    _esm = script()
+    _css = styles()
+    kind = traitlets.Unicode().tag(sync=True)
+    answered = traitlets.Int(0).tag(sync=True)
+    """How many presses have been obeyed, or refused."""
+    head = _part()
+    bars = _part()
+    numbers = _part()
+    failures = _part()
+    chart = _part()
+    needs = _part()
+    consumers = _part()
+    leases = _part()
+    code = _part()
+    examples = _part()
+    rows = _part()
+    sparks = _part()
+    runs = _part()
 
-    def __init__(self, view: RunView, *, on_press: Callable[[Command], None]) -> None:
-        super().__init__(view=view.to_dict())
+    def __init__(
+        self, view: RunView | QueuesView, *, on_press: Callable[[Press], None], clock: Clock | None = None
+    ) -> None:
+        self._pace = Pace(clock)
+        kind = "run" if isinstance(view, RunView) else "queue" if view.single else "lab"
+        super().__init__(kind=kind, **self._pace.due(view.parts()))
         self._on_press = on_press
         self.on_msg(self._receive)
         self._answer_beside_a_busy_cell()
@@ -48,9 +93,13 @@ class RunWidget(anywidget.AnyWidget):
         """The front end, or somebody's code, has closed the widget."""
         return self.comm is None
 
-    def show(self, view: RunView) -> None:
-        """Draw another view; one message to the front end."""
-        self.view = view.to_dict()
+    def show(self, view: RunView | QueuesView, answered: int = 0) -> bool:
+        """Draw another view: one message with what changed and is due. Return False when something waits to be due."""
+        with self.hold_sync():
+            for name, part in self._pace.due(view.parts()).items():
+                setattr(self, name, part)
+            self.answered = answered
+        return not self._pace.behind
 
     def close(self) -> None:
         """Close the widget, and the layout that came with it, in kernel and front end."""
@@ -60,15 +109,29 @@ class RunWidget(anywidget.AnyWidget):
             layout.close()
 
     def _receive(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        command = _COMMANDS.get(str(content.get("command"))) if isinstance(content, dict) else None
-        if command is not None:
-            self._on_press(command)
+        press = _press(content)
+        if press is not None:
+            self._on_press(press)
 
     def _answer_beside_a_busy_cell(self) -> None:
         # ipykernel 7 sends a front end's message to the subshell that spoke last on this comm, which is the main
         # one: a press would wait for the running cell. Private, hence tested for; tests/live/test_widget.py.
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = _where_it_came_from
+
+
+def _press(content: Any) -> Press | None:
+    """Return what was pressed, or None for a message that no widget of ours sends."""
+    command = _COMMANDS.get(str(content.get("command"))) if isinstance(content, dict) else None
+    if command is None:
+        return None
+    queue, run, target = words = [content.get(name, "") for name in ("queue", "run", "target")]
+    n = content.get("n", 0)
+    if not all(isinstance(word, str) and len(word) <= _LONGEST for word in words):
+        return None
+    if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n <= _MOST_CONSUMERS:
+        return None
+    return Press(command, queue, run, target, n)
 
 
 def _where_it_came_from(_data: Any, default: Any) -> Any:

@@ -10,13 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from dqlab.cluster.isolation import isolation
 from dqlab.cluster.ticket import Entry
 from dqlab.errors import RunCancelled
 from dqlab.frame import Kind
 from dqlab.losses import InputNotHere, InputUsedUp
+from dqlab.queue.checks import check_count
 from dqlab.runs.claiming import Claim
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.keywords import checks_keywords
@@ -77,11 +78,27 @@ class Run(RunWaits):
         self.handle.link.sync(self.handle.control("drop", run=self.id))
         self.on_drop(self)
 
+    def scale(self, n: int | Literal["auto"]) -> None:
+        """Have this many consumers on the run's queue; see `QueuePool.scale`.
+
+        Raises
+        ------
+        BadOption
+            Something else, or a number below 1.
+        """
+        if n != "auto":
+            check_count("n", n)
+        link, number = self.handle.link, None if n == "auto" else n
+        link.sync(link.scheduler("dq_scale", service=self.queue, n=number))
+        mark(link, f"scale {n}", self.queue)
+
     @checks_keywords
     def retry(
         self,
         fn: Callable[..., Any] | None = None,
         where: str | Callable[[DeadLetter], bool] | None = None,
+        *,
+        fingerprint: str | None = None,
     ) -> int:
         """Send dead documents through again, with new code if it is given; return how many.
 
@@ -94,6 +111,8 @@ class Run(RunWaits):
         where : str or callable, optional
             Which of them: an expression such as ``"error == 'KeyError' and deliveries < 5"`` over
             error, message, key, deliveries, version; or a function of a `DeadLetter`.
+        fingerprint : str, optional
+            Only those of this failure class.
 
         Raises
         ------
@@ -108,7 +127,8 @@ class Run(RunWaits):
         ids: list[tuple[int, int]] = []
         ordinals: list[tuple[int, int]] = []
         for letter in self.failures():
-            if chosen is None or chosen(letter):
+            of_class = fingerprint is None or letter.fingerprint == fingerprint
+            if of_class and (chosen is None or chosen(letter)):
                 ids.append((letter.id, letter.id + 1))
                 ordinals.append((letter.ordinal, letter.ordinal + 1))
         if ids and fn is not None:

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.handle import Handle
 from dqlab.errors import RunNotFound
 from dqlab.queue.states import State
-from dqlab.runs.failures import Failures
+from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import Lost
 from dqlab.runs.progress import Progress
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot, run_state
@@ -167,6 +168,22 @@ class RunViews:
         """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""
         progress = self._progress()
         return Failures(self.name, self.handle, self.id, [shard["counts"][State.DEAD] for shard in progress.shards])
+
+    def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[DeadLetter]:
+        """Return some dead documents of one failure class.
+
+        Parameters
+        ----------
+        fingerprint : str
+            Of the class; see `RunStats.classes`.
+        limit : int, default 5
+            How many at most.
+        timeout : float, optional
+            Seconds to wait for the first answer.
+        """
+        self._progress(timeout=timeout)
+        of_class = (letter for letter in self.failures() if letter.fingerprint == fingerprint)
+        return list(islice(of_class, limit))
 
     def lost(self) -> Lost:
         """Return which documents are lost: (ordinal, key) each, or ordinals where this process has not their input."""

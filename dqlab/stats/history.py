@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,30 @@ class History:
     def end(self) -> float:
         """Seconds since 1970 UTC of the last point."""
         return self.t0 + self.step * max(0, len(self.ready) - 1)
+
+    @property
+    def units_rate(self) -> list[float | None]:
+        """Pages per second of all consumers together, at each point; None before there was one."""
+        known = [
+            [value for value in point if value is not None] for point in zip(*self.consumers.values(), strict=True)
+        ]
+        return [sum(point) if point else None for point in known]
+
+    def pulse(self, limit: int = 60) -> tuple[float, tuple[float | None, ...]]:
+        """Return pages per second in equal pieces of the span: seconds of one piece, and the mean of each.
+
+        Parameters
+        ----------
+        limit : int, default 60
+            Most pieces; a piece is a whole number of minutes.
+        """
+        rates = self.units_rate
+        while rates and rates[0] is None:
+            del rates[0]
+        minutes = max(1, math.ceil(len(rates) * self.step / 60.0 / limit))
+        each = max(1, round(60.0 * minutes / self.step))
+        pieces = [[rate for rate in rates[at : at + each] if rate is not None] for at in range(0, len(rates), each)]
+        return each * self.step, tuple(sum(piece) / len(piece) if piece else None for piece in pieces)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data."""

@@ -73,6 +73,19 @@ class QueueStats:
         """Messages that come less those that leave, per second: below zero when the queue gets shorter."""
         return None if self.in_rate is None or self.out_rate is None else self.in_rate - self.out_rate
 
+    @property
+    def never_empty(self) -> bool:
+        """Messages wait, and come at least as fast as they leave."""
+        return bool(self.counts.waiting and self.in_rate and self.in_rate >= (self.out_rate or 0.0) and self.lag >= 2.0)
+
+    @property
+    def troubled(self) -> bool:
+        """`why` says what is wrong here, rather than who stopped it on purpose or when it was used."""
+        return bool(self.why) and self.state not in _AT_REST
+
+
+_AT_REST = frozenset({"paused", "draining", "drained", "empty"})
+
 
 def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueStats:
     """Return the sum over queues; what is known of none is None."""

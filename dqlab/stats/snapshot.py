@@ -188,6 +188,37 @@ class Snapshot:
         """Return one queue by name, or None."""
         return next((queue for queue in self.queues if queue.name == name), None)
 
+    def need(self, queue: str) -> Attention | None:
+        """Return the worst that needs somebody in one queue, or None."""
+        return next((each for each in self.attention if each.queue == queue), None)
+
+    @property
+    def needing(self) -> tuple[str, ...]:
+        """Names of the listed queues that need somebody, the worst first."""
+        named = [each.queue for each in self.attention if self.queue(each.queue) is not None]
+        return tuple(dict.fromkeys([*named, *(queue.name for queue in self.queues if queue.troubled)]))
+
+    @property
+    def deepest(self) -> int:
+        """Most messages that are ready, delayed or leased in one listed queue."""
+        return max((queue.counts.left for queue in self.queues), default=0)
+
+    @property
+    def dead_queues(self) -> int:
+        """Listed queues with dead messages."""
+        return sum(queue.counts.dead > 0 for queue in self.queues)
+
+    @property
+    def most_dead(self) -> QueueStats | None:
+        """The queue that has most of the dead messages, or None."""
+        worst = max(self.queues, key=lambda queue: queue.counts.dead, default=None)
+        return worst if worst is not None and 2 * worst.counts.dead > self.totals.counts.dead > 0 else None
+
+    @property
+    def fastest_units_rate(self) -> float:
+        """Speed of the fastest listed consumer, pages per second."""
+        return max((consumer.units_rate or 0.0 for consumer in self.consumers), default=0.0)
+
     @property
     def slow_consumers(self) -> int:
         """Listed consumers under a third of the median speed; the slowest are always listed."""

@@ -7,14 +7,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dqlab.live.view import RunView
-from dqlab.stats import Counts, RunState, RunStats, Snapshot
+from dqlab.errors import CallTimeout
+from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
+from tests.chromium import chromium
+from tests.live.pages import DARK, LIGHT, PAGE, START, Show, as_sent
+from tests.live.scenes import lab_history
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "snapshot.json"
+HISTORY = GOLDEN.with_name("history.json")
+CODE = "def parse(document):\n    return totals(document.open())\n"
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +60,7 @@ def done(running: RunStats) -> RunStats:
         counts=counts,
         units=units,
         retrying=0,
+        eta=None,
         ended=end,
         at=end,
         rate=0.0,
@@ -108,18 +115,134 @@ class HandSource:
         return []
 
 
+class DetailedSource(HandSource):
+    """A run that says more: the scenario's snapshot and history, or an error to raise."""
+
+    source: str | None = CODE
+
+    def __init__(self, answer: RunStats | Exception, snapshot: Snapshot | Exception, past: History) -> None:
+        super().__init__(answer)
+        self.picture, self.series = snapshot, past
+        self.looked = 0
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        self.looked += 1
+        if isinstance(self.picture, Exception):
+            raise self.picture
+        return self.picture
+
+    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
+        assert span is None
+        return self.series
+
+    def retry(self, *, fingerprint: str) -> int:
+        self._obey(f"retry {fingerprint}")
+        return 61
+
+    def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[Any]:
+        self._obey(f"examples {fingerprint}")
+        return [
+            SimpleNamespace(key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="Traceback\n  x\x1b[0m")
+        ]
+
+    def scale(self, n: int) -> None:
+        self._obey(f"scale {n}")
+
+
+class HandControls:
+    """The controls of one queue, which write down what they were asked for."""
+
+    def __init__(self, source: Any, name: str) -> None:
+        self._source, self._name = source, name
+
+    def _obey(self, words: str) -> None:
+        if self._source.refusal is not None:
+            raise self._source.refusal
+        self._source.done.append(f"{self._name} {words}")
+
+    def pause(self) -> None:
+        self._obey("pause")
+
+    def resume(self) -> None:
+        self._obey("resume")
+
+    def drain(self) -> None:
+        self._obey("drain")
+
+    def scale(self, n: int) -> None:
+        self._obey(f"scale {n}")
+
+    def purge(self, state: str = "dead") -> int:
+        self._obey(f"purge {state}")
+        return 212
+
+    def compact(self) -> Any:
+        self._obey("compact")
+        return SimpleNamespace(bytes_before=2_200_000_000, bytes_after=900_000_000)
+
+
+class HandLab:
+    """A lab whose answers are given by hand."""
+
+    name = "papers"
+    dashboard = "http://127.0.0.1:8787/status"
+    closed = False
+
+    def __init__(self, picture: Snapshot | Exception, past: History) -> None:
+        self.picture, self.series = picture, past
+        self.refusal: Exception | None = None
+        self.done: list[str] = []
+        self.asked = 0
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        self.asked += 1
+        if isinstance(self.picture, Exception):
+            raise self.picture
+        return self.picture
+
+    def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
+        return self.series
+
+    def controls(self, queue: str) -> HandControls:
+        return HandControls(self, queue)
+
+    def retry(self, run: str, *, fingerprint: str = "") -> int:
+        self.done.append(f"retry {run}")
+        return 212
+
+
+class HandPool(HandControls):
+    """A queue whose answers are given by hand."""
+
+    closed = False
+
+    def __init__(self, name: str, picture: Snapshot | Exception, past: History) -> None:
+        super().__init__(self, name)
+        self.name, self.picture, self.series = name, picture, past
+        self.refusal: Exception | None = None
+        self.done: list[str] = []
+
+    snapshot = HandLab.snapshot
+    past = HandLab.past
+    asked = 0
+
+
+SLOW = CallTimeout(name="parse-invoices", call="stats", seconds=1)
+
+
 class ListCanvas:
     """Keeps every view it was given."""
 
     def __init__(self) -> None:
         self.gone = False
-        self.drawn: list[RunView] = []
-        self.last: RunView | None = None
+        self.drawn: list[Any] = []
+        self.last: Any = None
 
-    def draw(self, view: RunView) -> None:
+    def draw(self, view: Any, answered: int = 0) -> bool:
         self.drawn.append(view)
+        return True
 
-    def finish(self, view: RunView) -> None:
+    def finish(self, view: Any) -> None:
         self.last = view
 
 
@@ -134,5 +257,54 @@ def source(running: RunStats) -> HandSource:
 
 
 @pytest.fixture
+def past() -> History:
+    """Half an hour of queue pages."""
+    return History.from_dict(json.loads(HISTORY.read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def detailed(running: RunStats, snapshot: Snapshot, past: History) -> DetailedSource:
+    return DetailedSource(running, snapshot, past)
+
+
+@pytest.fixture
+def hand_lab(snapshot: Snapshot) -> HandLab:
+    return HandLab(snapshot, lab_history(snapshot))
+
+
+@pytest.fixture
+def hand_pool(snapshot: Snapshot, past: History) -> HandPool:
+    return HandPool("pages", snapshot, past)
+
+
+@pytest.fixture
 def canvas() -> ListCanvas:
     return ListCanvas()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser.new_context()  # one for all pages: making one takes as long as a test
+
+
+@pytest.fixture
+def show(browser: Any) -> Iterator[Show]:
+    """Open a page with the widget drawing a view; fails on any error in the page."""
+    from dqlab.live.widget import script, styles
+
+    pages, errors = [], []
+
+    def open_page(view: Any, *, width: int = 1000, dark: bool = False) -> Any:
+        page = browser.new_page()
+        page.set_viewport_size({"width": width, "height": 900})
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.set_content(PAGE % {"css": styles(), "light": str(not dark).lower(), "theme": DARK if dark else LIGHT})
+        page.evaluate(START, [script(), as_sent(view, first=True)])
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert errors == []

@@ -2,97 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
+from dqlab.live.details import code_pane, examples
 from dqlab.live.html import run_html
-from dqlab.live.rows import Silence, connecting_view, run_view
+from dqlab.live.rows import Focus, Silence, connecting_view, run_view
 from dqlab.live.view import RunView
-from dqlab.stats import ClassStats, Counts, RunState, RunStats
-from tests.chromium import chromium, needs_chromium
-
-LIVE = Path(__file__).parents[2] / "dqlab" / "live"
-
-LIGHT = """--jp-ui-font-family: Helvetica, Arial, sans-serif; --jp-layout-color1: #fff;
---jp-ui-font-color1: rgba(0,0,0,.87); --jp-ui-font-color2: rgba(0,0,0,.6); --jp-brand-color1: #1565c0;
---jp-border-color1: #bdbdbd; --jp-border-color2: #e0e0e0; --jp-border-color3: #eee; background: #fff"""
-DARK = """--jp-ui-font-family: Helvetica, Arial, sans-serif; --jp-layout-color1: #1c1c1c;
---jp-ui-font-color1: rgba(255,255,255,.88); --jp-ui-font-color2: rgba(255,255,255,.62); --jp-brand-color1: #82b6f5;
---jp-border-color1: #616161; --jp-border-color2: #3d3d3d; --jp-border-color3: #2a2a2a; background: #111"""
-
-PAGE = """<!doctype html><meta charset="utf-8"><style>%(css)s</style>
-<body data-jp-theme-light="%(light)s" style="margin:0;padding:12px;%(theme)s"><div id="out"></div></body>"""
-START = """async ([source, view]) => {
-  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-  const { default: widget } = await import(url);
-  const listeners = new Set();
-  window.sent = [];
-  window.model = {
-    get: () => window.view,
-    send: (message) => window.sent.push(message),
-    on: (name, listener) => listeners.add(listener),
-    off: (name, listener) => listeners.delete(listener),
-  };
-  window.listeners = listeners;
-  window.update = (view) => { window.view = view; listeners.forEach((listener) => listener()); };
-  window.view = view;
-  window.cleanup = widget.render({ model: window.model, el: document.getElementById("out") });
-}"""
-
-Show = Callable[..., Any]
+from dqlab.stats import ClassStats, CodeStats, Counts, Held, History, RunState, RunStats, Snapshot
+from tests.chromium import needs_chromium
+from tests.live.conftest import CODE
+from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing
 
 pytestmark = [pytest.mark.browser, needs_chromium]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def show(browser: Any) -> Iterator[Show]:
-    """Open a page with the widget drawing a view; fails on any error in the page."""
-    pages, errors = [], []
-
-    def open_page(view: RunView, *, width: int = 1000, dark: bool = False) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": 600})
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        css = (LIVE / "widget.css").read_text(encoding="utf-8")
-        page.set_content(PAGE % {"css": css, "light": str(not dark).lower(), "theme": DARK if dark else LIGHT})
-        page.evaluate(START, [(LIVE / "widget.js").read_text(encoding="utf-8"), as_sent(view)])
-        pages.append(page)
-        return page
-
-    yield open_page
-    for page in pages:
-        page.close()
-    assert errors == []
-
-
-def as_sent(view: RunView) -> Any:
-    """The view as it looks after its way through JSON."""
-    return json.loads(json.dumps(view.to_dict()))
-
-
-def overflowing(page: Any) -> list[str]:
-    """Elements that stick out of the card, and the page itself if it scrolls sideways."""
-    script = """() => {
-      const card = document.querySelector(".dq-card").getBoundingClientRect();
-      const out = [...document.querySelectorAll(".dq-card *")].filter((each) => {
-        const box = each.getBoundingClientRect();
-        if (each.closest(".dq-ell, td, .dq-said, [role=menu]") || !box.width) return false;
-        return box.right > card.right + 0.5 || box.left < card.left - 0.5;
-      }).map((each) => each.outerHTML.slice(0, 80));
-      if (document.documentElement.scrollWidth > innerWidth) out.push("page scrolls sideways");
-      return out;
-    }"""
-    return page.evaluate(script)
 
 
 @pytest.mark.parametrize("width", [320, 388, 400, 410, 700, 1000, 1600])
@@ -174,6 +98,7 @@ def test_narrow_widget_keeps_cancel_behind_a_menu(show: Show, running: RunStats)
     assert not page.get_by_role("button", name="Cancel run…").is_visible()
 
     more.click()
+    page.keyboard.press("End")
     assert page.evaluate("document.activeElement.textContent") == "Cancel run…"
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "More"
@@ -186,7 +111,8 @@ def test_narrow_widget_keeps_cancel_behind_a_menu(show: Show, running: RunStats)
 
 def test_failures_table_lists_classes_and_can_be_closed(show: Show, running: RunStats) -> None:
     """What fails and why is readable without a click."""
-    page = show(run_view(running))
+    known = replace(running.classes[0], key="acme/2021/inv-30991.pdf")
+    page = show(run_view(replace(running, classes=(known, *running.classes[1:]))))
     rows = page.locator("tbody tr")
     assert rows.count() == 4
     assert rows.first.locator("td").all_inner_texts() == [
@@ -203,7 +129,7 @@ def test_failures_table_lists_classes_and_can_be_closed(show: Show, running: Run
     toggle.click()
 
     assert toggle.get_attribute("aria-expanded") == "false"
-    assert not page.locator("table").is_visible()
+    assert page.locator("table:visible").count() == 0
 
 
 GREY = """(each) => { const [r, g, b] = getComputedStyle(each).%s.match(/[\\d.]+/g).map(Number);
@@ -264,7 +190,7 @@ def test_silence_keeps_the_numbers_grey_and_dated(show: Show, running: RunStats)
     assert "as of 14:22:07" in page.locator(".dq-sub").inner_text()
     assert page.locator(".dq-bar").evaluate("each => getComputedStyle(each).filter") == "grayscale(1)"
     page.get_by_role("button", name="Retry now").click()
-    assert page.evaluate("sent") == [{"command": "retry"}]
+    assert page.evaluate("sent") == [{"command": "ask"}]
 
 
 def test_a_state_that_exists_is_at_least_two_pixels_wide(show: Show, running: RunStats) -> None:
@@ -322,22 +248,181 @@ def test_every_state_fits_and_is_readable(show: Show, running: RunStats, done: R
         assert page.get_by_role("status").inner_text().startswith(view.chip)
 
 
-POOR_CONTRAST = """() => {
-  const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length === 3 ? [...n, 1] : n; };
-  const over = (a, b) => [0, 1, 2].map((i) => a[i] * a[3] + b[i] * (1 - a[3])).concat(1);
-  const linear = (x) => x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
-  const light = (c) => { const [r, g, b] = c.map((x) => linear(x / 255));
-    return .2126 * r + .7152 * g + .0722 * b; };
-  const ground = (e) => { const own = parse(getComputedStyle(e).backgroundColor);
-    return own[3] === 1 || !e.parentElement ? own : over(own, ground(e.parentElement)); };
-  const poor = [];
-  for (const e of document.querySelectorAll(".dq-card *")) {
-    const text = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (!text || !e.getClientRects().length || e.disabled) continue;
-    const back = ground(e), ink = over(parse(getComputedStyle(e).color), back);
-    const [a, b] = [light(ink), light(back)].sort((x, y) => y - x);
-    const ratio = (a + .05) / (b + .05);
-    if (ratio < 4.5) poor.push(`${e.className} ${e.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
-  }
-  return poor;
-}"""
+@pytest.fixture
+def full(running: RunStats, snapshot: Snapshot, past: History) -> RunView:
+    """The run with all that is known of it."""
+    return run_view(running, Focus(snapshot, past, CODE))
+
+
+def test_estimate_is_a_time_of_day_with_its_band(show: Show, full: RunView) -> None:
+    """Until when: the second question of everybody."""
+    page = show(full)
+
+    assert page.locator(".dq-stat").nth(1).inner_text().split("\n") == [
+        "Done at",
+        "14:34in 12 min",
+        "80 % sure: 14:32\N{EN DASH}14:38",
+    ]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1000, False), (400, True)], ids=["wide", "narrow and dark"])
+def test_chart_is_drawn_at_the_real_width_and_says_what_it_shows(
+    show: Show, full: RunView, width: int, dark: bool
+) -> None:
+    """Text in it never scales, and who cannot see it hears its sentence."""
+    page = show(full, width=width, dark=dark)
+    chart = page.get_by_role("img", name="Pages left over time: 315,894 now, zero expected at 14:34")
+    box, place = chart.bounding_box(), page.locator(".dq-chart").bounding_box()
+
+    assert box["width"] == int(place["width"])
+    assert chart.locator("text").first.evaluate("each => getComputedStyle(each).fontSize") == "11px"
+    assert chart.locator(".dq-due").text_content() == "14:34"
+    assert "[12]" in chart.locator(".dq-code").all_text_contents()
+    page.set_viewport_size({"width": width + 60, "height": 800})
+    page.wait_for_function("before => document.querySelector('.dq-chart svg').clientWidth > before", arg=box["width"])
+    assert overflowing(page) == []
+    assert page.evaluate(POOR_CONTRAST) == []
+
+
+def test_labels_of_a_chart_do_not_lie_on_each_other(show: Show, full: RunView) -> None:
+    """Also when it is narrow, and cells ran one after another."""
+    script = """() => {
+      const boxes = [...document.querySelectorAll(".dq-chart text")].map((each) => each.getBoundingClientRect());
+      return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) =>
+        a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)).length;
+    }"""
+    marks = tuple(full.details.chart.marks[0]._replace(at=100.0 * n, cell=f"[{n}]") for n in range(14))
+    crowded = replace(full, details=replace(full.details, chart=replace(full.details.chart, marks=marks)))
+    page = show(full, width=400)
+
+    for view in (full, crowded):
+        page.evaluate("view => update(view)", as_sent(view))
+        for width in (340, 400, 700, 1000):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.wait_for_timeout(30)
+            assert page.evaluate(script) == 0, width
+
+
+def test_chart_can_be_read_as_a_table(show: Show, full: RunView) -> None:
+    """By those to whom a line says nothing."""
+    page = show(full)
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Show chart as table").click()
+
+    assert page.locator(".dq-chart tbody tr").count() == 3
+    assert page.locator(".dq-chart tbody tr").last.inner_text().startswith("14:20")
+
+
+def test_needs_lead_to_where_they_are_seen_to(show: Show, full: RunView) -> None:
+    """Each line has one thing to do; fixing begins at the failure class."""
+    page = show(full)
+    lines = page.locator(".dq-att li")
+    assert [line.split("\n")[0] for line in lines.all_inner_texts()] == [
+        "61 dead: KeyError 'total'",
+        "c5 held one document for 4 min 12 s",
+        "128 dead: PdfError invalid xref table",
+    ]
+
+    lines.nth(1).get_by_role("button", name="Show").click()
+    assert page.get_by_role("table", name="Held longest").is_visible()
+    lines.first.get_by_role("button", name="Fix & retry…").click()
+
+    assert page.evaluate("sent") == [{"command": "show", "target": "7b0f44a1"}]
+    assert page.locator("tr[aria-expanded=true]").inner_text().startswith("KeyError")
+    letter = SimpleNamespace(key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="in totals\nKeyError")
+    shown = replace(full, details=replace(full.details, examples=examples("7b0f44a1", [letter])))
+    page.evaluate("view => update(view)", as_sent(shown))
+    assert "in totals" in page.locator(".dq-detail pre").inner_text()
+    assert "lux/contract-7.pdf (4 deliveries, a41f9c)" in page.locator(".dq-detail").inner_text()
+    page.get_by_role("button", name="Retry 61 with v4").click()
+    assert page.evaluate("sent[1]") == {"command": "retry", "target": "7b0f44a1"}
+
+
+def test_consumers_stand_slowest_first_with_the_slow_one_marked(show: Show, full: RunView) -> None:
+    """Who is slow: by word, glyph and colour."""
+    page = show(full)
+    toggle = page.get_by_role("button", name="Consumers 8 · 1 slow")
+    toggle.click()
+
+    rows = page.get_by_role("table", name="Consumers, slowest first").locator("tbody tr")
+    assert rows.count() == 8
+    assert rows.first.locator("td").all_inner_texts() == [
+        "c5", "w-3", "14.0", "0.70", "0 %", "3", "4 min 12 s", "1.9 GB", "\N{EN DASH}",
+    ]  # fmt: skip
+    assert rows.first.locator(".dq-slot svg").count() == 1
+    assert rows.nth(1).locator(".dq-slot svg circle").count() == 0
+
+
+def test_code_is_shown_as_it_is(show: Show, full: RunView) -> None:
+    """With the cell it came from; markup in it stays text."""
+    evil = "def f():\n    return '<img src=x onerror=\"window.hacked=1\">'"
+    pane = code_pane(CodeStats("f", "a41f9c", 4, 15), evil)
+    page = show(replace(full, details=replace(full.details, code=pane)))
+    page.get_by_role("button", name="Code v4").click()
+
+    assert page.locator(".dq-pane pre:visible").inner_text() == evil
+    assert "f v4 (a41f9c), from cell [15]" in page.locator(".dq-caption:visible").inner_text()
+    assert page.evaluate("window.hacked") is None
+
+
+def test_keyboard_walks_in_reading_order_and_closes_what_it_opened(show: Show, full: RunView) -> None:
+    """Controls, needs, disclosures, table; one stop for a table; Escape gives the focus back."""
+    page = show(full)
+    focused = "document.activeElement.textContent"
+    order = []
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        order.append(page.evaluate(focused))
+    assert order[:3] == ["Pause", "⋯", "Cancel run…"]
+    assert order[3:6] == ["Fix & retry…", "Show", "Fix & retry…"]
+    assert [each[:11] for each in order[6:]] == ["▸ Consumers", "▸ Failures ", "▸ Unacked 6", "▸ Code v4"]
+
+    page.get_by_role("button", name="Failures").focus()
+    page.keyboard.press("Enter")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    assert page.evaluate(focused).startswith("PdfError")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.locator("tr[aria-expanded=true]").inner_text().startswith("KeyError")
+    page.keyboard.press("Escape")
+    assert page.evaluate(focused).startswith("▸ Failures")
+    page.keyboard.press("p")
+    assert page.evaluate("sent.at(-1)") == {"command": "pause"}
+
+
+def test_hostile_names_in_details_stay_text(show: Show, running: RunStats, snapshot: Snapshot, past: History) -> None:
+    """Consumers, documents, marks and needs are named by users too."""
+    evil = '<img src=x onerror="window.hacked=1">'
+    picture = replace(
+        snapshot,
+        attention=tuple(
+            replace(each, subject=evil, text=evil, detail=evil, target=evil) for each in snapshot.attention
+        ),
+        consumers=tuple(replace(each, name=f"{evil}{each.name}", document=evil) for each in snapshot.consumers),
+        unacked=replace(snapshot.unacked, oldest=(Held(evil, 1.0, 2.0, 1, evil),)),
+    )
+    history = replace(past, marks=tuple(replace(each, text=evil) for each in past.marks))
+    page = show(run_view(running, Focus(picture, history, evil)))
+    for name in ("Consumers", "Unacked", "Code", "Failures"):
+        page.get_by_role("button", name=name).click()
+
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+
+
+def test_every_table_of_a_run_fits(show: Show, full: RunView) -> None:
+    """No pane widens the card, and no figure in it is cut."""
+    page = show(full, dark=True)
+    for name in ("Consumers", "Failures", "Unacked", "Code"):
+        page.get_by_role("button", name=name).click()
+        for width in (340, 400, 700, 1000):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert overflowing(page) == [], (name, width)
+            assert page.evaluate(CUT_FIGURES) == [], (name, width)
+        assert page.evaluate(POOR_CONTRAST) == [], name
+
+
+CUT_FIGURES = """() => [...document.querySelectorAll("td.dq-num, th.dq-num")]
+  .filter((each) => each.getClientRects().length && each.scrollWidth > each.clientWidth + 1)
+  .map((each) => each.textContent)"""

@@ -16,9 +16,11 @@ pytest.importorskip("IPython", reason="the extra `lab` is not installed")
 
 from IPython.core.formatters import DisplayFormatter
 
-from dqlab.errors import BadOption, SchedulerGone
+from dqlab.errors import BadOption, LabClosed, SchedulerGone
 from dqlab.live import display
 from dqlab.live.display import Mode, conclude, is_watched, mode, register_formatters, set_mode, watch
+from dqlab.live.style import TextStyle
+from dqlab.live.terminal import follow_here
 from dqlab.stats import RunStats
 
 
@@ -303,3 +305,60 @@ def test_module_names_are_those_of_the_classes() -> None:
         found = pytest.importorskip(module, reason=f"{module} is not there yet")
         assert isinstance(found, ModuleType)
         assert getattr(found, name).__module__ == module
+
+
+@pytest.mark.parametrize("kind", ["lab", "pool"])
+def test_labs_and_queues_show_themselves(shell: Any, kernel: Kernel, hand_lab: Any, hand_pool: Any, kind: str) -> None:
+    """`lab` or `pool` at the end of a cell: a widget, with a table for what can show none."""
+    module, name, source = {
+        "lab": ("dqlab.lab", "Lab", hand_lab),
+        "pool": ("dqlab.runs.pool", "QueuePool", hand_pool),
+    }[kind]
+    source.__class__ = of_type(module, name, type(source))
+
+    assert shell.display_formatter.format(source) == ({}, {})
+    assert "application/vnd.jupyter.widget-view+json" in kernel.outputs[0]
+    assert "15,846" in kernel.outputs[0]["text/html"]
+    assert len(kernel.views) == 1
+
+    watch(source)
+    kernel.tick()
+    assert len(kernel.views) == 1
+    assert "later cell" in kernel.outputs[0]["text/plain"]
+
+
+@pytest.mark.parametrize("wanted", ["static", "text"])
+def test_lab_shows_one_picture_where_nothing_may_move(shell: Any, kernel: Kernel, hand_lab: Any, wanted: str) -> None:
+    """For notebooks that are executed without anybody looking."""
+    hand_lab.__class__ = of_type("dqlab.lab", "Lab", type(hand_lab))
+    set_mode(wanted)
+    data, _ = shell.display_formatter.format(hand_lab)
+
+    assert set(data) == ({"text/plain", "text/html"} if wanted == "static" else {"text/plain"})
+    assert "60,191" in data["text/plain"]
+    assert kernel.views == ()
+
+
+def test_closed_lab_is_its_own_line(shell: Any, hand_lab: Any) -> None:
+    """`repr` says what to do."""
+    hand_lab.__class__ = of_type("dqlab.lab", "Lab", type(hand_lab))
+    hand_lab.closed = True
+
+    data, _ = shell.display_formatter.format(hand_lab)
+
+    assert data["text/plain"].startswith("<dqlab.lab.Lab at 0x")
+    assert set(data) == {"text/plain"}
+
+
+def test_lab_in_a_terminal_is_followed_until_it_is_closed(hand_lab: Any, clock: Any) -> None:
+    """A line into a pipe, and one at the end."""
+    stream = io.StringIO()
+
+    def pause(_: float) -> None:
+        hand_lab.picture = LabClosed(lab="papers", what="it", left="")
+        clock.now += 60
+
+    follow_here(hand_lab, stream, TextStyle(), clock=clock, pause=pause)
+
+    line = "14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215\n"
+    assert stream.getvalue() == 2 * line

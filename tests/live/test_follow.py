@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.errors import ActorGone, CallTimeout, RunNotFound, SchedulerGone
-from dqlab.live.follow import GIVE_UP_AFTER, LiveRun
-from dqlab.live.view import Command, Face
+from dqlab.live.asking import GIVE_UP_AFTER
+from dqlab.live.follow import LiveRun
+from dqlab.live.view import Command, Face, Press
 from dqlab.stats import RunState, RunStats
 
 GONE = SchedulerGone(address="tcp://nowhere", reason="closed")
@@ -18,12 +19,12 @@ SLOW = CallTimeout(name="parse-invoices", call="stats", seconds=1)
 
 
 @pytest.fixture
-def commands() -> SimpleQueue[Command]:
+def commands() -> SimpleQueue[Press]:
     return SimpleQueue()
 
 
 @pytest.fixture
-def live(source: Any, canvas: Any, clock: Any, commands: SimpleQueue[Command]) -> LiveRun:
+def live(source: Any, canvas: Any, clock: Any, commands: SimpleQueue[Press]) -> LiveRun:
     return LiveRun(source, canvas, commands=commands, clock=clock)
 
 
@@ -103,14 +104,14 @@ def test_answer_after_silence_clears_it(live: LiveRun, source: Any, canvas: Any,
     assert [view.face for view in canvas.drawn] == [Face.RUNNING, Face.NO_ANSWER, Face.RUNNING]
 
 
-def test_retry_now_asks_at_once(live: LiveRun, source: Any, clock: Any, commands: SimpleQueue[Command]) -> None:
+def test_retry_now_asks_at_once(live: LiveRun, source: Any, clock: Any, commands: SimpleQueue[Press]) -> None:
     """Who has just plugged the cable back in does not wait for the next try."""
     source.answer = GONE
     live.tick()
     live.tick()
     assert source.asked == 1
 
-    commands.put(Command.RETRY)
+    commands.put(Press(Command.ASK))
     live.tick()
 
     assert source.asked == 2
@@ -145,11 +146,11 @@ def test_run_that_is_dropped_before_the_first_answer_has_no_numbers(live: LiveRu
 
 
 def test_buttons_act_in_the_step_and_not_where_they_are_pressed(
-    live: LiveRun, source: Any, commands: SimpleQueue[Command]
+    live: LiveRun, source: Any, commands: SimpleQueue[Press]
 ) -> None:
     """A press arrives in any thread; the run is touched in one."""
     for command in (Command.PAUSE, Command.RESUME, Command.CANCEL):
-        commands.put(command)
+        commands.put(Press(command))
     assert source.done == []
 
     live.tick()
@@ -158,16 +159,16 @@ def test_buttons_act_in_the_step_and_not_where_they_are_pressed(
 
 
 def test_refused_command_is_shown_until_the_next(
-    live: LiveRun, source: Any, canvas: Any, commands: SimpleQueue[Command]
+    live: LiveRun, source: Any, canvas: Any, commands: SimpleQueue[Press]
 ) -> None:
     """A button that silently does nothing is pressed again, harder."""
     source.refusal = SLOW
-    commands.put(Command.PAUSE)
+    commands.put(Press(Command.PAUSE))
     live.tick()
     assert canvas.drawn[-1].notice.text.startswith("Pause failed: 'parse-invoices' did not answer stats()")
 
     source.refusal = None
-    commands.put(Command.PAUSE)
+    commands.put(Press(Command.PAUSE))
     live.tick()
 
     assert canvas.drawn[-1].notice.text == ""

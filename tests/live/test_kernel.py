@@ -82,7 +82,7 @@ def front() -> Iterator[Front]:
 def test_run_is_live_obeys_beside_a_busy_cell_and_ends_as_html(front: Front) -> None:
     """The whole way: widget, a press while another cell runs, and a table that the notebook can keep."""
     front.client.execute("run")
-    while "view" not in (opened := front.until("comm_open"))["data"]["state"]:
+    while "head" not in (opened := front.until("comm_open"))["data"]["state"]:
         pass
     shown = front.until("display_data")
     assert {WIDGET, "text/html", "text/plain"} <= set(shown["data"])

@@ -34,10 +34,10 @@ def test_screen_of_a_running_run(running: RunStats) -> None:
     assert run_screen(run_view(running)).split("\n")[:6] == [
         "parse-invoices  running   parse v4 on queue pages, 8 consumers",
         " 65.4 % ██████████████████████████████████████▚▌░░░░░░░░░░░░░░░░░░░░░░ of pages",
-        f"left   315,894 pages     16,121 documents      done  {UNKNOWN}",
+        "left   315,894 pages     16,121 documents      done  14:34 (14:32\N{EN DASH}14:38)",
         "speed  451 pages/s       23.9 documents/s      dead  212 (0.66 %)",
         "● acked 31,877  ✕ dead 212  ◐ unacked 64  ○ ready 15,846  ◔ delayed 211",
-        "✕   128 dead  PdfError invalid xref table         parse:31          3fa9c1",
+        "✕   128 dead  PdfError invalid xref table         parse:31          d2c81e07",
     ]
 
 
@@ -134,7 +134,7 @@ def test_status_lists_busy_queues_and_sums_them(snapshot: Snapshot) -> None:
     """Empty queues share a line; the total is exact."""
     lines = table_text(status_table(snapshot)).split("\n")
 
-    assert lines[0] == "queue  state        ready  delayed  unacked  dead  in/s  out/s     lag    size"
+    assert lines[0] == "queue  state        ready  delayed  unacked  dead  in/s  out/s     lag    disk"
     assert lines[1] == "pages  running     15,846      211       64   212  0.40   23.9  23 min  1.8 GB"
     assert lines[3] == f"embed  paused      41,200        0        0     0     {UNKNOWN}      {UNKNOWN}  48 min   96 MB"
     assert lines[5] == "2 empty: thumbs, default"
@@ -150,7 +150,7 @@ def test_classes_say_what_fails_where_and_how_often(running: RunStats) -> None:
     """The most dead first, with the total below."""
     lines = table_text(classes_table(running)).split("\n")
 
-    assert lines[1] == "3fa9c1       PdfError      invalid xref table      parse:31    128    140"
+    assert lines[1] == "d2c81e07     PdfError      invalid xref table      parse:31    128    140"
     assert lines[-1] == "212 dead in 4 classes."
     assert table_text(classes_table(replace(running, classes=(), classes_total=0))).startswith("no document of")
 

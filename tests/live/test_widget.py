@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +13,14 @@ import pytest
 pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
 
 from dqlab.live.canvas import HtmlCanvas, WidgetCanvas
-from dqlab.live.rows import run_view
-from dqlab.live.view import Command
-from dqlab.live.widget import RunWidget
-from dqlab.stats import RunStats
+from dqlab.live.lab_rows import Place, lab_view, queue_view
+from dqlab.live.lab_view import QueuesView
+from dqlab.live.pace import PARTS
+from dqlab.live.rows import Focus, run_view
+from dqlab.live.view import Command, Press, RunView
+from dqlab.live.widget import LiveWidget, script
+from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
+from tests.live.scenes import lab_history, many_queues
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -34,52 +41,75 @@ class Output:
 
 
 @pytest.fixture
-def pressed() -> list[Command]:
+def pressed() -> list[Press]:
     return []
 
 
 @pytest.fixture
-def widget(running: RunStats, pressed: list[Command]) -> Iterator[RunWidget]:
-    widget = RunWidget(run_view(running), on_press=pressed.append)
+def widget(running: RunStats, pressed: list[Press]) -> Iterator[LiveWidget]:
+    widget = LiveWidget(run_view(running), on_press=pressed.append)
     yield widget
     widget.close()
 
 
-def test_view_is_one_plain_dict(widget: RunWidget, running: RunStats) -> None:
-    """One message per tick, whatever changed."""
-    assert widget.view == run_view(running).to_dict()
-    assert [name for name in widget.keys if not name.startswith("_")] == [
-        "layout",
-        "tabbable",
-        "tooltip",
-        "view",
-    ]
+def test_picture_is_sent_in_parts(widget: LiveWidget, running: RunStats) -> None:
+    """Each a plain value that is compared as a whole, and sent when it differs."""
+    parts = run_view(running).parts()
+
+    assert {name: getattr(widget, name) for name in parts} == parts
+    assert set(PARTS) <= set(widget.keys)
+    assert widget.kind == "run"
 
 
-def test_show_replaces_the_view(widget: RunWidget, done: RunStats) -> None:
+def test_show_replaces_the_view(widget: LiveWidget, done: RunStats) -> None:
     """And nothing else."""
-    widget.show(run_view(done))
+    assert widget.show(run_view(done), answered=2)
 
-    assert widget.view["chip"] == "Done, 212 dead"
+    assert widget.head["chip"] == "Done, 212 dead"
+    assert widget.answered == 2
 
 
-def test_press_only_hands_on_the_command(widget: RunWidget, pressed: list[Command]) -> None:
+def test_press_only_hands_on_the_command(widget: LiveWidget, pressed: list[Press]) -> None:
     """It may run in a thread beside a busy cell."""
     for command in Command:
         widget._handle_custom_msg({"command": command.value}, [])
 
-    assert pressed == list(Command)
+    assert [press.command for press in pressed] == list(Command)
 
 
-@pytest.mark.parametrize("content", [{}, {"command": "rm -rf"}, {"command": ["pause"]}, "pause", None, 3])
-def test_strange_messages_do_nothing(widget: RunWidget, pressed: list[Command], content: Any) -> None:
+def test_press_says_which_queue_run_class_and_how_many(widget: LiveWidget, pressed: list[Press]) -> None:
+    """Buttons stand in rows."""
+    content = {"command": "scale", "queue": "pages", "run": "r", "target": "f1", "n": 4}
+    widget._handle_custom_msg(content, [])
+
+    assert pressed == [Press(Command.SCALE, "pages", "r", "f1", 4)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"command": "rm -rf"},
+        {"command": ["pause"]},
+        {"command": "pause", "queue": ["pages"]},
+        {"command": "pause", "queue": "q" * 301},
+        {"command": "scale", "n": -1},
+        {"command": "scale", "n": 10**9},
+        {"command": "scale", "n": "4"},
+        {"command": "scale", "n": True},
+        "pause",
+        None,
+        3,
+    ],
+)
+def test_strange_messages_do_nothing(widget: LiveWidget, pressed: list[Press], content: Any) -> None:
     """The front end is not trusted to be ours."""
     widget._handle_custom_msg(content, [])
 
     assert pressed == []
 
 
-def test_press_is_answered_beside_a_busy_cell_where_the_kernel_can(widget: RunWidget) -> None:
+def test_press_is_answered_beside_a_busy_cell_where_the_kernel_can(widget: LiveWidget) -> None:
     """Without it Pause waits for the very cell that should be paused."""
     widget.comm._reply_subshell_for = None
     widget._answer_beside_a_busy_cell()
@@ -87,7 +117,7 @@ def test_press_is_answered_beside_a_busy_cell_where_the_kernel_can(widget: RunWi
     assert widget.comm._reply_subshell_for({"any": 1}, "subshell-7") == "subshell-7"
 
 
-def test_older_kernels_are_left_alone(widget: RunWidget) -> None:
+def test_older_kernels_are_left_alone(widget: LiveWidget) -> None:
     """The attribute is private; where it is missing the press is handled when the cell ends."""
     before = dict(vars(widget.comm))
     widget._answer_beside_a_busy_cell()
@@ -141,3 +171,150 @@ def test_html_is_refreshed_at_most_once_a_second(running: RunStats, done: RunSta
     canvas.finish(run_view(done))
 
     assert output.shown[-1]["text/plain"].startswith("parse-invoices  done, 212 dead")
+
+
+class Wire:
+    """Counts what a widget sends."""
+
+    def __init__(self, widget: LiveWidget) -> None:
+        self.messages: list[dict[str, Any]] = []
+        widget.comm.send = self.send
+
+    def send(self, data: Any = None, **_: Any) -> None:
+        self.messages.append(data)
+
+    @property
+    def size(self) -> int:
+        return sum(len(json.dumps(message)) for message in self.messages)
+
+
+def busy(stats: RunStats, at: int) -> RunStats:
+    """The run some quarters of a second later: every number has moved."""
+    counts = replace(stats.counts, acked=stats.counts.acked + 6 * at, ready=stats.counts.ready - 6 * at)
+    units = replace(stats.units or Counts(), acked=593_204 + 113 * at, ready=306_184 - 113 * at)
+    moved = tuple(replace(each, dead=each.dead + at, last=stats.at) for each in stats.classes)
+    return replace(
+        stats,
+        at=stats.at + at / 4,
+        counts=counts,
+        units=units,
+        rate=20 + at / 9,
+        units_rate=400 + at / 7,
+        classes=moved,
+    )
+
+
+def later(snapshot: Snapshot, at: int) -> Snapshot:
+    """The scenario some quarters of a second later, with all of 32 consumers listed and 200 there."""
+    consumers = tuple(
+        replace(snapshot.consumers[n % 8], name=f"c{n}", units_rate=20.0 + n + at / 11, oldest_age=1.0 + (at + n) / 4)
+        for n in range(32)
+    )
+    return replace(snapshot, consumers=consumers, consumers_total=200)
+
+
+def test_one_run_costs_less_than_40_kb_a_second(
+    running: RunStats, snapshot: Snapshot, past: History, clock: Any
+) -> None:
+    """A notebook is often read over a slow line, and several runs are watched at once."""
+    seconds = 20
+
+    def picture(at: int) -> RunView:
+        moved = [None if value is None else value - 113 * (at // 4) for value in past.units_left]
+        history = replace(past, units_left=tuple(moved))
+        return run_view(busy(running, at), Focus(later(snapshot, at // 4 * 4), history, "def f(): ...\n" * 400))
+
+    widget = LiveWidget(picture(0), on_press=lambda press: None, clock=clock)
+    wire = Wire(widget)
+    for at in range(1, 4 * seconds + 1):
+        clock.now += 0.25
+        widget.show(picture(at))
+    widget.close()
+
+    assert wire.size / seconds < 40_000
+    assert wire.size / seconds < 16_000  # what it is; a part that grows by half is noticed
+    assert len(wire.messages) <= 4 * seconds
+    sent = [set(message["state"]) for message in wire.messages if message.get("method") == "update"]
+    assert sum("bars" in state for state in sent) == 4 * seconds
+    assert sum("numbers" in state for state in sent) == 2 * seconds
+    assert sum("chart" in state for state in sent) == sum("consumers" in state for state in sent) == seconds
+    assert sum("code" in state for state in sent) == 0
+
+
+def test_a_lab_of_a_hundred_queues_costs_less_than_40_kb_a_second(clock: Any) -> None:
+    """All rows move at once."""
+    scene, seconds = many_queues(), 10
+    history = lab_history(scene)
+
+    def picture(at: int) -> QueuesView:
+        queues = tuple(
+            replace(queue, counts=replace(queue.counts, ready=queue.counts.ready + at), lag=queue.lag + at / 4)
+            for queue in scene.queues
+        )
+        return lab_view(replace(scene, at=scene.at + at / 4, queues=queues), history, place=Place("papers"))
+
+    widget = LiveWidget(picture(0), on_press=lambda press: None, clock=clock)
+    wire = Wire(widget)
+    for at in range(1, 4 * seconds + 1):
+        clock.now += 0.25
+        widget.show(picture(at))
+    widget.close()
+
+    assert wire.size / seconds < 40_000
+
+
+def test_what_is_held_back_is_sent_when_it_is_due(widget: LiveWidget, running: RunStats, clock: Any) -> None:
+    """The last change before a run stands still must not be lost."""
+    paced = LiveWidget(run_view(running), on_press=lambda press: None, clock=clock)
+    changed = run_view(replace(running, rate=30.0))
+
+    clock.now += 0.25
+    assert paced.show(changed) is False
+    assert paced.numbers["figures"][2]["second"] == "23.9 documents/s"
+    clock.now += 0.25
+    assert paced.show(changed) is True
+    assert paced.numbers["figures"][2]["second"] == "30.0 documents/s"
+    paced.close()
+
+
+def test_another_state_takes_all_parts_along(running: RunStats, clock: Any) -> None:
+    """A bar of now under a state of before is a riddle."""
+    paced = LiveWidget(run_view(running), on_press=lambda press: None, clock=clock)
+
+    assert paced.show(run_view(replace(running, state=RunState.PAUSED, rate=0.0, eta=None)))
+
+    assert paced.head["chip"] == "Paused"
+    assert paced.numbers["figures"][1]["second"] == "after Resume"
+    paced.close()
+
+
+def test_script_is_one_module_without_imports() -> None:
+    """Front ends load it as one string."""
+    assert not re.search(r"^\s*import\b", script(), flags=re.MULTILINE)
+    assert script().count("export default") == 1
+    assert "innerHTML" not in script()
+
+
+def test_lab_and_queue_have_widgets_of_their_own_kind(snapshot: Snapshot, past: History) -> None:
+    """One class; the front end asks which."""
+    lab = LiveWidget(lab_view(snapshot, place=Place("papers")), on_press=lambda press: None)
+    queue = LiveWidget(queue_view(snapshot, past, place=Place("pages")), on_press=lambda press: None)
+
+    assert (lab.kind, queue.kind) == ("lab", "queue")
+    assert lab.chart is None
+    assert queue.chart["values"][-1] == 16_057
+    lab.close()
+    queue.close()
+
+
+def test_lab_output_carries_a_right_table(snapshot: Snapshot) -> None:
+    """A notebook saved while a lab is open shows the table, not an empty place."""
+    output = Output()
+    canvas = WidgetCanvas(output.show, lambda press: None)
+    canvas.draw(lab_view(snapshot, place=Place("papers")))
+
+    assert {WIDGET, "text/html", "text/plain"} <= set(output.shown[0])
+    assert "15,846" in output.shown[0]["text/html"]
+    assert "2 empty: thumbs, default" in output.shown[0]["text/plain"]
+    canvas.finish(lab_view(snapshot, place=Place("papers")))
+    assert set(output.shown[-1]) == {"text/html", "text/plain"}

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.stats import Counts, Meter, QueueStats, RunState, RunStats, Snapshot, run_state, total_counts, total_queue
+from dqlab.stats import (
+    Counts,
+    History,
+    Meter,
+    QueueStats,
+    RunState,
+    RunStats,
+    Snapshot,
+    run_state,
+    total_counts,
+    total_queue,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
 
@@ -171,3 +183,42 @@ def test_totals_sum_what_is_listed() -> None:
     totals = total_queue(queues)
 
     assert (totals.counts.ready, totals.counts.acked, totals.lag, totals.in_rate) == (6, 60, 3.0, 5.0)
+
+
+def test_queue_in_which_as_much_comes_as_leaves_is_never_empty() -> None:
+    """That is what people want to know, rather than an hour that moves away."""
+    growing = QueueStats("q", "running", Counts(ready=9), lag=30.0, in_rate=2.0, out_rate=2.0)
+
+    assert growing.never_empty
+    assert not replace(growing, out_rate=3.0).never_empty
+    assert not replace(growing, lag=0.5).never_empty
+    assert replace(growing, out_rate=None).never_empty
+
+
+def test_queue_paused_by_a_person_is_not_in_trouble() -> None:
+    """Its reason says who; somebody knows."""
+    assert QueueStats("q", "running", Counts(), why="KeyError spreading").troubled
+    assert not QueueStats("q", "paused", Counts(), why="by ana, 13:34").troubled
+    assert not QueueStats("q", "running", Counts()).troubled
+
+
+def test_snapshot_says_which_queue_is_deepest_most_dead_and_needs_somebody() -> None:
+    """Views draw these and compute nothing."""
+    snapshot = Snapshot.from_dict(json.loads(GOLDEN.read_text()))
+
+    assert snapshot.deepest == 41_200
+    assert (snapshot.dead_queues, snapshot.most_dead) == (2, snapshot.queue("pages"))
+    assert snapshot.needing == ("pages",)
+    assert snapshot.need("pages") == snapshot.attention[0]
+    assert snapshot.need("ocr") is None
+    assert snapshot.fastest_units_rate == 71.0
+
+
+def test_history_sums_the_speed_of_all_consumers_and_cuts_it_into_minutes() -> None:
+    """The line of blocks in a saved notebook has a mark a minute, and not more than fit."""
+    history = History(t0=0, step=30.0, consumers={"a": (None, 1.0, 3.0, 5.0, None), "b": (None, None, 1.0, 1.0, 2.0)})
+
+    assert history.units_rate == [None, 1.0, 4.0, 6.0, 2.0]
+    assert history.pulse() == (60.0, (2.5, 4.0))
+    assert history.pulse(limit=1) == (120.0, (3.25,))
+    assert History(t0=0, step=1).pulse() == (60.0, ())

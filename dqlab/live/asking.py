@@ -1,0 +1,80 @@
+"""When a source of statistics is asked, and for how long it has been silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from dqlab.clock import Clock
+from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
+from dqlab.live.rows import Silence
+
+__all__ = ["CALL_TIMEOUT", "GIVE_UP_AFTER", "Asking"]
+
+CALL_TIMEOUT = 1.0
+"""Seconds one question for statistics may take."""
+STALE_AFTER = 3.0
+"""Seconds without an answer after which a view says so."""
+FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0
+"""Seconds between questions while nobody answers; doubled each time."""
+GIVE_UP_AFTER = 600.0
+"""Seconds without an answer after which a view is left as it is."""
+_SLACK = 0.05
+"""Seconds by which a step may come early."""
+
+UNREACHABLE: tuple[type[DqlabError], ...] = (SchedulerGone, ActorGone, CallTimeout)
+"""Errors of somebody who may answer later."""
+
+T = TypeVar("T")
+
+
+class Asking:
+    """One question that is asked again and again, less often while nobody answers.
+
+    Parameters
+    ----------
+    clock : Clock
+        Moved by hand in tests.
+    period : float, default 0
+        Least seconds between two questions.
+    silences : tuple of DqlabError classes
+        What counts as no answer.
+    """
+
+    def __init__(self, clock: Clock, period: float = 0.0, silences: tuple[type[DqlabError], ...] = UNREACHABLE) -> None:
+        self._clock, self._period, self._silences = clock, period, silences
+        self._answered = clock.monotonic()
+        self._retry, self._due = FIRST_RETRY, self._answered
+
+    @property
+    def due(self) -> bool:
+        """It is time to ask."""
+        return self._clock.monotonic() >= self._due - _SLACK * (self._period > 0)
+
+    @property
+    def quiet(self) -> float:
+        """Seconds since the last answer."""
+        return self._clock.monotonic() - self._answered
+
+    @property
+    def silence(self) -> Silence | None:
+        """How long nobody has answered, if that is long enough to be said."""
+        if self.quiet <= STALE_AFTER:
+            return None
+        return Silence(self.quiet, max(0.0, self._due - self._clock.monotonic()))
+
+    def now(self) -> None:
+        """Make it due."""
+        self._due = self._clock.monotonic()
+
+    def ask(self, question: Callable[[], T], before: T) -> T:
+        """Return the answer; without one, what was known `before`. Other errors are raised."""
+        try:
+            answer = question()
+        except self._silences:
+            self._due = self._clock.monotonic() + self._retry
+            self._retry = min(2 * self._retry, LONGEST_RETRY)
+            return before
+        self._answered = self._clock.monotonic()
+        self._retry, self._due = FIRST_RETRY, self._answered + self._period
+        return answer

@@ -1,0 +1,261 @@
+"""From a Snapshot and a History to what stands below the figures: needs, consumers, leases, chart, code.
+
+Computes nothing but where the marks of a time axis stand. Text that came from users leaves here fit for one line, or
+for a block of code, but not escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Any
+
+from dqlab import numbers
+from dqlab.live.pieces import (
+    NO_PULSE,
+    Chart,
+    CodePane,
+    ConsumerRow,
+    Consumers,
+    Example,
+    HeldRow,
+    Leases,
+    Mark,
+    Need,
+    Pulse,
+)
+from dqlab.live.plain import block, one_line
+from dqlab.numbers import many
+from dqlab.stats import AGE_EDGES, Attention, CodeStats, Eta, History, RunStats, Severity, Snapshot
+
+__all__ = ["band", "code_pane", "consumers", "depth_chart", "examples", "leases", "left_chart", "needs", "pulse"]
+
+MOST_NEEDS = 3
+_TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
+"""Minutes that may lie between two times of day below a chart."""
+_MOST_TICKS = 6
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_LABELS = {"retry": "Fix & retry…", "show": "Show", "resume": "Resume", "scale": "Scale…", "compact": "Compact"}
+
+
+def needs(lines: Sequence[Attention], actions: Collection[str], limit: int = MOST_NEEDS) -> tuple[Need, ...]:
+    """Return the worst that needs somebody, each with one thing to do, if that is among `actions`."""
+    return tuple(_need(line, line.action if line.action in actions else "") for line in lines[:limit])
+
+
+def _need(line: Attention, action: str) -> Need:
+    dead = line.severity is Severity.DEAD
+    pane = {"retry": "failures", "show": "leases" if line.kind == "held" else "consumers"}.get(action, "")
+    return Need(
+        key=one_line(f"{line.kind} {line.queue} {line.target}", 120),
+        tone="bad" if dead else "warn",
+        icon="dead" if dead else "slow" if pane in ("leases", "consumers") else "warn",
+        subject=one_line(line.subject, 60),
+        text=one_line(line.text, 120),
+        detail=one_line(line.detail, 160),
+        action=action,
+        label=_LABELS.get(action, ""),
+        pane=pane,
+        queue=line.queue,
+        run=line.run,
+        target=one_line(line.target, 60),
+    )
+
+
+def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
+    """Return the slowest consumers.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    total : int
+        How many there are, those that are not listed included.
+    """
+    listed = snapshot.consumers
+    if not listed and not total:
+        return None
+    fastest = snapshot.fastest_units_rate or 1.0
+    rows = [
+        ConsumerRow(
+            name=one_line(each.name, 40),
+            worker=one_line(each.worker, 40),
+            fraction=round((each.units_rate or 0.0) / fastest, 3),
+            units_rate=numbers.rate(each.units_rate),
+            rate=numbers.rate(each.rate),
+            idle=numbers.share(each.idle_share, places=0),
+            leased=numbers.count(each.leased),
+            oldest=numbers.UNKNOWN if each.oldest_age is None else _age(each.oldest_age),
+            memory=numbers.size(each.rss),
+            error=numbers.UNKNOWN if each.last_error is None else one_line(each.last_error, 60),
+            slow=each.slow,
+            document=one_line(each.document or "", 120),
+        )
+        for each in listed
+    ]
+    caption = "Slowest first · last 60 s"
+    if snapshot.median_units_rate is not None:
+        caption += f" · median {numbers.rate(snapshot.median_units_rate)} {snapshot.units}/s"
+    hidden = max(0, total - len(listed))
+    return Consumers(
+        title=numbers.count(total),
+        slow=f"{snapshot.slow_consumers} slow" if snapshot.slow_consumers else "",
+        caption=caption,
+        unit=f"{snapshot.units}/s",
+        rows=tuple(rows),
+        more=f"and {numbers.count(hidden)} more, all of them faster" if hidden and listed else "",
+    )
+
+
+def _age(seconds: float) -> str:
+    return f"{int(seconds)} s" if seconds < 60 else numbers.duration(seconds)
+
+
+def leases(snapshot: Snapshot) -> Leases:
+    """Return what consumers hold."""
+    held = snapshot.unacked
+    title = numbers.count(held.total)
+    if held.oldest_age is not None:
+        title += f" · oldest {_age(held.oldest_age)}"
+    parts = []
+    if held.timeout is not None:
+        parts.append(f"{many(held.past, 'message')} held longer than {_age(held.timeout)}, the visibility timeout")
+    if held.ending_20s:
+        parts.append(f"{many(held.ending_20s, 'lease')} about to end")
+    parts.append(f"in 10 min: {numbers.count(held.redelivered_10m)} delivered again")
+    parts.append(f"{many(held.leases_lost_10m, 'lease')} lost")
+    edges = [
+        "< 1 s",
+        *(numbers.between(f"{low:g}", _age(high)) for low, high in pairwise(AGE_EDGES)),
+        f"> {_age(AGE_EDGES[-1])}",
+    ]
+    lows = (0.0, *AGE_EDGES)
+    bins = tuple(
+        (word, amount, held.timeout is not None and low >= held.timeout)
+        for word, amount, low in zip(edges, held.age_bins, lows, strict=False)
+    )
+    rows = tuple(
+        HeldRow(
+            document=one_line(each.document or many(each.messages, "message"), 120),
+            consumer=one_line(each.consumer, 40),
+            held=_age(each.held),
+            ends_in=_age(each.ends_in),
+            renewals=numbers.count(each.renewals),
+            delivery=numbers.count(each.delivery),
+            late=held.timeout is not None and each.held > held.timeout,
+        )
+        for each in held.oldest
+    )
+    return Leases(title, " · ".join(parts), bins if any(held.age_bins) else (), rows)
+
+
+def code_pane(code: CodeStats, text: str | None) -> CodePane | None:
+    """Return the function a run uses, or None when nothing is known of it."""
+    if code.name == "?":
+        return None
+    cell = f", from cell [{code.cell}]" if code.cell is not None else ""
+    short = f" ({one_line(code.short, 12)})" if code.short else ""
+    caption = f"{one_line(code.name, 60)} v{code.version}{short}{cell}"
+    return CodePane(f"v{code.version}", caption, "the source is not known" if text is None else block(text))
+
+
+def examples(fingerprint: str, letters: Sequence[Any]) -> tuple[str, tuple[Example, ...]]:
+    """Return documents of a failure class."""
+    rows = tuple(
+        Example(
+            document=one_line(each.key, 120),
+            deliveries=numbers.count(each.deliveries),
+            version=one_line(each.version, 12),
+            traceback=block(each.traceback, 4000),
+        )
+        for each in letters
+    )
+    return fingerprint, rows
+
+
+def left_chart(stats: RunStats, history: History | None) -> Chart:
+    """Return how much was left, and when nothing will be."""
+    eta = stats.eta
+    title = f"{stats.unit.capitalize()} left"
+    known = [] if history is None else _whole(history.units_left)
+    if history is None or not any(known):
+        return Chart(title=title, label=title, empty="the line begins when the first minute is over")
+    first = next(at for at, value in enumerate(known) if value is not None)
+    start = history.t0 + first * history.step
+    values = known[first:]
+    now = (len(values) - 1) * history.step
+    fan = () if eta is None else tuple(round(max(now, each - start)) for each in (eta.p10, eta.p50, eta.p90))
+    end = max(now, fan[-1] if fan else now) * 1.06 or 1.0
+    due = "" if eta is None else numbers.due(eta.p50, now=stats.at)
+    between = "" if eta is None else band(eta, stats.at)
+    amount = numbers.count(stats.progress.left)
+    expected = f", zero expected at {due}, 80 percent sure: {between}" if due else ""
+    return Chart(
+        title=title,
+        label=f"{title} over time: {amount} now{expected}",
+        step=history.step,
+        now=now,
+        end=end,
+        values=tuple(values),
+        fan=fan,
+        due=due,
+        band=between,
+        ticks=_ticks(start, end),
+        marks=_marks(history, start, now),
+    )
+
+
+def depth_chart(waiting: int, history: History | None) -> Chart:
+    """Return how many messages waited."""
+    title = "Messages waiting, last 30 min"
+    ready = [] if history is None else _whole(history.ready)
+    if history is None or not any(value is not None for value in ready):
+        return Chart(title=title, label=title, empty="the line begins when the first minute is over")
+    delayed = [*_whole(history.delayed), *[None] * len(ready)]
+    values = [None if a is None else a + (b or 0) for a, b in zip(ready, delayed, strict=False)]
+    now = (len(values) - 1) * history.step
+    return Chart(
+        title=title,
+        label=f"{title}: {numbers.count(waiting)} now",
+        step=history.step,
+        now=now,
+        end=now or 1.0,
+        values=tuple(values),
+        ticks=_ticks(history.t0, now),
+        marks=_marks(history, history.t0, now),
+    )
+
+
+def pulse(history: History) -> Pulse:
+    """Return the speed over a whole span, a block character for each minute, or for some."""
+    seconds, rates = history.pulse()
+    top = max((rate for rate in rates if rate is not None), default=0.0)
+    if not top or len(rates) < 2:
+        return NO_PULSE
+    line = "".join(_BLOCKS[0 if rate is None else round(rate / top * (len(_BLOCKS) - 1))] for rate in rates)
+    every = "one mark per minute" if seconds == 60 else f"one mark per {numbers.duration(seconds)}"
+    return Pulse(f"pages/s, {every}", line, f"0 to {numbers.rate(top)}")
+
+
+def _whole(values: Sequence[float | None]) -> list[int | None]:
+    return [None if value is None else round(value) for value in values]
+
+
+def band(eta: Eta, now: float) -> str:
+    """Return between which times of day it will be done, in four cases of five."""
+    return numbers.between(numbers.due(eta.p10, now=now), numbers.due(eta.p90, now=now))
+
+
+def _marks(history: History, start: float, now: float) -> tuple[Mark, ...]:
+    return tuple(
+        Mark(round(each.at - start, 1), "" if each.cell is None else f"[{each.cell}]", one_line(each.text, 40))
+        for each in history.marks
+        if -history.step <= each.at - start <= now
+    )
+
+
+def _ticks(start: float, span: float) -> tuple[tuple[float, str], ...]:
+    minutes = next((each for each in _TICKS if span <= each * 60.0 * _MOST_TICKS), _TICKS[-1])
+    every = minutes * 60.0
+    first = -(-start // every) * every
+    amount = int((start + span - first) // every) + 1
+    return tuple((round(first + n * every - start, 1), numbers.minute(first + n * every)) for n in range(amount))

@@ -1,0 +1,384 @@
+"""From a Snapshot to a `QueuesView`: which rows, which words, which figures, which buttons.
+
+Computes nothing: every number is a field or property of the Snapshot, spelled by `numbers`. Text that came from users
+leaves here fit for one line, but not escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dqlab import numbers
+from dqlab.live import details
+from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
+from dqlab.live.pieces import Details
+from dqlab.live.plain import one_line
+from dqlab.live.rows import Silence, failure_row, silence_notice
+from dqlab.live.tables import status_table
+from dqlab.live.view import NO_NOTICE, Button, Command, Figure, Notice, Tone
+from dqlab.numbers import UNKNOWN, many
+from dqlab.stats import Attention, Counts, History, QueueStats, RunStats, Severity, Snapshot
+
+__all__ = ["Place", "absent_queues", "lab_view", "moved_queues", "queue_view"]
+
+NEEDS = "needs you"
+MANY_QUEUES = 12
+"""Above so many rows they are grouped, and can be filtered."""
+_ICONS = {
+    "running": "running",
+    "keeping up": "running",
+    "submitting": "submitting",
+    "paused": "paused",
+    "draining": "drain",
+    "drained": "paused",
+    "empty": "connecting",
+    "stopped": "stopped",
+}
+_ACTIONS = ("retry", "show", "resume", "scale", "compact")
+_LAST = ("paused", "draining", "drained", "empty")
+"""States that stand behind all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a lab or queue is looked at: name, and the dashboard's address."""
+
+    name: str
+    dashboard: str = ""
+
+
+def absent_queues(
+    place: Place, reason: str = "", *, single: bool = False, silence: Silence | None = None
+) -> QueuesView:
+    """Return the view of a lab or queue that has not answered: yet, or now."""
+    what = "The queue" if single else "The lab"
+    notice = Notice(one_line(reason, 300), Tone.WARN) if reason else NO_NOTICE
+    return QueuesView(
+        one_line(place.name),
+        single,
+        icon="connecting" if silence is None else "no answer",
+        about="asking for the first numbers" if silence is None and not reason else "",
+        notice=notice if silence is None else silence_notice(silence, what),
+        buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
+        log=f"- {_word(place.name)} {'connecting' if silence is None else 'no-answer'}",
+    )
+
+
+def moved_queues(place: Place, *, single: bool = False) -> QueuesView:
+    """Return the view of a lab or queue that is shown elsewhere now: without numbers, which would stand still."""
+    return QueuesView(one_line(place.name), single, icon="connecting", about="its live view is in a later cell")
+
+
+def lab_view(
+    snapshot: Snapshot,
+    history: History | None = None,
+    *,
+    place: Place,
+    silence: Silence | None = None,
+    trouble: str = "",
+    busy: str = "",
+) -> QueuesView:
+    """Return the picture of a lab.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The newest numbers.
+    history : History, optional
+        With ``depths``, for the small lines beside the rows.
+    place : Place
+        What it is called here.
+    silence : Silence, optional
+        Given when the numbers are old because nobody answers.
+    trouble, busy : str, optional
+        Why the last command was refused; what it is doing, or has done.
+    """
+    queues, deepest = _ordered(snapshot), snapshot.deepest
+    about = [many(snapshot.queues_total, "queue"), many(snapshot.workers, "worker")]
+    about += [many(snapshot.consumers_total, "consumer")]
+    about += [f"store {one_line(snapshot.store, 60)}"] if snapshot.store else []
+    hidden = snapshot.queues_total - len(queues)
+    return QueuesView(
+        one_line(place.name),
+        icon="no answer" if silence is not None else "running",
+        about=" · ".join(about),
+        moment=numbers.clock(snapshot.at),
+        dashboard=place.dashboard,
+        stale=silence is not None,
+        notice=_notice(snapshot, silence, trouble, busy, "The lab"),
+        buttons=() if silence is None else (Button(Command.ASK, "Retry now"),),
+        figures=_lab_figures(snapshot, stale=silence is not None),
+        rows=tuple(_row(snapshot, queue, deepest) for queue in queues),
+        toggles=_toggles(snapshot, queues) if len(queues) > MANY_QUEUES else (),
+        more=f"and {many(hidden, 'queue')} not listed; the totals above count all" if hidden > 0 else "",
+        sparks=_sparks(history, queues),
+        details=Details(needs=details.needs(snapshot.attention, ()), needs_total=snapshot.attention_total),
+        table=status_table(snapshot),
+        log=_log(place.name, snapshot),
+    )
+
+
+def queue_view(
+    snapshot: Snapshot,
+    history: History | None = None,
+    *,
+    place: Place,
+    silence: Silence | None = None,
+    trouble: str = "",
+    busy: str = "",
+) -> QueuesView:
+    """Return the picture of one queue, the `place`; see `lab_view`."""
+    queue = snapshot.queue(place.name)
+    if queue is None:
+        return absent_queues(place, f"no queue named {place.name!r} is known to the cluster", single=True)
+    row = _row(snapshot, queue, snapshot.deepest)._replace(retries=())
+    runs = [run for run in snapshot.runs if run.queue == queue.name]
+    lines = [each for each in snapshot.attention if each.queue == queue.name]
+    failures = snapshot.failures
+    about = [many(queue.shards, "shard"), many(queue.consumers, "consumer")]
+    about += ["in memory" if queue.disk is None else f"durable{f', {snapshot.store}' if snapshot.store else ''}"]
+    first = Button(Command.RESUME, "Resume", primary=True) if row.paused else Button(Command.PAUSE, "Pause")
+    return QueuesView(
+        one_line(queue.name),
+        single=True,
+        icon="no answer" if silence is not None else row.icon,
+        chip="No answer" if silence is not None else row.state,
+        tone=row.tone,
+        about=" · ".join([*([row.why] if row.why else []), *about]),
+        moment=numbers.clock(snapshot.at),
+        dashboard=place.dashboard,
+        stale=silence is not None,
+        notice=_notice(snapshot, silence, trouble, busy, "The queue"),
+        buttons=(first,) if silence is None else (Button(Command.ASK, "Retry now"),),
+        figures=_queue_figures(snapshot, queue, row, stale=silence is not None),
+        rows=(row,),
+        sparks=(),
+        runs=tuple(_run_line(run) for run in runs),
+        failures=tuple(failure_row(entry, at=snapshot.at) for entry in failures.classes),
+        failures_title=many(failures.classes_total, "class") if failures.classes_total else "",
+        failures_more=f"and {many(failures.other_classes, 'class')} more, {numbers.count(failures.other_dead)} dead"
+        if failures.other_classes
+        else "",
+        details=Details(
+            chart=details.depth_chart(queue.counts.waiting, history),
+            needs=details.needs(lines, _ACTIONS),
+            needs_total=len(lines),
+            consumers=details.consumers(snapshot, queue.consumers),
+            leases=details.leases(snapshot),
+        ),
+        table=status_table(snapshot, only=queue.name),
+        log=_log(place.name, snapshot, queue),
+    )
+
+
+def _ordered(snapshot: Snapshot) -> list[QueueStats]:
+    """Return the queues as they are listed: few in their own order; many with those that need somebody first."""
+    if len(snapshot.queues) <= MANY_QUEUES:
+        return list(snapshot.queues)
+    needing = {name: place for place, name in enumerate(snapshot.needing)}
+    states = {state: place for place, state in enumerate(_states(snapshot.queues))}
+
+    def place(queue: QueueStats) -> tuple[int, int, int, str]:
+        first = needing.get(queue.name, len(needing))
+        return (first, states[queue.state], -queue.counts.waiting, queue.name)
+
+    return sorted(snapshot.queues, key=place)
+
+
+def _states(queues: Iterable[QueueStats]) -> list[str]:
+    found = dict.fromkeys(queue.state for queue in queues)
+    return sorted(found, key=lambda state: _LAST.index(state) if state in _LAST else -1)
+
+
+def _toggles(snapshot: Snapshot, queues: list[QueueStats]) -> tuple[Toggle, ...]:
+    toggles, needing = [], set(snapshot.needing)
+    if needing:
+        amount = numbers.count(len(needing))
+        toggles.append(Toggle(NEEDS, NEEDS, amount, "waiting", f"Needs you · {amount}"))
+    calm = [queue.state for queue in queues if queue.name not in needing]
+    for state in _states(queues):
+        if state in calm:
+            all_of_it = numbers.count(max(snapshot.queues_by_state.get(state, 0), calm.count(state)))
+            deepest = "" if state == "empty" else " · deepest first"
+            head = f"{state.capitalize()} · {numbers.count(calm.count(state))}{deepest}"
+            toggles.append(Toggle(state, state, all_of_it, _ICONS.get(state, "waiting"), head))
+    return (*toggles, Toggle("", "all", numbers.count(snapshot.queues_total), "", ""))
+
+
+def _row(snapshot: Snapshot, queue: QueueStats, deepest: int) -> QueueRow:
+    counts, scale = queue.counts, deepest or 1
+    need = snapshot.need(queue.name)
+    tone = "" if need is None and not queue.troubled else "bad" if _is_bad(need, queue) else "warn"
+    paused = queue.state in ("paused", "drained", "stopped")
+    idle = not counts.waiting
+    return QueueRow(
+        name=one_line(queue.name, 80),
+        icon=_ICONS.get(queue.state, "waiting"),
+        tone=tone,
+        state=queue.state.capitalize(),
+        why=_why(queue, need),
+        group=NEEDS if tone else queue.state,
+        leased_part=round(counts.leased / scale, 5),
+        ready_part=round(counts.ready / scale, 5),
+        delayed_part=round(counts.delayed / scale, 5),
+        waiting=numbers.count(counts.waiting),
+        ready=numbers.count(counts.ready),
+        delayed=numbers.count(counts.delayed),
+        unacked=numbers.count(counts.leased),
+        dead=numbers.count(counts.dead),
+        in_rate=numbers.rate(queue.in_rate),
+        out_rate=numbers.rate(queue.out_rate),
+        lag=UNKNOWN if idle else numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag),
+        empty_in="never" if queue.never_empty else UNKNOWN if queue.empty_in is None else numbers.soon(queue.empty_in),
+        disk=numbers.size(queue.disk),
+        paused=paused,
+        durable=queue.disk is not None,
+        consumers=queue.consumers,
+        purge=_purge(queue),
+        retries=tuple(
+            (run.name, f"Retry {numbers.count(run.counts.dead)} dead of {one_line(run.name, 40)}")
+            for run in snapshot.runs
+            if run.queue == queue.name and run.counts.dead
+        )[:3],
+    )
+
+
+def _is_bad(need: Attention | None, queue: QueueStats) -> bool:
+    halted = queue.state not in ("running", "keeping up", "submitting")
+    return halted and (queue.state == "stopped" or (need is not None and need.severity is Severity.DEAD))
+
+
+def _why(queue: QueueStats, need: Attention | None) -> str:
+    if queue.why:
+        return one_line(queue.why, 100)
+    if need is not None:
+        return one_line(f"{need.subject} {need.text}", 100)
+    if queue.state == "empty" and queue.last_used is not None:
+        return f"last used {numbers.minute(queue.last_used)}"
+    return ""
+
+
+def _purge(queue: QueueStats) -> tuple[str, ...]:
+    dead = queue.counts.dead
+    if not dead:
+        return ()
+    question = f"Discard {many(dead, 'dead message')} of {one_line(queue.name, 40)}?"
+    return (question, "Their errors go with them.", "Keep them", f"Discard {numbers.count(dead)}")
+
+
+def _notice(snapshot: Snapshot, silence: Silence | None, trouble: str, busy: str, what: str) -> Notice:
+    if trouble:
+        return Notice(one_line(trouble, 300), Tone.BAD)
+    if silence is not None:
+        return silence_notice(silence, what)
+    if busy:
+        return Notice(one_line(busy, 300))
+    for each in snapshot.attention:
+        if not each.queue:
+            tone = Tone.BAD if each.severity is Severity.DEAD else Tone.WARN
+            return Notice(one_line(f"{each.subject} {each.text}", 300), tone)
+    return Notice()
+
+
+def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
+    totals, counts = snapshot.totals, snapshot.totals.counts
+    worst = snapshot.most_dead
+    where = many(snapshot.dead_queues, "queue") if counts.dead else ""
+    if worst is not None and snapshot.dead_queues > 2:
+        where += f", most in {one_line(worst.name, 24)}"
+    busy = numbers.share(None if stale else snapshot.busy_share, places=0).split()
+    return (
+        _waiting(counts),
+        Figure("Unacked", numbers.count(counts.leased), "messages", _oldest(snapshot)),
+        _out(totals, stale=stale),
+        _dead(counts.dead, where),
+        Figure("Busy", busy[0], "".join(busy[1:]), f"of {many(snapshot.consumers_total, 'consumer')}, last 60 s"),
+        _on_disk(snapshot, totals),
+    )
+
+
+def _queue_figures(snapshot: Snapshot, queue: QueueStats, row: QueueRow, *, stale: bool) -> tuple[Figure, ...]:
+    empty_in = UNKNOWN if stale else row.empty_in
+    amount, _, unit = empty_in.partition(" ")
+    lag = f"oldest ready: {row.lag}" if row.lag != UNKNOWN else "nothing waits"
+    classes = snapshot.failures.classes_total
+    return (
+        _waiting(queue.counts),
+        Figure("Unacked", row.unacked, "messages", _oldest(snapshot)),
+        _out(queue, stale=stale),
+        _dead(queue.counts.dead, many(classes, "class") if classes else ""),
+        Figure("Empty in", amount, unit, lag),
+        _on_disk(snapshot, queue),
+    )
+
+
+def _waiting(counts: Counts) -> Figure:
+    second = f"{numbers.count(counts.ready)} ready · {numbers.count(counts.delayed)} delayed"
+    return Figure("Waiting", numbers.count(counts.waiting), "messages", second)
+
+
+def _oldest(snapshot: Snapshot) -> str:
+    age = snapshot.unacked.oldest_age
+    return "" if age is None else f"oldest {numbers.duration(age, units=1) if age < 60 else numbers.duration(age)}"
+
+
+def _out(queue: QueueStats, *, stale: bool) -> Figure:
+    rates = (None, None) if stale else (queue.out_rate, queue.in_rate)
+    return Figure("Out", numbers.rate(rates[0]), "messages/s", f"in {numbers.rate(rates[1])} messages/s")
+
+
+def _dead(amount: int, where: str) -> Figure:
+    return Figure("Dead", numbers.count(amount), "messages", where, tone=Tone.BAD if amount else Tone.QUIET)
+
+
+def _on_disk(snapshot: Snapshot, queue: QueueStats) -> Figure:
+    if queue.disk is None:
+        amount, _, unit = numbers.size(queue.nbytes).partition(" ")
+        return Figure("In memory", amount, unit, "payloads that wait")
+    amount, _, unit = numbers.size(queue.disk).partition(" ")
+    storage = snapshot.storage
+    garbage = f"{numbers.share(storage.garbage_share, places=0)} garbage, {numbers.size(storage.garbage)}"
+    return Figure("On disk", amount, unit, garbage if storage.total else "")
+
+
+def _sparks(history: History | None, queues: list[QueueStats]) -> tuple[tuple[str, tuple[int | None, ...]], ...]:
+    if history is None:
+        return ()
+    return tuple(
+        (
+            one_line(queue.name, 80),
+            tuple(None if value is None else round(value) for value in history.depths[queue.name]),
+        )
+        for queue in queues
+        if queue.name in history.depths
+    )
+
+
+def _run_line(run: RunStats) -> RunLine:
+    done = UNKNOWN
+    if run.resting and run.ended is not None:
+        done = numbers.minute(run.ended)
+    elif run.eta is not None:
+        done = numbers.due(run.eta.p50, now=run.at)
+    return RunLine(
+        name=one_line(run.name, 80),
+        state=run.state.value.capitalize() + (f" · {one_line(run.why, 60)}" if run.why else ""),
+        share=numbers.share(run.share),
+        left=f"{numbers.count(run.progress.left)} {run.unit}",
+        done=done,
+        dead=numbers.count(run.counts.dead),
+    )
+
+
+def _word(name: str) -> str:
+    return one_line(name).replace(" ", "_")
+
+
+def _log(name: str, snapshot: Snapshot, queue: QueueStats | None = None) -> str:
+    """Return all in one line: ``14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215``."""
+    total = snapshot.totals if queue is None else queue
+    counts, rate = total.counts, numbers.rate(total.out_rate).replace(",", "").replace(UNKNOWN, "-")
+    state = "" if queue is None else f" {_word(queue.state)}"
+    head = f"{numbers.clock(snapshot.at)} {_word(name)}{state}"
+    return f"{head} waiting {counts.waiting} unacked {counts.leased} out {rate}/s dead {counts.dead}"

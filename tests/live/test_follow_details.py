@@ -1,0 +1,264 @@
+"""A run that says more than its statistics, a lab and a queue: being watched, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from dqlab.errors import LabClosed, QueueNotFound
+from dqlab.live.follow import LiveQueues, LiveRun, following
+from dqlab.live.view import Command, Press
+from dqlab.stats import RunState, RunStats, Snapshot
+from tests.live.conftest import CODE, SLOW
+
+
+@pytest.fixture
+def commands() -> SimpleQueue[Press]:
+    return SimpleQueue()
+
+
+@pytest.fixture
+def live(detailed: Any, canvas: Any, clock: Any, commands: SimpleQueue[Press]) -> LiveRun:
+    return LiveRun(detailed, canvas, commands=commands, clock=clock)
+
+
+@pytest.fixture
+def live_lab(hand_lab: Any, canvas: Any, clock: Any, commands: SimpleQueue[Press]) -> LiveQueues:
+    return LiveQueues(hand_lab, canvas, commands=commands, clock=clock)
+
+
+def step(live: Any) -> bool:
+    """One step, and the end of what it began."""
+    alive: bool = live.tick()
+    live.obeying.join()
+    return alive
+
+
+def test_run_with_details_shows_needs_chart_consumers_and_code(live: LiveRun, canvas: Any) -> None:
+    """All that is below the figures comes with the first picture."""
+    live.tick()
+
+    details = canvas.drawn[0].details
+    assert [need.subject for need in details.needs] == ["61 dead", "c5", "128 dead"]
+    assert details.chart.due == "14:34"
+    assert details.consumers.rows[0].name == "c5"
+    assert details.leases.title == "64 · oldest 4 min 12 s"
+    assert details.code.text == CODE.rstrip()
+
+
+def test_details_are_asked_for_once_a_second(live: LiveRun, detailed: Any, clock: Any) -> None:
+    """Numbers four times, the rest once."""
+    for _ in range(8):
+        live.tick()
+        clock.now += 0.25
+
+    assert (detailed.asked, detailed.looked) == (8, 2)
+
+
+def test_run_that_answers_statistics_alone_is_watched_all_the_same(live: LiveRun, detailed: Any, canvas: Any) -> None:
+    """An older scheduler, or one too busy for more."""
+    detailed.picture = SLOW
+
+    assert live.tick()
+
+    view = canvas.drawn[0]
+    assert view.figures[0].value == "315,894"
+    assert (view.details.chart, view.details.needs) == (None, ())
+    assert view.failures[0].retry == ""
+
+
+def test_silence_of_details_keeps_those_that_were(live: LiveRun, detailed: Any, canvas: Any, clock: Any) -> None:
+    """Half a picture does not come and go."""
+    live.tick()
+    detailed.picture = SLOW
+    detailed.answer = replace(detailed.answer, rate=30.0)
+    clock.now += 1
+    live.tick()
+
+    assert canvas.drawn[-1].figures[2].second == "30.0 documents/s"
+    assert canvas.drawn[-1].details.consumers is not None
+
+
+def test_estimate_of_the_snapshot_is_shown_while_the_state_is_the_same(
+    live: LiveRun, detailed: Any, canvas: Any, running: RunStats, clock: Any
+) -> None:
+    """A run that was paused a moment ago has none."""
+    detailed.answer = replace(running, eta=None)
+    live.tick()
+    assert canvas.drawn[-1].figures[1].value == "14:34"
+
+    detailed.answer = replace(running, eta=None, state=RunState.PAUSED)
+    clock.now += 0.25
+    live.tick()
+    assert canvas.drawn[-1].figures[1].second == "after Resume"
+
+
+def test_retry_of_a_class_runs_beside_the_view_and_says_what_it_did(
+    live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press]
+) -> None:
+    """It may take long; numbers go on meanwhile."""
+    live.tick()
+    commands.put(Press(Command.RETRY, target="7b0f44a1"))
+    step(live)
+    live.tick()
+
+    assert detailed.done == ["retry 7b0f44a1"]
+    assert canvas.drawn[-1].notice.text == "61 documents sent through again."
+
+
+def test_documents_of_a_class_come_when_they_are_asked_for(
+    live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press]
+) -> None:
+    """Tracebacks are large, and rarely read."""
+    live.tick()
+    assert canvas.drawn[-1].details.examples is None
+    commands.put(Press(Command.SHOW, target="7b0f44a1"))
+    step(live)
+    live.tick()
+
+    fingerprint, letters = canvas.drawn[-1].details.examples
+    assert fingerprint == "7b0f44a1"
+    assert (letters[0].document, letters[0].traceback) == (
+        "lux/contract-7.pdf",
+        "Traceback\n  x\N{REPLACEMENT CHARACTER}[0m",
+    )
+
+
+def test_end_is_drawn_with_the_newest_history(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any
+) -> None:
+    """The line of speed in the saved notebook covers the whole run."""
+    live.tick()
+    detailed.answer = done
+    clock.now += 0.25
+
+    assert live.tick() is False
+    assert detailed.looked == 2
+    assert canvas.last.pulse.title == "pages/s, one mark per minute"
+    assert canvas.last.pulse.scale.startswith("0 to ")
+
+
+def test_what_is_followed_is_known_by_what_it_can(hand_lab: Any, hand_pool: Any, source: Any, canvas: Any) -> None:
+    """No class is imported for it."""
+    kinds = [type(following(each, canvas)) for each in (hand_lab, hand_pool, source)]
+
+    assert kinds == [LiveQueues, LiveQueues, LiveRun]
+
+
+def test_lab_is_drawn_until_it_is_closed(live_lab: LiveQueues, hand_lab: Any, canvas: Any, clock: Any) -> None:
+    """Then the last table stays, with the reason."""
+    assert live_lab.tick()
+    assert [row.name for row in canvas.drawn[0].rows][:2] == ["pages", "ocr"]
+    assert dict(canvas.drawn[0].sparks)["pages"][-1] > 0
+
+    hand_lab.picture = LabClosed(lab="papers", what="it", left="")
+    clock.now += 1
+    assert live_lab.tick() is False
+    assert canvas.last.table.rows
+    assert "papers" in canvas.last.notice.text
+
+
+def test_silence_of_a_lab_is_said_and_asked_less_often(
+    live_lab: LiveQueues, hand_lab: Any, canvas: Any, clock: Any
+) -> None:
+    """As with runs."""
+    live_lab.tick()
+    hand_lab.picture = SLOW
+    for _ in range(40):
+        clock.now += 0.25
+        live_lab.tick()
+
+    assert canvas.drawn[-1].stale
+    assert hand_lab.asked <= 7
+    assert [button.command for button in canvas.drawn[-1].buttons] == [Command.ASK]
+
+
+def test_commands_reach_the_queue_that_was_meant(
+    live_lab: LiveQueues, hand_lab: Any, canvas: Any, commands: SimpleQueue[Press]
+) -> None:
+    """By the name that the row showed."""
+    live_lab.tick()
+    for press in (
+        Press(Command.PAUSE, "pages"),
+        Press(Command.RESUME, "embed"),
+        Press(Command.DRAIN, "ocr"),
+        Press(Command.SCALE, "ocr", n=4),
+        Press(Command.PURGE, "pages"),
+        Press(Command.RETRY, "pages", "parse-invoices"),
+        Press(Command.COMPACT, "pages"),
+    ):
+        commands.put(press)
+        step(live_lab)
+    live_lab.tick()
+
+    assert hand_lab.done == [
+        "pages pause", "embed resume", "ocr drain", "ocr scale 4", "pages purge dead", "retry parse-invoices",
+        "pages compact",
+    ]  # fmt: skip
+    assert canvas.drawn[-1].notice.text == "pages compacted: 2.2 GB before, 900 MB now."
+
+
+def test_name_too_long_to_be_shown_still_finds_its_queue(
+    live_lab: LiveQueues, hand_lab: Any, canvas: Any, snapshot: Snapshot, commands: SimpleQueue[Press]
+) -> None:
+    """Rows show 80 characters of it."""
+    long = "q" * 200
+    hand_lab.picture = replace(snapshot, queues=(replace(snapshot.queues[0], name=long), *snapshot.queues[1:]))
+    live_lab.tick()
+    commands.put(Press(Command.PAUSE, canvas.drawn[0].rows[0].name))
+    live_lab.tick()
+
+    assert hand_lab.done == [f"{long} pause"]
+
+
+@pytest.mark.parametrize("command", [Command.PAUSE, Command.PURGE])
+def test_refusal_of_a_queue_is_shown(
+    live_lab: LiveQueues, hand_lab: Any, canvas: Any, commands: SimpleQueue[Press], command: Command
+) -> None:
+    """Whether it is carried out here or beside."""
+    live_lab.tick()
+    hand_lab.refusal = QueueNotFound(queue="pages", hint="", known="none")
+    commands.put(Press(command, "pages"))
+    step(live_lab)
+    live_lab.tick()
+
+    assert canvas.drawn[-1].notice.text.startswith(f"{command.value.capitalize()} failed: ")
+
+
+def test_command_that_breaks_does_not_end_the_view(
+    live_lab: LiveQueues, hand_lab: Any, canvas: Any, commands: SimpleQueue[Press]
+) -> None:
+    """A bug in one button leaves the others."""
+    live_lab.tick()
+    hand_lab.refusal = ZeroDivisionError("oops")
+    commands.put(Press(Command.PAUSE, "pages"))
+
+    assert live_lab.tick()
+    assert canvas.drawn[-1].notice.text == "Pause failed: ZeroDivisionError: oops"
+
+
+def test_every_press_is_answered(live_lab: LiveQueues, canvas: Any, commands: SimpleQueue[Press]) -> None:
+    """Also one that changes nothing: its button must come back."""
+    live_lab.tick()
+    before = len(canvas.drawn)
+    commands.put(Press(Command.ASK))
+    live_lab.tick()
+
+    assert live_lab.obeying.answered == 1
+    assert len(canvas.drawn) == before + 1
+
+
+def test_queue_obeys_without_a_name(hand_pool: Any, canvas: Any, clock: Any, commands: SimpleQueue[Press]) -> None:
+    """There is only one."""
+    live = LiveQueues(hand_pool, canvas, commands=commands, clock=clock)
+    live.tick()
+    commands.put(Press(Command.PAUSE))
+    commands.put(Press(Command.COMPACT))
+    step(live)
+
+    assert hand_pool.done == ["pages pause", "pages compact"]
+    assert canvas.drawn[0].single
+    assert canvas.drawn[0].details.chart.values[-1] == 16_057

@@ -1,0 +1,184 @@
+"""What the views of labs and queues say, and when."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dqlab.live.html import table_html
+from dqlab.live.lab_rows import NEEDS, Place, absent_queues, lab_view, queue_view
+from dqlab.live.lab_text import queues_html, queues_screen
+from dqlab.live.plain import columns
+from dqlab.live.rows import Silence
+from dqlab.live.style import TextStyle
+from dqlab.live.view import Command, Tone
+from dqlab.numbers import UNKNOWN
+from dqlab.stats import Attention, Counts, History, QueueStats, Severity, Snapshot
+from tests.live.scenes import lab_history, many_queues
+from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
+
+PAPERS = Place("papers", "http://127.0.0.1:8787/status")
+
+
+def test_six_figures_answer_for_the_lab(snapshot: Snapshot) -> None:
+    """How much waits, runs, leaves, is dead; how busy, how large."""
+    view = lab_view(snapshot, place=PAPERS)
+
+    assert view.subtitle == "6 queues · 4 workers · 14 consumers · store runs/ · live 14:22:07"
+    assert [(each.label, each.value, each.unit, each.second) for each in view.figures] == [
+        ("Waiting", "60,191", "messages", "59,968 ready · 223 delayed"),
+        ("Unacked", "104", "messages", "oldest 4 min 12 s"),
+        ("Out", "51.9", "messages/s", "in 24.2 messages/s"),
+        ("Dead", "215", "messages", "2 queues"),
+        ("Busy", "93", "%", "of 14 consumers, last 60 s"),
+        ("On disk", "2.2", "GB", "61 % garbage, 1.3 GB"),
+    ]
+
+
+def test_row_says_its_state_in_words_with_the_reason(snapshot: Snapshot) -> None:
+    """Who paused it, what is wrong, when it was last used."""
+    rows = {row.name: row for row in lab_view(snapshot, place=PAPERS).rows}
+
+    assert (rows["pages"].state, rows["pages"].why, rows["pages"].tone) == ("Running", "KeyError spreading", "warn")
+    assert (rows["embed"].state, rows["embed"].why, rows["embed"].tone) == ("Paused", "by ana, 13:34", "")
+    assert rows["thumbs"].why == "last used 14:05"
+    assert (rows["embed"].paused, rows["pages"].paused) == (True, False)
+
+
+def test_depth_bars_share_one_scale(snapshot: Snapshot) -> None:
+    """The deepest fills its bar; a queue of 18 messages does not look like one of 41,200."""
+    rows = {row.name: row for row in lab_view(snapshot, place=PAPERS).rows}
+
+    assert rows["embed"].ready_part == 1
+    assert rows["pages"].ready_part == pytest.approx(15846 / 41200, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("queue", "text"),
+    [
+        (QueueStats("q", "running", Counts(5), lag=9.0, empty_in=713.0), "12 min"),
+        (QueueStats("q", "running", Counts(5), lag=9.0, in_rate=2.0, out_rate=2.0), "never"),
+        (QueueStats("q", "waiting", Counts(5), lag=9.0, in_rate=2.0), "never"),
+        (QueueStats("q", "keeping up", Counts(5), lag=0.7, in_rate=2.0, out_rate=1.0), UNKNOWN),
+        (QueueStats("q", "paused", Counts(5), lag=9.0), UNKNOWN),
+    ],
+)
+def test_empty_in_is_a_time_or_never_or_unknown(queue: QueueStats, text: str) -> None:
+    """Never, when as much comes as leaves."""
+    scene = Snapshot(at=0, seq=0, queues=(queue,))
+
+    assert lab_view(scene, place=PAPERS).rows[0].empty_in == text
+
+
+def test_up_to_twelve_queues_keep_their_order_without_groups(snapshot: Snapshot) -> None:
+    """What fits on a screen needs no filter."""
+    view = lab_view(snapshot, place=PAPERS)
+
+    assert [row.name for row in view.rows] == ["pages", "ocr", "embed", "index", "thumbs", "default"]
+    assert view.toggles == ()
+
+
+def test_of_many_queues_those_that_need_somebody_stand_first() -> None:
+    """Then by state, deepest first, what rests last."""
+    view = lab_view(many_queues(), place=PAPERS)
+
+    assert [row.name for row in view.rows[:6]] == ["ocr-07", "parse-03", "embed-01", "crawl-04", "ner-02", "ship-00"]
+    assert {row.group for row in view.rows[:6]} == {NEEDS}
+    assert [row.tone for row in view.rows[:2]] == ["bad", "warn"]
+    assert view.rows[-1].group == "empty"
+    assert [(each.word, each.amount) for each in view.toggles] == [
+        ("needs you", "6"), ("running", "39"), ("paused", "3"), ("empty", "53"), ("all", "100"),
+    ]  # fmt: skip
+
+
+def test_only_durable_queues_can_be_compacted_and_only_dead_ones_purged(snapshot: Snapshot) -> None:
+    """A button that does nothing is worse than none."""
+    scene = replace(snapshot, queues=(*snapshot.queues, QueueStats("fleeting", "running", Counts(3))))
+    rows = {row.name: row for row in lab_view(scene, place=PAPERS).rows}
+
+    assert (rows["pages"].durable, rows["fleeting"].durable) == (True, False)
+    assert rows["pages"].purge[3] == "Discard 212"
+    assert rows["fleeting"].purge == ()
+    assert rows["pages"].retries == (("parse-invoices", "Retry 212 dead of parse-invoices"),)
+
+
+def test_what_needs_somebody_of_no_queue_stands_above_all(snapshot: Snapshot) -> None:
+    """A disk that is full has no row of its own."""
+    full = Attention(Severity.DEAD, "store-full", "StoreFull", "0 bytes left under runs/")
+    view = lab_view(replace(snapshot, attention=(full, *snapshot.attention)), place=PAPERS)
+
+    assert view.notice == ("StoreFull 0 bytes left under runs/", Tone.BAD)
+
+
+def test_silence_of_a_lab_drops_what_is_live(snapshot: Snapshot) -> None:
+    """Counts are dated, rates are gone."""
+    view = lab_view(snapshot, place=PAPERS, silence=Silence(38, 8))
+
+    assert (view.stale, view.live) == (True, "as of 14:22:07")
+    assert [view.figures[place].value for place in (0, 2, 4)] == ["60,191", UNKNOWN, UNKNOWN]
+    assert [button.command for button in view.buttons] == [Command.ASK]
+
+
+def test_queue_shows_its_own_needs_runs_and_failures(snapshot: Snapshot, past: History) -> None:
+    """And nobody else's."""
+    other = Attention(Severity.WARNING, "lag", "ocr", "is behind", "", "", "ocr")
+    view = queue_view(replace(snapshot, attention=(other, *snapshot.attention)), past, place=Place("pages"))
+
+    assert (view.chip, view.single) == ("Running", True)
+    assert [need.queue for need in view.details.needs] == ["pages"] * 3
+    assert [run.name for run in view.runs] == ["parse-invoices"]
+    assert view.runs[0].done == "14:34"
+    assert view.figures[4] == ("Empty in", "12", "min", "oldest ready: 23 min", "", Tone.PLAIN)
+    assert len(view.failures) == 4
+
+
+def test_queue_that_the_cluster_does_not_know_says_so(snapshot: Snapshot) -> None:
+    """It was closed, or its name is another."""
+    view = queue_view(snapshot, place=Place("nowhere"))
+
+    assert "no queue named 'nowhere'" in view.notice.text
+    assert view.figures == ()
+
+
+def test_parts_are_plain_and_a_hundred_queues_are_small() -> None:
+    """One message a second at most."""
+    scene = many_queues()
+    parts = lab_view(scene, lab_history(scene), place=PAPERS).parts()
+
+    assert len(json.dumps(parts["rows"])) < 30_000
+    assert len(json.dumps(parts["sparks"])) < 25_000
+
+
+def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
+    """Figures, table, and what needs somebody."""
+    lines = queues_screen(lab_view(snapshot, place=PAPERS)).split("\n")
+
+    assert lines[0].startswith("papers  6 queues · 4 workers")
+    assert lines[1] == "waiting 60,191 messages, unacked 104 messages, out 51.9 messages/s"
+    assert lines[2] == "dead 215 messages, busy 93 %, on disk 2.2 GB"
+    assert lines[4].startswith("pages  running     15,846")
+    assert lines[-3].startswith("✕  61 dead  KeyError 'total'")
+    assert max(map(columns, lines)) <= 80
+    assert queues_screen(lab_view(snapshot, place=PAPERS), TextStyle(unicode=False)).isascii()
+
+
+def test_lab_in_one_line_for_logs(snapshot: Snapshot) -> None:
+    """No commas, no glyphs."""
+    assert lab_view(snapshot, place=PAPERS).log == "14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215"
+    assert absent_queues(Place("my lab")).log == "- my_lab connecting"
+
+
+def test_lab_as_html_needs_nothing_and_escapes_all(snapshot: Snapshot) -> None:
+    """What a saved notebook keeps of it."""
+    evil = '<script>alert(1)</script>"'
+    queues = tuple(replace(queue, name=f"{evil}{queue.name}") for queue in snapshot.queues)
+    attention = tuple(replace(each, subject=evil, text=evil, detail=evil) for each in snapshot.attention)
+    view = lab_view(replace(snapshot, queues=queues, attention=attention), place=Place(evil))
+
+    for html in (queues_html(view), table_html(view.table)):
+        reader = Reader(html)
+        assert reader.tags <= ALLOWED_TAGS
+        assert reader.attributes <= ALLOWED_ATTRIBUTES
+    assert "60,191" in Reader(queues_html(view)).text
