@@ -106,11 +106,24 @@ class QueueScene:
             out_rate=outs,
             shards=len(reports),
             consumers=len(self._consumers),
-            empty_in=_empty_in(counts.left, lag, ins, outs, runs, self._wall),
+            empty_in=_empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
+            never_empty=self._never_empty(counts, lag, ins, outs, runs),
             put_waiting=sum(report["puts_waiting"] for report in reports),
             disk=sum(each["total"] for each in storage) if storage else None,
             last_used=track.last_used,
         )
+
+    def _never_empty(
+        self, counts: Counts, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats]
+    ) -> bool:
+        ends = any(run.eta is not None or run.state is RunState.SUBMITTING for run in runs)
+        waits = counts.waiting > 0 and lag >= KEEPS_UP and self._more_may_come and not ends
+        return waits and ins is not None and ins > 0 and ins >= (outs or 0.0)
+
+    @property
+    def _more_may_come(self) -> bool:
+        """Whether something that was used takes messages still: a run under submission, or plain puts."""
+        return any(not lane["sealed"] and any(lane["counts"]) for lane in self._lanes)
 
     def _state(self, counts: Counts, *, keeps_up: bool) -> str:
         if counts.left == 0:

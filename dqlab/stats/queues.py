@@ -44,6 +44,8 @@ class QueueStats:
         Bytes of its files; None for a queue in memory.
     last_used : float or None
         When a message last came or left, seconds since 1970 UTC.
+    never_empty : bool
+        Messages wait, more may come, and they come at least as fast as they leave.
     """
 
     name: str
@@ -62,6 +64,7 @@ class QueueStats:
     put_waiting: int = 0
     disk: int | None = None
     last_used: float | None = None
+    never_empty: bool = False
 
     @property
     def empty(self) -> bool:
@@ -72,11 +75,6 @@ class QueueStats:
     def net_rate(self) -> float | None:
         """Messages that come less those that leave, per second: below zero when the queue gets shorter."""
         return None if self.in_rate is None or self.out_rate is None else self.in_rate - self.out_rate
-
-    @property
-    def never_empty(self) -> bool:
-        """Messages wait, and come at least as fast as they leave."""
-        return bool(self.counts.waiting and self.in_rate and self.in_rate >= (self.out_rate or 0.0) and self.lag >= 2.0)
 
     @property
     def troubled(self) -> bool:

@@ -347,3 +347,29 @@ def test_a_snapshot_of_100_queues_and_200_consumers_stays_under_40_kB(hall: Hall
     assert snapshot.queues_total == len(snapshot.queues) == 100
     assert snapshot.consumers_total == 200
     assert snapshot.totals.counts.ready == 10**8
+
+
+def test_a_queue_of_a_run_that_was_submitted_whole_will_be_empty(hall: Hall) -> None:
+    """All came within a moment, but nothing more will."""
+    hall.consumer("a")
+    for done in (0, 10, 20):
+        lane = lane_report("r", counts=counts(ready=100 - done, acked=done))
+        hall.shard("a", lane if done else lane_report("r"), lag=5.0)
+        hall.after(1)
+
+    queue = hall.see().queues[0]
+
+    assert not queue.never_empty
+    assert queue.empty_in == pytest.approx(80 / 6.7, rel=0.05)
+
+
+def test_a_queue_into_which_more_is_put_than_leaves_will_never_be_empty(hall: Hall) -> None:
+    hall.consumer("a")
+    for second in range(4):
+        hall.shard("a", lane_report(None, sealed=False, counts=counts(ready=10 * second, acked=5 * second)), lag=5.0)
+        hall.after(1)
+
+    queue = hall.see().queues[0]
+
+    assert queue.never_empty
+    assert queue.empty_in is None

@@ -33,7 +33,18 @@ STAGES = ("crawl", "dedupe", "parse", "embed", "index", "ocr", "ner")
 def many_queues() -> Snapshot:
     """A lab of 100 queues and 256 consumers, six of the queues in trouble."""
     queues = [
-        QueueStats(name, state, counts, why=why, in_rate=ins, out_rate=outs, lag=lag, consumers=8, disk=44_000_000)
+        QueueStats(
+            name,
+            state,
+            counts,
+            why=why,
+            in_rate=ins,
+            out_rate=outs,
+            lag=lag,
+            consumers=8,
+            disk=44_000_000,
+            never_empty=bool(ins and ins >= (outs or 0)),
+        )
         for name, state, why, counts, ins, outs, lag in TROUBLES
     ]
     for n in range(38):

@@ -59,8 +59,8 @@ def test_depth_bars_share_one_scale(snapshot: Snapshot) -> None:
     ("queue", "text"),
     [
         (QueueStats("q", "running", Counts(5), lag=9.0, empty_in=713.0), "12 min"),
-        (QueueStats("q", "running", Counts(5), lag=9.0, in_rate=2.0, out_rate=2.0), "never"),
-        (QueueStats("q", "waiting", Counts(5), lag=9.0, in_rate=2.0), "never"),
+        (QueueStats("q", "running", Counts(5), lag=9.0, in_rate=2.0, out_rate=2.0, never_empty=True), "never"),
+        (QueueStats("q", "waiting", Counts(5), lag=9.0, in_rate=2.0, never_empty=True), "never"),
         (QueueStats("q", "keeping up", Counts(5), lag=0.7, in_rate=2.0, out_rate=1.0), UNKNOWN),
         (QueueStats("q", "paused", Counts(5), lag=9.0), UNKNOWN),
     ],

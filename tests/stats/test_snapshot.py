@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,16 +182,6 @@ def test_totals_sum_what_is_listed() -> None:
     totals = total_queue(queues)
 
     assert (totals.counts.ready, totals.counts.acked, totals.lag, totals.in_rate) == (6, 60, 3.0, 5.0)
-
-
-def test_queue_in_which_as_much_comes_as_leaves_is_never_empty() -> None:
-    """That is what people want to know, rather than an hour that moves away."""
-    growing = QueueStats("q", "running", Counts(ready=9), lag=30.0, in_rate=2.0, out_rate=2.0)
-
-    assert growing.never_empty
-    assert not replace(growing, out_rate=3.0).never_empty
-    assert not replace(growing, lag=0.5).never_empty
-    assert replace(growing, out_rate=None).never_empty
 
 
 def test_queue_paused_by_a_person_is_not_in_trouble() -> None:
