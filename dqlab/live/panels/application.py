@@ -22,7 +22,10 @@ from dqlab.live.panels.tokens import tokens
 __all__ = ["APPLICATIONS", "PAGE", "draw_from", "forget", "open_page"]
 
 PAGE = "/dq"
-ABSENT = "dqlab is not on this scheduler yet. In a notebook, dq.connect({address!r}) puts it there; then open this page again."
+ABSENT = (
+    "dqlab is not on this scheduler yet. In a notebook, dq.connect({address!r}) puts it there; "
+    "then open this page again."
+)
 
 _readings: WeakKeyDictionary[Any, Readings] = WeakKeyDictionary()
 
@@ -54,7 +57,9 @@ def open_page(names: Sequence[str], scheduler: Any, extra: dict[str, Any], doc: 
     doc.title = f"dqlab {names[0]}" if alone else "dqlab"
     doc.template = page()
     readings = _readings_of(scheduler)
-    opened = Page(doc, readings, asked, names) if readings is not None else _absent(doc, scheduler)
+    opened = Page(doc, readings, asked, names) if readings is not None else None
+    if opened is None:
+        _say_absent(doc, scheduler)
     doc.template_variables.update(extra)
     doc.template_variables.update(
         frame=BARE if alone or asked.wall else FRAMED,
@@ -67,7 +72,7 @@ def open_page(names: Sequence[str], scheduler: Any, extra: dict[str, Any], doc: 
     return opened
 
 
-def _absent(doc: Document, scheduler: Any) -> None:
+def _say_absent(doc: Document, scheduler: Any) -> None:
     sentence = ABSENT.format(address=getattr(scheduler, "address", ""))
     root = html(InlineStyleSheet(css=read("panel.css")), "nothing", content=text(sentence))
     root.name = "nothing"

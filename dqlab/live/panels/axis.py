@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from dqlab.live.panels.markup import text
 from dqlab.live.panels.scene import Scene
 from dqlab.live.panels.tokens import SANS, Tokens
 
-__all__ = ["LEFT", "TimeAxis", "bare", "nice", "strip", "times"]
+__all__ = ["LEFT", "Place", "TimeAxis", "bare", "nice", "spread", "strip", "times"]
 
 STEPS = (1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 LEFT = 44
@@ -47,6 +48,11 @@ def nice(value: float, *, whole: bool = False) -> float:
     return next(end for end in ends if not whole or round(end, 6) % 2 == 0 or end >= 50)
 
 
+def spread(top: float) -> dict[str, float]:
+    """Return the ends of an upright axis from 0 to `top`, a little outside, so that its lines are seen whole."""
+    return {"start": -0.006 * top, "end": 1.006 * top}
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A word above a chart, at an instant; `lead` is kept where there is no room for `rest`."""
@@ -58,17 +64,15 @@ class Place:
 
 
 def strip(places: Iterable[Place], start: float, end: float) -> str:
-    """Return HTML of words above a chart, each cut where the next one begins."""
+    """Return HTML of words above a chart; one that does not fit before the next one begins is left out."""
     inside = sorted((place for place in places if start <= place.at <= end), key=lambda place: place.at)
     pieces = []
-    for place, after in zip(inside, [*inside[1:], None], strict=True):
-        share = (place.at - start) / (end - start)
-        room = (after.at if after is not None else end) - place.at
-        width = f"max-width:calc({room / (end - start) * 100:.2f}% - 6px)" if after is not None else ""
-        rest = f" <span>{text(place.rest)}</span>" if place.rest else ""
-        pieces.append(
-            f'<i class="{place.kind}" style="left:{share * 100:.2f}%;{width}"><b>{text(place.lead)}</b>{rest}</i>'
-        )
+    for place, after in zip_longest(inside, inside[1:]):
+        left = (place.at - start) / (end - start) * 100
+        right = 100 - (after.at - start) / (end - start) * 100 if after is not None else 0
+        side = f"left:{left:.2f}%;right:{right:.2f}%" if place.kind not in ("tick", "now") else f"left:{left:.2f}%"
+        rest = f"<span>{text(place.rest)}</span>" if place.rest else ""
+        pieces.append(f'<i class="{place.kind}" style="{side}"><s></s><b>{text(place.lead)}</b>{rest}</i>')
     return f'<div class="strip">{"".join(pieces)}</div>'
 
 
@@ -92,7 +96,7 @@ def bare(theme: Tokens, *, x_range: Any, y_range: Any, height: int, **more: Any)
     for axis in fig.axis:
         axis.axis_line_color = axis.major_tick_line_color = axis.minor_tick_line_color = None
         axis.major_label_text_color = theme.ink2
-        axis.major_label_text_font_size = "11px"
+        axis.major_label_text_font_size = theme.small
         axis.major_label_text_font = SANS
         axis.major_label_standoff = 8
     for grid in fig.grid:

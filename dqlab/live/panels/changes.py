@@ -22,8 +22,8 @@ def series(values: Sequence[float | None]) -> Series:
 def together(count: int, **columns: Sequence[float | None]) -> tuple[int, dict[str, Series]]:
     """Return columns of `count` values from where the first of them is known, and how many come before that."""
     made = {name: series(values if len(values) == count else [0.0] * count) for name, values in columns.items()}
-    known = np.flatnonzero(~np.all([column != column for column in made.values()], axis=0)) if count else []
-    first = int(known[0]) if len(known) else count
+    known = ~np.all([column != column for column in made.values()], axis=0)  # NaN differs from itself
+    first = int(np.argmax(known)) if known.any() else count
     return first, {name: np.nan_to_num(column[first:], nan=0.0) for name, column in made.items()}
 
 

@@ -10,6 +10,7 @@ from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.markup import strong, text
 from dqlab.live.panels.request import SPANS, WHOLE, Request
 from dqlab.live.panels.scene import Scene
+from dqlab.live.panels.templates import read
 from dqlab.numbers import many
 
 __all__ = ["Controls"]
@@ -17,18 +18,6 @@ __all__ = ["Controls"]
 ALL = "all queues"
 LABELS = [*(label for label, _ in SPANS), "whole run"]
 VALUES = [*(span for _, span in SPANS), WHOLE]
-CSS = """:host{flex:none!important;width:auto!important;font-family:inherit}
-.bk-input,.bk-btn{font:13px Helvetica,Arial,sans-serif!important;height:26px!important;
-min-height:0!important;padding:0 10px!important;color:var(--dq-ink)!important;background-color:transparent!important;
-border:1px solid var(--dq-edge)!important;border-radius:3px!important;line-height:24px!important;box-shadow:none!important}
-.bk-input{padding-right:24px!important;max-width:180px}
-.bk-input option{background:var(--dq-card);color:var(--dq-ink)}
-.bk-btn-group{display:inline-flex}
-.bk-btn-group .bk-btn{font-size:12px!important;border-radius:0!important;margin-left:-1px!important}
-.bk-btn-group .bk-btn:first-child{border-radius:3px 0 0 3px!important;margin-left:0!important}
-.bk-btn-group .bk-btn:last-child{border-radius:0 3px 3px 0!important}
-.bk-btn.bk-active{background-color:var(--dq-track)!important;font-weight:600!important}
-.bk-btn:focus-visible,.bk-input:focus-visible{outline:2px solid var(--dq-brand)!important;outline-offset:1px}"""
 ADDRESS = """const url = new URL(window.location)
 url.searchParams.set(name, String(values === null ? cb_obj.value : values[cb_obj.active]))
 window.history.replaceState(null, "", url)"""
@@ -61,7 +50,7 @@ class Controls:
     """
 
     def __init__(self, page: Looks, sheet: InlineStyleSheet, asked: Request) -> None:
-        style, self._page, self._wall = InlineStyleSheet(css=CSS), page, asked.wall
+        style, self._page, self._wall = InlineStyleSheet(css=read("controls.css")), page, asked.wall
         self._from = 0
         self._where = html(sheet, "where")
         self._where.name = "where"

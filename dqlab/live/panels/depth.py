@@ -6,7 +6,7 @@ from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Ra
 from bokeh.plotting import figure
 
 from dqlab.live.palette import State
-from dqlab.live.panels.axis import LEFT, Place, nice, strip, times
+from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
 from dqlab.live.panels.changes import Series, fill, html, show, together
 from dqlab.live.panels.markup import glyph, strong, text
 from dqlab.live.panels.panel import Stage, stack
@@ -19,6 +19,8 @@ GUTTER = 92
 """Pixels right of the chart, for what it ends at."""
 LANE, LABELS, STRIP = 27, 22, 18
 """Heights in pixels: a small state, the times of day, the marks."""
+FULL = 0.7
+"""Height of the highest value of a small state, as a share of its lane."""
 SMALL = (State.DELAYED, State.LEASED, State.DEAD)
 STACKED = (State.LEASED, State.DELAYED, State.READY)
 
@@ -34,9 +36,10 @@ class Depth:
         self._range = Range1d(0, 1, syncable=False)
         self._ticks = FixedTicker(ticks=[0, 0.5, 1], syncable=False)
         self._lanes = {state: Range1d(0, 1, syncable=False) for state in SMALL}
+        self._tops = dict.fromkeys(SMALL, 1.0)
         self._above = html(stage.sheet, "above", "gutter")
         self._values = html(stage.sheet, "values")
-        figures = [self._stacked(stage), *(self._lane(stage, state, state is SMALL[-1]) for state in SMALL)]
+        figures = [self._stacked(stage), *(self._lane(stage, state, last=state is SMALL[-1]) for state in SMALL)]
         stage.axis.marks(self._marks, *figures)
         self.root = stack(self.name, self._above, *figures, self._values)
 
@@ -57,7 +60,7 @@ class Depth:
         self._hover(stage, fig, State.READY)
         return fig
 
-    def _lane(self, stage: Stage, state: State, last: bool) -> figure:
+    def _lane(self, stage: Stage, state: State, *, last: bool) -> figure:
         colour = getattr(stage.theme, state.field)
         fig = stage.axis.chart(
             LANE + (LABELS if last else 0),
@@ -65,7 +68,6 @@ class Depth:
             labels=last,
             min_border_left=LEFT,
             min_border_right=GUTTER,
-            min_border_top=8,
             min_border_bottom=LABELS if last else 0,
             y_axis_type=None,
         )
@@ -111,10 +113,11 @@ class Depth:
         inside = [mark for mark in history.marks if scene.start <= mark.at <= scene.end]
         fill(self._marks, x=times(scene, [mark.at for mark in inside]))
         top = nice(_highest(columns["ready"] + columns["delayed"] + columns["leased"]))
-        show(self._range, end=top)
+        show(self._range, **spread(top))
         show(self._ticks, ticks=[0, top / 2, top])
         for state, lane in self._lanes.items():
-            show(lane, end=nice(_highest(columns[state.field])))
+            self._tops[state] = nice(_highest(columns[state.field]))
+            show(lane, end=self._tops[state] / FULL)
         show(self._above, text=self._marks_html(scene))
         show(self._values, text=self._values_html(scene, top))
 
@@ -138,11 +141,10 @@ class Depth:
         ]
         for at, state in enumerate(SMALL):
             bottom = LABELS + LANE * (len(SMALL) - 1 - at)
-            top_of = count(round(self._lanes[state].end)) if self._lanes[state].end >= 1 else ""
             pieces.append(
                 f'<div class="v" style="bottom:{bottom}px">{glyph(state.field)}<span>'
                 f"{strong(count(getattr(counts, state.field)))} {text(state.word)}</span></div>"
-                f'<div class="top" style="bottom:{bottom}px">{top_of}</div>'
+                f'<div class="top" style="bottom:{bottom}px">{count(round(self._tops[state]))}</div>'
             )
         return "".join(pieces)
 

@@ -7,7 +7,7 @@ from bokeh.models import ColumnDataSource
 
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import Row, cells, strong, text
+from dqlab.live.panels.markup import Row, between, cells, strong, text
 from dqlab.live.panels.panel import RowChart, Stage, stack
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import count, many, minute
@@ -53,7 +53,9 @@ class Failures:
             right.append((strong(count(failures.other_dead)), ""))
         if not left:
             left, right = [("", '<span class="empty">No message has failed in this window</span>')], [("", "")]
-        window = f"per minute, {minute(scene.start)}–{minute(scene.end)}, scale 0–{count(round(full))}"
+        window = (
+            f"per minute, {between(minute(scene.start), minute(scene.end))}, scale {between('0', count(round(full)))}"
+        )
         over = window if classes else ""
         self._chart.draw((("class", ""), left), (("dead", "retrying"), right), over=over)
         show(self._documents, text=_documents(failures.documents))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-__all__ = ["Row", "cells", "glyph", "strong", "text", "unit"]
+__all__ = ["Row", "between", "cells", "glyph", "strong", "text", "unit"]
 
 Row = tuple[str, ...]
 """Cells of one row: HTML."""
@@ -26,6 +26,11 @@ _SHAPES = {
 def text(value: object) -> str:
     """Return anything as HTML that reads as it is spelt."""
     return escape(str(value))
+
+
+def between(first: str, last: str) -> str:
+    """Return a range: ``14:32`` to ``14:38`` with a dash."""
+    return f"{first}\N{EN DASH}{last}"
 
 
 def strong(value: object) -> str:

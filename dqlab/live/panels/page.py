@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bokeh.core.properties import without_property_validation
 from bokeh.document import Document
 from bokeh.models import CustomJS, InlineStyleSheet
 
@@ -47,6 +49,8 @@ PERIOD = 250
 """Milliseconds between looks for something new."""
 CHARTS = 0.98
 """Seconds between two drawings of the charts, a little under a second so that none is left out."""
+AT_ONCE = 2
+"""Charts drawn in one go, so that the scheduler is never kept for long; the others have their turn a moment later."""
 LOST = """const at = new Date().toTimeString().slice(0, 8)
 document.body.classList.add("dq-lost")
 stamp.text = `<span class="warn">no answer since ${at}</span>`"""
@@ -73,7 +77,7 @@ class Page:
         self._asked = asked
         self._clock: Clock = clock or SystemClock()
         theme = tokens(asked.theme)
-        theme = replace(theme, row=34) if asked.wall else theme
+        theme = replace(theme, scale=1.2) if asked.wall else theme
         sheet = InlineStyleSheet(css=read("panel.css"))
         self.theme = theme
         self._stage = Stage(theme, sheet, wall=asked.wall, alone=len(names) == 1)
@@ -86,7 +90,9 @@ class Page:
         self._summary = Summary(sheet)
         self._controls = Controls(self, sheet, asked)
         self._seen: Snapshot | None = None
-        self._drawn = float("-inf")
+        self._stale: set[str] = set()
+        self._drawn: dict[str, float] = {}
+        self._counted = -math.inf
         self._broken = False
         self._build()
 
@@ -98,7 +104,8 @@ class Page:
     def look(self, **changes: Any) -> None:
         """Look at another queue or span of time, at once."""
         self._asked = replace(self._asked, **changes)
-        self._seen, self._drawn = None, float("-inf")
+        self._seen = None
+        self._drawn.clear()
         self.update()
 
     def update(self) -> None:
@@ -107,7 +114,7 @@ class Page:
         if session is not None and getattr(session, "connection_count", 1) == 0:
             return
         try:
-            self._update()
+            without_property_validation(self._update)()
         except Exception:
             if not self._broken:
                 logger.exception("event=panels_broken")
@@ -120,27 +127,39 @@ class Page:
     def _update(self) -> None:
         asked, now = self._asked, self._clock.monotonic()
         if self._controls.held:
-            if now - self._drawn >= CHARTS:
-                self._drawn = now
+            if now - self._counted >= CHARTS:
+                self._counted = now
                 self._controls.miss(self._readings.seq)
             return
         snapshot = self._readings.snapshot(asked.queue, asked.run)
-        if snapshot is self._seen:
+        new = snapshot is not self._seen
+        if not new and not self._stale:
             return
-        self._seen = snapshot
-        charts = now - self._drawn >= CHARTS
         seen = self._scene(snapshot)
+        if new:
+            self._seen = snapshot
+            self._stale = {panel.name for panel in self.panels}
+            self._write(seen)
+        due = [panel for panel in self.panels if self._is_due(panel, now)]
+        if self._drawn:
+            due = sorted(due, key=lambda panel: self._drawn[panel.name])[:AT_ONCE]
+        for panel in due:
+            self._stage.axis.move(seen)
+            panel.draw(seen)
+            self._drawn[panel.name] = now
+            self._stale.discard(panel.name)
+
+    def _is_due(self, panel: Panel, now: float) -> bool:
+        return panel.name in self._stale and now - self._drawn.get(panel.name, -math.inf) >= CHARTS
+
+    def _write(self, seen: Scene) -> None:
+        """Bring words and figures up to date."""
         for panel, answer in zip(self.panels, self._answers, strict=True):
             show(answer, text=text(panel.answer(seen)))
         if not self._stage.alone:
             self._summary.draw(seen)
             self._controls.draw(seen)
-            show(self._stamp, text=f"live · {spell_clock(snapshot.at)}")
-        if charts:
-            self._drawn = now
-            self._stage.axis.move(seen)
-            for panel in self.panels:
-                panel.draw(seen)
+            show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
 
     def _scene(self, snapshot: Snapshot) -> Scene:
         asked = self._asked

@@ -6,7 +6,7 @@ from bokeh.models import ColumnDataSource, HoverTool, Span
 
 from dqlab.live.panels.axis import Place, strip, times
 from dqlab.live.panels.changes import fill, show
-from dqlab.live.panels.markup import Row, glyph, strong, text
+from dqlab.live.panels.markup import Row, between, glyph, strong, text
 from dqlab.live.panels.panel import RowChart, Stage, stack
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import UNKNOWN, clock, count, duration, minute, share
@@ -107,7 +107,7 @@ class Runs:
                 bars.append((y, run.started, now, theme.ready, run))
                 dots.append((y, now, run.eta.p10 if run.eta is not None else end, theme.brand))
             if run.eta is not None:
-                sure = f"{minute(run.eta.p10)}–{minute(run.eta.p90)}"
+                sure = between(minute(run.eta.p10), minute(run.eta.p90))
                 bands.append((y, run.eta.p10, run.eta.p90, run.eta.p50, sure))
         fill(
             self._bars,
@@ -149,7 +149,7 @@ def _places(start: float, end: float, now: float) -> list[Place]:
     """Return the times of day to be written above the chart, none on top of "now"."""
     step = next((each for each in STEPS if (end - start) / each <= 4), STEPS[-1])
     first = int(start // step + 1) * step
-    marks = [at for at in range(first, int(end), step) if abs(at - now) > 0.1 * (end - start)]
+    marks = [at for at in range(first, int(end), step) if abs(at - now) > 0.17 * (end - start)]
     hours = [Place(float(at), minute(at), kind="tick") for at in marks if at - start > 0.04 * (end - start)]
     return [*hours, Place(now, "now", kind="now")]
 
@@ -163,6 +163,6 @@ def _note(run: RunStats) -> str:
     if run.finished and run.ended is not None:
         return f"{'took' if run.state is RunState.DONE else str(run.state) + ' after'} {duration(run.elapsed)}"
     if run.eta is not None:
-        return f"{minute(run.eta.p10)}–{minute(run.eta.p90)}"
+        return between(minute(run.eta.p10), minute(run.eta.p90))
     spoken = run.state not in (RunState.RUNNING, RunState.SUBMITTING)
     return " ".join(filter(None, (str(run.state) if spoken else "", run.why)))

@@ -25,6 +25,8 @@ class Scene:
         The chosen queue, or all of them together.
     run : RunStats or None
         The run that is looked at: the chosen one, the one of the chosen queue, or the only one that goes on.
+    zone : float
+        Seconds that clocks here are ahead of UTC.
     """
 
     snapshot: Snapshot
@@ -32,6 +34,7 @@ class Scene:
     span: float
     queue: QueueStats
     run: RunStats | None
+    zone: float
 
     @property
     def counts(self) -> Counts:
@@ -58,18 +61,14 @@ class Scene:
         """The span in words: ``30 min``."""
         return spell_span(self.span)
 
-    @property
-    def zone(self) -> float:
-        """Seconds that clocks here are ahead of UTC."""
-        offset = datetime.fromtimestamp(self.snapshot.at, tz=UTC).astimezone().utcoffset()
-        return offset.total_seconds() if offset is not None else 0.0
-
 
 def scene(snapshot: Snapshot, history: History, span: float, queue: str, run: str) -> Scene:
     """Choose what is looked at."""
     seen = snapshot.run(run) if run else _run_of(snapshot, queue)
     chosen = snapshot.queue(queue or (seen.queue if run and seen is not None else ""))
-    return Scene(snapshot, history, span, chosen or snapshot.totals, seen)
+    offset = datetime.fromtimestamp(snapshot.at, tz=UTC).astimezone().utcoffset()
+    zone = offset.total_seconds() if offset is not None else 0.0
+    return Scene(snapshot, history, span, chosen or snapshot.totals, seen, zone)
 
 
 def span_of_run(snapshot: Snapshot, queue: str, run: str) -> float:

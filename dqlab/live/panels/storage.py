@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
-from dqlab.live.panels.axis import LEFT, Place, nice, strip, times
+from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
 from dqlab.live.panels.changes import fill, html, show, together
 from dqlab.live.panels.markup import strong, text, unit
 from dqlab.live.panels.panel import Stage, stack
@@ -62,13 +62,13 @@ class Storage:
         fill(self._source, x=times(scene, history.times[first:]), **columns)
         known = columns["live"] + columns["garbage"]
         top = nice(max(float(known.max(initial=0.0)), float(storage.total)))
-        show(self._range, end=top)
+        show(self._range, **spread(top))
         show(self._ticks, ticks=[0, top / 2, top])
         show(self._axis, major_label_overrides={at: size(round(at)) if at else "0" for at in (0, top / 2, top)})
         seen = [each for each in storage.compactions if scene.start <= each.at <= scene.end]
         fill(self._marks, x=times(scene, [each.at for each in seen]))
         if storage.total or known.any():
-            places = (Place(each.at, f"−{size(each.freed)}", duration(each.seconds)) for each in seen)
+            places = (Place(each.at, f"\N{MINUS SIGN}{size(each.freed)}", duration(each.seconds)) for each in seen)
             show(self._above, text=strip(places, scene.start, scene.end))
         else:
             show(self._above, text='<div class="strip"><i class="empty">Queues here are in memory</i></div>')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bokeh.models import Div, InlineStyleSheet
 
 from dqlab.live.panels.changes import html, show
-from dqlab.live.panels.markup import text, unit
+from dqlab.live.panels.markup import between, text, unit
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import UNKNOWN, count, duration, many, minute, rate, share, size, span
 from dqlab.stats import RunStats
@@ -65,7 +65,7 @@ def _done(scene: Scene) -> Figure:
         return "Done at", minute(run.ended), "", f"took {duration(run.elapsed)}", ""
     if run.eta is None:
         return "Done at", UNKNOWN, "", run.why or _no_eta(run), ""
-    sure = f"80 % sure: {minute(run.eta.p10)}–{minute(run.eta.p90)}"
+    sure = f"80 % sure: {between(minute(run.eta.p10), minute(run.eta.p90))}"
     return "Done at", minute(run.eta.p50), f"in {span(run.eta_in)}", sure, ""
 
 

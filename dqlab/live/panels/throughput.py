@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import Series, fill, series
-from dqlab.live.panels.markup import Row, glyph, strong, text
+from dqlab.live.panels.markup import Row, between, glyph, strong, text
 from dqlab.live.panels.panel import RowChart, Stage, stack
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import UNKNOWN, count, many, rate, share
@@ -72,11 +72,11 @@ class Throughput:
         names = list(lines)[: self._stage.rows] if by_worker else [each.name for each in listed]
         full = self._draw_lines(scene, names, {each.name for each in listed if each.slow})
         unit = f"{scene.snapshot.units}/s"
-        over = text(f"{unit}, {scene.window}, same scale 0–{count(round(full))}")
+        over = text(f"{unit}, {scene.window}, same scale {between('0', count(round(full)))}")
         head: Row = (unit, *NUMBERS[1:])
         if by_worker:
             idle = {name: _last(scene.history.idle.get(name, ())) for name in names}
-            left = [(glyph("running").replace("running", "none"), strong(name), "") for name in names]
+            left: list[Row] = [("", strong(name), "") for name in names]
             right: list[Row] = [(rate(_last(lines[name])), UNKNOWN, _bar(idle[name]), UNKNOWN) for name in names]
         else:
             left = [_name(each) for each in listed]
@@ -126,7 +126,7 @@ class Throughput:
 
 
 def _drawn(scene: Scene, rows: list[tuple[int, NDArray[np.float64], Series]], full: float) -> dict[str, Any]:
-    """Return all lines in one column, broken where nothing is known, and the areas between them and their rows' feet."""
+    """Return all lines as one, broken where nothing is known, and the areas between them and their rows' feet."""
     x: list[Any] = []
     y: list[Any] = []
     area: list[Any] = []

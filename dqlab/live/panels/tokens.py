@@ -12,7 +12,7 @@ SANS = "Helvetica, Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One theme. States are named as in `Counts`; `ink`, `ink2` are text; `hair`, `grid`, `track` are lines and washes."""
+    """One theme: states as in `Counts`; `ink`, `bad`, `warn` and `ok` are text, `hair`, `grid`, `track` are lines."""
 
     name: str
     page: str
@@ -34,14 +34,30 @@ class Tokens:
     bad: str
     warn: str
     ok: str
-    row: int = 27
-    """Height of a row in pixels."""
+    scale: float = 1.0
+    """Of text and rows: 1.2 on a wall."""
 
     @property
     def css(self) -> str:
         """The declarations of the variables, ``--dq-ready: #4C8FDC`` and so on."""
         colours = "".join(f"--dq-{each.name}:{getattr(self, each.name)};" for each in fields(self)[1:-1])
-        return f"{colours}--dq-row:{self.row}px;color-scheme:{self.name};"
+        sizes = "".join(f"--dq-{size}:{self.scaled(size)}px;" for size in (11, 12, 13, 15))
+        figure = 34 if self.scale > 1 else 22
+        return f"{colours}{sizes}--dq-figure:{figure}px;--dq-row:{self.row}px;color-scheme:{self.name};"
+
+    @property
+    def row(self) -> int:
+        """Height of a row of a table in pixels."""
+        return 34 if self.scale > 1 else 27
+
+    @property
+    def small(self) -> str:
+        """Size of the smallest text, on axes."""
+        return f"{self.scaled(11)}px"
+
+    def scaled(self, size: int) -> int:
+        """Return a size of text in pixels."""
+        return round(size * self.scale)
 
 
 LIGHT = Tokens(

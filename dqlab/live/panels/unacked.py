@@ -8,9 +8,9 @@ import numpy as np
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
 
-from dqlab.live.panels.axis import bare, nice
+from dqlab.live.panels.axis import Place, bare, nice, spread, strip
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import Row, cells, text
+from dqlab.live.panels.markup import Row, between, cells, text
 from dqlab.live.panels.panel import Stage, stack
 from dqlab.live.panels.scene import Scene
 from dqlab.live.panels.tokens import SANS
@@ -21,6 +21,7 @@ __all__ = ["UnackedMessages"]
 
 BINS = len(AGE_EDGES) + 1
 LISTED = 3
+RENEWAL = "past here only by renewal"
 
 
 class UnackedMessages:
@@ -36,7 +37,7 @@ class UnackedMessages:
         self._range = Range1d(0, 1, syncable=False)
         self._ticks = FixedTicker(ticks=[0, 0.5, 1], syncable=False)
         fig = bare(
-            theme, x_range=Range1d(0, BINS), y_range=self._range, height=176, min_border_left=30, min_border_top=16
+            theme, x_range=Range1d(0, BINS), y_range=self._range, height=176, min_border_left=30, min_border_top=4
         )
         fig.update(sizing_mode="stretch_both", min_height=80, min_border_right=8)
         fig.yaxis[0].update(ticker=self._ticks, formatter=NumeralTickFormatter(format="0,0"))
@@ -49,22 +50,29 @@ class UnackedMessages:
         bars = fig.quad(
             left="left", right="right", bottom=0, top="held", color=theme.leased, line_color=None, source=self._bars
         )
-        words = {"text_font": value(SANS), "text_font_size": "11px", "text_color": theme.ink}
+        words = {"text_font": value(SANS), "text_font_size": theme.small, "text_color": theme.ink}
         fig.text(
-            x="middle", y="held", text="word", text_align="center", text_baseline="bottom", y_offset=-2, source=self._bars,
-            **words,
+            x="middle", y="held", text="word", text_align="center", text_baseline="bottom", y_offset=-2,
+            source=self._bars, **words,
         )  # fmt: skip
         fig.vspan(x="x", source=self._line, line_color=theme.ink2, line_dash=[3, 2], line_width=1)
         fig.text(
-            x="x", y="y", text="text", text_align="align", x_offset="shift", y_offset="lift", source=self._notes,
+            x="x",
+            y="y",
+            text="text",
+            text_align="align",
+            x_offset="shift",
+            y_offset="lift",
+            source=self._notes,
             **words,
-        )  # fmt: skip
+        )
         fig.add_tools(
             HoverTool(tooltips=[("held for", "@range"), ("messages", "@held{0,0}")], renderers=[bars], mode="vline")
         )
+        self._above = html(stage.sheet, "above", "ages")
         self._facts = html(stage.sheet, "facts")
         self._held = html(stage.sheet, "held")
-        self.root = stack(self.name, fig, self._facts, self._held)
+        self.root = stack(self.name, self._above, fig, self._facts, self._held)
 
     def answer(self, scene: Scene) -> str:
         """How many are kept by renewal alone."""
@@ -73,13 +81,14 @@ class UnackedMessages:
             return "none"
         if unacked.timeout is None:
             return f"{many(unacked.total, 'message')} held"
-        return f"{count(unacked.past) if unacked.past else 'none'} of {count(unacked.total)} past {_seconds(unacked.timeout)}"
+        past = count(unacked.past) if unacked.past else "none"
+        return f"{past} of {count(unacked.total)} past {_seconds(unacked.timeout)}"
 
     def draw(self, scene: Scene) -> None:
         """Bring histogram, facts and table up to date."""
         unacked = scene.snapshot.unacked
         held = np.asarray(unacked.age_bins, dtype=np.int32)
-        top = nice(max(4.0, float(held.max())), whole=True) if len(held) else 4.0
+        top = nice(max(4.0, 1.12 * float(held.max())), whole=True) if len(held) else 4.0
         place = np.arange(len(held))
         fill(
             self._bars,
@@ -90,7 +99,7 @@ class UnackedMessages:
             word=[count(amount) if amount else "" for amount in unacked.age_bins],
             range=[_bin(at) for at in range(len(held))],
         )
-        show(self._range, end=top)
+        show(self._range, **spread(top))
         show(self._ticks, ticks=[0, top / 2, top])
         self._draw_notes(unacked, top)
         show(self._facts, text=_facts(unacked))
@@ -100,10 +109,6 @@ class UnackedMessages:
         notes: list[tuple[float, float, str, str, int, int]] = []
         if not unacked.total:
             notes.append((BINS / 2, top / 2, "No message is held by a consumer", "center", 0, 0))
-        if unacked.timeout:
-            at = _place(unacked.timeout)
-            side, shift = ("left", 5) if at <= BINS * 0.62 else ("right", -5)
-            notes.append((at, top * 0.86, f"{_seconds(unacked.timeout)}: past here only by renewal", side, shift, 0))
         if unacked.oldest_age is not None:
             at = min(math.floor(_place(unacked.oldest_age)), BINS - 1) if unacked.oldest_age else 0
             height = unacked.age_bins[at] if at < len(unacked.age_bins) else 0
@@ -114,6 +119,8 @@ class UnackedMessages:
         names = ("x", "y", "text", "align", "shift", "lift")
         fill(self._notes, **{name: [note[at] for note in notes] for at, name in enumerate(names)})
         fill(self._line, x=[_place(unacked.timeout)] if unacked.timeout else [])
+        renewal = [Place(_place(unacked.timeout), f"{_seconds(unacked.timeout)}:", RENEWAL)] if unacked.timeout else []
+        show(self._above, text=strip(renewal, 0, BINS))
 
 
 def _place(age: float) -> float:
@@ -138,7 +145,7 @@ def _bin(at: int) -> str:
     return (
         f"over {duration(AGE_EDGES[-1])}"
         if at == BINS - 1
-        else f"{_seconds(AGE_EDGES[at - 1])}–{_seconds(AGE_EDGES[at])}"
+        else between(_seconds(AGE_EDGES[at - 1]), _seconds(AGE_EDGES[at]))
     )
 
 
@@ -155,7 +162,7 @@ def _table(unacked: Unacked) -> str:
     def row(held: Held) -> Row:
         past = unacked.timeout is not None and held.held > unacked.timeout
         named = f'<span class="mono">{text(held.document)}</span>' if held.document else many(held.messages, "message")
-        renewed = f'<span class="more"> · renewed {count(held.renewals)} ×</span>' if held.renewals else ""
+        renewed = f'<span class="more"> · renewed {count(held.renewals)} &times;</span>' if held.renewals else ""
         age = f'<b class="warn">{duration(held.held)}</b>' if past else duration(held.held)
         return named, text(held.consumer), age, f"{duration(held.ends_in, units=1)}{renewed}", count(held.delivery)
 
