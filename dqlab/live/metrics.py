@@ -36,8 +36,6 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of the scheduler that is asked."""
         feed = self.feeds.get(_asked())
-        if feed is None and len(self.feeds) == 1:
-            (feed,) = self.feeds.values()
         if feed is not None:
             yield from metrics(feed.snapshot())
 

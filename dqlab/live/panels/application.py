@@ -8,11 +8,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from bokeh.document import Document
-from bokeh.models import InlineStyleSheet
 
 from dqlab.live.feed import Feed, feed_of
-from dqlab.live.panels.changes import html
-from dqlab.live.panels.markup import text
 from dqlab.live.panels.page import PANELS, Page
 from dqlab.live.panels.readings import Readings
 from dqlab.live.panels.request import request
@@ -58,25 +55,17 @@ def open_page(names: Sequence[str], scheduler: Any, extra: dict[str, Any], doc: 
     doc.template = page()
     readings = _readings_of(scheduler)
     opened = Page(doc, readings, asked, names) if readings is not None else None
-    if opened is None:
-        _say_absent(doc, scheduler)
     doc.template_variables.update(extra)
     doc.template_variables.update(
         frame=BARE if alone or asked.wall else FRAMED,
         css=read("page.css"),
         theme=opened.theme if opened is not None else tokens(asked.theme),
         panels=[{"name": panel.name, "title": panel.title} for panel in opened.panels] if opened is not None else [],
+        absent=ABSENT.format(address=getattr(scheduler, "address", "")),
         alone=alone,
         wall=asked.wall,
     )
     return opened
-
-
-def _say_absent(doc: Document, scheduler: Any) -> None:
-    sentence = ABSENT.format(address=getattr(scheduler, "address", ""))
-    root = html(InlineStyleSheet(css=read("panel.css")), "nothing", content=text(sentence))
-    root.name = "nothing"
-    doc.add_root(root)
 
 
 APPLICATIONS = {

@@ -73,7 +73,7 @@ class Throughput:
         full = self._draw_lines(scene, names, {each.name for each in listed if each.slow})
         unit = f"{scene.snapshot.units}/s"
         over = text(f"{unit}, {scene.window}, same scale {between('0', count(round(full)))}")
-        head: Row = (unit, *NUMBERS[1:])
+        head: Row = (text(unit), *NUMBERS[1:])
         if by_worker:
             idle = {name: _last(scene.history.idle.get(name, ())) for name in names}
             left: list[Row] = [("", strong(name), "") for name in names]
