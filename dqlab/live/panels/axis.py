@@ -15,7 +15,6 @@ from bokeh.models import (
     DatetimeTickFormatter,
     GlyphRenderer,
     HoverTool,
-    InlineStyleSheet,
     Range1d,
     Span,
 )
@@ -27,7 +26,7 @@ from dqlab.live.panels.markup import text
 from dqlab.live.panels.scene import Scene
 from dqlab.live.panels.tokens import SANS, Tokens
 
-__all__ = ["LEFT", "Place", "TimeAxis", "bare", "nice", "spread", "strip", "times"]
+__all__ = ["LEFT", "Place", "TimeAxis", "bare", "nice", "spread", "strip", "times", "tip"]
 
 STEPS = (1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 LEFT = 44
@@ -76,6 +75,14 @@ def strip(places: Iterable[Place], start: float, end: float) -> str:
     return f'<div class="strip">{"".join(pieces)}</div>'
 
 
+def tip(*lines: tuple[str, str]) -> str:
+    """Return what stands under the pointer: words and the columns that belong to them, which Bokeh escapes."""
+    rows = "".join(
+        f'<span style="opacity:.7">{word}</span><b style="text-align:right">{value}</b>' for word, value in lines
+    )
+    return f'<div style="display:grid;grid-template-columns:auto auto;gap:0 10px;padding:1px 4px">{rows}</div>'
+
+
 def bare(theme: Tokens, *, x_range: Any, y_range: Any, height: int, **more: Any) -> figure:
     """Return an empty chart without tools, on the ground of its card; nothing in it is told back to the server."""
     fig = figure(
@@ -90,7 +97,6 @@ def bare(theme: Tokens, *, x_range: Any, y_range: Any, height: int, **more: Any)
         border_fill_alpha=0,
         min_border=0,
         syncable=False,
-        stylesheets=[_tooltips(theme)],
         **more,
     )
     for axis in fig.axis:
@@ -152,7 +158,7 @@ class TimeAxis:
         """Show exact values and their time under the pointer."""
         fig.add_tools(
             HoverTool(
-                tooltips=[("at", "@x{%H:%M:%S}"), *lines],
+                tooltips=tip(("at", "@x{%H:%M:%S}"), *lines),
                 formatters={"@x": "datetime"},
                 renderers=[renderer],
                 mode=mode,
@@ -168,10 +174,3 @@ def _clock() -> DatetimeTickFormatter:
     minutes = dict.fromkeys(("minutes", "hourmin", "hours"), "%H:%M")
     seconds = dict.fromkeys(("microseconds", "milliseconds", "seconds", "minsec"), "%H:%M:%S")
     return DatetimeTickFormatter(**spellings, **minutes, **seconds, syncable=False)
-
-
-def _tooltips(theme: Tokens) -> InlineStyleSheet:
-    return InlineStyleSheet(
-        css=f".bk-Tooltip{{background-color:{theme.card};color:{theme.ink};border-color:{theme.edge};"
-        f"font:12px {SANS};--tooltip-color:{theme.card};--tooltip-text:{theme.ink};--tooltip-border:{theme.edge}}}"
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bokeh.models import ColumnDataSource, HoverTool, Span
 
-from dqlab.live.panels.axis import Place, strip, times
+from dqlab.live.panels.axis import Place, strip, times, tip
 from dqlab.live.panels.changes import fill, show
 from dqlab.live.panels.markup import Row, between, glyph, strong, text
 from dqlab.live.panels.panel import RowChart, Stage, stack
@@ -59,8 +59,8 @@ class Runs:
             y="y", left="left", right="right", height=0.3, color="colour", line_color=None, source=self._bars
         )
         fig.add_tools(
-            HoverTool(tooltips=[("run", "@name"), ("started", "@from"), ("ended", "@until")], renderers=[bars]),
-            HoverTool(tooltips=[("done at, 80 % sure", "@sure")], renderers=[bands]),
+            HoverTool(tooltips=tip(("run", "@name"), ("started", "@from"), ("ended", "@until")), renderers=[bars]),
+            HoverTool(tooltips=tip(("done at, 80 % sure", "@sure")), renderers=[bands]),
         )
         self.root = stack(self.name, self._chart.root)
 

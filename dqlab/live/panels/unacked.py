@@ -8,7 +8,7 @@ import numpy as np
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
 
-from dqlab.live.panels.axis import Place, bare, nice, spread, strip
+from dqlab.live.panels.axis import Place, bare, nice, spread, strip, tip
 from dqlab.live.panels.changes import fill, html, show
 from dqlab.live.panels.markup import Row, between, cells, text
 from dqlab.live.panels.panel import Stage, stack
@@ -67,7 +67,7 @@ class UnackedMessages:
             **words,
         )
         fig.add_tools(
-            HoverTool(tooltips=[("held for", "@range"), ("messages", "@held{0,0}")], renderers=[bars], mode="vline")
+            HoverTool(tooltips=tip(("held for", "@range"), ("messages", "@held{0,0}")), renderers=[bars], mode="vline")
         )
         self._above = html(stage.sheet, "above", "ages")
         self._facts = html(stage.sheet, "facts")

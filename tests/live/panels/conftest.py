@@ -75,9 +75,7 @@ def open_page(feed: HandFeed, clock: Any) -> Callable[..., Any]:
 def crowd(snapshot: Snapshot, history: History) -> HandFeed:
     """A hundred queues and two hundred consumers, each second of five minutes different."""
     queues = tuple(replace(snapshot.queues[0], name=f"q{at}") for at in range(100))
-    consumers = tuple(
-        ConsumerStats(f"c{at}", "q0", f"w{at // 4}", 9, 100, 3.0, 50.0 + at, 0.9) for at in range(32)
-    )
+    consumers = tuple(ConsumerStats(f"c{at}", "q0", f"w{at // 4}", 9, 100, 3.0, 50.0 + at, 0.9) for at in range(32))
     points = tuple(float(at % 17) for at in range(300))
     past = replace(
         history,

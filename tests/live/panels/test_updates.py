@@ -70,7 +70,7 @@ def test_an_update_changes_few_properties_whatever_the_load(open_page: Open, fee
             feed.past,
             t0=feed.past.t0 + 1,
             **dict.fromkeys(("ready", "delayed", "leased", "dead", "live", "garbage"), points),
-            consumers={name: points for name in feed.past.consumers},
+            consumers=dict.fromkeys(feed.past.consumers, points),
         )
         for quarter in range(4):
             counts = Counts(ready=90_000 - 4 * second - quarter, leased=900)
