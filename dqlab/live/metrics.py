@@ -1,0 +1,159 @@
+"""``dqlab_*`` in the scheduler's ``/metrics``, for Prometheus.
+
+Dask serves the process's one registry of metrics for whichever of its schedulers is asked. So is done here: one
+collector for the process, which answers for the scheduler that Dask's own collectors answer for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import prometheus_client
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from dqlab.live.feed import Feed
+from dqlab.stats import Counts, QueueStats, RunStats, Snapshot
+
+__all__ = ["install"]
+
+Labels = tuple[str, ...]
+Values = Mapping[Labels, float | None]
+
+
+class _Collector:
+    """Asked by prometheus_client at each scrape."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[Any, Feed] = {}
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that registering asks no feed."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the scheduler that is asked."""
+        feed = self.feeds.get(_asked())
+        if feed is not None:
+            yield from metrics(feed.snapshot())
+
+
+_collector = _Collector()
+
+
+def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
+    """Add a scheduler's metrics to its ``/metrics``.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    feed : Feed
+
+    Returns
+    -------
+    callable
+        Takes them away.
+    """
+    if not _collector.feeds:
+        prometheus_client.REGISTRY.register(_collector)
+    _collector.feeds[scheduler] = feed
+
+    def undo() -> None:
+        if _collector.feeds.pop(scheduler, None) is not None and not _collector.feeds:
+            prometheus_client.REGISTRY.unregister(_collector)
+
+    return undo
+
+
+def _asked() -> Any:
+    """Return the scheduler whose ``/metrics`` is being answered, as far as Dask says so."""
+    from distributed.http.scheduler.prometheus.core import PrometheusHandler
+
+    collectors = getattr(PrometheusHandler, "_collectors", None) or ()
+    return next((getattr(collector, "server", None) for collector in collectors), None)
+
+
+def metrics(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what a snapshot says. Queues and runs beyond those it lists are in the totals alone."""
+    yield _counts("dqlab_messages", "Messages over all queues.", {(): snapshot.totals.counts}, ())
+    yield _gauge("dqlab_queues", "Queues.", snapshot.queues_total)
+    yield _gauge("dqlab_runs", "Runs.", snapshot.runs_total)
+    yield _gauge("dqlab_consumers", "Consumers.", snapshot.consumers_total)
+    yield _gauge("dqlab_consumers_slow", "Consumers under a third of the median speed.", snapshot.slow_consumers)
+    yield _gauge("dqlab_consumers_busy_ratio", "Share of consumers' time spent in functions.", snapshot.busy_share)
+    yield _gauge("dqlab_needs_attention", "Things that need somebody.", snapshot.attention_total)
+    yield from _held(snapshot)
+    yield from _storage(snapshot)
+    yield from _queues(snapshot.queues)
+    yield from _runs(snapshot.runs)
+
+
+def _gauge(name: str, text: str, value: float | None) -> Metric:
+    """Return one number; without a sample where it is not known."""
+    family = GaugeMetricFamily(name, text)
+    if value is not None:
+        family.add_metric([], value)
+    return family
+
+
+def _labelled(name: str, text: str, labels: Labels, values: Values) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        if value is not None:
+            family.add_metric(list(key), value)
+    return family
+
+
+def _counts(name: str, text: str, counts: Mapping[Labels, Counts], labels: Labels) -> Metric:
+    spread = {(*key, state): amount for key, each in counts.items() for state, amount in asdict(each).items()}
+    return _labelled(name, text, (*labels, "state"), spread)
+
+
+def _held(snapshot: Snapshot) -> Iterator[Metric]:
+    unacked, failures = snapshot.unacked, snapshot.failures
+    yield _gauge("dqlab_unacked_oldest_seconds", "Age of the delivery held longest.", unacked.oldest_age or 0.0)
+    yield _gauge("dqlab_unacked_past_timeout", "Messages held for longer than the visibility timeout.", unacked.past)
+    yield _gauge("dqlab_failures_dead", "Dead messages.", failures.dead)
+    yield _gauge("dqlab_failures_retrying", "Failed messages that wait for another delivery.", failures.retrying)
+    yield _gauge("dqlab_failures_classes", "Kinds of failures.", failures.classes_total)
+
+
+def _storage(snapshot: Snapshot) -> Iterator[Metric]:
+    storage = snapshot.storage
+    kinds: dict[Labels, float | None] = {("live",): storage.live, ("garbage",): storage.garbage}
+    yield _labelled("dqlab_storage_bytes", "Bytes of durable queues.", ("kind",), kinds)
+    yield _gauge("dqlab_storage_disk_free_bytes", "Room on the disk.", storage.disk_free)
+    yield _gauge("dqlab_storage_fsync_p99_seconds", "Of the last thousand syncs.", storage.fsync_p99)
+
+
+def _queues(queues: tuple[QueueStats, ...]) -> Iterator[Metric]:
+    def of(field: str) -> dict[Labels, float | None]:
+        return {(queue.name,): getattr(queue, field) for queue in queues}
+
+    label = ("queue",)
+    yield _counts("dqlab_queue_messages", "Messages.", {(queue.name,): queue.counts for queue in queues}, label)
+    yield _labelled("dqlab_queue_lag_seconds", "Age of the oldest ready message.", label, of("lag"))
+    yield _labelled("dqlab_queue_payload_bytes", "Payload bytes of messages that are not settled.", label, of("nbytes"))
+    yield _labelled("dqlab_queue_disk_bytes", "Bytes of its files.", label, of("disk"))
+    yield _labelled("dqlab_queue_consumers", "Consumers that serve it.", label, of("consumers"))
+    yield _labelled("dqlab_queue_waiting_puts", "Puts that wait for room.", label, of("put_waiting"))
+    states: Values = {(queue.name, queue.state): 1.0 for queue in queues}
+    yield _labelled("dqlab_queue_state", "1 for what it does now.", ("queue", "state"), states)
+
+
+def _runs(runs: tuple[RunStats, ...]) -> Iterator[Metric]:
+    def of(value: Callable[[RunStats], float | None]) -> dict[Labels, float | None]:
+        return {(run.queue, run.name): value(run) for run in runs}
+
+    labels = ("queue", "run")
+    documents: dict[Labels, Counts] = {(run.queue, run.name): run.counts for run in runs}
+    pages: dict[Labels, Counts] = {(run.queue, run.name): run.units for run in runs if run.units is not None}
+    yield _counts("dqlab_run_documents", "Documents.", documents, labels)
+    yield _counts("dqlab_run_pages", "Pages, where they are known.", pages, labels)
+    started, done = of(lambda run: run.started or None), of(lambda run: run.eta.p50 if run.eta is not None else None)
+    yield _labelled("dqlab_run_start_timestamp_seconds", "When it began.", labels, started)
+    yield _labelled("dqlab_run_eta_timestamp_seconds", "When it will probably be done.", labels, done)
+    states: Values = {(run.queue, run.name, str(run.state)): 1.0 for run in runs}
+    yield _labelled("dqlab_run_state", "1 for what it does now.", (*labels, "state"), states)

@@ -1,0 +1,63 @@
+"""Panels of dqlab in Dask's own dashboard: depth, throughput, failures, unacked messages, runs and storage.
+
+They draw what the scheduler's feed says and compute nothing. Importing this package loads no Bokeh; installing does.
+
+::
+
+    serving      adds pages to a scheduler      axis         the time axis of a page, its crosshair, its marks
+    application  makes a document               scene        what is looked at, at one instant
+    page         brings it up to date           readings     what sessions share
+    controls     queue, span, Hold              changes      sends only what differs
+    depth, unacked, throughput, failures, runs, storage, summary: what is drawn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dqlab.live.feed import Feed
+
+__all__ = ["install", "preregister"]
+
+
+def preregister() -> None:
+    """Have the pages served by each scheduler that starts in this process from now on; without Bokeh, do nothing."""
+    try:
+        from distributed.dashboard.scheduler import applications
+
+        from dqlab.live.panels.application import APPLICATIONS
+    except ImportError:
+        return
+    applications.update(APPLICATIONS)
+
+
+def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
+    """Serve the pages on a scheduler that runs, unless it does already, and let them draw a feed.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    feed : Feed
+
+    Returns
+    -------
+    callable
+        Takes the pages away.
+
+    Raises
+    ------
+    ImportError
+        No Bokeh here, no dashboard, or one that pages cannot be added to.
+    """
+    from dqlab.live.panels.application import APPLICATIONS, PAGE, draw_from, forget
+    from dqlab.live.panels.serving import serve
+
+    hide = serve(scheduler, APPLICATIONS, PAGE)
+    draw_from(scheduler, feed)
+
+    def undo() -> None:
+        forget(scheduler)
+        hide()
+
+    return undo

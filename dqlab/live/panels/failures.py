@@ -1,0 +1,93 @@
+"""Failures: what fails, how often in each minute, and the documents that fail most."""
+
+from __future__ import annotations
+
+import numpy as np
+from bokeh.models import ColumnDataSource
+
+from dqlab.live.panels.axis import nice, times
+from dqlab.live.panels.changes import fill, html, show
+from dqlab.live.panels.markup import Row, between, cells, strong, text
+from dqlab.live.panels.panel import RowChart, Stage, stack
+from dqlab.live.panels.scene import Scene
+from dqlab.numbers import count, many, minute
+from dqlab.stats import ClassStats, FailingDocument
+
+__all__ = ["Failures"]
+
+FULL = 0.8
+
+
+class Failures:
+    """A row per class of failures, with bars per minute on one scale."""
+
+    name, title = "failures", "Failures"
+
+    def __init__(self, stage: Stage) -> None:
+        self._chart = RowChart(stage, "classes")
+        self._source = ColumnDataSource({"x": [], "top": [], "base": [], "failed": [], "width": []})
+        bars = self._chart.figure.vbar(
+            x="x", top="top", bottom="base", width="width", color=stage.theme.dead, line_color=None, source=self._source
+        )
+        stage.axis.hover(self._chart.figure, [("failed in that minute", "@failed{0,0}")], bars, mode="mouse")
+        self._documents = html(stage.sheet, "documents")
+        self.root = stack(self.name, self._chart.root, self._documents)
+
+    def answer(self, scene: Scene) -> str:
+        """How often something fails now."""
+        failures = scene.snapshot.failures
+        if not failures.classes_total and not failures.dead and not failures.retrying:
+            return "none"
+        now = f"{count(failures.per_minute)} in the last minute" if failures.per_minute else "none in the last minute"
+        return f"{now}, {many(failures.classes_total, 'class')} in all"
+
+    def draw(self, scene: Scene) -> None:
+        """Bring the rows up to date."""
+        failures = scene.snapshot.failures
+        classes = failures.classes
+        full = self._draw_bars(scene, classes)
+        left: list[Row] = [(strong(each.error), f'<span class="mut">{text(each.message)}</span>') for each in classes]
+        right: list[Row] = [(strong(count(each.dead)), count(each.retrying)) for each in classes]
+        if failures.other_classes:
+            left.append(("", f'<span class="mut beyond">and {count(failures.other_classes)} more</span>'))
+            right.append((strong(count(failures.other_dead)), ""))
+        if not left:
+            left, right = [("", '<span class="empty">No message has failed in this window</span>')], [("", "")]
+        window = (
+            f"per minute, {between(minute(scene.start), minute(scene.end))}, scale {between('0', count(round(full)))}"
+        )
+        over = window if classes else ""
+        self._chart.draw((("class", ""), left), (("dead", "retrying"), right), over=over)
+        show(self._documents, text=_documents(failures.documents))
+
+    def _draw_bars(self, scene: Scene, classes: tuple[ClassStats, ...]) -> float:
+        minutes = [np.asarray(scene.history.classes.get(each.fingerprint, ()), dtype=np.float32) for each in classes]
+        full = nice(max((float(each.max()) for each in minutes if len(each)), default=0.0), whole=True)
+        rows = [np.full(len(each), at + 0.95, dtype=np.float32) for at, each in enumerate(minutes)]
+        ends = [scene.end - 60.0 * np.arange(len(each) - 1, -1, -1) - 30.0 for each in minutes]
+        failed, base = _joined(minutes), _joined(rows)
+        at = np.concatenate(ends) if ends else np.zeros(0)
+        seen = (failed > 0) & (at >= scene.start - 30.0)
+        failed, base, x = failed[seen], base[seen], times(scene, at[seen])
+        top = base - failed * np.float32(FULL / full)
+        fill(self._source, x=x, top=top, base=base, failed=failed, width=np.full(len(x), 48_000.0, dtype=np.float32))
+        return full
+
+
+def _joined(pieces: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.float32)
+
+
+def _documents(documents: tuple[FailingDocument, ...]) -> str:
+    if not documents:
+        return ""
+    rows: list[Row] = [
+        (
+            f'<span class="mono">{text(each.key)}</span>',
+            f'<span class="mut">{text(each.error)}</span>',
+            count(each.pages),
+            f"{count(each.deliveries)} of {count(each.limit)}",
+        )
+        for each in documents
+    ]
+    return cells("failing", ("documents that fail most", "last error", "pages", "deliveries"), rows)

@@ -1,0 +1,62 @@
+"""Pieces of HTML that panels are made of. All that comes from users goes through `text`."""
+
+from __future__ import annotations
+
+from html import escape
+
+__all__ = ["Row", "between", "cells", "glyph", "strong", "text", "unit"]
+
+Row = tuple[str, ...]
+"""Cells of one row: HTML."""
+
+_SHAPES = {
+    "ready": '<circle cx="6" cy="6" r="4.2" stroke-width="2"/>',
+    "delayed": '<circle cx="6" cy="6" r="4.4"/><path d="M6 3.2V6l2 1.4"/>',
+    "leased": '<circle cx="6" cy="6" r="4.4"/><path d="M6 1.6a4.4 4.4 0 0 1 0 8.8z" class="f"/>',
+    "dead": '<path d="M2.5 2.5 9.5 9.5M9.5 2.5 2.5 9.5" stroke-width="2.2"/>',
+    "slow": '<circle cx="6" cy="6" r="4.6"/><path d="M6 6 3.4 4.2" stroke-width="1.5"/>',
+    "running": '<path d="M3 1.8 10.2 6 3 10.2z" class="f" stroke="none"/>',
+    "paused": '<path d="M3 2h2v8H3zM7 2h2v8H7z" class="f" stroke="none"/>',
+    "done": '<circle cx="6" cy="6" r="5.2" class="f" stroke="none"/><path d="M3.4 6.2 5.2 8l3.4-4" class="tick"/>',
+    "waiting": '<path d="M3 2.2h6M3 9.8h6M4 2.5c0 3 4 4 4 7M8 2.5c0 3-4 4-4 7"/>',
+    "cancelled": '<circle cx="6" cy="6" r="4.4"/><path d="M3 9 9 3"/>',
+}
+
+
+def text(value: object) -> str:
+    """Return anything as HTML that reads as it is spelt."""
+    return escape(str(value))
+
+
+def between(first: str, last: str) -> str:
+    """Return a range: ``14:32`` to ``14:38`` with a dash."""
+    return f"{first}\N{EN DASH}{last}"
+
+
+def strong(value: object) -> str:
+    """Return text in bold."""
+    return f"<b>{text(value)}</b>"
+
+
+def glyph(shape: str) -> str:
+    """Return a picture of 12 pixels beside a word, coloured by its class; it says nothing by itself."""
+    return (
+        f'<svg class="g {shape}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" fill="none" '
+        f'stroke="currentColor" stroke-width="1.4">{_SHAPES[shape]}</svg>'
+    )
+
+
+def unit(spelt: str) -> tuple[str, str]:
+    """Return a spelt size cut into figure and unit: ``("2.2", "GB")``."""
+    figure, _, name = spelt.partition(" ")
+    return figure, name
+
+
+def cells(kind: str, head: Row, rows: list[Row], *, last: str = "") -> str:
+    """Return rows of equal height below a head; columns are laid out by the class `kind` in `panel.css`."""
+
+    def line(row: Row, name: str) -> str:
+        return f'<div class="r {name}">{"".join(f"<span>{cell}</span>" for cell in row)}</div>'
+
+    body = "".join(line(row, last if last and at == len(rows) - 1 else "") for at, row in enumerate(rows))
+    return f'<div class="t {kind}">{line(head, "h")}{body}</div>'

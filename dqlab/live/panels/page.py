@@ -1,0 +1,181 @@
+"""One open page: its models, what it looks at, and how often it is brought up to date."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bokeh.core.properties import without_property_validation
+from bokeh.document import Document
+from bokeh.models import CustomJS, InlineStyleSheet
+
+from dqlab.clock import Clock, SystemClock
+from dqlab.live.panels.changes import html, show
+from dqlab.live.panels.controls import Controls
+from dqlab.live.panels.depth import Depth
+from dqlab.live.panels.failures import Failures
+from dqlab.live.panels.markup import text
+from dqlab.live.panels.panel import Panel, Stage
+from dqlab.live.panels.readings import Readings
+from dqlab.live.panels.request import WHOLE, Request
+from dqlab.live.panels.runs import Runs
+from dqlab.live.panels.scene import Scene, scene, span_of_run
+from dqlab.live.panels.storage import Storage
+from dqlab.live.panels.summary import Summary
+from dqlab.live.panels.templates import read
+from dqlab.live.panels.throughput import Throughput
+from dqlab.live.panels.tokens import tokens
+from dqlab.live.panels.unacked import UnackedMessages
+from dqlab.numbers import clock as spell_clock
+from dqlab.stats import Snapshot
+
+__all__ = ["PANELS", "Page"]
+
+logger = logging.getLogger("dqlab.panels")
+
+PANELS: dict[str, Callable[[Stage], Panel]] = {
+    "depth": Depth,
+    "unacked": UnackedMessages,
+    "throughput": Throughput,
+    "failures": Failures,
+    "runs": Runs,
+    "storage": Storage,
+}
+"""What draws, by the names in addresses, in the order of the page."""
+PERIOD = 250
+"""Milliseconds between looks for something new."""
+CHARTS = 0.98
+"""Seconds between two drawings of the charts, a little under a second so that none is left out."""
+AT_ONCE = 2
+"""Charts drawn in one go, so that the scheduler is never kept for long; the others have their turn a moment later."""
+LOST = """const at = new Date().toTimeString().slice(0, 8)
+document.body.classList.add("dq-lost")
+stamp.text = `<span class="warn">no answer since ${at}</span>`"""
+
+
+class Page:
+    """Panels in a document, for as long as somebody looks at it.
+
+    Parameters
+    ----------
+    doc : Document
+    readings : Readings
+    asked : Request
+    names : sequence of str
+        Panels to draw; one alone fills the page, without figures and controls.
+    clock : Clock, optional
+    """
+
+    def __init__(
+        self, doc: Document, readings: Readings, asked: Request, names: Sequence[str], clock: Clock | None = None
+    ) -> None:
+        self.doc = doc
+        self._readings = readings
+        self._asked = asked
+        self._clock: Clock = clock or SystemClock()
+        theme = tokens(asked.theme)
+        theme = replace(theme, scale=1.2) if asked.wall else theme
+        sheet = InlineStyleSheet(css=read("panel.css"))
+        self.theme = theme
+        self._stage = Stage(theme, sheet, wall=asked.wall, alone=len(names) == 1)
+        self.panels = [PANELS[name](self._stage) for name in names]
+        self._answers = [html(sheet, "answer") for _ in self.panels]
+        for panel, answer in zip(self.panels, self._answers, strict=True):
+            answer.name = f"{panel.name}-answer"
+        self._stamp = html(sheet, "stamp")
+        self._stamp.name = "stamp"
+        self._summary = Summary(sheet)
+        self._controls = Controls(self, sheet, asked)
+        self._seen: Snapshot | None = None
+        self._stale: set[str] = set()
+        self._drawn: dict[str, float] = {}
+        self._counted = -math.inf
+        self._broken = False
+        self._build()
+
+    @property
+    def seq(self) -> int:
+        """Number of the newest change."""
+        return self._readings.seq
+
+    def look(self, **changes: Any) -> None:
+        """Look at another queue or span of time, at once."""
+        self._asked = replace(self._asked, **changes)
+        self._seen = None
+        self._drawn.clear()
+        self.update()
+
+    def update(self) -> None:
+        """Draw what has changed; called four times a second. A page that nobody has open is left as it is."""
+        session = getattr(self.doc.session_context, "session", None)
+        if session is not None and getattr(session, "connection_count", 1) == 0:
+            return
+        try:
+            without_property_validation(self._update)()
+        except Exception:
+            if not self._broken:
+                logger.exception("event=panels_broken")
+            self._broken = True
+            since = f" since {spell_clock(self._seen.at)}" if self._seen is not None else ""
+            show(self._stamp, text=f'<span class="warn">no answer{since}</span>')
+        else:
+            self._broken = False
+
+    def _update(self) -> None:
+        asked, now = self._asked, self._clock.monotonic()
+        if self._controls.held:
+            if now - self._counted >= CHARTS:
+                self._counted = now
+                self._controls.miss(self._readings.seq)
+            return
+        snapshot = self._readings.snapshot(asked.queue, asked.run)
+        new = snapshot is not self._seen
+        if not new and not self._stale:
+            return
+        seen = self._scene(snapshot)
+        if new:
+            self._seen = snapshot
+            self._stale = {panel.name for panel in self.panels}
+            self._write(seen)
+        due = [panel for panel in self.panels if self._is_due(panel, now)]
+        if self._drawn:
+            due = sorted(due, key=lambda panel: self._drawn[panel.name])[:AT_ONCE]
+        for panel in due:
+            self._stage.axis.move(seen)
+            panel.draw(seen)
+            self._drawn[panel.name] = now
+            self._stale.discard(panel.name)
+
+    def _is_due(self, panel: Panel, now: float) -> bool:
+        return panel.name in self._stale and now - self._drawn.get(panel.name, -math.inf) >= CHARTS
+
+    def _write(self, seen: Scene) -> None:
+        """Bring words and figures up to date."""
+        for panel, answer in zip(self.panels, self._answers, strict=True):
+            show(answer, text=text(panel.answer(seen)))
+        if not self._stage.alone:
+            self._summary.draw(seen)
+            self._controls.draw(seen)
+            show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
+
+    def _scene(self, snapshot: Snapshot) -> Scene:
+        asked = self._asked
+        span = span_of_run(snapshot, asked.queue, asked.run) if asked.span == WHOLE else asked.span
+        return scene(snapshot, self._readings.history(span, asked.queue, asked.run), span, asked.queue, asked.run)
+
+    def _build(self) -> None:
+        self.update()
+        with self.doc.models.freeze():
+            for root in self._roots():
+                self.doc.add_root(root)
+        self.doc.js_on_event("connection_lost", CustomJS(args={"stamp": self._stamp}, code=LOST))
+        self.doc.add_periodic_callback(self.update, PERIOD)
+
+    def _roots(self) -> list[Any]:
+        panels = [*(panel.root for panel in self.panels), *self._answers]
+        if self._stage.alone:
+            return panels
+        return [*panels, self._summary.root, self._stamp, *self._controls.roots()]

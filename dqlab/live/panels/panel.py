@@ -1,0 +1,129 @@
+"""What every panel has, and the table in which one column is a chart."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from bokeh.models import Column, InlineStyleSheet, Range1d
+from bokeh.models import Row as BokehRow
+from bokeh.plotting import figure
+
+from dqlab.live.panels.axis import TimeAxis, bare
+from dqlab.live.panels.changes import html, show
+from dqlab.live.panels.markup import Row, cells
+from dqlab.live.panels.scene import Scene
+from dqlab.live.panels.tokens import Tokens
+
+__all__ = ["HEAD", "Panel", "RowChart", "Stage", "stack"]
+
+HEAD = 24
+"""Pixels of the head above the rows of a table."""
+
+
+class Stage:
+    """What the panels of a page share.
+
+    Parameters
+    ----------
+    theme : Tokens
+    sheet : InlineStyleSheet
+        How HTML in panels looks.
+    wall : bool
+        Seen from afar: everything larger.
+    alone : bool
+        One panel fills the page.
+    """
+
+    def __init__(self, theme: Tokens, sheet: InlineStyleSheet, *, wall: bool = False, alone: bool = False) -> None:
+        self.theme = theme
+        self.sheet = sheet
+        self.axis = TimeAxis(theme)
+        self.wall = wall
+        self.alone = alone
+
+    @property
+    def rows(self) -> int:
+        """Rows that a table has room for."""
+        return 32 if self.alone else 8
+
+
+class Panel(Protocol):
+    """A chart with its title: draws a Scene and computes nothing."""
+
+    name: str
+    """Of its root, and in its address."""
+    title: str
+    root: Any
+    """A Bokeh layout."""
+
+    def answer(self, scene: Scene) -> str:
+        """Return the panel's answer in words, for its title line: plain text."""
+        ...
+
+    def draw(self, scene: Scene) -> None:
+        """Bring the models up to date."""
+        ...
+
+
+def stack(name: str, *children: Any) -> Column:
+    """Return models one below the other, as the root of a panel."""
+    return Column(*children, name=name, css_classes=["panel"], sizing_mode="stretch_both", spacing=0, syncable=False)
+
+
+class RowChart:
+    """A table whose middle column is one chart over all rows; row 0 covers y from 0 to 1, row 1 from 1 to 2.
+
+    Parameters
+    ----------
+    stage : Stage
+    kind : str
+        Class of its parts in `panel.css`: their widths.
+    time : bool
+        The chart stands on the page's time axis; else on `range`, which the panel moves.
+    """
+
+    def __init__(self, stage: Stage, kind: str, *, time: bool = True) -> None:
+        self.kind = kind
+        self._row = stage.theme.row
+        self.left = html(stage.sheet, "left", kind)
+        self.right = html(stage.sheet, "right", kind)
+        self.over = html(stage.sheet, "over", kind)
+        self._y = Range1d(1, 0, syncable=False)
+        if time:
+            self.range = stage.axis.range
+            self.figure: figure = stage.axis.chart(HEAD, self._y, min_border_top=HEAD, y_axis_type=None)
+        else:
+            self.range = Range1d(0, 1, syncable=False)
+            self.figure = bare(
+                stage.theme,
+                x_range=self.range,
+                y_range=self._y,
+                height=HEAD,
+                min_border_top=HEAD,
+                x_axis_type=None,
+                y_axis_type=None,
+            )
+        self.root = BokehRow(
+            self.left,
+            self.figure,
+            self.right,
+            self.over,
+            sizing_mode="stretch_width",
+            spacing=0,
+            css_classes=["rows"],
+            stylesheets=[stage.sheet],
+            syncable=False,
+        )
+
+    def draw(
+        self, left: tuple[Row, list[Row]], right: tuple[Row, list[Row]], *, last: str = "", over: str = ""
+    ) -> None:
+        """Fill both sides, each given as its head and its rows; `over` is HTML above the chart."""
+        rows = max(1, len(right[1]))
+        height = HEAD + rows * self._row
+        if self.figure.height != height:
+            show(self._y, start=rows, end=0)
+            show(self.figure, height=height)
+        show(self.left, text=cells(self.kind, *left, last=last))
+        show(self.over, text=over)
+        show(self.right, text=cells(self.kind, *right, last=last))

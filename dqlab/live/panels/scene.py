@@ -1,0 +1,87 @@
+"""What a page shows at one instant, and the words for it that several panels need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dqlab.live.panels.request import LONGEST, SHORTEST
+from dqlab.numbers import span as spell_span
+from dqlab.stats import Counts, History, QueueStats, RunStats, Snapshot
+
+__all__ = ["Scene", "scene", "span_of_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A snapshot and its history, with the queue and the run that are looked at.
+
+    Attributes
+    ----------
+    span : float
+        Seconds that the time axis covers.
+    queue : QueueStats
+        The chosen queue, or all of them together.
+    run : RunStats or None
+        The run that is looked at: the chosen one, the one of the chosen queue, or the only one that goes on.
+    zone : float
+        Seconds that clocks here are ahead of UTC.
+    """
+
+    snapshot: Snapshot
+    history: History
+    span: float
+    queue: QueueStats
+    run: RunStats | None
+    zone: float
+
+    @property
+    def counts(self) -> Counts:
+        """Messages of the run that is looked at, or else of the queue."""
+        return self.run.counts if self.run is not None else self.queue.counts
+
+    @property
+    def consumers(self) -> int:
+        """How many work for it."""
+        return self.run.consumers if self.run is not None else self.queue.consumers
+
+    @property
+    def end(self) -> float:
+        """Right end of the time axis, seconds since 1970 UTC."""
+        return self.history.end if self.history.ready else self.snapshot.at
+
+    @property
+    def start(self) -> float:
+        """Left end of the time axis."""
+        return self.end - self.span
+
+    @property
+    def window(self) -> str:
+        """The span in words: ``30 min``."""
+        return spell_span(self.span)
+
+
+def scene(snapshot: Snapshot, history: History, span: float, queue: str, run: str) -> Scene:
+    """Choose what is looked at."""
+    seen = snapshot.run(run) if run else _run_of(snapshot, queue)
+    chosen = snapshot.queue(queue or (seen.queue if run and seen is not None else ""))
+    offset = datetime.fromtimestamp(snapshot.at, tz=UTC).astimezone().utcoffset()
+    zone = offset.total_seconds() if offset is not None else 0.0
+    return Scene(snapshot, history, span, chosen or snapshot.totals, seen, zone)
+
+
+def span_of_run(snapshot: Snapshot, queue: str, run: str) -> float:
+    """Return the seconds since a run began, in full minutes; since the first one, when there are several."""
+    seen = snapshot.run(run) if run else _run_of(snapshot, queue)
+    runs = [seen] if seen is not None else [each for each in snapshot.runs if queue in ("", each.queue)]
+    begun = min((each.started for each in runs if each.started), default=snapshot.at)
+    return min(max(math.ceil((snapshot.at - begun) / 60.0) * 60.0, SHORTEST), LONGEST)
+
+
+def _run_of(snapshot: Snapshot, queue: str) -> RunStats | None:
+    runs = [run for run in snapshot.runs if queue in ("", run.queue)]
+    going = [run for run in runs if not run.finished]
+    if queue:
+        return next(iter(going or runs), None)
+    return going[0] if len(going) == 1 else None

@@ -1,0 +1,125 @@
+"""Adds applications to the dashboard of a scheduler that runs already.
+
+The only module that uses what Bokeh and Dask keep to themselves; `Unservable` says what has changed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from bokeh.application import Application
+from bokeh.application.handlers import FunctionHandler
+from bokeh.application.handlers.document_lifecycle import DocumentLifecycleHandler
+from bokeh.server.contexts import ApplicationContext
+from bokeh.server.tornado import BokehTornado
+from bokeh.server.urls import per_app_patterns
+
+__all__ = ["Unservable", "serve"]
+
+
+class Unservable(ImportError):
+    """The dashboard lacks what it takes to add a page to it: the panels are left out."""
+
+
+def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: str) -> Callable[[], None]:
+    """Serve applications that are not served yet, and name them in the navigation.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    applications : mapping of str to callable
+        By address; each is called with (scheduler, extra, document).
+    page : str
+        Address of the one that gets a place in the bar; the others are found under "More...".
+
+    Returns
+    -------
+    callable
+        Takes them away again.
+
+    Raises
+    ------
+    Unservable
+        No dashboard, or one that is built otherwise than those known.
+    """
+    tornado = _dashboard(scheduler)
+    shown = _navigation(scheduler)
+    new = {url: make for url, make in applications.items() if url not in tornado.app_paths}
+    extra = {"prefix": f"{tornado.prefix}/", **shown}
+    rules = list(tornado.default_router.rules)
+    for url, make in new.items():
+        _add(tornado, url, partial(make, scheduler, extra))
+    added = [rule for rule in tornado.default_router.rules if rule not in rules]
+    hide = _show(shown, applications, page)
+
+    def undo() -> None:
+        hide()
+        for rule in added:
+            if rule in tornado.default_router.rules:
+                tornado.default_router.rules.remove(rule)
+        for url in new:
+            tornado._applications.pop(url, None)
+
+    return undo
+
+
+def _dashboard(scheduler: Any) -> Any:
+    application = getattr(scheduler, "http_application", None)
+    known = [app for app in getattr(application, "applications", ()) if isinstance(app, BokehTornado)]
+    if not known:
+        raise Unservable("the scheduler has no Bokeh dashboard")
+    tornado = known[0]
+    missing = [name for name in ("_applications", "_loop", "default_router", "prefix") if not hasattr(tornado, name)]
+    if missing or not isinstance(tornado._applications, dict) or not hasattr(tornado.default_router, "rules"):
+        raise Unservable(
+            f"this Bokeh's server is not one that pages can be added to: {', '.join(missing) or 'changed'}"
+        )
+    return tornado
+
+
+def _navigation(scheduler: Any) -> dict[str, Any]:
+    """Return the lists that Dask's pages show; made once for each scheduler, so changes reach pages opened later."""
+    from distributed.dashboard.scheduler import template_variables
+
+    shown: dict[str, Any] = template_variables(scheduler)
+    if not isinstance(shown.get("pages"), list) or not isinstance(shown.get("plots"), list):
+        raise Unservable("this Dask's dashboard has another navigation")
+    return shown
+
+
+def _add(tornado: Any, url: str, make: Callable[[Any], Any]) -> None:
+    application = Application(FunctionHandler(make, trap_exceptions=False))
+    application.add(DocumentLifecycleHandler())
+    context = ApplicationContext(application, io_loop=tornado._loop, url=url)
+    base = f"{tornado.prefix}{url}"
+    settings = {"application_context": context, "bokeh_websocket_path": f"{base}/ws"}
+    tornado.add_handlers(r".*", [(base + pattern[0], pattern[1], settings) for pattern in per_app_patterns])
+    tornado._applications[url] = context
+    tornado._loop.add_callback(context.run_load_hook)
+
+
+def _show(shown: dict[str, Any], applications: Mapping[str, Any], page: str) -> Callable[[], None]:
+    pages, plots = shown["pages"], shown["plots"]
+    name = page.strip("/")
+    fresh = name not in pages
+    if fresh:
+        pages.insert(min(1, len(pages)), name)
+    there = {plot["url"] for plot in plots}
+    added = [
+        {"url": url.strip("/"), "name": f"dq {url.rsplit('-', 1)[-1].title()}"}
+        for url in applications
+        if url != page and url.strip("/") not in there
+    ]
+    plots.extend(added)
+    plots.sort(key=lambda plot: plot["name"].lower())
+
+    def hide() -> None:
+        if fresh and name in pages:
+            pages.remove(name)
+        for plot in added:
+            if plot in plots:
+                plots.remove(plot)
+
+    return hide

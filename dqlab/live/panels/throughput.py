@@ -1,0 +1,192 @@
+"""Throughput per consumer: a line each, all on one scale, the slowest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from bokeh.models import ColumnDataSource
+from numpy.typing import NDArray
+
+from dqlab.live.panels.axis import nice, times
+from dqlab.live.panels.changes import Series, fill, series
+from dqlab.live.panels.markup import Row, between, glyph, strong, text
+from dqlab.live.panels.panel import RowChart, Stage, stack
+from dqlab.live.panels.scene import Scene
+from dqlab.numbers import UNKNOWN, count, many, rate, share
+from dqlab.stats import ConsumerStats, History
+
+__all__ = ["Throughput"]
+
+POINTS = 100
+"""Most points of one line: it is some 300 pixels wide."""
+FULL = 0.78
+"""Height of the highest line, as a share of its row."""
+FOOT = 0.94
+"""Where a line of zeros lies in its row."""
+GAP = np.full(1, np.nan, dtype=np.float32)
+NOTHING = np.zeros(0, dtype=np.float32)
+RE_SORTED = 5.0
+"""Seconds that rows keep their order."""
+NUMBERS: Row = ("", "documents/s", "idle", "unacked")
+
+
+class Throughput:
+    """A row per consumer: its line, pages and documents per second, idle share, unacked messages."""
+
+    name, title = "throughput", "Throughput per consumer"
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._chart = RowChart(stage, "consumers")
+        theme, fig = stage.theme, self._chart.figure
+        self._sources = {}
+        for kind, colour in (("fast", theme.ready), ("slow", theme.leased)):
+            source = self._sources[kind] = ColumnDataSource({"x": [], "y": [], "area": [], "value": []})
+            fig.patch("x", "area", color=colour, alpha=0.2, line_color=None, source=source)
+            fig.line("x", "y", color=colour, line_width=1.4, source=source)
+            wide = fig.line("x", "y", color=colour, line_width=20, alpha=0, source=source)
+            stage.axis.hover(fig, [("per second", "@value{0,0.[00]}")], wide, mode="mouse")
+        self._order: list[str] = []
+        self._sorted = 0.0
+        self.root = stack(self.name, self._chart.root)
+
+    def answer(self, scene: Scene) -> str:
+        """Who is slow, beside the median."""
+        snapshot = scene.snapshot
+        if not snapshot.consumers:
+            return "no consumer"
+        unit, median = f"{snapshot.units}/s", f"median {rate(snapshot.median_units_rate)}"
+        slow = next((each for each in snapshot.consumers if each.slow), None)
+        if slow is None:
+            return f"{median} {unit}, none slow" if snapshot.median_units_rate is not None else ""
+        more = f", {snapshot.slow_consumers - 1} more slow" if snapshot.slow_consumers > 1 else ""
+        return f"{slow.name} does {rate(slow.units_rate)} {unit}, {median}{more}"
+
+    def draw(self, scene: Scene) -> None:
+        """Bring the rows up to date; they keep their order for five seconds."""
+        lines = scene.history.consumers
+        listed = self._listed(scene)
+        by_worker = bool(lines) and not any(each.name in lines for each in listed)
+        names = list(lines)[: self._stage.rows] if by_worker else [each.name for each in listed]
+        full = self._draw_lines(scene, names, {each.name for each in listed if each.slow})
+        unit = f"{scene.snapshot.units}/s"
+        over = text(f"{unit}, {scene.window}, same scale {between('0', count(round(full)))}")
+        head: Row = (text(unit), *NUMBERS[1:])
+        if by_worker:
+            idle = {name: _last(scene.history.idle.get(name, ())) for name in names}
+            left: list[Row] = [("", strong(name), "") for name in names]
+            right: list[Row] = [(rate(_last(lines[name])), UNKNOWN, _bar(idle[name]), UNKNOWN) for name in names]
+        else:
+            left = [_name(each) for each in listed]
+            right = [_numbers(each) for each in listed]
+        left, right = self._more(scene, left, right, of_workers=len(lines) if by_worker else 0)
+        if not listed and not names:
+            left, right, over = [("", '<span class="empty">No consumer works here</span>', "")], [("",) * 4], ""
+        first = "slowest first" if names else ""
+        self._chart.draw(((first, "", ""), left), (head, right), last="all" if names else "", over=over)
+
+    def _listed(self, scene: Scene) -> list[ConsumerStats]:
+        """Return the consumers that have a row, in the order they had a moment ago."""
+        consumers = {each.name: each for each in scene.snapshot.consumers}
+        at = scene.snapshot.at
+        if not RE_SORTED > at - self._sorted >= 0 or any(name not in consumers for name in self._order):
+            self._order, self._sorted = list(consumers), at
+        self._order += [name for name in consumers if name not in set(self._order)]
+        return [consumers[name] for name in self._order[: self._stage.rows]]
+
+    def _more(
+        self, scene: Scene, left: list[Row], right: list[Row], *, of_workers: int = 0
+    ) -> tuple[list[Row], list[Row]]:
+        """Return the rows with one for those that are not listed, and the sum of all."""
+        snapshot, run = scene.snapshot, scene.run
+        beyond = (of_workers or scene.consumers) - len(right)
+        if beyond > 0:
+            noun = "worker" if of_workers else "consumer"
+            left = [*left, ("", f'<span class="mut beyond">and {many(beyond, noun)} more</span>', "")]
+            right = [*right, ("",) * 4]
+        total = (
+            strong(rate(run.units_rate if run is not None else None)),
+            strong(rate(run.rate if run is not None else scene.queue.out_rate)),
+            _bar(snapshot.idle_share),
+            count(scene.counts.leased),
+        )
+        return [*left, ("", strong(f"all {scene.consumers}"), "")], [*right, total]
+
+    def _draw_lines(self, scene: Scene, names: list[str], slow: set[str]) -> float:
+        history = scene.history
+        lines = {name: _thinned(history, series(history.consumers.get(name, ()))) for name in names}
+        highest = (float(speeds[speeds == speeds].max(initial=0.0)) for _, speeds in lines.values())
+        full = nice(max(highest, default=0.0))
+        for kind, source in self._sources.items():
+            rows = [(at, *lines[name]) for at, name in enumerate(names) if (name in slow) == (kind == "slow")]
+            fill(source, **_drawn(scene, rows, full))
+        return full
+
+
+def _drawn(scene: Scene, rows: list[tuple[int, NDArray[np.float64], Series]], full: float) -> dict[str, Any]:
+    """Return all lines as one, broken where nothing is known, and the areas between them and their rows' feet."""
+    x: list[Any] = []
+    y: list[Any] = []
+    area: list[Any] = []
+    value: list[Any] = []
+    for at, instants, speeds in rows:
+        foot = at + FOOT
+        for start, end in _stretches(speeds):
+            stretch, xs = speeds[start:end], times(scene, instants[start:end])
+            heights = np.float32(foot) - stretch * np.float32(FULL / full)
+            x += [xs[:1], xs, xs[-1:], GAP]
+            y += [GAP, heights, GAP, GAP]
+            area += [[foot], heights, [foot], GAP]
+            value += [GAP, stretch, GAP, GAP]
+    named = {"x": x, "y": y, "area": area, "value": value}
+    return {
+        name: np.concatenate(pieces, dtype=np.float64 if name == "x" else np.float32) if pieces else NOTHING
+        for name, pieces in named.items()
+    }
+
+
+def _stretches(line: Series) -> list[tuple[int, int]]:
+    """Return where a line is known, as starts and ends."""
+    known = np.concatenate([[False], line == line, [False]])
+    edges = np.flatnonzero(known[1:] != known[:-1])
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _thinned(history: History, line: Series) -> tuple[NDArray[np.float64], Series]:
+    """Return instants and means of neighbours: all is drawn, in groups that stand still while time goes on."""
+    stride = max(1, -(-len(line) // POINTS))
+    ahead = round(history.t0 / history.step) % stride
+    tail = -(ahead + len(line)) % stride
+    padded = np.pad(line, (ahead, tail), constant_values=np.nan).reshape(-1, stride)
+    known = padded == padded
+    amounts = known.sum(axis=1)
+    sums = np.where(known, padded, 0.0).sum(axis=1)
+    means = np.where(amounts > 0, sums / np.maximum(amounts, 1), np.nan).astype(np.float32)
+    ends = np.minimum(np.arange(1, len(means) + 1) * stride - ahead, len(line)) - 1
+    return history.t0 + history.step * ends.astype(np.float64), means
+
+
+def _last(values: Sequence[float | None]) -> float | None:
+    return values[-1] if values else None
+
+
+def _name(consumer: ConsumerStats) -> Row:
+    mark = glyph("slow") if consumer.slow else ""
+    return mark, strong(consumer.name), f'<span class="mut">{text(consumer.worker)}</span>'
+
+
+def _numbers(consumer: ConsumerStats) -> Row:
+    speed = text(rate(consumer.units_rate))
+    return (
+        f'<b class="warn">{speed}</b>' if consumer.slow else speed,
+        rate(consumer.rate),
+        _bar(consumer.idle_share),
+        f'<span class="mut">{count(consumer.leased)}</span>',
+    )
+
+
+def _bar(part: float | None) -> str:
+    width = f"{min(max(part, 0.0), 1.0) * 100:.0f}%" if part is not None else "0"
+    return f'<i class="bar"><i style="width:{width}"></i></i><em>{share(part, places=0)}</em>'

@@ -1,0 +1,111 @@
+"""Colours and sizes of the panels, light and dark: as CSS variables for HTML, and as values for canvases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+__all__ = ["DARK", "LIGHT", "SANS", "Tokens", "tokens"]
+
+SANS = "Helvetica, Arial, sans-serif"
+"""What canvases write with: they know no CSS variables, and no system font under one name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One theme: states as in `Counts`; `ink`, `bad`, `warn` and `ok` are text, `hair`, `grid`, `track` are lines."""
+
+    name: str
+    page: str
+    card: str
+    ink: str
+    ink2: str
+    hair: str
+    hair2: str
+    grid: str
+    track: str
+    brand: str
+    edge: str
+    acked: str
+    dead: str
+    leased: str
+    ready: str
+    delayed: str
+    cancelled: str
+    bad: str
+    warn: str
+    ok: str
+    scale: float = 1.0
+    """Of text and rows: 1.2 on a wall."""
+
+    @property
+    def css(self) -> str:
+        """The declarations of the variables, ``--dq-ready: #4C8FDC`` and so on."""
+        colours = "".join(f"--dq-{each.name}:{getattr(self, each.name)};" for each in fields(self)[1:-1])
+        sizes = "".join(f"--dq-{size}:{self.scaled(size)}px;" for size in (11, 12, 13, 15))
+        figure = 34 if self.scale > 1 else 22
+        return f"{colours}{sizes}--dq-figure:{figure}px;--dq-row:{self.row}px;color-scheme:{self.name};"
+
+    @property
+    def row(self) -> int:
+        """Height of a row of a table in pixels."""
+        return 34 if self.scale > 1 else 27
+
+    @property
+    def small(self) -> str:
+        """Size of the smallest text, on axes."""
+        return f"{self.scaled(11)}px"
+
+    def scaled(self, size: int) -> int:
+        """Return a size of text in pixels."""
+        return round(size * self.scale)
+
+
+LIGHT = Tokens(
+    name="light",
+    page="#ffffff",
+    card="#ffffff",
+    ink="#212121",
+    ink2="#666666",
+    hair="#e0e0e0",
+    hair2="#eeeeee",
+    grid="#e5e5e5",
+    track="#f0f0f0",
+    brand="#1565c0",
+    edge="#bdbdbd",
+    acked="#00665C",
+    dead="#B3261E",
+    leased="#BF7A00",
+    ready="#4C8FDC",
+    delayed="#5E35A0",
+    cancelled="#8F8F8F",
+    bad="#B3261E",
+    warn="#8A5700",
+    ok="#00665C",
+)
+DARK = Tokens(
+    name="dark",
+    page="#111111",
+    card="#1c1c1c",
+    ink="#e4e4e4",
+    ink2="#a9a9a9",
+    hair="#3d3d3d",
+    hair2="#2a2a2a",
+    grid="#373737",
+    track="#2d2d2d",
+    brand="#82b6f5",
+    edge="#616161",
+    acked="#22B095",
+    dead="#E5484D",
+    leased="#FFCB52",
+    ready="#A6C5F7",
+    delayed="#A566E8",
+    cancelled="#6C7078",
+    bad="#FF8F88",
+    warn="#FFCB52",
+    ok="#4FD3B8",
+)
+
+
+def tokens(theme: str) -> Tokens:
+    """Return the theme of that name, the light one unless it is ``dark``."""
+    return DARK if theme == "dark" else LIGHT

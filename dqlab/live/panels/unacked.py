@@ -1,0 +1,172 @@
+"""Unacked messages: how long they have been held, by whom, and until when."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from bokeh.core.properties import value
+from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
+
+from dqlab.live.panels.axis import Place, bare, nice, spread, strip, tip
+from dqlab.live.panels.changes import fill, html, show
+from dqlab.live.panels.markup import Row, between, cells, text
+from dqlab.live.panels.panel import Stage, stack
+from dqlab.live.panels.scene import Scene
+from dqlab.live.panels.tokens import SANS
+from dqlab.numbers import count, duration, many
+from dqlab.stats import AGE_EDGES, Held, Unacked
+
+__all__ = ["UnackedMessages"]
+
+BINS = len(AGE_EDGES) + 1
+LISTED = 3
+RENEWAL = "past here only by renewal"
+
+
+class UnackedMessages:
+    """A histogram of ages, the line past which only renewal keeps a message, and those held longest."""
+
+    name, title = "unacked", "Unacked messages"
+
+    def __init__(self, stage: Stage) -> None:
+        theme = stage.theme
+        self._bars = ColumnDataSource({name: [] for name in ("left", "right", "held", "middle", "word", "range")})
+        self._line = ColumnDataSource({"x": []})
+        self._notes = ColumnDataSource({name: [] for name in ("x", "y", "text", "align", "shift", "lift")})
+        self._range = Range1d(0, 1, syncable=False)
+        self._ticks = FixedTicker(ticks=[0, 0.5, 1], syncable=False)
+        fig = bare(
+            theme, x_range=Range1d(0, BINS), y_range=self._range, height=176, min_border_left=30, min_border_top=4
+        )
+        fig.update(sizing_mode="stretch_both", min_height=80, min_border_right=8)
+        fig.yaxis[0].update(ticker=self._ticks, formatter=NumeralTickFormatter(format="0,0"))
+        fig.ygrid[0].update(ticker=self._ticks, grid_line_color=theme.grid)
+        fig.xaxis[0].update(
+            ticker=FixedTicker(ticks=list(range(1, BINS))),
+            major_label_overrides={at: _edge(edge) for at, edge in enumerate(AGE_EDGES, 1)},
+            major_label_standoff=4,
+        )
+        bars = fig.quad(
+            left="left", right="right", bottom=0, top="held", color=theme.leased, line_color=None, source=self._bars
+        )
+        words = {"text_font": value(SANS), "text_font_size": theme.small, "text_color": theme.ink}
+        fig.text(
+            x="middle", y="held", text="word", text_align="center", text_baseline="bottom", y_offset=-2,
+            source=self._bars, **words,
+        )  # fmt: skip
+        fig.vspan(x="x", source=self._line, line_color=theme.ink2, line_dash=[3, 2], line_width=1)
+        fig.text(
+            x="x",
+            y="y",
+            text="text",
+            text_align="align",
+            x_offset="shift",
+            y_offset="lift",
+            source=self._notes,
+            **words,
+        )
+        fig.add_tools(
+            HoverTool(tooltips=tip(("held for", "@range"), ("messages", "@held{0,0}")), renderers=[bars], mode="vline")
+        )
+        self._above = html(stage.sheet, "above", "ages")
+        self._facts = html(stage.sheet, "facts")
+        self._held = html(stage.sheet, "held")
+        self.root = stack(self.name, self._above, fig, self._facts, self._held)
+
+    def answer(self, scene: Scene) -> str:
+        """How many are kept by renewal alone."""
+        unacked = scene.snapshot.unacked
+        if not unacked.total:
+            return "none"
+        if unacked.timeout is None:
+            return f"{many(unacked.total, 'message')} held"
+        past = count(unacked.past) if unacked.past else "none"
+        return f"{past} of {count(unacked.total)} past {_seconds(unacked.timeout)}"
+
+    def draw(self, scene: Scene) -> None:
+        """Bring histogram, facts and table up to date."""
+        unacked = scene.snapshot.unacked
+        held = np.asarray(unacked.age_bins, dtype=np.int32)
+        top = nice(max(4.0, 1.12 * float(held.max())), whole=True) if len(held) else 4.0
+        place = np.arange(len(held))
+        fill(
+            self._bars,
+            left=place + 0.02,
+            right=place + 0.98,
+            middle=place + 0.5,
+            held=held,
+            word=[count(amount) if amount else "" for amount in unacked.age_bins],
+            range=[_bin(at) for at in range(len(held))],
+        )
+        show(self._range, **spread(top))
+        show(self._ticks, ticks=[0, top / 2, top])
+        self._draw_notes(unacked, top)
+        show(self._facts, text=_facts(unacked))
+        show(self._held, text=_table(unacked))
+
+    def _draw_notes(self, unacked: Unacked, top: float) -> None:
+        notes: list[tuple[float, float, str, str, int, int]] = []
+        if not unacked.total:
+            notes.append((BINS / 2, top / 2, "No message is held by a consumer", "center", 0, 0))
+        if unacked.oldest_age is not None:
+            at = min(math.floor(_place(unacked.oldest_age)), BINS - 1) if unacked.oldest_age else 0
+            height = unacked.age_bins[at] if at < len(unacked.age_bins) else 0
+            if height <= top / 2 and at >= 3:
+                notes.append(
+                    (min(at + 0.5, BINS - 1.4), height, f"oldest {duration(unacked.oldest_age)}", "center", 0, -16)
+                )
+        names = ("x", "y", "text", "align", "shift", "lift")
+        fill(self._notes, **{name: [note[at] for note in notes] for at, name in enumerate(names)})
+        fill(self._line, x=[_place(unacked.timeout)] if unacked.timeout else [])
+        renewal = [Place(_place(unacked.timeout), f"{_seconds(unacked.timeout)}:", RENEWAL)] if unacked.timeout else []
+        show(self._above, text=strip(renewal, 0, BINS))
+
+
+def _place(age: float) -> float:
+    """Return where an age stands: an edge at its number, ages between by their logarithm."""
+    edges = np.log([AGE_EDGES[0] / 2, *AGE_EDGES, AGE_EDGES[-1] * 2])
+    return float(np.interp(math.log(max(age, 1e-3)), edges, np.arange(len(edges))))
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds <= 120 else duration(seconds)
+
+
+def _edge(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:g}" + (" s" if seconds == AGE_EDGES[0] else "")
+    return f"{seconds / 60:g}" + (" min" if seconds == 60 else "")
+
+
+def _bin(at: int) -> str:
+    if at == 0:
+        return f"under {_seconds(AGE_EDGES[0])}"
+    return (
+        f"over {duration(AGE_EDGES[-1])}"
+        if at == BINS - 1
+        else between(_seconds(AGE_EDGES[at - 1]), _seconds(AGE_EDGES[at]))
+    )
+
+
+def _facts(unacked: Unacked) -> str:
+    facts = (
+        ("redeliveries, 10 min", unacked.redelivered_10m, ""),
+        ("leases lost, 10 min", unacked.leases_lost_10m, ""),
+        ("ending within 20 s", unacked.ending_20s, "warn" if unacked.ending_20s else ""),
+    )
+    return "".join(f'<span>{name} <b class="{kind}">{count(amount)}</b></span>' for name, amount, kind in facts)
+
+
+def _table(unacked: Unacked) -> str:
+    def row(held: Held) -> Row:
+        past = unacked.timeout is not None and held.held > unacked.timeout
+        named = f'<span class="mono">{text(held.document)}</span>' if held.document else many(held.messages, "message")
+        renewed = f'<span class="more"> · renewed {count(held.renewals)} &times;</span>' if held.renewals else ""
+        age = f'<b class="warn">{duration(held.held)}</b>' if past else duration(held.held)
+        return named, text(held.consumer), age, f"{duration(held.ends_in, units=1)}{renewed}", count(held.delivery)
+
+    if not unacked.oldest:
+        return ""
+    head = ("longest held", "by", "held", "lease ends in", "delivery")
+    return cells("oldest", head, [row(held) for held in unacked.oldest[:LISTED]])

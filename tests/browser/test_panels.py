@@ -1,0 +1,225 @@
+"""Panels in a real browser, on a real scheduler: that they draw, where they stand, and that they follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
+
+from distributed import LocalCluster
+
+import dqlab.live.panels as panels
+from dqlab.stats import History, Snapshot
+from tests.chromium import chromium, needs_chromium
+
+pytestmark = [pytest.mark.browser, needs_chromium, pytest.mark.timeout(120)]
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+NAMES = ("depth", "unacked", "throughput", "failures", "runs", "storage")
+CANVASES = """() => {
+  const found = []
+  const visit = (root) => root.querySelectorAll("*").forEach((element) => {
+    if (element.tagName === "CANVAS" && element.width > 20) {
+      const data = element.getContext("2d").getImageData(0, 0, element.width, element.height).data
+      const colours = new Set()
+      for (let at = 0; at < data.length; at += 4)
+        if (data[at + 3] > 100) colours.add(data[at] << 16 | data[at + 1] << 8 | data[at + 2])
+      found.push(colours.size)
+    }
+    if (element.shadowRoot) visit(element.shadowRoot)
+  })
+  visit(document)
+  return found
+}"""
+TEXT = """() => {
+  const words = []
+  const visit = (root) => root.childNodes.forEach((node) => {
+    if (node.nodeType === 3) words.push(node.textContent)
+    else if (!["STYLE", "SCRIPT"].includes(node.tagName)) { if (node.shadowRoot) visit(node.shadowRoot); visit(node) }
+  })
+  visit(document.body)
+  return words.join(" ").replace(/\\s+/g, " ")
+}"""
+DRAWN = f"(least) => ({CANVASES})().filter((colours) => colours > 2).length >= least"
+FRAMES = """(urls) => {
+  document.body.innerHTML = ""
+  for (const url of urls) {
+    const frame = document.createElement("iframe")
+    Object.assign(frame, { src: url, width: 400, height: 300, style: "border:0" })
+    document.body.append(frame)
+  }
+}"""
+BOXES = """() => [...document.querySelectorAll("section.card")].map((card) => {
+  const box = card.getBoundingClientRect()
+  return [Math.round(box.left), Math.round(box.top), Math.round(box.width), Math.round(box.height)]
+})"""
+
+
+class Feed:
+    """The golden scenario; `seq` grows when a test changes it."""
+
+    def __init__(self) -> None:
+        self.now = Snapshot.from_dict(json.loads((GOLDEN / "snapshot.json").read_text(encoding="utf-8")))
+        self.past = History.from_dict(json.loads((GOLDEN / "history.json").read_text(encoding="utf-8")))
+        self.seq = self.now.seq
+
+    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
+        return self.now
+
+    def history(self, span: float, queue: str = "", run: str = "") -> History:
+        return self.past
+
+
+@pytest.fixture(scope="module")
+def feed() -> Feed:
+    return Feed()
+
+
+@pytest.fixture(scope="module")
+def address(feed: Feed) -> Iterator[str]:
+    """The dashboard of a cluster without workers, with panels that draw the scenario."""
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+
+        async def install() -> None:
+            panels.install(cluster.scheduler, feed)
+
+        cluster.sync(install)
+        yield f"http://127.0.0.1:{cluster.scheduler.http_server.port}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def show(browser: Any, address: str) -> Iterator[Any]:
+    """Open an address at a size and wait until its charts are drawn; no page may report an error or ask elsewhere."""
+    pages, complaints = [], []
+
+    def opened(path: str, width: int, height: int, *, charts: int) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        pages.append(page)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("request", lambda asked: None if asked.url.startswith(address) else complaints.append(asked.url))
+        page.goto(address + path)
+        page.wait_for_function(DRAWN, arg=charts, timeout=20_000)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert complaints == []
+
+
+def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
+    """A tab of JupyterLab beside a notebook has 400 by 300 pixels."""
+    page = show("/individual-dq-depth?queue=pages", 1240, 640, charts=4)
+    page.evaluate(FRAMES, [f"{address}/individual-dq-{name}?queue=pages&theme=dark" for name in NAMES])
+    frames = [frame for frame in page.frames if frame.parent_frame]
+
+    assert len(frames) == 6
+    for frame in frames:
+        frame.wait_for_function(DRAWN, arg=1, timeout=20_000)
+        assert frame.evaluate(BOXES) == [[0, 0, 400, 300]]
+        assert frame.evaluate("document.documentElement.scrollWidth") <= 400
+        assert frame.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_fits_each_width_in_both_themes(show: Any, theme: str) -> None:
+    """From a phone to a wall, nothing hangs over and nothing lies upon another."""
+    page = show(f"/dq?queue=pages&theme={theme}", 400, 1080, charts=9)
+    for width, columns in ((400, 1), (1280, 2), (1920, 3)):
+        page.set_viewport_size({"width": width, "height": 1080})
+        page.wait_for_function(f"() => new Set(({BOXES})().map((box) => box[0])).size === {columns}")
+
+        boxes = page.evaluate(BOXES)
+        assert len(boxes) == 6
+        assert not [(one, other) for one, other in combinations(boxes, 2) if overlap(one, other)]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if columns == 2:
+            assert boxes[0][2] / boxes[1][2] == pytest.approx(7 / 5, abs=0.06)
+        if columns == 3:
+            assert page.evaluate("document.documentElement.scrollHeight") <= 1080
+    ground = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}[theme]
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+
+
+def overlap(one: list[int], other: list[int]) -> bool:
+    """Whether two boxes (left, top, width, height) share a pixel."""
+    beside = one[0] + one[2] <= other[0] or other[0] + other[2] <= one[0]
+    return not (beside or one[1] + one[3] <= other[1] or other[1] + other[3] <= one[1])
+
+
+def test_a_wall_has_larger_figures_and_nothing_to_press(show: Any) -> None:
+    """Nobody stands before it with a mouse, and some stand five metres away."""
+    page = show("/dq?queue=pages&wall=1", 1920, 1080, charts=9)
+
+    assert page.get_by_role("button").count() == 0
+    assert page.get_by_role("combobox").count() == 0
+    size = "getComputedStyle(document.querySelector('h2')).fontSize"
+    assert page.evaluate(size) == "16px"
+
+
+def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
+    """How much is left, until when, what fails and why, who is slow, what is stuck; and nobody types an address."""
+    page = show("/dq?queue=pages", 1280, 1000, charts=9)
+    said = page.evaluate(TEXT)
+
+    for answer in (
+        "16,121 documents",
+        "14:34 in 11 min",
+        "80 % sure: 14:32\N{EN DASH}14:38",
+        "PdfError invalid xref table",
+        "c5 does 14.0 pages/s, median 63.5",
+        "acme/2019/ledger-0417.pdf",
+        "4 min 12 s",
+        "61 % garbage",
+    ):
+        assert answer in said
+    assert page.locator(".navbar a", has_text="Dq").first.get_attribute("href") == "dq"
+    listed = json.loads(page.request.get(page.url.split("/dq")[0] + "/individual-plots.json").text())
+    assert {f"/individual-dq-{name}" for name in NAMES} <= set(listed.values())
+
+
+def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed) -> None:
+    """What is on the screen is what is."""
+    page = show("/dq", 1280, 1000, charts=9)
+    feed.now = replace(feed.now, seq=feed.seq + 1, lab="another lab")
+    feed.seq += 1
+    page.wait_for_function(f"() => ({TEXT})().includes('another lab')", timeout=10_000)
+
+    page.get_by_role("button", name="Hold").click()
+    page.get_by_role("button", name="Held").wait_for(timeout=10_000)
+    feed.now = replace(feed.now, seq=feed.seq + 1, lab="a third one")
+    feed.seq += 1
+    page.get_by_role("button", name="Held, 1 change missed").wait_for(timeout=10_000)
+    assert "a third one" not in page.evaluate(TEXT)
+
+    page.get_by_role("button", name="Held").click()
+    page.wait_for_function(f"() => ({TEXT})().includes('a third one')", timeout=10_000)
+    page.get_by_role("button", name="5 min", exact=True).click()
+    page.wait_for_url("**/dq?span=300")
+
+
+def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> None:
+    """48,210 is not read off an axis; and what happened then elsewhere is on the same line."""
+    page = show("/dq?queue=pages&theme=dark", 1280, 1100, charts=9)
+    card = page.locator("section.depth").bounding_box()
+    before = page.locator("section.storage").screenshot()
+
+    page.mouse.move(card["x"] + card["width"] * 0.6, card["y"] + card["height"] * 0.4, steps=3)
+    page.wait_for_function(f"() => /ready 2[0-9],[0-9]{{3}}/.test(({TEXT})())", timeout=10_000)
+
+    assert page.evaluate("getComputedStyle(document.querySelector('.bk-Tooltip')).backgroundColor") == "rgb(28, 28, 28)"
+    assert page.locator("section.storage").screenshot() != before

@@ -1,0 +1,211 @@
+"""What pages of panels say, in each state of the world, and what they must never say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
+
+from bokeh.document import Document
+from bokeh.models import Div
+
+from dqlab.live.panels import axis
+from dqlab.live.panels.application import APPLICATIONS
+from dqlab.live.panels.page import PANELS
+from dqlab.live.panels.request import WHOLE, Request, request
+from dqlab.live.panels.throughput import _thinned
+from dqlab.live.panels.tokens import DARK, LIGHT
+from dqlab.stats import Compaction, Held, History, Mark, Snapshot, Unacked
+
+EVIL = '<script>alert("$$x$$")</script>'
+Open = Callable[..., Any]
+
+
+def words(page: Any) -> str:
+    """All the HTML of a page."""
+    return "\n".join(model.text for model in page.doc.select({"type": Div}))
+
+
+def answers(page: Any) -> dict[str, str]:
+    return {panel.name: page.doc.get_model_by_name(f"{panel.name}-answer").text for panel in page.panels}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("names", [tuple(PANELS), *((name,) for name in PANELS)])
+def test_each_page_has_all_the_roots_its_template_places(open_page: Open, names: tuple[str, ...], theme: str) -> None:
+    """A page whose template and models disagree is a white one."""
+    page = open_page(*names, theme=theme)
+
+    roots = {root.name for root in page.doc.roots}
+    assert {name for each in names for name in (each, f"{each}-answer")} <= roots
+    assert (len(names) == 1) != ({"where", "queues", "spans", "stamp", "hold", "summary"} <= roots)
+
+
+def test_title_lines_answer_in_words(open_page: Open) -> None:
+    """Who reads nothing else knows how long, what fails, who is slow, what is stuck."""
+    assert answers(open_page(queue="pages")) == {
+        "depth": "falls by 23.5 messages/s · empty about 14:34",
+        "unacked": "1 of 64 past 60 s",
+        "throughput": "c5 does 14.0 pages/s, median 63.5",
+        "failures": "9 in the last minute, 4 classes in all",
+        "runs": "1 submitting, 2 running, 1 paused, 1 done",
+        "storage": "61 % garbage · compacts itself above 50 %",
+    }
+
+
+def test_seven_figures_are_those_of_the_run_that_is_looked_at(open_page: Open) -> None:
+    """A figure of another queue is worse than none."""
+    text = open_page(queue="pages").doc.get_model_by_name("summary").text
+
+    for figure in (
+        "16,121",
+        "315,894 pages",
+        "14:34",
+        "14:32\N{EN DASH}14:38",
+        "451",
+        "4 min 12 s",
+        "0.66 % of settled",
+        "2.2",
+    ):
+        assert figure in text
+
+
+def test_names_and_messages_of_users_stay_text(open_page: Open, feed: Any) -> None:
+    """A queue named like a script must not run in the browser of whoever looks at it."""
+    now: Snapshot = feed.now
+    evil_class = replace(now.failures.classes[0], error=EVIL, message=EVIL)
+    feed.change(
+        lab=EVIL,
+        units=EVIL,
+        queues=(replace(now.queues[0], name=EVIL, why=EVIL), *now.queues),
+        runs=tuple(replace(run, name=EVIL, why=EVIL) for run in now.runs),
+        consumers=tuple(replace(each, name=f"{EVIL}{at}", worker=EVIL) for at, each in enumerate(now.consumers)),
+        unacked=replace(now.unacked, oldest=(Held(EVIL, 300.0, 5.0, document=EVIL),)),
+        failures=replace(
+            now.failures,
+            classes=(evil_class,),
+            documents=tuple(replace(each, key=EVIL, error=EVIL) for each in now.failures.documents),
+        ),
+    )
+    feed.past = replace(feed.past, consumers={}, marks=(Mark(feed.past.end - 60, EVIL, 3, EVIL),))
+
+    page = open_page(queue=EVIL, wall=True)
+
+    assert "<script" not in words(page)
+    assert words(page).count("&lt;script") > 15
+    assert all(div.disable_math for div in page.doc.select({"type": Div}))
+
+
+def test_an_empty_lab_has_axes_and_one_sentence_in_each_panel(open_page: Open, feed: Any, caplog: Any) -> None:
+    """A white rectangle could as well be a broken one."""
+    feed.now, feed.past = Snapshot(at=feed.now.at, seq=1), History(t0=feed.now.at, step=1.0)
+
+    with caplog.at_level(logging.ERROR):
+        said = words(open_page())
+
+    for sentence in (
+        "No message has come in this window",
+        "No consumer works here",
+        "No message has failed in this window",
+        "Nothing has been mapped here yet",
+        "Queues here are in memory",
+    ):
+        assert sentence in said
+    assert not caplog.records
+
+
+def test_without_dqlab_a_page_says_what_to_do() -> None:
+    """The pages exist before anybody has connected."""
+
+    class Bare:
+        plugins: Mapping[str, Any] = MappingProxyType({})
+        address = "tcp://10.0.0.1:8786"
+
+    doc = Document()
+
+    assert APPLICATIONS["/dq"](Bare(), {"prefix": "/"}, doc) is None
+
+    said = doc.template_variables["absent"]
+    assert "dqlab is not on this scheduler yet" in said
+    assert "tcp://10.0.0.1:8786" in said
+
+
+def test_more_consumers_than_rows_are_said_with_their_number(open_page: Open, feed: Any, crowd: Any) -> None:
+    """A list that is cut without a word is taken for the whole."""
+    feed.now, feed.past = crowd.now, crowd.past
+
+    said = words(open_page())
+
+    assert "and 24 workers more" in said
+    assert "all 200" in said
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, Request()),
+        ({"theme": [b"dark"], "queue": [b"q"], "run": [b"r"], "wall": [b"1"]}, Request("dark", "q", "r", wall=True)),
+        ({"span": [b"7200"]}, Request(span=7200.0)),
+        ({"span": [b"run"]}, Request(span=WHOLE)),
+        ({"span": [b"1e99"]}, Request(span=86_400.0)),
+        ({"span": [b"nan"], "theme": [b"\xff"], "wall": [b"0"]}, Request()),
+    ],
+)  # fmt: skip
+def test_addresses_are_read_and_nonsense_in_them_is_passed_over(
+    query: dict[str, list[bytes]], expected: Request
+) -> None:
+    """Addresses are typed by hand, and kept in bookmarks for years."""
+    assert request(query) == expected
+
+
+def test_both_themes_name_all_colours() -> None:
+    """A variable that one theme lacks is black on black."""
+    assert {pair.split(":")[0] for pair in LIGHT.css.split(";")} == {pair.split(":")[0] for pair in DARK.css.split(";")}
+
+
+def test_an_axis_ends_at_a_round_number_above_all_values() -> None:
+    """The highest bar is seen whole."""
+    assert [axis.nice(value) for value in (0, 0.7, 3, 48_210)] == [1.0, 0.8, 3.0, 50_000.0]
+    assert [axis.nice(value, whole=True) for value in (1, 5, 9, 23)] == [2.0, 6.0, 10.0, 24.0]
+
+
+def test_thinned_lines_keep_all_data_and_stand_still() -> None:
+    """A peak between two points must not blink as time goes on."""
+    import numpy as np
+
+    line = np.arange(1000, dtype=np.float32)
+    past = History(t0=5000.0, step=1.0, ready=tuple(line.tolist()))
+    later = replace(past, t0=5001.0)
+
+    at, means = _thinned(past, line)
+    at_later, means_later = _thinned(later, np.append(line[1:], np.float32(1000)))
+
+    assert len(means) <= 101
+    assert at[-1] == past.end
+    shared = sorted(set(at.tolist()) & set(at_later.tolist()))[2:-2]
+    assert len(shared) > 90
+    same = [means[list(at).index(each)] == means_later[list(at_later).index(each)] for each in shared]
+    assert all(same)
+
+
+def test_compactions_are_marked_with_what_they_freed(open_page: Open, feed: Any) -> None:
+    """Why the curve falls there is asked at once."""
+    at = feed.past.end - 600
+    feed.change(storage=replace(feed.now.storage, compactions=(Compaction(at, 900_000_000, 0.8),)))
+
+    assert "\N{MINUS SIGN}900 MB" in words(open_page("storage"))
+
+
+def test_nobody_held_is_said(open_page: Open, feed: Any) -> None:
+    """No bars could mean no answer."""
+    feed.change(unacked=Unacked())
+
+    page = open_page("unacked")
+
+    assert answers(page) == {"unacked": "none"}

@@ -1,0 +1,234 @@
+"""Pages on a real scheduler: added while it runs or before it starts, found, taken away, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest.mock import patch
+from weakref import ref
+
+import pytest
+
+pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
+
+import distributed.dashboard.scheduler as dashboard
+from bokeh.server.tornado import BokehTornado
+from distributed import Scheduler
+from tornado.httpclient import AsyncHTTPClient
+
+import dqlab.live.metrics as metrics
+import dqlab.live.panels as panels
+from dqlab.live.panels.application import APPLICATIONS
+from dqlab.live.panels.page import PANELS, PERIOD
+from dqlab.live.panels.serving import Unservable
+from dqlab.preload import _starts_a_scheduler, dask_setup
+
+URLS = [f"/individual-dq-{name}" for name in PANELS]
+
+
+@asynccontextmanager
+async def scheduler(**options: Any) -> AsyncIterator[Scheduler]:
+    """A scheduler without workers, with its dashboard on a free port."""
+    async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0", **options) as started:
+        yield started
+
+
+async def get(of: Scheduler, path: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{of.http_server.port}{path}"
+    answer = await AsyncHTTPClient().fetch(url, raise_error=False, request_timeout=20)
+    return answer.code, answer.body.decode()
+
+
+def server_of(started: Scheduler) -> Any:
+    return next(app for app in started.http_application.applications if isinstance(app, BokehTornado))
+
+
+def test_pages_come_to_a_scheduler_that_runs_and_go_again(feed: Any) -> None:
+    """Who connects to a cluster that somebody else started has panels too; who leaves takes them along."""
+
+    async def main() -> None:
+        async with scheduler() as started:
+            assert (await get(started, "/dq"))[0] == 404
+            rules = len(server_of(started).default_router.rules)
+
+            undo = panels.install(started, feed)
+
+            for url in ("/dq", URLS[0]):
+                code, page = await get(started, f"{url}?theme=dark&queue=pages")
+                assert code == 200
+                assert "Queue depth by state" in page
+            plots = json.loads((await get(started, "/individual-plots.json"))[1])
+            assert set(URLS) <= set(plots.values())
+            status = (await get(started, "/status"))[1]
+            assert '<a href="dq">' in status
+            assert '<a href="individual-dq-depth">dq Depth</a>' in status
+
+            undo()
+
+            assert (await get(started, "/dq"))[0] == 404
+            assert not set(URLS) & set(json.loads((await get(started, "/individual-plots.json"))[1]).values())
+            assert '<a href="dq">' not in (await get(started, "/status"))[1]
+            assert len(server_of(started).default_router.rules) == rules
+
+    asyncio.run(main())
+
+
+def test_a_scheduler_that_has_the_pages_already_does_not_get_them_twice(feed: Any) -> None:
+    """Preloaded, then connected to: one entry each in the navigation."""
+
+    async def main() -> None:
+        with patch.dict(dashboard.applications):
+            panels.preregister()
+            async with scheduler() as started:
+                assert "dqlab is not on this scheduler yet" in (await get(started, "/dq"))[1]
+                rules = len(server_of(started).default_router.rules)
+
+                panels.install(started, feed)
+
+                assert len(server_of(started).default_router.rules) == rules
+                code, page = await get(started, "/dq?queue=pages")
+                assert code == 200
+                assert page.count('href="individual-dq-depth"') == 1
+                assert page.count('href="dq"') == 1
+                assert "Queue depth by state" in page
+
+    asyncio.run(main())
+
+
+def test_pages_obey_the_prefix_of_the_dashboard(feed: Any) -> None:
+    """Behind a proxy all addresses begin with the same words."""
+
+    async def main() -> None:
+        async with scheduler(http_prefix="/lab/1") as started:
+            panels.install(started, feed)
+
+            assert (await get(started, "/lab/1/individual-dq-runs"))[0] == 200
+            assert (await get(started, "/individual-dq-runs"))[0] == 404
+
+    asyncio.run(main())
+
+
+def test_a_dashboard_that_is_built_otherwise_gets_no_pages(feed: Any) -> None:
+    """A new Bokeh may move what we use; queues work nevertheless, and one line says what is missing."""
+
+    async def main() -> None:
+        async with scheduler() as started:
+            tornado = server_of(started)
+            kept = tornado._applications
+            tornado._applications = tuple(kept)
+            with pytest.raises(Unservable, match="not one that pages can be added to"):
+                panels.install(started, feed)
+            tornado._applications = kept
+            assert "/dq" not in tornado.app_paths
+        async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0") as bare:
+            with pytest.raises(Unservable, match="no Bokeh dashboard"):
+                panels.install(bare, feed)
+
+    asyncio.run(main())
+
+
+def test_sessions_leave_nothing_behind(feed: Any) -> None:
+    """A dashboard on a wall is reloaded for months."""
+
+    async def visit(tornado: Any, url: str, name: str) -> Any:
+        context = tornado.applications[url]
+        session = await context.create_session_if_needed(name)
+        document = session.document
+        await context._discard_session(session, lambda _: True)
+        return ref(document)
+
+    async def main() -> None:
+        async with scheduler() as started:
+            panels.install(started, feed)
+            tornado = server_of(started)
+            for context in tornado.applications.values():
+                context._loop = tornado._loop
+            gone = [await visit(tornado, "/individual-dq-failures", f"s{at}") for at in range(3)]
+            gone += [await visit(tornado, "/dq", f"d{at}") for at in range(1)]
+            await asyncio.sleep(2 * PERIOD / 1000)  # timers that were set wait for their end before they see it
+
+            gc.collect()
+            assert [document for document in gone if document() is not None] == []
+            assert not list(tornado.applications["/dq"].sessions)
+
+    asyncio.run(main())
+
+
+def test_each_scheduler_of_a_process_shows_its_own_metrics(feed: Any, crowd: Any) -> None:
+    """Prometheus asks the notebook's scheduler; another one in the same process must not answer for it."""
+
+    async def main() -> None:
+        async with scheduler() as first, scheduler() as second:
+            undo = [metrics.install(first, feed), metrics.install(second, crowd)]
+
+            one, other = (await get(first, "/metrics"))[1], (await get(second, "/metrics"))[1]
+            assert 'dqlab_queue_messages{queue="pages",state="ready"} 15846.0' in one
+            assert 'dqlab_run_documents{queue="pages",run="parse-invoices",state="dead"} 212.0' in one
+            assert "dqlab_unacked_oldest_seconds 252.0" in one
+            assert 'dqlab_storage_bytes{kind="garbage"} 1.34e+09' in one
+            assert "dqlab_consumers 14.0" in one
+            assert "dqlab_consumers 200.0" in other
+            assert 'dqlab_queue_messages{queue="pages"' not in other
+            assert len([line for line in one.splitlines() if line.startswith("# TYPE dqlab_queue_messages ")]) == 1
+            assert "dask_scheduler_clients" in one
+
+            undo[1]()
+            assert "dqlab_" not in (await get(second, "/metrics"))[1]
+            undo[0]()
+            assert "dqlab_" not in (await get(first, "/metrics"))[1]
+
+    asyncio.run(main())
+
+
+def test_a_preloaded_scheduler_has_dqlab_before_anybody_connects() -> None:
+    """The dashboard of a cluster that was just started does not say that something is missing."""
+
+    async def main() -> None:
+        async with scheduler(preload=["dqlab.preload"]) as started:
+            assert "dqlab" in started.plugins
+            assert "dq_hello" in started.handlers
+            code, page = await get(started, "/dq")
+            assert code == 200
+            assert "Queue depth by state" in page
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("command", "draws"),
+    [
+        (["/usr/bin/dask", "scheduler", "--port", "0"], True),
+        (["/usr/bin/dask-scheduler"], True),
+        (["/lib/distributed/cli/dask_scheduler.py"], True),
+        (["/usr/bin/dask", "worker", "scheduler:8786"], False),
+        (["-c"], False),
+        ([], False),
+    ],
+)
+def test_only_the_command_that_starts_a_scheduler_loads_what_draws(command: list[str], *, draws: bool) -> None:
+    """Workers load the same module, and have neither Bokeh nor a use for it."""
+    assert _starts_a_scheduler(command) is draws
+
+
+def test_importing_panels_loads_no_bokeh() -> None:
+    """The registry names them in its configuration; a scheduler without Bokeh works as well."""
+    script = "import sys, dqlab.live.panels, dqlab.preload; sys.exit('bokeh' in sys.modules)"
+
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_applications_and_installs_are_what_the_configuration_names() -> None:
+    """A view that is renamed must not be lost silently."""
+    from dqlab.config import option
+
+    assert option("views") == ["dqlab.live.panels", "dqlab.live.metrics"]
+    assert set(APPLICATIONS) == {"/dq", *URLS}
+    install: Callable[..., Any] = panels.install
+    assert callable(install)
+    assert callable(dask_setup)

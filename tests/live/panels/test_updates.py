@@ -1,0 +1,192 @@
+"""How often pages change, and how much: they live on the scheduler's event loop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from weakref import ref
+
+import pytest
+
+pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
+
+from bokeh.protocol import Protocol
+
+from dqlab.live.panels.request import WHOLE
+from dqlab.stats import Counts
+
+TICK = 0.25
+Open = Callable[..., Any]
+
+
+def live(page: Any, clock: Any, seconds: float) -> list[int]:
+    """Let a page live; return how many changes each of its updates sent."""
+    sent = []
+    for _ in range(round(seconds / TICK)):
+        clock.now += TICK
+        before = len(page.sent)
+        page.update()
+        sent.append(len(page.sent) - before)
+    return sent
+
+
+def size(event: Any) -> int:
+    """Bytes that a change takes on its way to the browser."""
+    message = Protocol().create("PATCH-DOC", [event])
+    return len(message.content_json) + sum(len(buffer.to_bytes()) for buffer in message.buffers)
+
+
+def test_nothing_is_sent_when_nothing_has_changed(open_page: Open, clock: Any) -> None:
+    """A page that somebody forgot in a tab costs nothing."""
+    assert sum(live(open_page(queue="pages"), clock, 10)) == 0
+
+
+def test_figures_follow_four_times_a_second_and_charts_once(open_page: Open, feed: Any, clock: Any) -> None:
+    """Figures are small; a chart is redrawn as a whole."""
+    page = open_page(queue="pages")
+    run = feed.now.runs[0]
+    sent = []
+    for at in range(1, 9):
+        ready = run.counts.ready - at
+        feed.change(runs=(replace(run, counts=replace(run.counts, ready=ready)), *feed.now.runs[1:]))
+        sent += live(page, clock, TICK)
+
+    assert all(sent)
+    assert max(sent) <= 2
+
+
+def test_an_update_changes_few_properties_whatever_the_load(open_page: Open, feed: Any, crowd: Any, clock: Any) -> None:
+    """With a hundred queues and two hundred consumers the scheduler is kept no longer than with one."""
+    feed.now, feed.past = crowd.now, crowd.past
+    page = open_page(span=300.0)
+    page.sent.clear()
+    most = 0
+    for second in range(1, 6):
+        points = tuple(float((at + second) % 17) for at in range(300))
+        feed.past = replace(
+            feed.past,
+            t0=feed.past.t0 + 1,
+            **dict.fromkeys(("ready", "delayed", "leased", "dead", "live", "garbage"), points),
+            consumers=dict.fromkeys(feed.past.consumers, points),
+        )
+        for quarter in range(4):
+            counts = Counts(ready=90_000 - 4 * second - quarter, leased=900)
+            feed.change(at=feed.now.at + TICK, totals=replace(feed.now.totals, counts=counts))
+            most = max(most, *live(page, clock, TICK))
+
+    assert most <= 14
+    assert len(page.sent) <= 5 * 40
+    assert sum(map(size, page.sent)) <= 5 * 80_000
+
+
+def test_sessions_share_what_they_read(open_page: Open, feed: Any, clock: Any) -> None:
+    """Ten tabs on one view cost the collector as much as one."""
+    pages = [open_page(queue="pages") for _ in range(5)] + [open_page(queue="ocr")]
+    feed.snapshots.clear()
+    feed.histories.clear()
+
+    for _ in range(8):
+        feed.change(at=feed.now.at + TICK)
+        clock.now += TICK
+        for page in pages:
+            page.update()
+
+    assert len(feed.snapshots) == 2 * 8
+    assert len(feed.histories) == 2 * 2
+
+
+def test_old_readings_are_dropped(open_page: Open, feed: Any, clock: Any) -> None:
+    """Each address typed leaves something behind otherwise."""
+    page = open_page()
+    for at in range(50):
+        page.look(queue=f"q{at}")
+        clock.now += 1
+
+    assert len(page._readings._kept) <= 12
+
+
+def test_two_hundred_pages_opened_and_closed_are_all_gone(open_page: Open) -> None:
+    """A dashboard on a wall is reloaded for months."""
+    opened = [ref(open_page("failures").doc) for _ in range(200)]
+
+    gc.collect()
+
+    assert [page for page in opened if page() is not None] == []
+
+
+def test_another_queue_and_another_span_are_shown_at_once(open_page: Open, feed: Any) -> None:
+    """A choice that takes effect a second later is pressed twice."""
+    page = open_page()
+    page.doc.get_model_by_name("queues").value = "ocr"
+    page.doc.get_model_by_name("spans").active = 0
+
+    assert feed.histories[-1] == (300.0, "ocr", "")
+    assert "12 documents" not in page.doc.get_model_by_name("summary").text
+    assert "2,948" in page.doc.get_model_by_name("summary").text
+    start, end = page._stage.axis.range.start, page._stage.axis.range.end
+    assert end - start == pytest.approx(300_000)
+
+
+def test_the_whole_run_is_shown_from_its_start(open_page: Open, feed: Any) -> None:
+    """In full minutes, so that the step of the history stays."""
+    open_page(queue="pages", span=WHOLE)
+
+    assert feed.histories[-1] == (1440.0, "pages", "")
+
+
+def test_a_held_page_stands_still_and_counts_what_it_misses(open_page: Open, feed: Any, clock: Any) -> None:
+    """To read a number it must not run away."""
+    page = open_page()
+    hold = page.doc.get_model_by_name("hold")
+    hold.active = True
+    before = page.doc.get_model_by_name("summary").text
+    for _ in range(8):
+        feed.change(totals=replace(feed.now.totals, counts=Counts(ready=feed.seq)))
+        live(page, clock, TICK)
+
+    assert page.doc.get_model_by_name("summary").text == before
+    assert hold.label in ("Held, 5 changes missed", "Held, 8 changes missed")
+
+    hold.active = False
+
+    assert hold.label == "Hold"
+    assert page.doc.get_model_by_name("summary").text != before
+
+
+def test_a_feed_that_fails_is_said_once_and_found_again(open_page: Open, feed: Any, clock: Any, caplog: Any) -> None:
+    """Old numbers must not pose as new ones, and the log is no place for the same line four times a second."""
+    page = open_page()
+    feed.error = RuntimeError("closed")
+    feed.seq += 1
+    with caplog.at_level(logging.ERROR):
+        live(page, clock, 3)
+
+    assert len(caplog.records) == 1
+    assert "no answer since 14:22:07" in page.doc.get_model_by_name("stamp").text
+
+    feed.error = None
+    feed.change(at=feed.now.at + 3)
+    live(page, clock, 1)
+
+    assert "live" in page.doc.get_model_by_name("stamp").text
+
+
+def test_rows_of_consumers_keep_their_order_for_five_seconds(open_page: Open, feed: Any, clock: Any) -> None:
+    """A row that moves away under the pointer is read wrongly."""
+    page = open_page("throughput", queue="pages")
+    left = page.panels[0]._chart.left
+    names = [name for name in ("c5", "c7", "c6") if f"<b>{name}</b>" in left.text]
+    first = left.text
+    feed.change(at=feed.now.at + 2, consumers=tuple(reversed(feed.now.consumers)))
+    live(page, clock, 2)
+
+    assert names == ["c5", "c7", "c6"]
+    assert left.text == first
+
+    feed.change(at=feed.now.at + 4)
+    live(page, clock, 2)
+
+    assert left.text.index("<b>c0</b>") < left.text.index("<b>c5</b>")
