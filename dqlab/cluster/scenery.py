@@ -73,6 +73,7 @@ class Scenery:
         return Snapshot(
             at=wall,
             seq=known.seq,
+            lab=known.where,
             where=known.where,
             workers=known.workers,
             of_queue=queue,

@@ -282,7 +282,7 @@ def canvas() -> ListCanvas:
     return ListCanvas()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as browser:
         yield browser.new_context()  # one for all pages: making one takes as long as a test
