@@ -171,3 +171,21 @@ def test_totals_sum_what_is_listed() -> None:
     totals = total_queue(queues)
 
     assert (totals.counts.ready, totals.counts.acked, totals.lag, totals.in_rate) == (6, 60, 3.0, 5.0)
+
+
+def test_idle_is_what_busy_leaves_and_unknown_where_busy_is() -> None:
+    """Views take one from one another as little as they add."""
+    assert Snapshot(at=0.0, seq=0, busy_share=0.75).idle_share == 0.25
+    assert Snapshot(at=0.0, seq=0).idle_share is None
+
+
+def test_runs_are_counted_by_state_in_the_order_of_states() -> None:
+    """A sentence that changes its order with each count cannot be read at a glance."""
+    states = (RunState.DONE, RunState.PAUSED, RunState.RUNNING, RunState.DONE)
+    runs = tuple(RunStats(f"r{at}", "q", state, Counts()) for at, state in enumerate(states))
+
+    assert list(Snapshot(at=0.0, seq=0, runs=runs).runs_by_state.items()) == [
+        ("running", 1),
+        ("paused", 1),
+        ("done", 2),
+    ]

@@ -56,7 +56,7 @@ class UnackedMessages:
             x="middle", y="held", text="word", text_align="center", text_baseline="bottom", y_offset=-2,
             source=self._bars, **words,
         )  # fmt: skip
-        fig.vspan(x="x", source=self._line, line_color=theme.ink2, line_dash=[3, 2], line_width=1)
+        fig.vspan(x="x", source=self._line, line_color=theme.ink2, line_dash=value([3, 2]), line_width=1)
         fig.text(
             x="x",
             y="y",
