@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from operator import attrgetter
@@ -113,8 +113,7 @@ def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately:
             past += messages if age + waited > limit else 0
             ending += messages if left - waited < min(UNRENEWED, limit / 2) else 0
         for consumer, age, left, messages, renewals, delivery in report["oldest"]:
-            document = documents.get(consumer.split("#", 1)[0])
-            held = Held(short_name(consumer), age + waited, max(0.0, left - waited), messages, document)
+            held = Held(consumer.split("#", 1)[0], age + waited, max(0.0, left - waited), messages)
             oldest.append(replace(held, renewals=renewals, delivery=delivery))
     redelivered, lost = lately
     return Unacked(
@@ -122,11 +121,18 @@ def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately:
         total=sum(bins),
         past=past,
         timeout=timeout,
-        oldest=tuple(nlargest(OLDEST, oldest, key=lambda held: held.held)),
+        oldest=tuple(_named(nlargest(OLDEST, oldest, key=lambda held: held.held), documents)),
         redelivered_10m=redelivered,
         leases_lost_10m=lost,
         ending_20s=ending,
     )
+
+
+def _named(oldest: Sequence[Held], documents: Mapping[str, str]) -> Iterator[Held]:
+    """Yield leases with short names; what a consumer runs is of the lease that it has had longest."""
+    left = dict(documents)
+    for held in oldest:
+        yield replace(held, consumer=short_name(held.consumer), document=left.pop(held.consumer, None))
 
 
 def mark_slow(

@@ -79,7 +79,7 @@ class Scenery:
             of_queue=queue,
             of_run=run,
             units="pages" if paged else "documents",
-            busy_share=_mean(each.busy_share for each in everyone),
+            busy_share=_mean(each.busy_share for each in consumers),
             attention=tuple(needs[:MAX_ATTENTION]),
             attention_total=len(needs),
             marks=tuple(known.marks_of(queue)[-MAX_MARKS:]),

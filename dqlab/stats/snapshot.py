@@ -149,7 +149,7 @@ class Snapshot:
     seq : int
         Grows by one with each change; ask with it to wait for the next.
     busy_share : float or None
-        Share of all consumers' time spent in functions over the last minute, 0 to 1.
+        Share of the consumers' time spent in functions over the last minute, 0 to 1.
     units : str
         What `units_rate` of consumers counts: "pages" or "documents".
     """

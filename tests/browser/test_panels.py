@@ -25,9 +25,14 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 NAMES = ("depth", "unacked", "throughput", "failures", "runs", "storage")
 CANVASES = """() => {
   const found = []
+  const copy = Object.assign(document.createElement("canvas"), { width: 200, height: 200 })
+  const small = copy.getContext("2d", { willReadFrequently: true })
+  small.imageSmoothingEnabled = false
   const visit = (root) => root.querySelectorAll("*").forEach((element) => {
     if (element.tagName === "CANVAS" && element.width > 20) {
-      const data = element.getContext("2d").getImageData(0, 0, element.width, element.height).data
+      small.clearRect(0, 0, 200, 200)
+      small.drawImage(element, 0, 0, 200, 200)
+      const data = small.getImageData(0, 0, 200, 200).data
       const colours = new Set()
       for (let at = 0; at < data.length; at += 4)
         if (data[at + 3] > 100) colours.add(data[at] << 16 | data[at + 1] << 8 | data[at + 2])
@@ -100,23 +105,26 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def show(browser: Any, address: str) -> Iterator[Any]:
-    """Open an address at a size and wait until its charts are drawn; no page may report an error or ask elsewhere."""
-    pages, complaints = [], []
+    """Open an address, once for all tests, and wait for its charts; no page may report an error or ask elsewhere."""
+    pages: dict[str, Any] = {}
+    complaints: list[str] = []
 
     def opened(path: str, width: int, height: int, *, charts: int) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": height})
-        pages.append(page)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("request", lambda asked: None if asked.url.startswith(address) else complaints.append(asked.url))
-        page.goto(address + path)
-        page.wait_for_function(DRAWN, arg=charts, timeout=20_000)
+        page = pages.get(path)
+        if page is None:
+            page = pages[path] = browser.new_page(viewport={"width": width, "height": height})
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+            page.on("request", lambda asked: None if asked.url.startswith(address) else complaints.append(asked.url))
+            page.goto(address + path)
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_function(DRAWN, arg=charts, timeout=20_000, polling=200)
         return page
 
     yield opened
-    for page in pages:
+    for page in pages.values():
         page.close()
     assert complaints == []
 
@@ -129,7 +137,7 @@ def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
 
     assert len(frames) == 6
     for frame in frames:
-        frame.wait_for_function(DRAWN, arg=1, timeout=20_000)
+        frame.wait_for_function(DRAWN, arg=1, timeout=20_000, polling=200)
         assert frame.evaluate(BOXES) == [[0, 0, 400, 300]]
         assert frame.evaluate("document.documentElement.scrollWidth") <= 400
         assert frame.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
@@ -173,7 +181,7 @@ def test_a_wall_has_larger_figures_and_nothing_to_press(show: Any) -> None:
 
 def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
     """How much is left, until when, what fails and why, who is slow, what is stuck; and nobody types an address."""
-    page = show("/dq?queue=pages", 1280, 1000, charts=9)
+    page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
     said = page.evaluate(TEXT)
 
     for answer in (
@@ -194,7 +202,7 @@ def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
 
 def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed) -> None:
     """What is on the screen is what is."""
-    page = show("/dq", 1280, 1000, charts=9)
+    page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
     feed.now = replace(feed.now, seq=feed.seq + 1, lab="another lab")
     feed.seq += 1
     page.wait_for_function(f"() => ({TEXT})().includes('another lab')", timeout=10_000)
@@ -209,7 +217,9 @@ def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed
     page.get_by_role("button", name="Held").click()
     page.wait_for_function(f"() => ({TEXT})().includes('a third one')", timeout=10_000)
     page.get_by_role("button", name="5 min", exact=True).click()
-    page.wait_for_url("**/dq?span=300")
+    page.wait_for_url("**span=300")
+    page.get_by_role("button", name="30 min", exact=True).click()
+    page.wait_for_url("**span=1800")
 
 
 def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> None:

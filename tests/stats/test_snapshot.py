@@ -211,3 +211,21 @@ def test_history_sums_the_speed_of_all_consumers_and_cuts_it_into_minutes() -> N
     assert history.pulse() == (60.0, (2.5, 4.0))
     assert history.pulse(limit=1) == (120.0, (3.25,))
     assert History(t0=0, step=1).pulse() == (60.0, ())
+
+
+def test_idle_is_what_busy_leaves_and_unknown_where_busy_is() -> None:
+    """Views take one from one another as little as they add."""
+    assert Snapshot(at=0.0, seq=0, busy_share=0.75).idle_share == 0.25
+    assert Snapshot(at=0.0, seq=0).idle_share is None
+
+
+def test_runs_are_counted_by_state_in_the_order_of_states() -> None:
+    """A sentence that changes its order with each count cannot be read at a glance."""
+    states = (RunState.DONE, RunState.PAUSED, RunState.RUNNING, RunState.DONE)
+    runs = tuple(RunStats(f"r{at}", "q", state, Counts()) for at, state in enumerate(states))
+
+    assert list(Snapshot(at=0.0, seq=0, runs=runs).runs_by_state.items()) == [
+        ("running", 1),
+        ("paused", 1),
+        ("done", 2),
+    ]

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
+from bokeh.core.properties import value
 from bokeh.models import (
     ColumnDataSource,
     CrosshairTool,
@@ -78,7 +79,7 @@ def strip(places: Iterable[Place], start: float, end: float) -> str:
 def tip(*lines: tuple[str, str]) -> str:
     """Return what stands under the pointer: words and the columns that belong to them, which Bokeh escapes."""
     rows = "".join(
-        f'<span style="opacity:.7">{word}</span><b style="text-align:right">{value}</b>' for word, value in lines
+        f'<span style="opacity:.7">{word}</span><b style="text-align:right">{column}</b>' for word, column in lines
     )
     return f'<div style="display:grid;grid-template-columns:auto auto;gap:0 10px;padding:1px 4px">{rows}</div>'
 
@@ -151,7 +152,7 @@ class TimeAxis:
     def marks(self, source: ColumnDataSource, *figures: figure) -> None:
         """Draw dashed lines at the instants of column ``x``."""
         for fig in figures:
-            fig.vspan(x="x", source=source, line_color=self.theme.ink2, line_dash=[2, 2], line_width=1)
+            fig.vspan(x="x", source=source, line_color=self.theme.ink2, line_dash=value([2, 2]), line_width=1)
 
     @staticmethod
     def hover(fig: figure, lines: list[tuple[str, str]], renderer: GlyphRenderer, *, mode: str = "vline") -> None:

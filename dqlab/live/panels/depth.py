@@ -112,11 +112,13 @@ class Depth:
         fill(self._source, x=times(scene, history.times[first:]), **columns)
         inside = [mark for mark in history.marks if scene.start <= mark.at <= scene.end]
         fill(self._marks, x=times(scene, [mark.at for mark in inside]))
-        top = nice(_highest(columns["ready"] + columns["delayed"] + columns["leased"]))
+        counts = scene.queue.counts
+        stacked = _highest(columns["ready"] + columns["delayed"] + columns["leased"])
+        top = nice(max(stacked, counts.left, 4), whole=True)
         show(self._range, **spread(top))
         show(self._ticks, ticks=[0, top / 2, top])
         for state, lane in self._lanes.items():
-            self._tops[state] = nice(_highest(columns[state.field]))
+            self._tops[state] = nice(max(_highest(columns[state.field]), getattr(counts, state.field), 1))
             show(lane, end=self._tops[state] / FULL)
         show(self._above, text=self._marks_html(scene))
         show(self._values, text=self._values_html(scene, top))

@@ -37,7 +37,7 @@ class Failures:
         """How often something fails now."""
         failures = scene.snapshot.failures
         if not failures.classes_total and not failures.dead and not failures.retrying:
-            return "none"
+            return f"{count(scene.counts.dead)} dead" if scene.counts.dead else "none"
         now = f"{count(failures.per_minute)} in the last minute" if failures.per_minute else "none in the last minute"
         return f"{now}, {many(failures.classes_total, 'class')} in all"
 
@@ -52,7 +52,8 @@ class Failures:
             left.append(("", f'<span class="mut beyond">and {count(failures.other_classes)} more</span>'))
             right.append((strong(count(failures.other_dead)), ""))
         if not left:
-            left, right = [("", '<span class="empty">No message has failed in this window</span>')], [("", "")]
+            said = "Why is not known yet" if scene.counts.dead else "No message has failed in this window"
+            left, right = [("", f'<span class="empty">{said}</span>')], [("", "")]
         window = (
             f"per minute, {between(minute(scene.start), minute(scene.end))}, scale {between('0', count(round(full)))}"
         )

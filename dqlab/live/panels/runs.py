@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, HoverTool, Span
 
 from dqlab.live.panels.axis import Place, strip, times, tip
@@ -42,7 +43,14 @@ class Runs:
         self._now = Span(dimension="height", location=0, line_color=theme.ink2, line_width=1, syncable=False)
         fig.add_layout(self._now)
         fig.segment(
-            x0="left", x1="right", y0="y", y1="y", color="colour", line_dash=[2, 2], line_width=1, source=self._dots
+            x0="left",
+            x1="right",
+            y0="y",
+            y1="y",
+            color="colour",
+            line_dash=value([2, 2]),
+            line_width=1,
+            source=self._dots,
         )
         bands = fig.hbar(
             y="y",

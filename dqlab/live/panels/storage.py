@@ -63,8 +63,9 @@ class Storage:
         known = columns["live"] + columns["garbage"]
         top = nice(max(float(known.max(initial=0.0)), float(storage.total)))
         show(self._range, **spread(top))
-        show(self._ticks, ticks=[0, top / 2, top])
-        show(self._axis, major_label_overrides={at: size(round(at)) if at else "0" for at in (0, top / 2, top)})
+        ends = (0, top / 2, top) if storage.total or known.any() else (0,)
+        show(self._ticks, ticks=list(ends))
+        show(self._axis, major_label_overrides={at: size(round(at)) if at else "0" for at in ends})
         seen = [each for each in storage.compactions if scene.start <= each.at <= scene.end]
         fill(self._marks, x=times(scene, [each.at for each in seen]))
         if storage.total or known.any():
@@ -95,6 +96,8 @@ class Storage:
 
 def _facts(scene: Scene) -> str:
     storage = scene.snapshot.storage
+    if not storage.total and storage.disk_free is None:
+        return ""
     writes = unit(size(round(storage.write_rate)) if storage.write_rate is not None else UNKNOWN)
     sync = f"{storage.fsync_p99 * 1000:.1f}" if storage.fsync_p99 is not None else UNKNOWN
     free = unit(size(storage.disk_free))

@@ -29,7 +29,8 @@ GAP = np.full(1, np.nan, dtype=np.float32)
 NOTHING = np.zeros(0, dtype=np.float32)
 RE_SORTED = 5.0
 """Seconds that rows keep their order."""
-NUMBERS: Row = ("", "documents/s", "idle", "unacked")
+PER_DOCUMENT = "documents"
+"""What speeds count where pages are unknown: one column of speeds is enough then."""
 
 
 class Throughput:
@@ -73,14 +74,17 @@ class Throughput:
         full = self._draw_lines(scene, names, {each.name for each in listed if each.slow})
         unit = f"{scene.snapshot.units}/s"
         over = text(f"{unit}, {scene.window}, same scale {between('0', count(round(full)))}")
-        head: Row = (text(unit), *NUMBERS[1:])
+        paged = scene.snapshot.units != PER_DOCUMENT
+        head: Row = (text(unit), "documents/s" if paged else "", "idle", "unacked")
         if by_worker:
             idle = {name: _last(scene.history.idle.get(name, ())) for name in names}
             left: list[Row] = [("", strong(name), "") for name in names]
-            right: list[Row] = [(rate(_last(lines[name])), UNKNOWN, _bar(idle[name]), UNKNOWN) for name in names]
+            right: list[Row] = [
+                (rate(_last(lines[name])), UNKNOWN if paged else "", _bar(idle[name]), UNKNOWN) for name in names
+            ]
         else:
             left = [_name(each) for each in listed]
-            right = [_numbers(each) for each in listed]
+            right = [_numbers(each, paged=paged) for each in listed]
         left, right = self._more(scene, left, right, of_workers=len(lines) if by_worker else 0)
         if not listed and not names:
             left, right, over = [("", '<span class="empty">No consumer works here</span>', "")], [("",) * 4], ""
@@ -106,9 +110,12 @@ class Throughput:
             noun = "worker" if of_workers else "consumer"
             left = [*left, ("", f'<span class="mut beyond">and {many(beyond, noun)} more</span>', "")]
             right = [*right, ("",) * 4]
+        documents = run.rate if run is not None else scene.queue.out_rate
+        pages = run.units_rate if run is not None and run.units is not None else None
+        paged = snapshot.units != PER_DOCUMENT
         total = (
-            strong(rate(run.units_rate if run is not None else None)),
-            strong(rate(run.rate if run is not None else scene.queue.out_rate)),
+            strong(rate(pages if paged else documents)),
+            strong(rate(documents)) if paged else "",
             _bar(snapshot.idle_share),
             count(scene.counts.leased),
         )
@@ -177,11 +184,11 @@ def _name(consumer: ConsumerStats) -> Row:
     return mark, strong(consumer.name), f'<span class="mut">{text(consumer.worker)}</span>'
 
 
-def _numbers(consumer: ConsumerStats) -> Row:
+def _numbers(consumer: ConsumerStats, *, paged: bool) -> Row:
     speed = text(rate(consumer.units_rate))
     return (
         f'<b class="warn">{speed}</b>' if consumer.slow else speed,
-        rate(consumer.rate),
+        rate(consumer.rate) if paged else "",
         _bar(consumer.idle_share),
         f'<span class="mut">{count(consumer.leased)}</span>',
     )

@@ -21,6 +21,7 @@ __all__ = ["UnackedMessages"]
 
 BINS = len(AGE_EDGES) + 1
 LISTED = 3
+NOBODY = '<div class="strip"><i class="empty">No message is held by a consumer</i></div>'
 RENEWAL = "past here only by renewal"
 
 
@@ -55,7 +56,7 @@ class UnackedMessages:
             x="middle", y="held", text="word", text_align="center", text_baseline="bottom", y_offset=-2,
             source=self._bars, **words,
         )  # fmt: skip
-        fig.vspan(x="x", source=self._line, line_color=theme.ink2, line_dash=[3, 2], line_width=1)
+        fig.vspan(x="x", source=self._line, line_color=theme.ink2, line_dash=value([3, 2]), line_width=1)
         fig.text(
             x="x",
             y="y",
@@ -77,10 +78,11 @@ class UnackedMessages:
     def answer(self, scene: Scene) -> str:
         """How many are kept by renewal alone."""
         unacked = scene.snapshot.unacked
-        if not unacked.total:
+        held = unacked.total or scene.counts.leased
+        if not held:
             return "none"
-        if unacked.timeout is None:
-            return f"{many(unacked.total, 'message')} held"
+        if unacked.timeout is None or not unacked.total:
+            return f"{many(held, 'message')} held"
         past = count(unacked.past) if unacked.past else "none"
         return f"{past} of {count(unacked.total)} past {_seconds(unacked.timeout)}"
 
@@ -101,14 +103,13 @@ class UnackedMessages:
         )
         show(self._range, **spread(top))
         show(self._ticks, ticks=[0, top / 2, top])
-        self._draw_notes(unacked, top)
+        self._draw_notes(scene, top)
         show(self._facts, text=_facts(unacked))
         show(self._held, text=_table(unacked))
 
-    def _draw_notes(self, unacked: Unacked, top: float) -> None:
+    def _draw_notes(self, scene: Scene, top: float) -> None:
+        unacked = scene.snapshot.unacked
         notes: list[tuple[float, float, str, str, int, int]] = []
-        if not unacked.total:
-            notes.append((BINS / 2, top / 2, "No message is held by a consumer", "center", 0, 0))
         if unacked.oldest_age is not None:
             at = min(math.floor(_place(unacked.oldest_age)), BINS - 1) if unacked.oldest_age else 0
             height = unacked.age_bins[at] if at < len(unacked.age_bins) else 0
@@ -120,7 +121,7 @@ class UnackedMessages:
         fill(self._notes, **{name: [note[at] for note in notes] for at, name in enumerate(names)})
         fill(self._line, x=[_place(unacked.timeout)] if unacked.timeout else [])
         renewal = [Place(_place(unacked.timeout), f"{_seconds(unacked.timeout)}:", RENEWAL)] if unacked.timeout else []
-        show(self._above, text=strip(renewal, 0, BINS))
+        show(self._above, text=strip(renewal, 0, BINS) if scene.counts.leased or unacked.total else NOBODY)
 
 
 def _place(age: float) -> float:

@@ -84,7 +84,7 @@ def test_an_update_changes_few_properties_whatever_the_load(open_page: Open, fee
 
 def test_sessions_share_what_they_read(open_page: Open, feed: Any, clock: Any) -> None:
     """Ten tabs on one view cost the collector as much as one."""
-    pages = [open_page(queue="pages") for _ in range(5)] + [open_page(queue="ocr")]
+    pages = [open_page("failures", queue="pages") for _ in range(5)] + [open_page("failures", queue="ocr")]
     feed.snapshots.clear()
     feed.histories.clear()
 
@@ -100,7 +100,7 @@ def test_sessions_share_what_they_read(open_page: Open, feed: Any, clock: Any) -
 
 def test_old_readings_are_dropped(open_page: Open, feed: Any, clock: Any) -> None:
     """Each address typed leaves something behind otherwise."""
-    page = open_page()
+    page = open_page("failures")
     for at in range(50):
         page.look(queue=f"q{at}")
         clock.now += 1
