@@ -119,6 +119,7 @@ class ConsumerActor:
             "host": self._worker_name,
             "at": self._clock.wall(),
             "slots": len(slots),
+            "chunk": max((slot.chunk for slot in slots), default=0) or None,
             "leased": sum(slot.in_hand for slot in slots),
             "done": sum(slot.done for slot in slots),
             "units": sum(slot.units for slot in slots),

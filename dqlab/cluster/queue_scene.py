@@ -109,7 +109,7 @@ class QueueScene:
             empty_in=_empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
             never_empty=self._never_empty(counts, lag, ins, outs, runs),
             put_waiting=sum(report["puts_waiting"] for report in reports),
-            disk=sum(each["total"] for each in storage) if storage else None,
+            disk=sum(each["live"] + each["garbage"] for each in storage) if storage else None,
             last_used=track.last_used,
         )
 
@@ -148,6 +148,7 @@ class QueueScene:
             oldest_age=None if oldest is None else oldest[1] + self._now - report["came"],
             document=None if oldest is None else oldest[0],
             rss=report["rss"],
+            chunk=report["chunk"],
         )
 
     # --- runs -------------------------------------------------------------------------------

@@ -161,6 +161,7 @@ def _merged(parts: Sequence[Unacked]) -> Unacked:
         age_bins=tuple(bins) or Unacked().age_bins,
         total=sum(part.total for part in parts),
         past=sum(part.past for part in parts),
+        past_half=sum(part.past_half for part in parts),
         timeout=max(timeouts, default=None),
         oldest=tuple(oldest[:5]),
         redelivered_10m=sum(part.redelivered_10m for part in parts),

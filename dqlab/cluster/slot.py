@@ -93,7 +93,7 @@ class Slot:
         touched: Callable[[], None],
     ) -> None:
         self.name, self.options = name, options
-        self.done = self.units = 0
+        self.done = self.units = self.chunk = 0
         self.busy_s = 0.0
         self.last_error: str | None = None
         self._shards, self._functions, self._touched = shards, functions, touched
@@ -207,6 +207,7 @@ class Slot:
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
             process = lease.get("process")
+            self.chunk = sum(frame.count for frame in cuts)
             self._inbox.append(Chunk(shard, lease["id"], meta["epoch"], lease["timeout"], firsts, cuts, process))
         self._arrived.set()
         self._touched()

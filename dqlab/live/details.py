@@ -28,7 +28,18 @@ from dqlab.live.plain import block, one_line
 from dqlab.numbers import many
 from dqlab.stats import AGE_EDGES, Attention, CodeStats, Eta, History, RunStats, Severity, Snapshot
 
-__all__ = ["band", "code_pane", "consumers", "depth_chart", "examples", "leases", "left_chart", "needs", "pulse"]
+__all__ = [
+    "band",
+    "code_pane",
+    "consumers",
+    "depth_chart",
+    "examples",
+    "leases",
+    "left_chart",
+    "needs",
+    "pulse",
+    "sure",
+]
 
 MOST_NEEDS = 3
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
@@ -243,6 +254,12 @@ def _whole(values: Sequence[float | None]) -> list[int | None]:
 def band(eta: Eta, now: float) -> str:
     """Return between which times of day it will be done, in four cases of five."""
     return numbers.between(numbers.due(eta.p10, now=now), numbers.due(eta.p90, now=now))
+
+
+def sure(eta: Eta, now: float) -> str:
+    """Return the same as a sentence; ends that are too near for times of day are sure to the minute."""
+    times = band(eta, now)
+    return f"80 % sure: {times}" if "\N{EN DASH}" in times else "80 % sure, to the minute"
 
 
 def _marks(history: History, start: float, now: float) -> tuple[Mark, ...]:

@@ -360,7 +360,7 @@ def _done_at(face: Face, stats: RunStats) -> Figure:
         why = f"after {ENOUGH_DOCUMENTS} documents and {ENOUGH_SECONDS} s" if early else "no estimate yet"
         return Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, why))
     at = numbers.due(stats.eta.p50, now=stats.at)
-    return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", f"80 % sure: {details.band(stats.eta, stats.at)}")
+    return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", details.sure(stats.eta, stats.at))
 
 
 def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | None) -> Figure:

@@ -8,12 +8,19 @@ __all__ = ["RATE_WINDOW", "Meter"]
 
 RATE_WINDOW = 60.0
 """Seconds over which rates are measured."""
+POINTS = 60
+"""Points in a window."""
 
 
 class Meter:
-    """Rate of a growing total over the last minute.
+    """Rate of a growing total over a window, by default the last minute.
 
-    Keeps one point a second at most, so its size does not depend on how often it is fed.
+    Keeps sixty points and no more, so its size does not depend on how often it is fed.
+
+    Parameters
+    ----------
+    window : float, default 60
+        Seconds.
     """
 
     __slots__ = ("_points", "window")
@@ -27,7 +34,7 @@ class Meter:
         points = self._points
         if points and total < points[-1][1]:
             points.clear()
-        if len(points) >= 2 and at - points[-2][0] < 1.0:
+        if len(points) >= 2 and at - points[-2][0] < self.window / POINTS:
             points[-1] = (at, total)
         else:
             points.append((at, total))

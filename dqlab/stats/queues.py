@@ -41,7 +41,7 @@ class QueueStats:
     put_waiting : int
         Puts that wait for room.
     disk : int or None
-        Bytes of its files; None for a queue in memory.
+        Bytes of its segments, needed or not; a reserve and checkpoints come on top. None for a queue in memory.
     last_used : float or None
         When a message last came or left, seconds since 1970 UTC.
     never_empty : bool
@@ -120,6 +120,8 @@ class ConsumerStats:
         Seconds since the document that it has had longest was begun.
     document : str or None
         That document.
+    chunk : int or None
+        Messages that it was given together last.
     rss : int or None
         Bytes of memory of its worker's process, and of the processes of its slots.
     slow : bool
@@ -139,6 +141,7 @@ class ConsumerStats:
     document: str | None = None
     rss: int | None = None
     slow: bool = False
+    chunk: int | None = None
 
     @property
     def idle_share(self) -> float | None:
@@ -179,6 +182,8 @@ class Unacked:
         Messages by age, eleven bins; see `AGE_EDGES`.
     past : int
         Messages held for longer than `timeout`, the visibility timeout in seconds: only renewal keeps them.
+    past_half : int
+        Messages whose leases have less than half of their time left; renewal comes at a third.
     oldest : tuple of Held
         At most five, the oldest first.
     redelivered_10m, leases_lost_10m : int
@@ -190,6 +195,7 @@ class Unacked:
     age_bins: tuple[int, ...] = (0,) * (len(AGE_EDGES) + 1)
     total: int = 0
     past: int = 0
+    past_half: int = 0
     timeout: float | None = None
     oldest: tuple[Held, ...] = ()
     redelivered_10m: int = 0

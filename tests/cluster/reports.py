@@ -97,6 +97,7 @@ def consumer_report(queue: str = "pages", number: int = 0, **more: Any) -> dict[
         "units": 0,
         "busy": 0.0,
         "oldest": None,
+        "chunk": None,
         "rss": 10**8,
         "last_error": None,
     }

@@ -66,6 +66,8 @@ def _done(scene: Scene) -> Figure:
     if run.eta is None:
         return "Done at", UNKNOWN, "", run.why or _no_eta(run), ""
     sure = f"80 % sure: {between(minute(run.eta.p10), minute(run.eta.p90))}"
+    if minute(run.eta.p10) == minute(run.eta.p90):
+        sure = "80 % sure, to the minute"
     return "Done at", minute(run.eta.p50), f"in {span(run.eta_in)}", sure, ""
 
 

@@ -152,8 +152,8 @@ def _bin(at: int) -> str:
 
 def _facts(unacked: Unacked) -> str:
     facts = (
-        ("redeliveries, 10 min", unacked.redelivered_10m, ""),
-        ("leases lost, 10 min", unacked.leases_lost_10m, ""),
+        ("in 10 min redelivered", unacked.redelivered_10m, ""),
+        ("leases lost", unacked.leases_lost_10m, ""),
         ("ending within 20 s", unacked.ending_20s, "warn" if unacked.ending_20s else ""),
     )
     return "".join(f'<span>{name} <b class="{kind}">{count(amount)}</b></span>' for name, amount, kind in facts)
