@@ -251,9 +251,14 @@ def _whole(values: Sequence[float | None]) -> list[int | None]:
     return [None if value is None else round(value) for value in values]
 
 
+def band(eta: Eta, now: float) -> str:
+    """Return between which times of day it will be done, in four cases of five."""
+    return numbers.between(numbers.due(eta.p10, now=now), numbers.due(eta.p90, now=now))
+
+
 def sure(eta: Eta, now: float) -> str:
-    """Return between which times of day it will be done, in four cases of five; near ones are sure to the minute."""
-    times = numbers.between(numbers.due(eta.p10, now=now), numbers.due(eta.p90, now=now))
+    """Return the same as a sentence; ends that are too near for times of day are sure to the minute."""
+    times = band(eta, now)
     return f"80 % sure: {times}" if "\N{EN DASH}" in times else "80 % sure, to the minute"
 
 
