@@ -143,6 +143,7 @@ def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
         assert frame.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 17, 17)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_fits_each_width_in_both_themes(show: Any, theme: str) -> None:
     """From a phone to a wall, nothing hangs over and nothing lies upon another."""
@@ -169,6 +170,7 @@ def overlap(one: list[int], other: list[int]) -> bool:
     return not (beside or one[1] + one[3] <= other[1] or other[1] + other[3] <= one[1])
 
 
+@pytest.mark.slow
 def test_a_wall_has_larger_figures_and_nothing_to_press(show: Any) -> None:
     """Nobody stands before it with a mouse, and some stand five metres away."""
     page = show("/dq?queue=pages&wall=1", 1920, 1080, charts=9)

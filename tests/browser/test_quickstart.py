@@ -50,6 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_run_all_ends_green_and_nothing_leaves_the_machine(server: str) -> None:
     """The first minute of a new user: Run All, a view, a table, a plot, failures, a retry, all done."""
     hosts: set[str | None] = set()

@@ -108,6 +108,7 @@ def test_old_readings_are_dropped(open_page: Open, feed: Any, clock: Any) -> Non
     assert len(page._readings._kept) <= 12
 
 
+@pytest.mark.slow
 def test_two_hundred_pages_opened_and_closed_are_all_gone(open_page: Open) -> None:
     """A dashboard on a wall is reloaded for months."""
     opened = [ref(open_page("failures").doc) for _ in range(200)]
