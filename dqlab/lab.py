@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab"]
 
+HEARD_IN = 0.5
+"""Seconds after which the scheduler has heard of everything; workers report every 250 ms."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when a lab is only looked at."""
 
@@ -324,9 +327,21 @@ class Lab(LabViews):
         if self._cluster is not None:
             self._cluster.close()
 
-    def _open_others(self) -> None:
-        """Open what others have open, and what is in the store: the run that is looked for may be there."""
-        self._open(name for name in self.queue_names() if name not in self.session.pools)
+    def _open_others(self, run: str) -> None:
+        """Open the queue in which another client has a run of that name, else those of the store: it may be there."""
+        found = self._queue_of(run)
+        stored = self.session.stored_queues(self.store) if self.store is not None and not found else []
+        self._open(name for name in ([found] if found else stored) if name not in self.session.pools)
+
+    def _queue_of(self, run: str) -> str:
+        """Return the queue on which somebody has a run, else ""; of one that has just begun it is heard soon."""
+        link, since, deadline = self.session.link, -1, time.monotonic() + HEARD_IN
+        while True:
+            wait = max(0.0, deadline - time.monotonic()) if since >= 0 else 0.0
+            snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", since=since, wait=wait, run=run)))
+            if snapshot.of_queue or time.monotonic() >= deadline:
+                return snapshot.of_queue
+            since = snapshot.seq
 
     def _open(self, names: Iterable[str]) -> None:
         for name in names:

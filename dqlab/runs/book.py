@@ -54,7 +54,7 @@ class RunBook:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
         self._lock = threading.RLock()
-        self.open_others: Callable[[], None] = lambda: None
+        self.open_others: Callable[[str], None] = lambda name: None
         """Opens what queues there are beside the open ones, when a name is not found."""
 
     def __iter__(self) -> Any:
@@ -118,7 +118,7 @@ class RunBook:
         """Return the run of that name if this lab or one of its queues knows it."""
         run = self._runs.get(name) or self._known().get(name)
         if run is None:
-            self.open_others()
+            self.open_others(name)
             run = self._known().get(name)
         if run is not None:
             self._runs[name] = run

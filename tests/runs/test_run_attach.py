@@ -486,3 +486,26 @@ def test_cancelled_run_attaches_as_cancelled(queue: dq.QueuePool, name: str) -> 
 
     again = queue.map(same, range(5), name=name, on_existing="new")
     assert list(again.results(timeout=20)) == list(range(5))
+
+
+def test_run_of_another_client_is_found_in_its_queue(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Another notebook, another process, or a shell: names are those of the cluster."""
+    queue.map(abs, range(5), name=f"run-{queue.name}").wait(timeout=30)
+    while lab.stats().run(f"run-{queue.name}") is None:
+        lab.wait_for_change(lab.seen.seq)
+
+    with dq.connect(lab.client.scheduler.address) as other:  # type: ignore[union-attr]
+        assert list(other.attach(f"run-{queue.name}").results()) == [0, 1, 2, 3, 4]
+        assert [pool.name for pool in other.queues] == [queue.name]
+
+
+def test_looking_for_a_run_that_does_not_exist_opens_nobodys_queue(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """A typing error in one notebook must not keep a queue open that another one closes."""
+    queue.put(1)
+    queue.flush()
+
+    with dq.connect(lab.client.scheduler.address) as other:  # type: ignore[union-attr]
+        with pytest.raises(RunNotFound):
+            other.attach("no-such-run")
+        assert other.queues == []
+        queue.close()  # raises QueueInUse when somebody else has it open
