@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.errors import BadOption, LabClosed, QueueInUse, UsageError
+from dqlab.errors import BadOption, LabClosed, QueueInUse, QueueNotFound, UsageError
 from dqlab.stats import Snapshot
 
 
@@ -178,3 +178,16 @@ def test_lab_on_a_cluster_of_ones_own(lab: dq.Lab) -> None:
         dq.connect(cluster) as own,
     ):
         assert list(own.map(same, range(100)).results(timeout=20)) == list(range(100))
+
+
+def test_controls_of_a_queue_that_is_not_there_name_the_nearest(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """A view acts on queues by name, also on those of other clients."""
+    assert lab.controls(queue.name) is queue
+    with pytest.raises(QueueNotFound, match=f"Did you mean '{queue.name}'"):
+        lab.controls(queue.name + "x")
+
+
+def test_panel_that_is_not_there_names_those_that_are(lab: dq.Lab) -> None:
+    assert lab.panel("depth").endswith("/individual-dq-depth")
+    with pytest.raises(BadOption, match="throughput"):
+        lab.panel("deepth")

@@ -125,6 +125,8 @@ class Collector:
         for run, own in by_run.items():
             track_of_run = self.run_tracks.setdefault((queue, run), RunTrack())
             track_of_run.feed(now, wall, sum_counts(own), sum_units(own), sum_effort(own))
+        for key in [key for key in self.run_tracks if key[0] == queue and key[1] not in by_run]:
+            del self.run_tracks[key]  # dropped
 
     def remember(self) -> None:
         """Enter into the rings and meters what has come since; who looks calls this first."""
@@ -151,6 +153,8 @@ class Collector:
                 self.serving.get(queue, {}).pop(name, None)
                 self.unserved_since[queue] = self.clock.monotonic()
                 self.versions[queue] = self.versions.get(queue, 0) + 1
+        for host in self.host_rings.keys() - {report["host"] for report in self.consumers.values()}:
+            del self.host_rings[host]
         self._changed()
 
     def forget_queue(self, queue: str) -> None:

@@ -31,7 +31,7 @@ def history(known: Collector, span: float, queue: str, run: str) -> History:
     step = next((step for step in STEPS if span / step < MAX_POINTS), STEPS[-1])
     points = min(MAX_POINTS, max(2, ceil(span / step) + 1))
     t0 = floor(wall / step) * step - (points - 1) * step
-    track = known.queue_tracks.get(queue, QueueTrack()) if queue else known.all
+    track = (known.queue_tracks.get(queue) or QueueTrack()) if queue else known.all
     gauges = dict(zip(QueueTrack.GAUGES, map(tuple, track.ring.gauges(t0, step, points)), strict=True))
     put, settled, failed = map(tuple, track.ring.rates(t0, step, points))
     consumers, idle = _consumers(known, queue, t0, step, points)

@@ -50,9 +50,6 @@ class QueueScene:
         begun = {each: known.consumers[each]["oldest"] for each in self._serving}
         documents = {each: oldest[0] for each, oldest in begun.items() if oldest is not None}
         lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
-        unserved = None if self._serving or not queue.counts.waiting else known.unserved_since.get(self._name)
-        if unserved is None and not self._serving and queue.counts.waiting and track.ring.born is not None:
-            unserved = now - (wall - track.ring.born)
         ins, outs, lag = self._lately(queue)
         return Scene(
             queue,
@@ -61,7 +58,7 @@ class QueueScene:
             unacked=unacked_of(self._shards, now, documents, lately),
             at=wall,
             median=self._median,
-            unserved=None if unserved is None else now - unserved,
+            unserved=self._unserved() if queue.counts.waiting else None,
             trouble=next((report["failure"] for report in self._shards.reports if report["failure"]), ""),
             typical=max(
                 (_typical(known.run_tracks[self._name, lane["run"]].effort) for lane in self._lanes), default=0
@@ -71,6 +68,13 @@ class QueueScene:
             out_lately=outs,
             lag_before=lag,
         )
+
+    def _unserved(self) -> float | None:
+        """Return for how many seconds nobody has served it; since its first report, when nobody ever has."""
+        if self._serving:
+            return None
+        since, born = self._known.unserved_since.get(self._name), self._track.ring.born
+        return self._now - since if since is not None else self._wall - born if born is not None else None
 
     def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
         """Return rates in and out over the last minutes, and the lag before; None while they would be short of time."""

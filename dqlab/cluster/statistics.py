@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
@@ -12,9 +13,10 @@ from distributed import Scheduler
 
 from dqlab.cluster.collector import Collector
 from dqlab.config import option, seconds
+from dqlab.errors import BadOption
 from dqlab.stats.attention import Thresholds
 
-__all__ = ["Statistics"]
+__all__ = ["Statistics", "thresholds"]
 
 logger = logging.getLogger("dqlab.registry")
 
@@ -35,7 +37,7 @@ class Statistics:
     def __init__(self, scheduler: Scheduler, where: str) -> None:
         self._scheduler = scheduler
         self._undo: list[Callable[[], None]] = []
-        self.collector = Collector(where=where, thresholds=_thresholds())
+        self.collector = Collector(where=where, thresholds=thresholds(option("attention") or {}))
         self.collector.workers = len(scheduler.workers)
 
     @property
@@ -77,8 +79,25 @@ class Statistics:
         self.collector.mark(text, cell=cell, queue=queue, by=by)
 
 
-def _thresholds() -> Thresholds:
-    spoken = option("attention") or {}
-    durations = ("no-consumer", "held", "growing", "lag")
-    values = {key.replace("-", "_"): value for key, value in spoken.items()}
-    return Thresholds(**values | {key.replace("-", "_"): seconds(spoken[key]) for key in durations if key in spoken})
+def thresholds(spoken: Mapping[str, Any]) -> Thresholds:
+    """Return what the option ``attention`` says.
+
+    Raises
+    ------
+    BadOption
+        A key that there is not, or something that is no duration or share.
+    """
+    known = {each.name.replace("_", "-"): each.name for each in fields(Thresholds)}
+    values = {}
+    for key, value in spoken.items():
+        name = f"dqlab.attention.{key}"
+        if key not in known:
+            raise BadOption(option=name, value=value, problem=f"is no threshold. There are: {', '.join(known)}.")
+        values[known[key]] = _share(value, name) if key in ("slow", "failing") else seconds(value, name=name)
+    return Thresholds(**values)
+
+
+def _share(value: Any, name: str) -> float:
+    if isinstance(value, int | float) and 0 <= value <= 1:
+        return float(value)
+    raise BadOption(option=name, value=value, problem="is a share, from 0 to 1.")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum, auto
 from functools import partial
@@ -36,8 +35,7 @@ class Names(Enum):
 
 
 SHELL = "dqlab"
-_program = ContextVar("program", default="%dq")
-"""What stands before a command: in a shell there are no variables to store something in."""
+"""What stands before a command in a shell."""
 _IN_SHELL = frozenset(
     {"status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"}
     | {"purge", "history"}
@@ -71,7 +69,11 @@ class Command:
 
     def for_shell(self) -> Command:
         """Return the command as it is written in a shell."""
-        return _COMMANDS_OF_SHELL[self.name]
+        parser = _parser(f"{SHELL} {self.name}", self.summary)
+        for action in self.actions:
+            if action.dest != "out":  # a shell has no variables
+                parser._add_action(action)
+        return replace(self, parser=parser)
 
     def add(self, *flags: str, names: Names | None = None, **settings: Any) -> Command:
         """Add a word, or an option when `flags` begin with "-"; return the command itself."""
@@ -143,11 +145,13 @@ def _option(action: argparse.Action) -> str:
     return written if action.required else f"[{written}]"
 
 
-def _command(name: str, summary: str, twin: str) -> Command:
+def _parser(prog: str, summary: str) -> _Parser:
     shape = partial(argparse.HelpFormatter, width=100, max_help_position=28)
-    prog = f"{_program.get()} {name}"
-    parser = _Parser(prog=prog, description=summary, allow_abbrev=False, formatter_class=shape, add_help=False)
-    return Command(name, summary, twin, parser)
+    return _Parser(prog=prog, description=summary, allow_abbrev=False, formatter_class=shape, add_help=False)
+
+
+def _command(name: str, summary: str, twin: str) -> Command:
+    return Command(name, summary, twin, _parser(f"%dq {name}", summary))
 
 
 def _variable(text: str) -> str:
@@ -157,8 +161,6 @@ def _variable(text: str) -> str:
 
 
 def _out(command: Command) -> Command:
-    if _program.get() == SHELL:
-        return command
     return command.add("-o", "--out", type=_variable, metavar="VAR", names=Names.NEW, help="store it, show nothing")
 
 
@@ -326,14 +328,6 @@ def _all() -> Iterable[Command]:
 
 COMMANDS: dict[str, Command] = {command.name: command for command in _all()}
 """Every command by its name."""
-
-
-def _of_shell() -> dict[str, Command]:
-    _program.set(SHELL)
-    return {command.name: command for command in _all() if command.in_shell}
-
-
-_COMMANDS_OF_SHELL = copy_context().run(_of_shell)
 
 
 def find(word: str) -> Command:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from dqlab.cluster.isolation import isolation
 from dqlab.cluster.ticket import Entry
-from dqlab.errors import RunCancelled
+from dqlab.errors import BadOption, RunCancelled
 from dqlab.frame import Kind
 from dqlab.losses import InputNotHere, InputUsedUp
 from dqlab.queue.checks import check_count
@@ -84,12 +84,14 @@ class Run(RunWaits):
         Raises
         ------
         BadOption
-            Something else, or a number below 1.
+            Something else, or a number below 1; or the queue's consumers are those of a `ConsumerPool`.
         """
         if n != "auto":
             check_count("n", n)
         link, number = self.handle.link, None if n == "auto" else n
-        link.sync(link.scheduler("dq_scale", service=self.queue, n=number))
+        if link.sync(link.scheduler("dq_scale", service=self.queue, n=number)) is None:
+            problem = "changes nothing: the consumers of its queue are those of a ConsumerPool; scale that."
+            raise BadOption(option="n", value=n, problem=problem)
         mark(link, f"scale {n}", self.queue)
 
     @checks_keywords

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.collector import Collector
+from dqlab.cluster.statistics import thresholds
+from dqlab.errors import BadOption
 from dqlab.stats import RunState, Severity, Snapshot
+from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import Effort
 from dqlab.testing import FakeClock
 from tests.cluster.reports import consumer_report, failure_class, lane_report, shard_report
@@ -373,3 +376,36 @@ def test_a_queue_into_which_more_is_put_than_leaves_will_never_be_empty(hall: Ha
 
     assert queue.never_empty
     assert queue.empty_in is None
+
+
+def test_what_is_gone_is_forgotten(hall: Hall) -> None:
+    """A notebook that maps and drops a thousand runs a day must not fill the scheduler's memory."""
+    hall.shard("a", lane_report("one"), lane_report("two"))
+    hall.consumer("a", 0)
+    hall.after(2)
+    hall.shard("a", lane_report("two"))
+    hall.collector.forget(["consumer/a/0"])
+
+    assert [run.name for run in hall.see().runs] == ["two"]
+    assert len(hall.collector.run_tracks) == 1
+    assert not hall.collector.host_rings
+    assert not hall.collector.consumer_tracks
+
+
+# --- what may be configured -----------------------------------------------------------------
+
+
+def test_thresholds_are_durations_and_shares() -> None:
+    assert thresholds({"held": "2m", "slow": 0.5}) == Thresholds(held=120.0, slow=0.5)
+    assert thresholds({}) == Thresholds()
+
+
+@pytest.mark.parametrize(
+    ("spoken", "said"),
+    [({"hold": 1}, "There are: no-consumer"), ({"slow": 3}, "from 0 to 1"), ({"lag": "x"}, "not a duration")],
+)
+def test_a_threshold_that_is_none_is_named(spoken: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadOption, match=said) as caught:
+        thresholds(spoken)
+
+    assert f"dqlab.attention.{next(iter(spoken))}" in str(caught.value)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 import dqlab as dq
 from dqlab.errors import BadOption, RunFailed
@@ -262,3 +264,27 @@ def test_a_dead_letter_of_a_put_is_found_with_the_queue(queue: dq.QueuePool) -> 
         put.results(timeout=30)
 
     assert [letter.id for letter in queue.dead()] == put.ids
+
+
+def test_one_failure_class_is_looked_at_and_sent_again_by_its_fingerprint(queue: dq.QueuePool) -> None:
+    """A button stands beside a class, and means that class alone."""
+    run = queue.map(parse, range(40), retry=dq.Retry(0)).wait(timeout=30)
+    marks = {entry.error: entry.fingerprint for entry in run.stats().classes}
+
+    examples = run.examples(marks["KeyError"], 2)
+
+    assert {letter.error for letter in examples} == {"KeyError"}
+    assert len(examples) == 2
+    assert "parse" in examples[0].traceback
+    assert run.examples("no such class") == []
+    assert run.retry(fn=parse_better, fingerprint=marks["KeyError"]) == 4
+    assert {letter.error for letter in run.wait(timeout=30).failures()} == {"ValueError"}
+
+
+def test_scale_of_a_run_says_when_its_consumers_are_somebodys_own(client: Client, queue_name: str) -> None:
+    """A set of consumers that was made by hand is scaled by hand; silence would look like success."""
+    with contextlib.closing(dq.QueuePool(client, name=queue_name)) as pool:
+        run = pool.map(parse, range(3), consumers=None)
+        with pytest.raises(BadOption, match="ConsumerPool"):
+            run.scale(2)
+        run.cancel()
