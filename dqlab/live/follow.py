@@ -187,9 +187,9 @@ class LiveRun(Live[RunView]):
         self._stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), self._stats)
         answered = self._stats is not None and self._asking.silence is None
         if answered and has_details(self.source) and (self._more.due or self._ended):
-            self._ask_more(self._stats.code.version if self._stats is not None else 0)
+            self._ask_more(cast(RunStats, self._stats))
 
-    def _ask_more(self, version: int) -> None:
+    def _ask_more(self, stats: RunStats) -> None:
         """Ask for what stands below the figures; without an answer they are as good as before."""
         source = self.source
         if not has_details(source):
@@ -198,9 +198,9 @@ class LiveRun(Live[RunView]):
         self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), before)
         if self._snapshot is before:
             return
-        self._history = self._more.ask(lambda: source.past(timeout=CALL_TIMEOUT), self._history)
-        if self._code[0] != version:
-            self._code = self._more.ask(lambda: (version, source.source), self._code)
+        self._history = self._more.ask(lambda: source.past(stats.since_start, timeout=CALL_TIMEOUT), self._history)
+        if self._code[0] != stats.code.version:
+            self._code = self._more.ask(lambda: (stats.code.version, source.source), self._code)
 
     def _view(self) -> RunView:
         silence = self._asking.silence

@@ -131,7 +131,8 @@ class RunViews:
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
         """Return the series that charts are drawn from, over the last `span` seconds; default: since the run began."""
         if span is None:
-            span = max(MIN_PAST, self.stats(timeout=timeout).elapsed)
+            span = self.stats(timeout=timeout).since_start
+        span = max(MIN_PAST, span)
         link = self.handle.link
         asked = link.scheduler("dq_history", span=span, queue=self.queue, run=self.name)
         return History.from_dict(link.sync(asked, timeout=timeout))

@@ -105,6 +105,11 @@ class RunStats:
         return max(0.0, (self.ended if self.ended is not None else self.at) - self.started - self.idle)
 
     @property
+    def since_start(self) -> float:
+        """Seconds from the start to this snapshot, whatever happened meanwhile."""
+        return max(0.0, self.at - self.started)
+
+    @property
     def mean_rate(self) -> float | None:
         """Documents settled per second over the whole run."""
         return self.counts.settled / self.elapsed if self.elapsed > 0 else None
