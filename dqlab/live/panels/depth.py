@@ -9,7 +9,7 @@ from dqlab.live.palette import State
 from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
 from dqlab.live.panels.changes import Series, fill, html, show, together
 from dqlab.live.panels.markup import glyph, strong, text
-from dqlab.live.panels.panel import Stage, stack
+from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import count, minute, rate
 
@@ -41,7 +41,7 @@ class Depth:
         self._values = html(stage.sheet, "values")
         figures = [self._stacked(stage), *(self._lane(stage, state, last=state is SMALL[-1]) for state in SMALL)]
         stage.axis.marks(self._marks, *figures)
-        self.root = stack(self.name, self._above, *figures, self._values)
+        self.parts = [self._above, *figures, self._values]
 
     def _stacked(self, stage: Stage) -> figure:
         fig = stage.axis.chart(

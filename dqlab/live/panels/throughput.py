@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import Series, fill, series
 from dqlab.live.panels.markup import Row, between, glyph, strong, text
-from dqlab.live.panels.panel import RowChart, Stage, stack
+from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import UNKNOWN, count, many, rate, share
 from dqlab.stats import ConsumerStats, History
@@ -51,7 +51,7 @@ class Throughput:
             stage.axis.hover(fig, [("per second", "@value{0,0.[00]}")], wide, mode="mouse")
         self._order: list[str] = []
         self._sorted = 0.0
-        self.root = stack(self.name, self._chart.root)
+        self.parts = [self._chart.root]
 
     def answer(self, scene: Scene) -> str:
         """Who is slow, beside the median."""

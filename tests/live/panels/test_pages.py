@@ -14,11 +14,13 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from bokeh.document import Document
 from bokeh.models import Div
+from bokeh.resources import Resources
 
 from dqlab.live.panels import axis
 from dqlab.live.panels.application import APPLICATIONS
 from dqlab.live.panels.page import PANELS
 from dqlab.live.panels.request import WHOLE, Request, request
+from dqlab.live.panels.templates import drawing
 from dqlab.live.panels.throughput import _thinned
 from dqlab.live.panels.tokens import DARK, LIGHT
 from dqlab.stats import Compaction, Counts, Held, History, Mark, Snapshot, Unacked
@@ -117,6 +119,20 @@ def test_an_empty_lab_has_axes_and_one_sentence_in_each_panel(open_page: Open, f
     ):
         assert sentence in said
     assert not caplog.records
+
+
+def test_a_page_loads_what_draws_and_no_more() -> None:
+    """Formulas, tables and WebGL are more than half of BokehJS."""
+    parts = {"bokeh", "bokeh-gl", "bokeh-widgets", "bokeh-tables", "bokeh-mathjax"}
+    scripts = Resources(mode="server").js_files
+    tags = "\n".join(f'<script type="text/javascript" src="{script}?v=1"></script>' for script in scripts)
+
+    def named(text: str) -> set[str]:
+        return {part for part in parts if f"/{part}.min.js" in text}
+
+    assert named(tags) == parts
+    assert named(drawing(tags)) == {"bokeh", "bokeh-widgets"}
+    assert "<script" not in drawing(tags).replace("<script", "", 2)
 
 
 def test_without_dqlab_a_page_says_what_to_do() -> None:
