@@ -47,6 +47,21 @@ def test_nothing_is_sent_when_nothing_has_changed(open_page: Open, clock: Any) -
     assert sum(live(open_page(queue="pages"), clock, 10)) == 0
 
 
+def test_a_page_that_nobody_sees_is_left_as_it_is(open_page: Open, feed: Any, clock: Any) -> None:
+    """Twenty tabs lie behind one another: one of them is looked at."""
+    page = open_page(queue="pages")
+    eyes = page.doc.get_model_by_name("eyes")
+    eyes.active = False
+    feed.change(at=feed.now.at + 1)
+    asked = len(feed.snapshots)
+    assert sum(live(page, clock, 10)) == 0
+    assert len(feed.snapshots) == asked
+
+    before = len(page.sent)
+    eyes.active = True
+    assert len(page.sent) > before + 1  # at once, beside the change of the eyes
+
+
 def test_figures_follow_twice_a_second_and_charts_once(open_page: Open, feed: Any, clock: Any) -> None:
     """Figures are small; a chart is redrawn as a whole."""
     page = open_page(queue="pages")
