@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -93,9 +93,13 @@ class Failures(Sequence[DeadLetter]):
         return sum(self._counts)
 
     def __iter__(self) -> Iterator[DeadLetter]:
+        return self.of(())
+
+    def of(self, classes: Collection[str]) -> Iterator[DeadLetter]:
+        """Yield the dead letters of some failure classes, named by their fingerprints; with none named, all of them."""
         for shard in range(len(self._counts)):
             after = -1
-            while page := self._handle.link.sync(self._page(shard, after)):
+            while page := self._handle.link.sync(self._page(shard, after, classes)):
                 yield from page
                 after = page[-1].id
 
@@ -121,8 +125,9 @@ class Failures(Sequence[DeadLetter]):
             "key"
         )
 
-    async def _page(self, shard: int, after: int) -> list[DeadLetter]:
-        meta, parts = await self._handle.ask(shard, "dead", {"run": self._run, "after": after, "limit": PAGE})
+    async def _page(self, shard: int, after: int, classes: Collection[str]) -> list[DeadLetter]:
+        asked = {"run": self._run, "after": after, "limit": PAGE, "classes": list(classes)}
+        meta, parts = await self._handle.ask(shard, "dead", asked)
         return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
 
 
