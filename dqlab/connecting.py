@@ -94,6 +94,7 @@ def connect(
         if lab is None:
             lab = _open[key] = _make(target, n, path, name, limit)
             lab.keep_in(directory)
+            lab.announce()
         return lab
 
 

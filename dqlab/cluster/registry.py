@@ -16,8 +16,10 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 
+from dqlab.cluster.actions import Actions
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.claims import Claims
+from dqlab.cluster.control_route import add_routes, served_at
 from dqlab.cluster.departures import Departures
 from dqlab.cluster.errands import ask_worker
 from dqlab.cluster.internals import (
@@ -107,10 +109,14 @@ class Registry(SchedulerPlugin):
         self.departures.start(scheduler)
         self.in_background(self.attachments.watch())
         self.statistics.show()
+        self.actions = Actions(self)
+        self._unroute = add_routes(self)
 
     async def close(self) -> None:
         """End with the scheduler."""
         self.statistics.close()
+        if self._unroute is not None:
+            self._unroute()
         for task in self._tasks:
             task.cancel()
 
@@ -120,7 +126,8 @@ class Registry(SchedulerPlugin):
         """Greet a client; say which protocols those workers speak that answer within 3 s."""
         await install(self.scheduler, DqlabWorkerPlugin(), DqlabWorkerPlugin.name, HELLO_TIMEOUT)
         workers = await answers(self.scheduler, "dq_greet", HELLO_TIMEOUT)
-        return {**greeting(), "token": self.token, "workers": workers, "shared": self.plan().shared}
+        http = served_at(self.scheduler)
+        return {**greeting(), "token": self.token, "workers": workers, "shared": self.plan().shared, "http": http}
 
     async def resolve(self, name: str) -> dict[str, Any]:
         """Return where an actor lives, or why it is gone; one that is being made is waited for, 10 s at most."""

@@ -87,7 +87,7 @@ async def retry(
     sent = 0
     for shard, count in enumerate(dead):
         after: int | None = -1
-        while after is not None and (limit is None or sent < limit) and (count or (shard == 0 and after < 0)):
+        while after is not None and (limit is None or sent < limit) and (count or (code and shard == 0 and after < 0)):
             at_most = AT_ONCE if limit is None else min(AT_ONCE, limit - sent)
             asked = {"run": run, "classes": list(classes), "after": after, "limit": at_most if count else 0, **code}
             answer, _ = await queue.ask(shard, "retry", asked)

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
+from dqlab.cluster.dead_pages import described
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import open_value
 from dqlab.frame import Kind
-from dqlab.queue.failures import Failure, shown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,23 +133,10 @@ class Failures(Sequence[DeadLetter]):
 
 def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:
     """Return a dead letter from [id, ordinal, reason, deliveries, exceptions, kind], its failure record and payload."""
-    id, ordinal, reason, deliveries, exceptions, kind = row
-    failure = Failure.from_bytes(bytes(record)) if record else None
     return DeadLetter(
-        id=id,
-        ordinal=ordinal,
-        reason=reason,
-        error=shown_name(failure.error) if failure else "Lost",
-        message=failure.message if failure else reason,
-        at=failure.at if failure else "",
-        traceback=failure.traceback if failure else "",
-        fingerprint=failure.fingerprint if failure else "",
-        key=failure.key if failure and failure.key is not None else ordinal,
-        deliveries=deliveries,
-        exceptions=exceptions,
-        version=failure.code if failure else "",
-        consumer=failure.consumer if failure else "",
-        when=failure.when if failure else 0.0,
-        kind=Kind(kind),
+        **described(row, bytes(record)),
+        ordinal=row[1],
+        exceptions=row[4],
+        kind=Kind(row[5]),
         payload=bytes(payload),
     )
