@@ -62,19 +62,19 @@ class Dashboard(WebSocketMixin, WebSocketHandler, JupyterHandler):
         await self._show(id)
 
     @web.authenticated
-    async def get(self, *args: str | None) -> None:
+    async def get(self, id: str, path: str | None = None) -> None:  # type: ignore[override]
         """Show a page, or open a websocket to one."""
         if self.request.headers.get("Upgrade", "").lower() == "websocket":
-            await self._open(*args)
+            await self._open(id, path)
         else:
-            await self._read(*args)
+            await self._read(id)
 
     @authorized
-    async def _read(self, id: str, path: str | None = None) -> None:
+    async def _read(self, id: str) -> None:
         await self._show(id)
 
-    @authorized("execute")
-    async def _open(self, id: str, path: str | None = None) -> None:
+    @authorized("execute")  # type: ignore[untyped-decorator]
+    async def _open(self, id: str, path: str | None) -> None:
         """Connect to the dashboard first, so that a silent one is an error and not a websocket that closes."""
         if not self.check_origin(self.get_origin()):
             raise web.HTTPError(403)
@@ -115,8 +115,6 @@ class Dashboard(WebSocketMixin, WebSocketHandler, JupyterHandler):
         try:
             method = str(self.request.method)
             answer = await self.services.upstream.fetch(service, url, wait=WAIT, method=method, headers=headers)
-            if answer.code == 599:
-                raise NoAnswer(service=service.name, reason=str(answer.error), late=False)
         except NoAnswer as error:
             since = f"No answer from {service.name} since {clock(self.services.since(service))}."
             self._say(504 if error.late else 502, since, theme, again=True)

@@ -109,10 +109,6 @@ class Upstream:
         said = answer.body
         if answer.code == 200 and answer.headers.get("Content-Type", "").startswith("application/json"):
             return said
-        if answer.code == 599:
-            raise NoAnswer(
-                service=service.name, reason=str(answer.error), late=isinstance(answer.error, HTTPTimeoutError)
-            )
         if answer.code == 403:
             reason = "its scheduler was restarted, or another one is at its address"
             raise NoAnswer(service=service.name, reason=reason, late=False)
