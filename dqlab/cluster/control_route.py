@@ -101,12 +101,14 @@ class _Handler(RequestHandler):
         self.set_status(_STATUS.get(kind, _REFUSED))
         self.answer({"error": kind or "Failed", "message": text or str(error)})
 
-    def of(self) -> tuple[str, str]:
+    async def of(self) -> tuple[str, str]:
         """Return the queue and run that are asked for, each "" when none is; both exist."""
         queue, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
-        if queue:
-            self.registry.actions.queue(queue)
-        if run and not self.registry.collector.runs_named(run):
+        actions, known = self.registry.actions, self.registry.collector.runs_named
+        asked = actions.queue(queue) if queue else None
+        if run and asked is not None and not known(run):  # it may have begun a moment ago
+            await actions.look(asked)
+        if run and not known(run):
             raise RunNotFound(run=run, hint="", known="see the snapshot")
         return queue, run
 
@@ -131,21 +133,21 @@ class _Service(_Handler):
 class _Snapshot(_Handler):
     """Everything now."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         try:
-            self.answer(self.registry.collector.snapshot(*self.of()).to_dict())
-        except DqlabError as error:
+            self.answer(self.registry.collector.snapshot(*await self.of()).to_dict())
+        except (DqlabError, ActorFailed) as error:
             self.refuse(error)
 
 
 class _History(_Handler):
     """How it was."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         try:
             span = min(max(self.number("span", SPAN), SHORTEST), LONGEST)
-            self.answer(self.registry.collector.history(span, *self.of()).to_dict())
-        except DqlabError as error:
+            self.answer(self.registry.collector.history(span, *await self.of()).to_dict())
+        except (DqlabError, ActorFailed) as error:
             self.refuse(error)
 
 

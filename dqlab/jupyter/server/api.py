@@ -107,7 +107,7 @@ class Ask(_Handler):
     async def get(self, id: str) -> None:
         """Pass the question on."""
         query = {name: value for name in self.takes if (value := self.get_query_argument(name, ""))}
-        self.finish(await self.ask(self.services.find(id), self.call, LOOK, query=query))
+        self.finish(await self.ask(self.services.living(id), self.call, LOOK, query=query))
 
 
 class Panels(_Handler):
@@ -117,7 +117,7 @@ class Panels(_Handler):
     @authorized
     async def get(self, id: str) -> None:
         """Answer with the pages that can be opened."""
-        service = self.services.find(id)
+        service = self.services.living(id)
         url = f"{service.dashboard}/individual-plots.json"
         answer = await self.services.upstream.fetch(service, url, wait=LOOK)
         try:
@@ -142,4 +142,4 @@ class Act(_Handler):
         if not isinstance(action, dict):
             raise web.HTTPError(400, "an action is a JSON object, such as {'action': 'pause', 'queue': 'default'}.")
         wait = COMPACT if action.get("action") == "compact" else DO
-        self.finish(await self.ask(self.services.find(id), "actions", wait, body=json.dumps(action).encode()))
+        self.finish(await self.ask(self.services.living(id), "actions", wait, body=json.dumps(action).encode()))

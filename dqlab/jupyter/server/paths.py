@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
-__all__ = ["Trick", "answer_headers", "location", "request_headers", "upstream_path"]
+__all__ = ["Trick", "answer_headers", "location", "query", "request_headers", "upstream_path"]
 
 ASKED = ("Accept", "Accept-Language", "Cache-Control", "If-Modified-Since", "If-None-Match", "Pragma", "Range")
 """What is passed on of a request: no cookie, no authorization, no encoding."""
@@ -57,6 +57,12 @@ def upstream_path(raw: str) -> str:
 def request_headers(given: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return those headers of a request that are passed on."""
     return {name: value for name, value in given if name.title() in ASKED}
+
+
+def query(raw: str) -> str:
+    """Return what of a query is passed on, with its question mark: all but the token that opens Jupyter."""
+    kept = [part for part in raw.split("&") if part and unquote(part.partition("=")[0]).lower() != "token"]
+    return f"?{'&'.join(kept)}" if kept else ""
 
 
 def answer_headers(given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

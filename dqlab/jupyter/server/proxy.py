@@ -8,14 +8,13 @@ from typing import Any
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
-from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
 from tornado.httpclient import HTTPError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketHandler, websocket_connect
 
 from dqlab.announce import Announcement
 from dqlab.jupyter.server.pages import waiting
-from dqlab.jupyter.server.paths import Trick, answer_headers, location, request_headers, upstream_path
+from dqlab.jupyter.server.paths import Trick, answer_headers, location, query, request_headers, upstream_path
 from dqlab.jupyter.server.services import NoSuchService, Services
 from dqlab.jupyter.server.upstream import LARGEST, NoAnswer
 from dqlab.numbers import clock
@@ -25,12 +24,15 @@ __all__ = ["Dashboard"]
 WAIT = 30.0
 CONNECT_FOR = 5.0
 """Seconds for a page, and until a websocket is open."""
+PING_EVERY = 30.0
+"""Seconds between two signs of life to the browser, so that nobody on the way takes a websocket for idle."""
 
 
-class Dashboard(WebSocketMixin, WebSocketHandler, JupyterHandler):
+class Dashboard(WebSocketHandler, JupyterHandler):
     """GET, HEAD and websockets, nothing else."""
 
     auth_resource = "dqlab"
+    ping_interval = PING_EVERY
     _upstream: WebSocketClientConnection | None = None
     _pump: asyncio.Task[None] | None = None
 
@@ -42,6 +44,14 @@ class Dashboard(WebSocketMixin, WebSocketHandler, JupyterHandler):
     def max_message_size(self) -> int:
         """Bytes of one message of a websocket."""
         return LARGEST
+
+    async def prepare(self) -> None:  # type: ignore[override]
+        """Find out who asks."""
+        await JupyterHandler.prepare(self, _redirect_to_login=False)
+
+    def check_origin(self, origin: str = "") -> bool:
+        """Let in what Jupyter lets in: pages of its own, and those that it was configured for."""
+        return bool(JupyterHandler.check_origin(self, origin))
 
     def get_login_url(self) -> str:
         """Refuse: the page to log in is no dashboard, and is not shown in its place."""
@@ -76,9 +86,12 @@ class Dashboard(WebSocketMixin, WebSocketHandler, JupyterHandler):
     @authorized("execute")  # type: ignore[untyped-decorator]
     async def _open(self, id: str, path: str | None) -> None:
         """Connect to the dashboard first, so that a silent one is an error and not a websocket that closes."""
-        if not self.check_origin(self.get_origin()):
+        if not self.check_origin():
             raise web.HTTPError(403)
-        _, service = self._target(id)
+        try:
+            service = self.services.living(id)
+        except (NoSuchService, NoAnswer) as error:
+            raise web.HTTPError(404 if isinstance(error, NoSuchService) else 502, str(error)) from None
         url = f"{service.dashboard}/{self._path()}".replace("http", "ws", 1) + self._query()
         spoken = [each.strip() for each in self.request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         request = HTTPRequest(url, headers={"Origin": service.dashboard}, request_timeout=CONNECT_FOR)
@@ -89,9 +102,11 @@ class Dashboard(WebSocketMixin, WebSocketHandler, JupyterHandler):
                 )
         except (OSError, TimeoutError, HTTPError, WebSocketClosedError):
             raise web.HTTPError(502) from None
-        await WebSocketHandler.get(self, id, path)
-        if self.ws_connection is None:  # it was no websocket after all
-            self._upstream.close()
+        try:
+            await WebSocketHandler.get(self, id, path)
+        finally:
+            if self.ws_connection is None:  # it ended, or was no websocket after all
+                self._upstream.close()
 
     # --- pages ------------------------------------------------------------------------------
 
@@ -158,13 +173,12 @@ class Dashboard(WebSocketMixin, WebSocketHandler, JupyterHandler):
             raise web.HTTPError(400, "not a page of a dashboard") from None
 
     def _query(self) -> str:
-        return f"?{self.request.query}" if self.request.query else ""
+        return query(self.request.query)
 
     # --- websockets -------------------------------------------------------------------------
 
     def open(self, *args: Any, **kwargs: Any) -> None:
         """Begin to pass messages on."""
-        super().open(*args, **kwargs)
         self._pump = asyncio.get_running_loop().create_task(self._pass_on(), name="dqlab-proxy")
 
     async def on_message(self, message: str | bytes) -> None:

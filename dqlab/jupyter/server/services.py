@@ -80,6 +80,21 @@ class Services:
             raise NoSuchService(service=id, known=", ".join(there) or "none")
         return there[id]
 
+    def living(self, id: str) -> Announcement:
+        """Return a service by its id, to be asked.
+
+        Raises
+        ------
+        NoSuchService
+            There is none.
+        NoAnswer
+            Its process has ended: whoever is at its address by now is somebody else.
+        """
+        service = self.find(id)
+        if service.ended:
+            raise NoAnswer(service=service.name, reason=f"process {service.pid} has ended", late=False)
+        return service
+
     async def list(self) -> list[dict[str, Any]]:
         """Return all services and their states, for views; a token is not among it."""
         now = time.monotonic()
