@@ -277,16 +277,15 @@ def _read(path: Path) -> Announcement | None:
     """Return what a file says; None when it is not one of ours, or another user's, or others could have written it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with os.fdopen(descriptor) as file:
-        about = os.fstat(file.fileno())
-        if about.st_uid != os.geteuid() or about.st_mode & 0o077 or not stat.S_ISREG(about.st_mode):
-            return None
         try:
-            said = json.loads(file.read(LARGEST))
-        except (OSError, ValueError, RecursionError):
-            return None
+            about = os.fstat(descriptor)
+            if about.st_uid != os.geteuid() or about.st_mode & 0o077 or not stat.S_ISREG(about.st_mode):
+                return None
+            said = json.loads(os.read(descriptor, LARGEST))
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError, RecursionError):
+        return None
     return _checked(said, path)
 
 

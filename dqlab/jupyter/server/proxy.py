@@ -10,7 +10,13 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 from tornado.httpclient import HTTPError, HTTPRequest
-from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketHandler, websocket_connect
+from tornado.websocket import (
+    WebSocketClientConnection,
+    WebSocketClosedError,
+    WebSocketError,
+    WebSocketHandler,
+    websocket_connect,
+)
 
 from dqlab.announce import Announcement
 from dqlab.jupyter.server.pages import waiting
@@ -100,7 +106,7 @@ class Dashboard(WebSocketHandler, JupyterHandler):
                 self._upstream = await websocket_connect(
                     request, subprotocols=[each for each in spoken if each], max_message_size=LARGEST
                 )
-        except (OSError, TimeoutError, HTTPError, WebSocketClosedError):
+        except (OSError, TimeoutError, HTTPError, WebSocketError):
             raise web.HTTPError(502) from None
         try:
             await WebSocketHandler.get(self, id, path)
