@@ -126,6 +126,11 @@ class Lab(LabViews):
         return self._cluster is not None
 
     @property
+    def service(self) -> str:
+        """Id under which this user's Jupyter servers list the cluster; "" where it is not announced."""
+        return self._announced.id if self._announced is not None else ""
+
+    @property
     def ended(self) -> bool:
         """Whether nothing can be done with it any more: closed, its scheduler gone, or its own workers all gone."""
         try:

@@ -252,5 +252,6 @@ def test_lab_is_announced_until_it_is_closed(runtime: Path, lab: dq.Lab) -> None
             False,
             attached.session.token,
         )
+        assert attached.service == found.id
         assert found.dashboard == f"http://127.0.0.1:{lab.session.http['port']}"
     assert ids(runtime) == {"papers"}

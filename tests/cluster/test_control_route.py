@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -287,6 +289,18 @@ def test_dead_messages_are_purged(route: Route, queue: dq.QueuePool) -> None:
 def test_transient_queue_has_nothing_to_compact(route: Route, queue: dq.QueuePool) -> None:
     """The sentence says why nothing changed."""
     assert "in memory" in route.act("compact", queue)["text"]
+
+
+def test_compaction_is_awaited(route: Route, lab: dq.Lab, queue_name: str, tmp_path: Path) -> None:
+    """The answer says what was given back, so it comes when that is known; leases and counts stay as they are."""
+    pool = dq.QueuePool(lab.client, 1, dq.Durability.DURABLE, name=queue_name, dirpath=tmp_path)
+    run = failing(pool)
+    run.submitter.join()
+    pool.pause()
+    before = run.counts
+    assert re.search(r"is compacted: [\d.]+ MB before, [\d.]+ MB after", route.act("compact", pool)["text"])
+    assert run.counts == before
+    pool.close(force=True)
 
 
 @pytest.mark.parametrize(
