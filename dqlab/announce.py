@@ -25,7 +25,18 @@ from urllib.parse import urlsplit
 
 import psutil
 
-__all__ = ["Announcement", "address_of", "announce", "announced", "directory", "forget", "seen", "sweep", "withdraw"]
+__all__ = [
+    "KEEP_ENDED",
+    "Announcement",
+    "address_of",
+    "announce",
+    "announced",
+    "directory",
+    "forget",
+    "seen",
+    "sweep",
+    "withdraw",
+]
 
 logger = logging.getLogger("dqlab.announce")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dqlab.announce import Announcement, announced, forget, seen, sweep
+from dqlab.announce import KEEP_ENDED, Announcement, announced, forget, seen, sweep
 from dqlab.jupyter.server.upstream import NoAnswer, Refused, Upstream
 from dqlab.sentence import DqlabError
 
@@ -96,7 +96,10 @@ class Services:
         return service
 
     async def list(self) -> list[dict[str, Any]]:
-        """Return all services and their states, for views; a token is not among it."""
+        """Return all services and their states, for views; a token is not among it.
+
+        One that has been silent for a week is forgotten.
+        """
         now = time.monotonic()
         if now - self._swept >= SWEEP_EVERY:
             self._swept = now
@@ -105,7 +108,13 @@ class Services:
         for id in self._heard.keys() - {service.id for service in there}:
             del self._heard[id]
         states = await asyncio.gather(*map(self.state, there))
-        return [self._about(service, state) for service, state in zip(there, states, strict=True)]
+        listed = []
+        for service, state in zip(there, states, strict=True):
+            if state == "silent" and time.time() - self.since(service) > KEEP_ENDED:
+                forget(self.directory, service)
+            else:
+                listed.append(self._about(service, state))
+        return listed
 
     async def state(self, service: Announcement) -> str:
         """Return "up", "silent" or "gone"."""

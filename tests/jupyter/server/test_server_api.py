@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -100,6 +101,18 @@ def test_services_are_listed_with_their_state(jupyter: Jupyter, papers: Announce
             assert not (jupyter.runtime / f"dq-{id}.json").exists()
         assert jupyter("DELETE", "dq/api/services/gone").status == 404
         assert jupyter("GET", "dq/api/services/gone/snapshot").said["error"] == "NoSuchService"
+
+
+def test_service_that_was_silent_for_a_week_is_forgotten(
+    jupyter: Jupyter, papers: Announcement, dashboards: Dashboards
+) -> None:
+    """One that answers is kept, however long nobody has looked."""
+    silent = replace(papers, id="silent", dashboard="http://127.0.0.1:1", embedded=False)
+    with jupyter.announced(silent):
+        for id in ("papers", "silent"):
+            os.utime(jupyter.runtime / f"dq-{id}.json", (1, 1))
+        assert [row["id"] for row in jupyter("GET", "dq/api/services").said["services"]] == ["papers"]
+        assert not (jupyter.runtime / "dq-silent.json").exists()
 
 
 def test_hung_service_keeps_nobody_waiting(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
