@@ -292,11 +292,9 @@ def test_transient_queue_has_nothing_to_compact(route: Route, queue: dq.QueuePoo
 
 
 def test_compaction_is_awaited(route: Route, lab: dq.Lab, queue_name: str, tmp_path: Path) -> None:
-    """The answer says what was given back, so it comes when that is known; leases and counts stay as they are."""
+    """The answer says what was given back, so it comes when that is known; counts stay as they are."""
     pool = dq.QueuePool(lab.client, 1, dq.Durability.DURABLE, name=queue_name, dirpath=tmp_path)
-    run = failing(pool)
-    run.submitter.join()
-    pool.pause()
+    run = failing(pool).wait(timeout=20)
     before = run.counts
     assert re.search(r"is compacted: [\d.]+ MB before, [\d.]+ MB after", route.act("compact", pool)["text"])
     assert run.counts == before
