@@ -22,7 +22,6 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
     ['document', ''],
     ['deliveries', 'dq-num'],
     ['code', ''],
-    ['consumer', 'dq-mid'],
     ['when', 'dq-num'],
     ['', 'dq-tools']
   ];
@@ -43,7 +42,7 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
   };
   tools.append(
     button('Copy %dq show cell', '', () => withDocument((row) => copy(showCell(row.id)))),
-    button('Copy document reference', '', () => withDocument((row) => copy(row.key))),
+    button('Copy reference', '', () => withDocument((row) => copy(row.key))),
     button('Insert cell', 'dq-link', () => withDocument((row) => insert(showCell(row.id))))
   );
   const withDocument = (act: (row: Failure) => void): void => {
@@ -69,7 +68,6 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
       text('td', 'dq-mono dq-ell dq-key', ''),
       text('td', 'dq-num dq-deliveries', ''),
       text('td', 'dq-mut dq-version', ''),
-      text('td', 'dq-mut dq-mid dq-ell dq-who', ''),
       text('td', 'dq-num dq-mut dq-at', ''),
       make('td', { class: 'dq-tools' }, more)
     );
@@ -88,10 +86,9 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
 
   const update = (row: HTMLElement, each: Failure): void => {
     say(part(row, '.dq-key'), each.key);
-    mark(part(row, '.dq-key'), 'title', each.key);
+    mark(part(row, '.dq-key'), 'title', each.consumer ? `${each.key}, on ${each.consumer}` : each.key);
     say(part(row, '.dq-deliveries'), count(each.deliveries));
     say(part(row, '.dq-version'), each.version === null || each.version === '' ? '–' : versionWord(each.version));
-    say(part(row, '.dq-who'), each.consumer || '–');
     say(part(row, '.dq-at'), age(each.when, Date.now() / 1000));
     mark(row, 'aria-selected', each.id === document()?.id);
   };

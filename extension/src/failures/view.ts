@@ -45,7 +45,7 @@ export class FailuresView extends Widget {
     const header = make('header', {}, text('h1', '', 'Failures'), this.sentence, make('span', { class: 'dq-grow' }), text('span', 'dq-mut dq-mid', 'grouped by traceback'));
     const code = make('div', { class: 'dq-python' }, this.python, button('Copy as Python', 'dq-link', () => copy(this.failures.python)));
     const left = make('div', { class: 'dq-left' }, header, this.notice, this.chart.element, this.table.element);
-    left.append(make('span', { class: 'dq-fill' }), this.said, this.actions, code);
+    left.append(make('span', { class: 'dq-fill' }), make('div', { class: 'dq-foot' }, this.said, this.actions, code));
     this.node.append(make('div', { class: 'dq-frame' }, left, this.pane.element));
     this.failures.changed.connect(this.draw, this);
     model.changed.connect(this.draw, this);
@@ -70,7 +70,10 @@ export class FailuresView extends Widget {
 
   private draw(): void {
     const { failures } = this;
-    say(this.sentence, summary(failures));
+    const [before, dead, after] = summary(failures);
+    say(this.sentence.children[0]!, before);
+    say(this.sentence.children[1]!, dead);
+    say(this.sentence.children[2]!, after);
     this.drawNotice();
     const snapshot = failures.snapshot;
     show(this.actions, snapshot !== null);
@@ -150,7 +153,7 @@ export class FailuresView extends Widget {
     this.failures.wake();
   }
 
-  private readonly sentence = text('span', 'dq-mut dq-ell', '');
+  private readonly sentence = make('span', { class: 'dq-mut dq-ell' }, make('span'), make('b', { class: 'dq-bad' }), make('span'));
   private readonly resume = button('Resume', '', () => {
     const { run } = this.failures;
     if (run) void perform(this.options.model, this.options.service, pauseEntry({ queue: run.queue, run: run.name, state: run.state }));
@@ -168,16 +171,15 @@ export class FailuresView extends Widget {
   private readonly python = make('code', { class: 'dq-ell' });
 }
 
-/** `parse-invoices · 212 dead in 4 classes · 0.66 % of 32,089 settled · 211 more waiting to retry`. */
-export function summary(failures: Pick<FailuresModel, 'snapshot' | 'scope' | 'run' | 'failure'>): string {
+/** `parse-invoices · `, `212`, ` dead in 4 classes · 0.66 % of 32,089 settled · 211 more waiting to retry`. */
+export function summary(failures: Pick<FailuresModel, 'snapshot' | 'scope' | 'run' | 'failure'>): [string, string, string] {
   const { run, scope, snapshot } = failures;
-  if (!snapshot) return failures.failure ? '' : 'asking for the first numbers';
+  if (!snapshot) return [failures.failure ? '' : 'asking for the first numbers', '', ''];
   const { classes_total: classes, dead, retrying } = snapshot.failures;
-  const words = [scope.run ?? scope.queue ?? 'all queues'];
-  words.push(dead ? `${count(dead)} dead in ${classes === 1 ? '1 class' : `${count(classes)} classes`}` : 'no dead document');
-  if (run && dead) words.push(`${share(deadShare(run), 2)} of ${count(settled(run.counts))} settled`);
-  if (retrying) words.push(`${count(retrying)} more waiting to retry`);
-  return words.join(' · ');
+  const rest = [dead ? ` dead in ${classes === 1 ? '1 class' : `${count(classes)} classes`}` : 'no dead document'];
+  if (run && dead) rest.push(`${share(deadShare(run), 2)} of ${count(settled(run.counts))} settled`);
+  if (retrying) rest.push(`${count(retrying)} more waiting to retry`);
+  return [`${scope.run ?? scope.queue ?? 'all queues'} · `, dead ? count(dead) : '', rest.join(' · ')];
 }
 
 function deadShare(run: Run): number {
