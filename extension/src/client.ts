@@ -5,7 +5,10 @@ import { ServerConnection } from '@jupyterlab/services';
 
 import { historyReader, snapshotReader, type History, type Snapshot } from './snapshot';
 
-const TIMEOUT_MS = 15_000;
+/** Longer than the server itself waits for a service, so that its answer is the one that is shown. */
+const LOOK_MS = 15_000;
+const ACT_MS = 70_000;
+const COMPACT_MS = 3_610_000;
 
 /** One cluster with dqlab on it. `since` is when it last answered, or when it ended. */
 export interface Service {
@@ -135,13 +138,14 @@ export class Client {
 
   async act(service: string, action: Action): Promise<Answer> {
     const init = { method: 'POST', body: JSON.stringify(action) };
-    const answer = await this.ask<Answer>(['services', service, 'actions'], {}, init);
+    const wait = action.action === 'compact' ? COMPACT_MS : ACT_MS;
+    const answer = await this.ask<Answer>(['services', service, 'actions'], {}, init, wait);
     return { ...answer, snapshot: snapshotReader.read(answer.snapshot) };
   }
 
-  private async ask<T>(path: string[], query: Query = {}, init: RequestInit = {}): Promise<T> {
+  private async ask<T>(path: string[], query: Query = {}, init: RequestInit = {}, wait = LOOK_MS): Promise<T> {
     const url = URLExt.join(this.baseUrl, 'dq/api', ...path.map(encodeURIComponent)) + search(query);
-    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    const signal = AbortSignal.timeout(wait);
     let response: Response;
     try {
       response = await ServerConnection.makeRequest(url, { cache: 'no-cache', signal, ...init }, this.settings);

@@ -34,6 +34,7 @@ class PanelTab extends MainAreaWidget<IFrame> {
   ) {
     super({ content: new IFrame({ sandbox: ['allow-scripts', 'allow-same-origin'], referrerPolicy: 'same-origin' }) });
     this.id = panelId(opening);
+    this.toolbar.hide();
     this.title.label = `${opening.name} · ${opening.service}`;
     this.title.caption = `${opening.name} of ${opening.service}`;
     this.title.icon = dqlabIcon;

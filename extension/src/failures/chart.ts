@@ -7,6 +7,8 @@ import type { Minute } from './minutes';
 
 const HEIGHT = 96;
 const EDGE = { left: 44, right: 12, top: 18, bottom: 22 };
+/** Seconds that are shown at least, so that the first minutes do not look like hours. */
+const SPAN = 1_800;
 const TITLE = 'failed deliveries per minute: ';
 
 /** The least of 1, 2 or 5 times a power of ten that is not below a value. */
@@ -42,8 +44,8 @@ export function minutesChart(): { element: HTMLElement; draw(minutes: Minute[], 
 
 function picture(minutes: Minute[], marks: Mark[], width: number): SVGElement {
   const bottom = HEIGHT - EDGE.bottom;
-  const first = minutes[0]!.at;
   const last = minutes[minutes.length - 1]!.at + 60;
+  const first = Math.min(minutes[0]!.at, last - SPAN);
   const peak = minutes.reduce((most, each) => (each.failed > most.failed ? each : most));
   const top = ceiling(peak.failed);
   const x = (at: number): number => EDGE.left + ((at - first) / (last - first)) * (width - EDGE.left - EDGE.right);

@@ -20,14 +20,20 @@ export function minutesOf(history: History): Minute[] {
   for (let end = points - 1; end - each >= 0; end -= each) {
     const from = end - each;
     const known = rates.slice(from + 1, end + 1).filter((rate): rate is number => rate !== null);
-    const before = dead[from] ?? null;
-    const after = dead[end] ?? null;
     if (!known.length) break;
-    const failed = (known.reduce((sum, rate) => sum + rate, 0) / known.length) * each * step;
-    const died = before === null || after === null ? 0 : Math.max(0, after - before);
+    const failed = known.reduce((sum, rate) => sum + rate, 0) * step;
+    const died = growth(dead.slice(from, end + 1));
     minutes.unshift({ at: t0 + from * step, failed: Math.max(failed, died), dead: died });
   }
   return minutes;
+}
+
+/** How much a series grew; it shrinks when documents are retried, and what was not known before did not grow. */
+function growth(values: readonly (number | null)[]): number {
+  return values.reduce<number>((sum, value, at) => {
+    const before = values[at - 1] ?? null;
+    return at === 0 || value === null || before === null ? sum : sum + Math.max(0, value - before);
+  }, 0);
 }
 
 /** The last `limit` minutes of a class, padded at the front. */

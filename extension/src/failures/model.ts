@@ -6,6 +6,7 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import { retryCode, type Selection } from '../actions';
 import { Refusal, type Client, type Failure, type Scope } from '../client';
+import { UNKNOWN } from '../format';
 import { sentence } from '../model';
 import type { FailureClass, History, Run, Snapshot } from '../snapshot';
 
@@ -103,6 +104,14 @@ export class FailuresModel implements IDisposable {
 
   get python(): string {
     return retryCode(this.selection);
+  }
+
+  /** A code version as it is shown: `v4` where the run knows its number, else how its hash begins. */
+  versionOf(version: Failure['version']): string {
+    if (version === null || version === '') return UNKNOWN;
+    const code = this.run?.code;
+    if (code?.short && String(version).startsWith(code.short)) return `v${code.version}`;
+    return versionWord(version);
   }
 
   toggle(fingerprint: string): void {
@@ -218,7 +227,7 @@ export class FailuresModel implements IDisposable {
 
   private note(fingerprint: string, rows: readonly Failure[]): void {
     const known = this.versions.get(fingerprint) ?? new Set<string>();
-    for (const row of rows) if (row.version !== null && row.version !== '') known.add(versionWord(row.version));
+    for (const row of rows) known.add(this.versionOf(row.version));
     this.versions.set(fingerprint, known);
   }
 
@@ -229,7 +238,6 @@ export class FailuresModel implements IDisposable {
   private readonly change = new Signal<this, void>(this);
 }
 
-/** A code version as it is shown: `v4` by number, else the first of its hash. */
 export function versionWord(version: number | string): string {
   return typeof version === 'number' || /^\d+$/.test(version) ? `v${version}` : version.slice(0, 6);
 }

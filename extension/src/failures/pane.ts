@@ -6,7 +6,7 @@ import { button, make, mark, part, say, show, sync, text } from '../dom';
 import { age, clock, count, many } from '../format';
 import { openMenu } from '../menu';
 import { showCell } from '../notebook';
-import { PAGE, versionWord, type FailuresModel } from './model';
+import { PAGE, type FailuresModel } from './model';
 
 const FRAME = /^\s+File ".*?", line (\d+)(?:, in (.*))?$/;
 
@@ -88,7 +88,7 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
     say(part(row, '.dq-key'), each.key);
     mark(part(row, '.dq-key'), 'title', each.consumer ? `${each.key}, on ${each.consumer}` : each.key);
     say(part(row, '.dq-deliveries'), count(each.deliveries));
-    say(part(row, '.dq-version'), each.version === null || each.version === '' ? '–' : versionWord(each.version));
+    say(part(row, '.dq-version'), model.versionOf(each.version));
     say(part(row, '.dq-at'), age(each.when, Date.now() / 1000));
     mark(row, 'aria-selected', each.id === document()?.id);
   };
@@ -112,7 +112,7 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
     show(tools, row !== null);
     const amounts = new Map<string, number>();
     for (const each of page?.rows ?? []) {
-      const word = each.version === null || each.version === '' ? 'unknown' : versionWord(each.version);
+      const word = model.versionOf(each.version);
       amounts.set(word, (amounts.get(word) ?? 0) + 1);
     }
     const parts = [...amounts].map(([word, amount]) => `${word}: ${count(amount)}`);
@@ -142,7 +142,9 @@ function drawTrace(element: HTMLElement, content: string): void {
   const last = lines.reduce((found, line, at) => (FRAME.test(line) ? at : found), -1);
   element.replaceChildren(
     ...lines.map((line, at) => {
-      const kind = at === last || (last >= 0 && at === last + 1) ? 'dq-raised' : at === lines.length - 1 ? 'dq-bad' : FRAME.test(line) ? 'dq-mut' : '';
+      const ends = at === lines.length - 1;
+      const raised = last >= 0 && (at === last || (at === last + 1 && !ends));
+      const kind = raised ? 'dq-raised' : ends ? 'dq-bad' : FRAME.test(line) ? 'dq-mut' : '';
       return text('span', `dq-code-line ${kind}`, line);
     })
   );

@@ -16,9 +16,9 @@ export function classesTable(model: FailuresModel): { element: HTMLElement; draw
   const columns: [string, string][] = [
     ['class, message, where it was raised', 'dq-what'],
     ['per minute, 30 min', 'dq-wide'],
-    ['dead documents', 'dq-num'],
+    ['dead', 'dq-num'],
     ['retrying', 'dq-num dq-mid'],
-    ['code', 'dq-mid'],
+    ['code', 'dq-mid dq-code'],
     ['last seen', 'dq-num dq-mid']
   ];
   for (const [name, kind] of columns) head.append(text('th', kind, name));
@@ -46,7 +46,7 @@ export function classesTable(model: FailuresModel): { element: HTMLElement; draw
     const element = make('tr', { class: 'dq-class' }, make('td', { class: 'dq-tick' }, tick), what, make('td', { class: 'dq-wide' }, line), amount);
     element.append(
       text('td', 'dq-num dq-mid dq-retrying-count', ''),
-      text('td', 'dq-mut dq-mid dq-versions', ''),
+      text('td', 'dq-mut dq-mid dq-code dq-versions', ''),
       text('td', 'dq-num dq-mut dq-mid dq-last', '')
     );
     element.addEventListener('click', (event) => {

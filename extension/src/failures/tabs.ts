@@ -27,6 +27,7 @@ class FailuresTab extends MainAreaWidget<FailuresView> {
   ) {
     super({ content });
     this.id = tabId(service, scope);
+    this.toolbar.hide();
   }
 }
 
