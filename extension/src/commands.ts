@@ -9,7 +9,7 @@ import { drainEntry, freesOf, pauseEntry, queueDangers, queueEntries, retryEntri
 import { chosenFrom } from './ask';
 import { perform, type Desk } from './desk';
 import { dqlabIcon } from './icons';
-import { CONNECT, MAP, SUBMIT } from './notebook';
+import { CONNECT, LIST, SUBMIT } from './notebook';
 import { finished, type Queue, type Run, type Snapshot } from './snapshot';
 
 const CATEGORY = 'dqlab';
@@ -66,7 +66,7 @@ export function addCommands(app: JupyterFrontEnd, desk: Desk, palette: ICommandP
   };
 
   add('show', 'dqlab', () => app.shell.activateById(SIDEBAR));
-  add('insert-cell', 'Insert dq cells', () => desk.insert(SUBMIT, MAP));
+  add('insert-cell', 'Insert dq cells', () => desk.insert(LIST, SUBMIT));
   add('connect', 'Insert a cell that starts a service', () => desk.insert(CONNECT));
   add('connect-address', 'Connect to address…', () => desk.connectToAddress());
   add('open-layout', 'Open queue layout', () => desk.openLayout());

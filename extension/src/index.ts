@@ -48,7 +48,7 @@ const desk: JupyterFrontEndPlugin<Desk> = {
         settings.changed.connect(read);
       })
       .catch((reason: unknown) => console.warn('dqlab: the settings cannot be read, the defaults are used', reason));
-    interceptLinks(client.baseUrl, (opening) => panels.open(opening));
+    interceptLinks(client.baseUrl, () => model.services ?? [], (opening) => panels.open(opening));
     return {
       model,
       openPanel: (opening) => void panels.open(opening),

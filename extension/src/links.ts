@@ -1,5 +1,6 @@
 // Links to a service's dashboard, as `%dq open` shows them, open a tab instead of leaving the page.
 
+import type { Service } from './client';
 import type { Opening } from './desk';
 
 const BELOW = 'dq/dashboard/';
@@ -26,12 +27,31 @@ export function openingOf(href: string, baseUrl: string): Opening | null {
   return { service, path, name: nameOf(path), ours, ...(queue || run ? { scope } : {}) };
 }
 
+/**
+ * What a link means that a kernel has marked, for a kernel does not know under which address Jupyter shows its service:
+ * the service that the mark names, or the only one that is up. Null where that is not clear.
+ */
+export function markedOpening(mark: { dqPanel?: string; dqService?: string }, services: readonly Service[]): Opening | null {
+  const panel = mark.dqPanel ?? '';
+  if (!/^[a-z][a-z-]*$/.test(panel)) return null;
+  const up = services.filter((each) => each.state === 'up');
+  const service = mark.dqService ? services.find((each) => each.id === mark.dqService) : up.length === 1 ? up[0] : undefined;
+  if (!service) return null;
+  const path = panel === 'dq' || panel.startsWith('individual-') ? panel : `individual-dq-${panel}`;
+  return { service: service.id, path, name: nameOf(path), ours: true };
+}
+
 /** Open tabs for clicks on our own links; other clicks, and those with a key held, go their way. */
-export function interceptLinks(baseUrl: string, open: (opening: Opening) => void): void {
+export function interceptLinks(
+  baseUrl: string,
+  services: () => readonly Service[],
+  open: (opening: Opening) => void
+): void {
   const onClick = (event: MouseEvent): void => {
     if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     const link = event.target instanceof Element ? event.target.closest<HTMLAnchorElement>('a[href]') : null;
-    const opening = link && !link.hasAttribute('download') ? openingOf(link.href, baseUrl) : null;
+    if (!link || link.hasAttribute('download')) return;
+    const opening = openingOf(link.href, baseUrl) ?? markedOpening(link.dataset, services());
     if (!opening) return;
     event.preventDefault();
     event.stopPropagation();

@@ -17,11 +17,14 @@ interface NotebookLike {
 }
 
 export const CONNECT = 'import dqlab as dq\nlab = dq.connect()';
-export const SUBMIT = `%load_ext dqlab
-docs = dq.Documents("data/**/*")`;
-export const MAP = `%%dq submit --over docs --watch -o run
+/** What starts a service and lists a folder, and what reads each of its documents. */
+export const LIST = `%load_ext dqlab
+import dqlab as dq
+%dq connect
+docs = dq.Documents.from_glob("data/**/*.txt")`;
+export const SUBMIT = `%%dq submit --over docs --watch -o run
 def read(document):
-    return len(document.read_bytes())`;
+    return {"words": len(document.text().split())}`;
 
 export const connectTo = (address: string): string => `import dqlab as dq\nlab = dq.connect(${quoted(address)})`;
 export const reopen = (store: string): string => `import dqlab as dq\nlab = dq.connect(store=${quoted(store)})`;

@@ -50,12 +50,13 @@ class PanelTab extends MainAreaWidget<IFrame> {
   }
 
   load(): void {
+    this.loaded = true;
     this.content.url = this.address(this.dark());
   }
 
   /** A page that knows themes is asked for anew; Dask's own are turned by CSS. */
   retheme(): void {
-    if (this.opening.ours) this.load();
+    if (this.opening.ours && this.loaded) this.load();
   }
 
   protected override onAfterShow(): void {
@@ -84,9 +85,16 @@ class PanelTab extends MainAreaWidget<IFrame> {
     const words = absence(this.model, this.opening.service);
     say(this.notice, words);
     show(this.notice, words !== '');
+    // A page whose service has ended would go on looking for it.
+    const ended = this.model.service(this.opening.service)?.state === 'gone';
+    if (ended && this.loaded) {
+      this.loaded = false;
+      this.content.url = 'about:blank';
+    } else if (words === '' && !this.loaded) this.load();
   }
 
   private readonly notice = make('div', { class: 'dq-absent', role: 'status' });
+  private loaded = false;
   private watching: ReturnType<Model['watch']> | null = null;
 }
 

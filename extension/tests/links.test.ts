@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 
-import { openingOf } from '../src/links';
+import { interceptLinks, markedOpening, openingOf } from '../src/links';
+import { service } from './golden';
 
 const BASE = `${window.location.origin}/user/ana/`;
 
@@ -25,4 +26,26 @@ test.each([
   ['nonsense', 'http://[']
 ])('%s goes its own way', (_, href) => {
   expect(openingOf(href, BASE)).toBeNull();
+});
+
+test('a link that a kernel has marked opens its service, or the only one that is up', () => {
+  const gone = service({ id: 'old', state: 'gone' });
+  expect(markedOpening({ dqPanel: 'depth' }, [service(), gone])).toMatchObject({ service: 'papers', path: 'individual-dq-depth' });
+  expect(markedOpening({ dqPanel: 'dq', dqService: 'old' }, [service(), gone])).toMatchObject({ service: 'old', path: 'dq' });
+  expect(markedOpening({ dqPanel: 'dq' }, [service(), service({ id: 'b' })])).toBeNull();
+  expect(markedOpening({ dqPanel: '../api' }, [service()])).toBeNull();
+  expect(markedOpening({}, [service()])).toBeNull();
+});
+
+test('only a plain click on a link of ours is taken, and the page stays', () => {
+  const opened: string[] = [];
+  interceptLinks(BASE, () => [], (opening) => opened.push(opening.path));
+  document.body.innerHTML = `<a id="ours" href="${BASE}dq/dashboard/papers/dq"><b>open</b></a><a id="other" href="${BASE}lab">lab</a>`;
+  const click = (selector: string, init: MouseEventInit = {}): boolean => {
+    const event = new MouseEvent('click', { bubbles: true, cancelable: true, button: 0, ...init });
+    return document.querySelector(selector)!.dispatchEvent(event);
+  };
+  expect(click('#ours b')).toBe(false);
+  expect(click('#ours b', { ctrlKey: true })).toBe(true);
+  expect(opened).toEqual(['dq']);
 });

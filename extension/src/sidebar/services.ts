@@ -50,7 +50,7 @@ export function servicesSection(desk: Desk, filter: () => string): { element: HT
     mark(element, 'aria-selected', chosen);
     mark(element, 'data-state', silent);
     say(part(element, '.dq-s2'), about(desk, service, silent));
-    mark(part(element, '.dq-s2'), 'title', service.scheduler);
+    mark(part(element, '.dq-s2'), 'title', [service.scheduler, service.store].filter(Boolean).join(', '));
     const lines = silent === 'up' ? (model.glances.get(service.id)?.needs ?? 0) : 0;
     badge(part(element, '.dq-count'), lines ? `${lines} need${lines === 1 ? 's' : ''} you` : '');
     mark(part(element, '.dq-count'), 'aria-expanded', open && chosen);
@@ -99,7 +99,7 @@ export function servicesSection(desk: Desk, filter: () => string): { element: HT
 
 function about(desk: Desk, service: Service, state: Service['state']): string {
   const now = Date.now() / 1000;
-  if (state === 'gone') return [`ended ${age(service.since, now)}`, service.store ?? service.where].filter(Boolean).join(' · ');
+  if (state === 'gone') return [`ended ${age(service.since, now)}`, service.store ? tail(service.store) : service.where].filter(Boolean).join(' · ');
   if (state === 'silent') {
     const seen = service.id === desk.model.chosen ? (desk.model.snapshot?.at ?? 0) : 0;
     const since = service.state === 'up' ? seen || service.since : Math.max(seen, service.since);
@@ -109,4 +109,9 @@ function about(desk: Desk, service: Service, state: Service['state']): string {
   const words = [service.where || service.host];
   if (seen) words.push(many(seen.workers, 'worker'), many(seen.consumers, 'consumer'));
   return words.filter(Boolean).join(' · ');
+}
+
+/** The end of a long path: what tells stores apart. */
+function tail(path: string): string {
+  return path.length > 24 ? `…/${path.replace(/\/+$/, '').split('/').slice(-2).join('/')}` : path;
 }
