@@ -30,6 +30,7 @@ export async function prepared(entry: Entry): Promise<Action | null> {
   });
   if (!answer.button.accept || answer.value === null) return null;
   const given = answer.value.trim();
+  if (!/^(auto|\d{1,5})$/.test(given)) return null; // an older dialog checks no pattern
   return { ...entry.action, n: given === 'auto' ? 'auto' : Number(given) };
 }
 

@@ -10,6 +10,9 @@ const LOOK_MS = 15_000;
 const ACT_MS = 70_000;
 const COMPACT_MS = 3_610_000;
 
+const NO_SERVER =
+  'The Jupyter server has no part of dqlab. Install dqlab[lab] where the server runs, then start the server anew.';
+
 /** One cluster with dqlab on it. `since` is when it last answered, or when it ended. */
 export interface Service {
   id: string;
@@ -110,7 +113,12 @@ export class Client {
   }
 
   async services(): Promise<Service[]> {
-    return (await this.ask<{ services: Service[] }>(['services'])).services;
+    try {
+      return (await this.ask<{ services: Service[] }>(['services'])).services;
+    } catch (error) {
+      if (!(error instanceof Refusal) || error.status !== 404) throw error;
+      throw new Refusal(404, 'NoServer', NO_SERVER);
+    }
   }
 
   async forget(service: string): Promise<void> {

@@ -4,7 +4,7 @@ import type { Entry } from './actions';
 import { copy, prepared } from './ask';
 import type { Scope } from './client';
 import type { Model } from './model';
-import type { Item } from './menu';
+import { openMenu, type Item } from './menu';
 
 export interface Opening {
   service: string;
@@ -30,22 +30,26 @@ export async function perform(model: Model, service: string | null, entry: Entry
   if (action) await model.act(service, action);
 }
 
-/** Entries as a menu shows them: what can be done, what is shown elsewhere, then what destroys. */
-export function menuItems(
+/** The menu of one thing: what can be done, what is shown elsewhere, each action as Python, then what destroys. */
+export function openActions(
   model: Model,
   service: string | null,
   entries: readonly Entry[],
   others: readonly Item[],
-  dangers: readonly Entry[]
-): (Item | null)[] {
+  dangers: readonly Entry[],
+  from: HTMLElement,
+  at?: { x: number; y: number }
+): void {
   const item = (entry: Entry, danger: boolean): Item => ({
     label: entry.label,
     danger,
     act: () => void perform(model, service, entry)
   });
   const items: (Item | null)[] = [...entries.map((each) => item(each, false)), ...others];
-  const first = entries[0];
-  if (first) items.push({ label: 'Copy as Python', act: () => copy(first.python) });
+  const python = [...new Set([...entries, ...dangers].map((each) => each.python))];
+  const copies = python.map((code) => ({ label: code, act: () => copy(code) }));
+  // Once this menu is closed.
+  if (copies.length) items.push({ label: 'Copy as Python…', act: () => void setTimeout(() => openMenu(copies, from, at), 0) });
   if (dangers.length) items.push(null, ...dangers.map((each) => item(each, true)));
-  return items;
+  openMenu(items, from, at);
 }

@@ -74,3 +74,7 @@ test('forgetting a service has no answer', async () => {
   await client.forget('old');
   expect(requests[0]!.method).toBe('DELETE');
 });
+
+test('a server without its part of dqlab says what to install', async () => {
+  await expect(serving(404, { message: 'Not Found' }).client.services()).rejects.toThrow(/Install dqlab\[lab\] where the server runs/);
+});

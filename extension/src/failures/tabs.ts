@@ -9,7 +9,7 @@ import { FailuresView } from './view';
 
 export const OPEN_FAILURES = 'dqlab:open-failures';
 /** Where a tab goes, the first that has room for it: a notebook of its own has none in the middle. */
-const AREAS = ['main', 'down', 'right'];
+const AREAS = ['main', 'right', 'down'];
 
 export interface FailureTabsOptions {
   app: JupyterFrontEnd;
@@ -64,7 +64,11 @@ export class FailureTabs {
     }
     const open = (other: Scope): void => this.open(service, other);
     const tab = new FailuresTab(new FailuresView({ client, model, service, scope, insert, open }), service, scope);
-    for (const area of AREAS) if (!tab.isAttached) app.shell.add(tab, area);
+    for (const area of AREAS) {
+      if (tab.isAttached) break;
+      tab.toggleClass('dq-mod-aside', area !== 'main');
+      app.shell.add(tab, area);
+    }
     if (!tab.isAttached) {
       tab.dispose();
       return;

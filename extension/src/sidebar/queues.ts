@@ -1,11 +1,10 @@
 // Queues of the chosen service: state, depth over half an hour, what is dead, what waits.
 
 import { drainEntry, freesOf, pauseEntry, queueDangers, queueEntries, queueSentence } from '../actions';
-import { menuItems, perform, type Desk } from '../desk';
-import { button, draw as drawn, make, mark, part, say, show, sync } from '../dom';
+import { openActions, perform, type Desk } from '../desk';
+import { button, draw as drawn, make, mark, part, say, show, steady, sync } from '../dom';
 import { count } from '../format';
 import { face, icon, queueGlyph } from '../icons';
-import { openMenu } from '../menu';
 import { subjectKey } from '../model';
 import { troubled, waiting, type Queue } from '../snapshot';
 import { badge, refuse, row, section, spark } from './pieces';
@@ -17,6 +16,7 @@ export function queuesSection(desk: Desk, filter: () => string): { element: HTML
   const { model } = desk;
   const area = section('Queues');
   const more = make('div', { class: 'dq-rest' });
+  const ordered = steady<Queue>(area.body, (each) => `queue ${each.name}`);
   area.element.append(more);
   const current = (name: string): Queue | undefined => model.snapshot?.queues.find((each) => each.name === name);
 
@@ -30,7 +30,7 @@ export function queuesSection(desk: Desk, filter: () => string): { element: HTML
       { label: 'Open dashboard', act: () => desk.openPanel({ service, path: 'dq', name, ours: true, scope }) }
     ];
     const entries = queueEntries(queue, freesOf(model.snapshot!, queue));
-    openMenu(menuItems(model, service, entries, others, queueDangers(queue)), element, at);
+    openActions(model, service, entries, others, queueDangers(queue), element, at);
   };
 
   const create = (first: Queue): HTMLElement => {
@@ -92,7 +92,7 @@ export function queuesSection(desk: Desk, filter: () => string): { element: HTML
     area.head(count(snapshot?.queues_total || queues.length), queues.length ? 'waiting' : '');
     sync(
       area.body,
-      queues.filter((each) => each.name.toLowerCase().includes(asked)),
+      ordered(queues).filter((each) => each.name.toLowerCase().includes(asked)),
       (each) => `queue ${each.name}`,
       create,
       update

@@ -1,11 +1,10 @@
 // Runs of the chosen service: share, bar by state, when they will be done, what failed.
 
 import { pauseEntry, runDangers, runEntries } from '../actions';
-import { menuItems, perform, type Desk } from '../desk';
-import { button, make, mark, part, say, show, sync } from '../dom';
+import { openActions, perform, type Desk } from '../desk';
+import { button, make, mark, part, say, show, steady, sync } from '../dom';
 import { count, due, minute, share } from '../format';
 import { face, runGlyph } from '../icons';
-import { openMenu } from '../menu';
 import { subjectKey } from '../model';
 import { finished, progress, settledShare, type Run } from '../snapshot';
 import { badge, bar, refuse, row, section } from './pieces';
@@ -27,6 +26,7 @@ export function runsSection(desk: Desk, filter: () => string): { element: HTMLEl
   const { model } = desk;
   const area = section('Runs');
   const more = make('div', { class: 'dq-rest' });
+  const ordered = steady<Run>(area.body, runKey);
   area.element.append(more);
   const current = (key: string): Run | undefined => model.snapshot?.runs.find((each) => runKey(each) === key);
 
@@ -39,7 +39,7 @@ export function runsSection(desk: Desk, filter: () => string): { element: HTMLEl
       { label: 'Show failures', act: () => desk.openFailures(service, scope) },
       { label: 'Open dashboard', act: () => desk.openPanel({ service, path: 'dq', name: run.name, ours: true, scope }) }
     ];
-    openMenu(menuItems(model, service, runEntries(run), others, runDangers(run)), element, at);
+    openActions(model, service, runEntries(run), others, runDangers(run), element, at);
   };
 
   const create = (first: Run): HTMLElement => {
@@ -98,7 +98,7 @@ export function runsSection(desk: Desk, filter: () => string): { element: HTMLEl
     area.head(active ? `${active} active` : runs.length ? 'none active' : '0');
     sync(
       area.body,
-      runs.filter((each) => each.name.toLowerCase().includes(asked)),
+      ordered(runs).filter((each) => each.name.toLowerCase().includes(asked)),
       runKey,
       create,
       update
