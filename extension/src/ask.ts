@@ -39,6 +39,11 @@ export async function askedFor(title: string, label: string, text = ''): Promise
   return answer.button.accept && answer.value?.trim() ? answer.value.trim() : null;
 }
 
+/** Say why nothing is done. */
+export async function told(title: string, body: string): Promise<void> {
+  await showDialog({ title, body, buttons: [Dialog.okButton()] });
+}
+
 export async function chosenFrom(title: string, items: string[]): Promise<string | null> {
   if (items.length < 2) return items[0] ?? null;
   const answer = await InputDialog.getItem({ title, items });

@@ -6,7 +6,7 @@ import type { ILauncher } from '@jupyterlab/launcher';
 import type { ReadonlyJSONObject, ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { drainEntry, freesOf, pauseEntry, queueDangers, queueEntries, retryEntries, runDangers, type Entry } from './actions';
-import { chosenFrom } from './ask';
+import { chosenFrom, told } from './ask';
 import { perform, type Desk } from './desk';
 import { dqlabIcon } from './icons';
 import { CONNECT, LIST, SUBMIT } from './notebook';
@@ -60,6 +60,7 @@ export function addCommands(app: JupyterFrontEnd, desk: Desk, palette: ICommandP
     const snapshot = await model.look();
     if (!snapshot) return void app.commands.execute('dqlab:show');
     const possible = all(snapshot).filter((each) => entry(each, snapshot));
+    if (!possible.length) return told(title, `There is none in ${model.service()?.name ?? 'this service'} to which that can be done now.`);
     const name = typeof wanted === 'string' && wanted ? wanted : await chosenFrom(title, possible.map((each) => each.name));
     const found = possible.find((each) => each.name === name);
     if (found) await perform(model, model.chosen, entry(found, snapshot)!);

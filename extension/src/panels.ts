@@ -3,6 +3,7 @@
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget, WidgetTracker, type IThemeManager } from '@jupyterlab/apputils';
 import { IFrame } from '@jupyterlab/ui-components';
+import type { Message } from '@lumino/messaging';
 import type { Widget } from '@lumino/widgets';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
 
@@ -59,8 +60,13 @@ class PanelTab extends MainAreaWidget<IFrame> {
     if (this.opening.ours && this.loaded) this.load();
   }
 
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    if (this.isVisible) this.look();
+  }
+
   protected override onAfterShow(): void {
-    this.watching ??= this.model.watch('services');
+    this.look();
   }
 
   protected override onBeforeHide(): void {
@@ -70,6 +76,10 @@ class PanelTab extends MainAreaWidget<IFrame> {
   override dispose(): void {
     this.rest();
     super.dispose();
+  }
+
+  private look(): void {
+    this.watching ??= this.model.watch('services');
   }
 
   private rest(): void {

@@ -2,15 +2,18 @@
 
 import { mark } from './dom';
 
+/** What keys move among; other elements are kept by key too. */
+const ROW = '[role="treeitem"][data-row], tr[data-row]';
+
 const seen = (element: Element): boolean => element.getClientRects().length > 0;
 const rowOf = (target: EventTarget | null): HTMLElement | null =>
-  target instanceof Element ? target.closest<HTMLElement>('[data-row]') : null;
+  target instanceof Element ? target.closest<HTMLElement>(ROW) : null;
 
 export type RowKeys = Record<string, (row: HTMLElement) => void>;
 
 /** Wire an area once; call what is returned after each change of its rows. */
 export function roving(area: HTMLElement, keys: RowKeys): () => void {
-  const rows = (): HTMLElement[] => [...area.querySelectorAll<HTMLElement>('[data-row]')].filter(seen);
+  const rows = (): HTMLElement[] => [...area.querySelectorAll<HTMLElement>(ROW)].filter(seen);
   const stops = (row: HTMLElement): HTMLElement[] => [row, ...row.querySelectorAll<HTMLElement>('button')];
   const settle = (): void => {
     const all = rows();

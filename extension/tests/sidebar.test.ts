@@ -112,9 +112,12 @@ test('P on a row pauses it, arrows move, and no key destroys', async () => {
   expect(asked).toEqual([]);
 });
 
-test('only one row is reached by Tab', () => {
-  const stops = [...sidebar.node.querySelectorAll<HTMLElement>('.dq-tree [data-row]')].filter((each) => each.tabIndex === 0);
+test('only one row is reached by Tab, and arrows stop at rows alone', () => {
+  const stops = [...sidebar.node.querySelectorAll<HTMLElement>('.dq-tree [data-row]')].filter((each) => each.getAttribute('tabindex') === '0');
   expect(stops).toHaveLength(1);
+  row('run pages parse-invoices').focus();
+  row('run pages parse-invoices').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowDown', bubbles: true, cancelable: true }));
+  expect(document.activeElement).toBe(row('run ocr ocr-scans'));
 });
 
 test('a slash filters by name and Escape ends it', async () => {

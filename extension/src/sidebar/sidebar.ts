@@ -64,7 +64,7 @@ export class Sidebar extends Widget {
   }
 
   protected override onActivateRequest(): void {
-    (this.tree.querySelector<HTMLElement>('[data-row][tabindex="0"]') ?? this.node).focus();
+    (this.tree.querySelector<HTMLElement>('[role="treeitem"][tabindex="0"]') ?? this.node).focus();
   }
 
   private look(): void {
