@@ -6,12 +6,15 @@ import { button, make, show, sync, text } from '../dom';
 import { openMenu } from '../menu';
 import { sentence } from '../model';
 
+const AGAIN_MS = 10_000;
+
 export function panelsSection(desk: Desk): { element: HTMLElement; draw(): void } {
   const { model } = desk;
   const body = make('div', { class: 'dq-pan', role: 'group', 'aria-label': 'Open a panel' });
   const element = make('div', {}, text('div', 'dq-sec', 'Open a panel'), body);
   let panels: Panel[] = [];
   let asked = '';
+  let again = Infinity;
 
   const open = (panel: Panel): void => {
     const service = model.service();
@@ -24,10 +27,11 @@ export function panelsSection(desk: Desk): { element: HTMLElement; draw(): void 
     );
   const fetch = async (service: string, key: string): Promise<void> => {
     asked = key;
+    again = Infinity;
     try {
       panels = await model.panels(service);
     } catch (error) {
-      asked = '';
+      again = Date.now() + AGAIN_MS;
       console.warn(`dqlab: the panels of ${service} are not known: ${sentence(error)}`);
     }
     draw();
@@ -37,7 +41,7 @@ export function panelsSection(desk: Desk): { element: HTMLElement; draw(): void 
     const service = model.service();
     const there = service !== null && service.state === 'up' && model.failure === null;
     const key = service ? `${service.id} ${service.started}` : '';
-    if (there && key !== asked) void fetch(service.id, key);
+    if (there && (key !== asked || Date.now() > again)) void fetch(service.id, key);
     const ours = panels.filter((each) => each.ours).map((panel) => ({ name: panel.name, panel }));
     const buttons: { name: string; panel: Panel | null }[] = [...ours];
     if (panels.some((each) => !each.ours)) buttons.push({ name: 'Dask’s own', panel: null });
