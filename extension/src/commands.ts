@@ -76,7 +76,7 @@ export function addCommands(app: JupyterFrontEnd, desk: Desk, palette: ICommandP
     const service = model.service();
     if (service) desk.openPanel({ service: service.id, path: 'dq', name: 'All six', ours: true });
   });
-  add('show-failures', 'Show the failures of a run…', async () => {
+  add('show-failures', 'Failures of a run…', async () => {
     const snapshot = await model.look();
     const failed = (snapshot?.runs ?? []).filter((each) => each.counts.dead || each.retrying);
     const name = await chosenFrom('Failures of which run?', failed.map((each) => each.name));
