@@ -10,6 +10,8 @@ run.results()
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dqlab.afterwards import after_import as _after_import
+
 if TYPE_CHECKING:
     from dqlab.cluster.cancelling import cancelled
     from dqlab.cluster.message import Message
@@ -113,3 +115,12 @@ def unload_ipython_extension(shell: Any) -> None:
     from dqlab.jupyter import unload
 
     unload(shell)
+
+
+def _preregister_panels() -> None:
+    from dqlab.live.panels import preregister
+
+    preregister()
+
+
+_after_import("distributed.dashboard.scheduler", _preregister_panels)  # a scheduler that starts here has our panels

@@ -80,7 +80,7 @@ class WidgetCanvas:
 
 
 class HtmlCanvas:
-    """HTML in a cell's output, refreshed at most once a second; for front ends without anywidget."""
+    """HTML in a cell's output, refreshed at most once a second; for front ends that draw no widget of ours."""
 
     def __init__(self, show: Callable[[dict[str, Any]], Any], *, clock: Clock | None = None) -> None:
         self._show, self._clock = show, clock or SystemClock()

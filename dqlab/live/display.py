@@ -2,14 +2,13 @@
 
 `register_formatters` teaches IPython to show our objects by dotted name, so nothing here imports
 them and they carry no display code. `watch` follows a run: a live widget in Jupyter, HTML
-refreshed in place where widgets are missing, a screen in a terminal, plain lines into a pipe.
+refreshed in place where widgets cannot be, a screen in a terminal, plain lines into a pipe.
 
 How much is live is `Mode`: `set_mode`, or the environment variable ``DQLAB_DISPLAY``.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from dqlab.live.asking import CALL_TIMEOUT
 from dqlab.live.canvas import HtmlCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.follow import Canvas, Live, following
+from dqlab.live.frontend import draws_widgets
 from dqlab.live.html import table_html
 from dqlab.live.lab_rows import Place, absent_queues, lab_view, queue_view
 from dqlab.live.rows import NO_FOCUS, Focus, absent_view, run_view
@@ -120,7 +120,7 @@ def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
         commands.put(pressed)
         ticker.wake()
 
-    canvas: Canvas[Any] = WidgetCanvas(_publish, press) if _has_anywidget() else HtmlCanvas(_publish)
+    canvas: Canvas[Any] = WidgetCanvas(_publish, press) if draws_widgets(_shell()) else HtmlCanvas(_publish)
     live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
     for view in _live_views(source):
         view.leave()
@@ -169,10 +169,6 @@ def _shell() -> Any:
 def in_jupyter() -> bool:
     """Return whether this process is a Jupyter kernel."""
     return getattr(_shell(), "kernel", None) is not None
-
-
-def _has_anywidget() -> bool:
-    return importlib.util.find_spec("anywidget") is not None
 
 
 def _publish(data: dict[str, Any]) -> Any:

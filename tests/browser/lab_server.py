@@ -22,7 +22,7 @@ BASE = "/user/ana/"
 
 _CONFIG = f"""
 c = get_config()
-c.LabApp.expose_app_in_browser = True
+c.LabApp.expose_app_in_browser = c.JupyterNotebookApp.expose_app_in_browser = True
 c.LabApp.news_url = None
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
 c.ServerApp.port_retries = 0
@@ -82,11 +82,14 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path)
 
 
 @contextmanager
-def lab_page(url: str, notebook: str, *, width: int = 1280, height: int = 1000, dark: bool = False) -> Iterator[Any]:
-    """Open a notebook in headless Chromium; yield the page once its kernel is idle."""
+def lab_page(
+    url: str, notebook: str, *, width: int = 1280, height: int = 1000, dark: bool = False, classic: bool = False
+) -> Iterator[Any]:
+    """Open a notebook in headless Chromium, in JupyterLab or Notebook 7; yield the page once its kernel is idle."""
     with chromium() as browser:
         page = browser.new_page(viewport={"width": width, "height": height})
-        page.goto(f"{url}lab/workspaces/w{time.monotonic_ns()}/tree/{notebook}?reset&token={TOKEN}")
+        place = f"notebooks/{notebook}?" if classic else f"lab/workspaces/w{time.monotonic_ns()}/tree/{notebook}?reset&"
+        page.goto(f"{url}{place}token={TOKEN}")
         page.wait_for_selector(".jp-Notebook", state="attached", timeout=60_000)
         if dark:
             execute(page, "apputils:change-theme", {"theme": "JupyterLab Dark"})

@@ -213,7 +213,7 @@ def test_without_anywidget_html_is_refreshed_in_place(
     kernel: Kernel, run: Any, done: RunStats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The extra is optional; the view is not."""
-    monkeypatch.setattr(display, "_has_anywidget", lambda: False)
+    monkeypatch.setattr(display, "draws_widgets", lambda shell: False)
     watch(run)
     assert set(kernel.outputs[0]) == {"text/plain", "text/html"}
 

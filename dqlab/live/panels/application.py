@@ -60,7 +60,7 @@ def open_page(names: Sequence[str], scheduler: Any, extra: dict[str, Any], doc: 
         frame=BARE if alone or asked.wall else FRAMED,
         css=read("page.css"),
         theme=opened.theme if opened is not None else tokens(asked.theme),
-        panels=[{"name": panel.name, "title": panel.title} for panel in opened.panels] if opened is not None else [],
+        panels=[{"name": name, "title": PANELS[name].title} for name in names] if opened is not None else [],
         absent=ABSENT.format(address=getattr(scheduler, "address", "")),
         alone=alone,
         wall=asked.wall,

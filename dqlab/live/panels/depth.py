@@ -9,7 +9,7 @@ from dqlab.live.palette import State
 from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
 from dqlab.live.panels.changes import Series, fill, html, show, together
 from dqlab.live.panels.markup import glyph, strong, text
-from dqlab.live.panels.panel import Stage, stack
+from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import count, minute, rate
 
@@ -41,7 +41,7 @@ class Depth:
         self._values = html(stage.sheet, "values")
         figures = [self._stacked(stage), *(self._lane(stage, state, last=state is SMALL[-1]) for state in SMALL)]
         stage.axis.marks(self._marks, *figures)
-        self.root = stack(self.name, self._above, *figures, self._values)
+        self.parts = [self._above, *figures, self._values]
 
     def _stacked(self, stage: Stage) -> figure:
         fig = stage.axis.chart(
@@ -96,8 +96,8 @@ class Depth:
             return "nothing waits"
         net, words = queue.net_rate, []
         if net is not None:
-            spelt = f"by {rate(abs(net))} messages/s"
-            words.append("steady" if abs(net) < 0.005 else f"falls {spelt}" if net < 0 else f"grows {spelt}")
+            spelt = f"by {rate(abs(net))} messages/s, last 60 s"
+            words.append("steady" if abs(net) < 0.005 else f"fell {spelt}" if net < 0 else f"grew {spelt}")
         if queue.empty_in is not None:
             words.append(f"empty about {minute(scene.snapshot.at + queue.empty_in)}")
         elif queue.why:

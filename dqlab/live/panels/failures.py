@@ -8,7 +8,7 @@ from bokeh.models import ColumnDataSource
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import fill, html, show
 from dqlab.live.panels.markup import Row, between, cells, strong, text
-from dqlab.live.panels.panel import RowChart, Stage, stack
+from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import count, many, minute
 from dqlab.stats import ClassStats, FailingDocument
@@ -31,7 +31,7 @@ class Failures:
         )
         stage.axis.hover(self._chart.figure, [("failed in that minute", "@failed{0,0}")], bars, mode="mouse")
         self._documents = html(stage.sheet, "documents")
-        self.root = stack(self.name, self._chart.root, self._documents)
+        self.parts = [self._chart.root, self._documents]
 
     def answer(self, scene: Scene) -> str:
         """How often something fails now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from dqlab.live.panels.controls import Controls
 from dqlab.live.panels.depth import Depth
 from dqlab.live.panels.failures import Failures
 from dqlab.live.panels.markup import text
-from dqlab.live.panels.panel import Panel, Stage
+from dqlab.live.panels.panel import Panel, Stage, place
 from dqlab.live.panels.readings import Readings
 from dqlab.live.panels.request import WHOLE, Request
 from dqlab.live.panels.runs import Runs
@@ -36,7 +36,7 @@ __all__ = ["PANELS", "Page"]
 
 logger = logging.getLogger("dqlab.panels")
 
-PANELS: dict[str, Callable[[Stage], Panel]] = {
+PANELS: dict[str, type[Panel]] = {
     "depth": Depth,
     "unacked": UnackedMessages,
     "throughput": Throughput,
@@ -47,8 +47,9 @@ PANELS: dict[str, Callable[[Stage], Panel]] = {
 """What draws, by the names in addresses, in the order of the page."""
 PERIOD = 250
 """Milliseconds between looks for something new."""
-CHARTS = 0.98
-"""Seconds between two drawings of the charts, a little under a second so that none is left out."""
+WORDS, CHARTS = 0.48, 0.98
+"""Seconds between two drawings of words and figures, and of a chart; a little less than half a second and a second,
+so that none is left out."""
 AT_ONCE = 2
 """Charts drawn in one go, so that the scheduler is never kept for long; the others have their turn a moment later."""
 LOST = """const at = new Date().toTimeString().slice(0, 8)
@@ -58,6 +59,9 @@ stamp.text = `<span class="warn">no answer since ${at}</span>`"""
 
 class Page:
     """Panels in a document, for as long as somebody looks at it.
+
+    The first one is there when the page opens. The others are made one after another as soon as somebody looks, so
+    that the first picture does not wait for them, nor the scheduler for all of them at once.
 
     Parameters
     ----------
@@ -81,10 +85,12 @@ class Page:
         sheet = InlineStyleSheet(css=read("panel.css"))
         self.theme = theme
         self._stage = Stage(theme, sheet, wall=asked.wall, alone=len(names) == 1)
-        self.panels = [PANELS[name](self._stage) for name in names]
-        self._answers = [html(sheet, "answer") for _ in self.panels]
-        for panel, answer in zip(self.panels, self._answers, strict=True):
-            answer.name = f"{panel.name}-answer"
+        self.panels: list[Panel] = []
+        self._names = tuple(names)
+        self._places = {name: place(name) for name in names}
+        self._answers = {name: html(sheet, "answer") for name in names}
+        for name, answer in self._answers.items():
+            answer.name = f"{name}-answer"
         self._stamp = html(sheet, "stamp")
         self._stamp.name = "stamp"
         self._summary = Summary(sheet)
@@ -92,8 +98,8 @@ class Page:
         self._seen: Snapshot | None = None
         self._stale: set[str] = set()
         self._drawn: dict[str, float] = {}
-        self._counted = -math.inf
-        self._broken = False
+        self._looked = self._counted = -math.inf
+        self._broken = self._completing = False
         self._build()
 
     @property
@@ -104,15 +110,26 @@ class Page:
     def look(self, **changes: Any) -> None:
         """Look at another queue or span of time, at once."""
         self._asked = replace(self._asked, **changes)
-        self._seen = None
+        self._seen, self._looked = None, -math.inf
         self._drawn.clear()
         self.update()
 
+    def complete(self) -> None:
+        """Make the next panel that is not there yet, and those after it each in a turn of its own."""
+        if len(self.panels) < len(self._names) and self._is_open:
+            self._make(self._names[len(self.panels)])
+            self.update()
+            self.doc.add_next_tick_callback(self.complete)
+        else:
+            self._completing = False
+
     def update(self) -> None:
         """Draw what has changed; called four times a second. A page that nobody has open is left as it is."""
-        session = getattr(self.doc.session_context, "session", None)
-        if session is not None and getattr(session, "connection_count", 1) == 0:
+        if not self._is_open:
             return
+        if len(self.panels) < len(self._names) and not self._completing:
+            self._completing = True
+            self.doc.add_next_tick_callback(self.complete)
         try:
             without_property_validation(self._update)()
         except Exception:
@@ -131,7 +148,10 @@ class Page:
                 self._counted = now
                 self._controls.miss(self._readings.seq)
             return
-        snapshot = self._readings.snapshot(asked.queue, asked.run)
+        snapshot = self._seen
+        if snapshot is None or now - self._looked >= WORDS:
+            snapshot = self._readings.snapshot(asked.queue, asked.run)
+            self._looked = now
         new = snapshot is not self._seen
         if not new and not self._stale:
             return
@@ -142,7 +162,7 @@ class Page:
             self._write(seen)
         due = [panel for panel in self.panels if self._is_due(panel, now)]
         if self._drawn:
-            due = sorted(due, key=lambda panel: self._drawn[panel.name])[:AT_ONCE]
+            due = sorted(due, key=lambda panel: self._drawn.get(panel.name, -math.inf))[:AT_ONCE]
         for panel in due:
             self._stage.axis.move(seen)
             panel.draw(seen)
@@ -154,8 +174,8 @@ class Page:
 
     def _write(self, seen: Scene) -> None:
         """Bring words and figures up to date."""
-        for panel, answer in zip(self.panels, self._answers, strict=True):
-            show(answer, text=text(panel.answer(seen)))
+        for panel in self.panels:
+            show(self._answers[panel.name], text=text(panel.answer(seen)))
         if not self._stage.alone:
             self._summary.draw(seen)
             self._controls.draw(seen)
@@ -166,7 +186,22 @@ class Page:
         span = span_of_run(snapshot, asked.queue, asked.run) if asked.span == WHOLE else asked.span
         return scene(snapshot, self._readings.history(span, asked.queue, asked.run), span, asked.queue, asked.run)
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether a browser is connected; without a server nobody can tell."""
+        session = getattr(self.doc.session_context, "session", None)
+        return session is None or getattr(session, "connection_count", 1) > 0
+
+    def _make(self, name: str) -> None:
+        panel = PANELS[name](self._stage)
+        self.panels.append(panel)
+        self._stale.add(name)
+        if self._seen is not None:
+            show(self._answers[name], text=text(panel.answer(self._scene(self._seen))))
+        self._places[name].children = panel.parts
+
     def _build(self) -> None:
+        self._make(self._names[0])
         self.update()
         with self.doc.models.freeze():
             for root in self._roots():
@@ -175,7 +210,7 @@ class Page:
         self.doc.add_periodic_callback(self.update, PERIOD)
 
     def _roots(self) -> list[Any]:
-        panels = [*(panel.root for panel in self.panels), *self._answers]
+        panels = [*self._places.values(), *self._answers.values()]
         if self._stage.alone:
             return panels
         return [*panels, self._summary.root, self._stamp, *self._controls.roots()]

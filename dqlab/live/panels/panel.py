@@ -14,7 +14,7 @@ from dqlab.live.panels.markup import Row, cells
 from dqlab.live.panels.scene import Scene
 from dqlab.live.panels.tokens import Tokens
 
-__all__ = ["HEAD", "Panel", "RowChart", "Stage", "stack"]
+__all__ = ["HEAD", "Panel", "RowChart", "Stage", "place"]
 
 HEAD = 24
 """Pixels of the head above the rows of a table."""
@@ -51,10 +51,12 @@ class Panel(Protocol):
     """A chart with its title: draws a Scene and computes nothing."""
 
     name: str
-    """Of its root, and in its address."""
+    """Of its place, and in its address."""
     title: str
-    root: Any
-    """A Bokeh layout."""
+    parts: list[Any]
+    """Bokeh models, from top to bottom."""
+
+    def __init__(self, stage: Stage) -> None: ...
 
     def answer(self, scene: Scene) -> str:
         """Return the panel's answer in words, for its title line: plain text."""
@@ -65,9 +67,9 @@ class Panel(Protocol):
         ...
 
 
-def stack(name: str, *children: Any) -> Column:
-    """Return models one below the other, as the root of a panel."""
-    return Column(*children, name=name, css_classes=["panel"], sizing_mode="stretch_both", spacing=0, syncable=False)
+def place(name: str) -> Column:
+    """Return where the parts of a panel will stand, one below the other."""
+    return Column(name=name, css_classes=["panel"], sizing_mode="stretch_both", spacing=0, syncable=False)
 
 
 class RowChart:

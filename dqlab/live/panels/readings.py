@@ -12,7 +12,7 @@ from dqlab.stats import History, Snapshot
 
 __all__ = ["Readings"]
 
-QUICK, SLOW = 0.24, 0.96
+QUICK, SLOW = 0.46, 0.96
 """Seconds that a reading is good for: while there is something new, and while only time passes. A little under the
 periods of those who ask, so that nobody gets the same one twice for having asked a moment early."""
 KEPT = 3.0
@@ -48,7 +48,7 @@ class Readings:
         return self.feed.seq
 
     def snapshot(self, queue: str, run: str) -> Snapshot:
-        """Return a snapshot at most a quarter of a second old; a second, when nothing has changed."""
+        """Return a snapshot at most half a second old; a second, when nothing has changed."""
         return self._read((queue, run), QUICK, lambda: self.feed.snapshot(queue, run))
 
     def history(self, span: float, queue: str, run: str) -> History:

@@ -8,7 +8,7 @@ from bokeh.models import ColumnDataSource, HoverTool, Span
 from dqlab.live.panels.axis import Place, strip, times, tip
 from dqlab.live.panels.changes import fill, show
 from dqlab.live.panels.markup import Row, between, glyph, strong, text
-from dqlab.live.panels.panel import RowChart, Stage, stack
+from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import UNKNOWN, clock, count, duration, minute, share
 from dqlab.stats import RunState, RunStats
@@ -70,7 +70,7 @@ class Runs:
             HoverTool(tooltips=tip(("run", "@name"), ("started", "@from"), ("ended", "@until")), renderers=[bars]),
             HoverTool(tooltips=tip(("done at, 80 % sure", "@sure")), renderers=[bands]),
         )
-        self.root = stack(self.name, self._chart.root)
+        self.parts = [self._chart.root]
 
     def answer(self, scene: Scene) -> str:
         """How many do what."""

@@ -7,7 +7,7 @@ from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
 from dqlab.live.panels.changes import fill, html, show, together
 from dqlab.live.panels.markup import strong, text, unit
-from dqlab.live.panels.panel import Stage, stack
+from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import UNKNOWN, duration, share, size
 
@@ -44,7 +44,7 @@ class Storage:
         line = fig.line("x", "live", alpha=0, source=self._source)
         stage.axis.hover(fig, [("live", "@live{0,0} B"), ("garbage", "@garbage{0,0} B")], line)
         stage.axis.marks(self._marks, fig)
-        self.root = stack(self.name, self._above, fig, self._facts, self._values)
+        self.parts = [self._above, fig, self._facts, self._values]
 
     def answer(self, scene: Scene) -> str:
         """How much of it is garbage, and what will be done about it."""

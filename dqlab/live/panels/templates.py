@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
 import distributed
 from jinja2 import Environment, FileSystemLoader, Template
 
-__all__ = ["BARE", "FRAMED", "page", "read"]
+__all__ = ["BARE", "FRAMED", "drawing", "page", "read"]
 
 HERE = Path(__file__).parent
 BARE, FRAMED = "bare.html", "base.html"
 """What a page stands in: nothing, or the navigation of Dask's dashboard."""
+UNUSED = re.compile(r"<script[^>]*\bsrc=\"[^\"]*/bokeh-(?:gl|tables|mathjax)\.[^\"]*\"[^>]*></script>\s*")
+"""Parts of BokehJS that no panel uses: more than half of its four megabytes."""
 
 
 @cache
@@ -25,4 +28,11 @@ def read(name: str) -> str:
 def page() -> Template:
     """Return the template of every page; Bokeh fills in what belongs to a session."""
     dask = Path(distributed.__file__).parent / "http" / "templates"
-    return Environment(loader=FileSystemLoader([HERE, dask]), autoescape=False).get_template("page.html")
+    environment = Environment(loader=FileSystemLoader([HERE, dask]), autoescape=False)
+    environment.filters["drawing"] = drawing
+    return environment.get_template("page.html")
+
+
+def drawing(scripts: str) -> str:
+    """Return the script tags of BokehJS without those of its parts that panels do not use."""
+    return UNUSED.sub("", scripts)

@@ -11,7 +11,7 @@ from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFo
 from dqlab.live.panels.axis import Place, bare, nice, spread, strip, tip
 from dqlab.live.panels.changes import fill, html, show
 from dqlab.live.panels.markup import Row, between, cells, text
-from dqlab.live.panels.panel import Stage, stack
+from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.panels.tokens import SANS
 from dqlab.numbers import count, duration, many
@@ -73,7 +73,7 @@ class UnackedMessages:
         self._above = html(stage.sheet, "above", "ages")
         self._facts = html(stage.sheet, "facts")
         self._held = html(stage.sheet, "held")
-        self.root = stack(self.name, self._above, fig, self._facts, self._held)
+        self.parts = [self._above, fig, self._facts, self._held]
 
     def answer(self, scene: Scene) -> str:
         """How many are kept by renewal alone."""

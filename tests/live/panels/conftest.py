@@ -64,6 +64,8 @@ def open_page(feed: HandFeed, clock: Any) -> Callable[..., Any]:
 
     def opened(*names: str, **asked: Any) -> Any:
         page = Page(Document(), readings, Request(**asked), names or list(PANELS), clock)
+        for _ in names or PANELS:
+            page.complete()
         page.sent = []
         page.doc.on_change(page.sent.append)
         return page

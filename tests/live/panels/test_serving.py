@@ -49,6 +49,13 @@ def server_of(started: Scheduler) -> Any:
     return next(app for app in started.http_application.applications if isinstance(app, BokehTornado))
 
 
+@pytest.fixture(autouse=True)
+def dask_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask's dashboard as it is where nobody has imported dqlab."""
+    for url in [*URLS, "/dq"]:
+        monkeypatch.delitem(dashboard.applications, url, raising=False)
+
+
 def test_pages_come_to_a_scheduler_that_runs_and_go_again(feed: Any) -> None:
     """Who connects to a cluster that somebody else started has panels too; who leaves takes them along."""
 
@@ -198,6 +205,22 @@ def test_a_preloaded_scheduler_has_dqlab_before_anybody_connects() -> None:
             assert "Queue depth by state" in page
 
     asyncio.run(main())
+
+
+def test_a_cluster_made_after_dqlab_was_imported_lists_the_panels() -> None:
+    """The dashboard was perhaps opened before anybody connected."""
+    script = """
+import json, urllib.request
+import dqlab
+from distributed import LocalCluster
+with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+    port = cluster.scheduler.http_server.port
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/individual-plots.json") as answer:
+        print(*sorted(url for url in json.load(answer).values() if "dq" in url))
+"""
+    listed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=50)
+
+    assert listed.stdout.split() == sorted(url for url in URLS if url != "/dq")
 
 
 @pytest.mark.parametrize(
