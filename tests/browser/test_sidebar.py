@@ -32,9 +32,9 @@ BLOCK = "run.wait(timeout='2m')\nprint('no longer', 'blocked')"
 RUN = '[data-row="run default parse-invoices"]'
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One JupyterLab for this module, with a notebook that blocks its kernel, and one that does not."""
+    """A JupyterLab with a notebook that blocks its kernel, and one that does not; it ends with all that it has started."""
     root = tmp_path_factory.mktemp("notebooks")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     for name, cells in (("blocked", [WORK, BLOCK]), ("free", [WORK, "%dq open"])):
@@ -57,13 +57,15 @@ def says(page: Any, selector: str, words: str) -> None:
 
 def restart_kernel(page: Any) -> None:
     """End the kernel of the notebook, and all that it has started."""
+    panel = '[...window.jupyterapp.shell.widgets("main")].find((each) => each.context?.sessionContext)'
+    page.wait_for_function(f"() => {panel}?.context.sessionContext.session?.kernel?.status === 'idle'", timeout=30_000)
     page.evaluate(
-        """() => {
-            const panel = [...window.jupyterapp.shell.widgets("main")].find((each) => each.context?.sessionContext);
+        f"""() => {{
+            const panel = {panel};
             window.jupyterapp.shell.activateById(panel.id);
             panel.context.sessionContext.session.kernel.restart();
             return 1;
-        }"""
+        }}"""
     )
 
 
@@ -91,6 +93,7 @@ def test_sidebar_pauses_and_resumes_a_run_while_its_kernel_is_blocked(server: st
     assert hosts - {None} <= {"127.0.0.1"}
 
 
+@pytest.mark.slow
 def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(server: str) -> None:
     """What was arranged once stays, and says where it stands when what it shows has ended."""
     with lab_page(server, "free.ipynb") as page:
