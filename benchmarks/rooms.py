@@ -9,6 +9,7 @@ from benchmarks.documents import documents
 from benchmarks.figures import Figure
 from benchmarks.growth import growth
 from benchmarks.idle import idle
+from benchmarks.jupyter import jupyter
 from benchmarks.latency import latency
 from benchmarks.log import log
 from benchmarks.memory import memory
@@ -34,7 +35,8 @@ ROOMS: dict[str, Room] = {
     "log": log,
     "recovery": recovery,
     "views": views,
+    "jupyter": jupyter,
 }
 
-ALONE = frozenset({"log", "recovery", "views"})
+ALONE = frozenset({"jupyter", "log", "recovery", "views"})
 """Rooms that are measured only when they are named."""
