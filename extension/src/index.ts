@@ -48,7 +48,8 @@ const desk: JupyterFrontEndPlugin<Desk> = {
         settings.changed.connect(read);
       })
       .catch((reason: unknown) => console.warn('dqlab: the settings cannot be read, the defaults are used', reason));
-    interceptLinks(client.baseUrl, () => model.services ?? [], (opening) => panels.open(opening));
+    const known = { services: () => model.services ?? [], ask: () => model.list() };
+    interceptLinks(client.baseUrl, known, (opening) => panels.open(opening));
     return {
       model,
       openPanel: (opening) => void panels.open(opening),

@@ -41,21 +41,30 @@ export function markedOpening(mark: { dqPanel?: string; dqService?: string }, se
   return { service: service.id, path, name: nameOf(path), ours: true };
 }
 
+export interface Known {
+  /** Services as last heard of, and asked for anew. */
+  services(): readonly Service[];
+  ask(): Promise<readonly Service[]>;
+}
+
 /** Open tabs for clicks on our own links; other clicks, and those with a key held, go their way. */
-export function interceptLinks(
-  baseUrl: string,
-  services: () => readonly Service[],
-  open: (opening: Opening) => void
-): void {
+export function interceptLinks(baseUrl: string, known: Known, open: (opening: Opening) => void): void {
   const onClick = (event: MouseEvent): void => {
     if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     const link = event.target instanceof Element ? event.target.closest<HTMLAnchorElement>('a[href]') : null;
     if (!link || link.hasAttribute('download')) return;
-    const opening = openingOf(link.href, baseUrl) ?? markedOpening(link.dataset, services());
-    if (!opening) return;
+    const { href } = link;
+    const mark = { ...link.dataset };
+    const opening = openingOf(href, baseUrl) ?? markedOpening(mark, known.services());
+    if (!opening && !mark.dqPanel) return;
     event.preventDefault();
     event.stopPropagation();
-    open(opening);
+    if (opening) open(opening);
+    else void known.ask().then((services) => follow(markedOpening(mark, services), href));
+  };
+  const follow = (opening: Opening | null, href: string): void => {
+    if (opening) open(opening);
+    else window.open(href, '_blank', 'noopener');
   };
   document.addEventListener('click', onClick, true);
 }

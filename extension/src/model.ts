@@ -81,9 +81,15 @@ export class Model implements IDisposable {
     });
   }
 
+  /** Ask for the services now, whoever looks; those that were known where that fails. */
+  async list(): Promise<readonly Service[]> {
+    await this.readServices().catch(() => undefined);
+    return this.services ?? [];
+  }
+
   /** Ask for the chosen service's numbers now, whoever looks; null where there are none. */
   async look(): Promise<Snapshot | null> {
-    if (this.services === null) await this.readServices().catch(() => undefined);
+    if (this.services === null) await this.list();
     await this.readSnapshot().catch(() => undefined);
     return this.fresh ? this.snapshot : null;
   }

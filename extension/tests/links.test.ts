@@ -37,10 +37,11 @@ test('a link that a kernel has marked opens its service, or the only one that is
   expect(markedOpening({}, [service()])).toBeNull();
 });
 
-test('only a plain click on a link of ours is taken, and the page stays', () => {
+test('only a plain click on a link of ours is taken, and the page stays', async () => {
   const opened: string[] = [];
-  interceptLinks(BASE, () => [], (opening) => opened.push(opening.path));
-  document.body.innerHTML = `<a id="ours" href="${BASE}dq/dashboard/papers/dq"><b>open</b></a><a id="other" href="${BASE}lab">lab</a>`;
+  interceptLinks(BASE, { services: () => [], ask: () => Promise.resolve([service()]) }, (opening) => opened.push(opening.path));
+  document.body.innerHTML = `<a id="ours" href="${BASE}dq/dashboard/papers/dq"><b>open</b></a><a id="other" href="${BASE}lab">lab</a>
+    <a id="marked" href="http://127.0.0.1:1/dq" data-dq-panel="depth" data-dq-service="papers">depth</a>`;
   const click = (selector: string, init: MouseEventInit = {}): boolean => {
     const event = new MouseEvent('click', { bubbles: true, cancelable: true, button: 0, ...init });
     return document.querySelector(selector)!.dispatchEvent(event);
@@ -48,4 +49,8 @@ test('only a plain click on a link of ours is taken, and the page stays', () => 
   expect(click('#ours b')).toBe(false);
   expect(click('#ours b', { ctrlKey: true })).toBe(true);
   expect(opened).toEqual(['dq']);
+  expect(click('#marked')).toBe(false); // a service that was announced a moment ago is asked for
+  await Promise.resolve();
+  await Promise.resolve();
+  expect(opened).toEqual(['dq', 'individual-dq-depth']);
 });

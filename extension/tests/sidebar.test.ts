@@ -136,6 +136,12 @@ test('the icon says how many lines need somebody', () => {
   expect(sidebar.title.dataset).toMatchObject({ 'dq-needs': '3', 'dq-dead': 'true' });
 });
 
+test('services of one name are told apart', async () => {
+  services = [service(), service({ id: 'papers-2' })];
+  await vi.advanceTimersByTimeAsync(5_100);
+  expect([...sidebar.node.querySelectorAll('.dq-service .dq-name')].map((each) => each.textContent)).toEqual(['papers', 'papers-2']);
+});
+
 test('a service that has ended can be reopened where it has a store', () => {
   row('service old').querySelector<HTMLButtonElement>('.dq-reopen')!.click();
   expect(inserted).toEqual([['import dqlab as dq\nlab = dq.connect(store="runs/old")']]);

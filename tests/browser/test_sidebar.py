@@ -34,7 +34,7 @@ RUN = '[data-row="run default parse-invoices"]'
 
 @pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A JupyterLab with a notebook that blocks its kernel, and one that does not; it ends with all that it started."""
+    """A JupyterLab with a notebook that blocks its kernel, and one that does not; all that it starts ends with it."""
     root = tmp_path_factory.mktemp("notebooks")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     for name, cells in (("blocked", [WORK, BLOCK]), ("free", [WORK, "%dq open"])):

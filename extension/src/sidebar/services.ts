@@ -46,7 +46,7 @@ export function servicesSection(desk: Desk, filter: () => string): { element: HT
     const chosen = service.id === model.chosen;
     const silent = chosen && model.failure?.silent === true && service.state === 'up' ? 'silent' : service.state;
     face(part(element, '.dq-slot'), FACES[silent]);
-    say(part(element, '.dq-name'), service.name);
+    say(part(element, '.dq-name'), distinctName(service, model.services ?? []));
     mark(element, 'aria-selected', chosen);
     mark(element, 'data-state', silent);
     say(part(element, '.dq-s2'), about(desk, service, silent));
@@ -95,6 +95,11 @@ export function servicesSection(desk: Desk, filter: () => string): { element: HT
     drawNeeds();
   };
   return { element: area.element, draw };
+}
+
+/** A service's name, or its id where another one has the same name. */
+export function distinctName(service: Service, all: readonly Service[]): string {
+  return all.some((each) => each.name === service.name && each.id !== service.id) ? service.id : service.name;
 }
 
 function about(desk: Desk, service: Service, state: Service['state']): string {
