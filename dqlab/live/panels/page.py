@@ -20,7 +20,7 @@ from dqlab.live.panels.failures import Failures
 from dqlab.live.panels.markup import text
 from dqlab.live.panels.panel import Panel, Stage, place
 from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.request import WHOLE, Request
+from dqlab.live.panels.request import LATELY, SPANS, USUAL, WHOLE, Request
 from dqlab.live.panels.runs import Runs
 from dqlab.live.panels.scene import Scene, scene, span_of_run
 from dqlab.live.panels.storage import Storage
@@ -83,7 +83,7 @@ class Page:
     ) -> None:
         self.doc = doc
         self._readings = readings
-        self._asked = asked
+        self._asked = replace(asked, span=USUAL) if asked.span == LATELY and len(names) > 1 else asked
         self._clock: Clock = clock or SystemClock()
         theme = tokens(asked.theme)
         theme = replace(theme, scale=1.2) if asked.wall else theme
@@ -101,7 +101,7 @@ class Page:
         self._eyes = Toggle(name="eyes", active=True, visible=False)
         self._eyes.on_change("active", lambda _, __, ___: self.update())
         self._summary = Summary(sheet)
-        self._controls = Controls(self, sheet, asked)
+        self._controls = Controls(self, sheet, self._asked)
         self._seen: Snapshot | None = None
         self._stale: set[str] = set()
         self._drawn: dict[str, float] = {}
@@ -190,7 +190,11 @@ class Page:
 
     def _scene(self, snapshot: Snapshot) -> Scene:
         asked = self._asked
-        span = span_of_run(snapshot, asked.queue, asked.run) if asked.span == WHOLE else asked.span
+        span = asked.span
+        if span in (WHOLE, LATELY):
+            span = span_of_run(snapshot, asked.queue, asked.run)
+        if asked.span == LATELY:
+            span = min(max(span, SPANS[0][1]), USUAL)
         return scene(snapshot, self._readings.history(span, asked.queue, asked.run), span, asked.queue, asked.run)
 
     @property

@@ -170,6 +170,19 @@ def test_the_whole_run_is_shown_from_its_start(open_page: Open, feed: Any) -> No
     assert feed.histories[-1] == (1440.0, "pages", "")
 
 
+def test_a_young_run_fills_the_chart_of_a_panel_alone(open_page: Open, feed: Any, clock: Any) -> None:
+    """Whoever opens a tab a minute after the start wants to see that minute, and later half an hour."""
+    begun = feed.now.runs[0].started
+    for age, span in ((60, 300.0), (700, 720.0), (9000, 1800.0)):
+        clock.now += 1
+        feed.change(at=begun + age)
+        open_page("depth", queue="pages")
+        assert feed.histories[-1][0] == span
+
+    open_page(queue="pages")
+    assert feed.histories[-1][0] == 1800.0
+
+
 def test_a_held_page_stands_still_and_counts_what_it_misses(open_page: Open, feed: Any, clock: Any) -> None:
     """To read a number it must not run away."""
     page = open_page()
