@@ -83,6 +83,16 @@ class History:
         ]
         return [sum(point) if point else None for point in known]
 
+    def net_rate(self, over: float = 20.0) -> float | None:
+        """Return messages put less those settled, per second, over the last seconds; None where nothing is known."""
+        last = slice(-max(1, math.ceil(over / self.step)), None)
+        known = [
+            put - settled
+            for put, settled in zip(self.in_rate[last], self.out_rate[last], strict=False)
+            if put is not None and settled is not None
+        ]
+        return sum(known) / len(known) if known else None
+
     def pulse(self, limit: int = 60) -> tuple[float, tuple[float | None, ...]]:
         """Return pages per second in equal pieces of the span: seconds of one piece, and the mean of each.
 

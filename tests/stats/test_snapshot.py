@@ -229,3 +229,12 @@ def test_runs_are_counted_by_state_in_the_order_of_states() -> None:
         ("paused", 1),
         ("done", 2),
     ]
+
+
+def test_a_queue_that_was_filled_at_once_falls_soon_after() -> None:
+    """Over a minute it would be said to grow while everybody sees it fall."""
+    past = History(t0=0.0, step=5.0, in_rate=(None, 800.0, 0.0, 0.0, 0.0, 0.0), out_rate=(None, 90.0, *(100.0,) * 4))
+
+    assert past.net_rate() == -100.0
+    assert past.net_rate(over=60.0) == (710.0 - 400.0) / 5
+    assert History(t0=0.0, step=5.0).net_rate() is None

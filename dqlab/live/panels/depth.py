@@ -11,7 +11,7 @@ from dqlab.live.panels.changes import Series, fill, html, show, together
 from dqlab.live.panels.markup import glyph, strong, text
 from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
-from dqlab.numbers import count, minute, rate
+from dqlab.numbers import count, duration, minute, rate
 
 __all__ = ["Depth"]
 
@@ -19,6 +19,8 @@ GUTTER = 92
 """Pixels right of the chart, for what it ends at."""
 LANE, LABELS, STRIP = 27, 22, 18
 """Heights in pixels: a small state, the times of day, the marks."""
+LATELY = 20.0
+"""Seconds over which it falls or grows."""
 FULL = 0.7
 """Height of the highest value of a small state, as a share of its lane."""
 SMALL = (State.DELAYED, State.LEASED, State.DEAD)
@@ -94,9 +96,10 @@ class Depth:
             return f"paused {queue.why}".strip()
         if queue.counts.left == 0:
             return "nothing waits"
-        net, words = queue.net_rate, []
+        lately, words = scene.history.net_rate(LATELY), []
+        net, over = (lately, max(LATELY, scene.history.step)) if lately is not None else (queue.net_rate, 60.0)
         if net is not None:
-            spelt = f"by {rate(abs(net))} messages/s, last 60 s"
+            spelt = f"by {rate(abs(net))} messages/s, last {duration(over)}"
             words.append("steady" if abs(net) < 0.005 else f"fell {spelt}" if net < 0 else f"grew {spelt}")
         if queue.empty_in is not None:
             words.append(f"empty about {minute(scene.snapshot.at + queue.empty_in)}")

@@ -51,7 +51,7 @@ def test_each_page_has_all_the_roots_its_template_places(open_page: Open, names:
 def test_title_lines_answer_in_words(open_page: Open) -> None:
     """Who reads nothing else knows how long, what fails, who is slow, what is stuck."""
     assert answers(open_page(queue="pages")) == {
-        "depth": "fell by 23.5 messages/s, last 60 s · empty about 14:34",
+        "depth": "fell by 22.7 messages/s, last 20 s · empty about 14:34",
         "unacked": "1 of 64 past 60 s",
         "throughput": "c5 does 14.0 pages/s, median 63.5",
         "failures": "9 in the last minute, 4 classes in all",
