@@ -195,12 +195,15 @@ class Registry(SchedulerPlugin):
             raise
         return {"created": True, **self.queues[name]}
 
-    async def retire(self, names: Collection[str]) -> dict[str, Any]:
-        """Let consumers settle, give back, and go; return the packed last totals of those that answered."""
+    async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
+        """Let consumers settle, give back, and go; return the packed last totals of those that answered.
+
+        What they have begun may take `patience` seconds more than a moment.
+        """
         entries = [self.entries.pop(name) for name in names if name in self.entries]
         if not entries:
             return {}
-        totals = await asyncio.gather(*(self._close_actor(entry) for entry in entries))
+        totals = await asyncio.gather(*(self._close_actor(entry, patience) for entry in entries))
         by_queue: dict[str, list[str]] = {}
         for entry in entries:
             by_queue.setdefault(entry.queue, []).append(entry.name)
@@ -342,17 +345,18 @@ class Registry(SchedulerPlugin):
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
         await ask_worker(self.scheduler, address, "dq_spawn", key=key, sealed=sealed)
 
-    async def _close_actor(self, entry: Entry) -> Any:
+    async def _close_actor(self, entry: Entry, patience: float = 0.0) -> Any:
         """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""
         if not await entry.standing(SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
-        return None if entry.gone is not None else await self._ask_to_end(entry, "close")
+        return None if entry.gone is not None else await self._ask_to_end(entry, "close", patience)
 
-    async def _ask_to_end(self, entry: Entry, call: str) -> Any:
+    async def _ask_to_end(self, entry: Entry, call: str, patience: float = 0.0) -> Any:
         try:
-            work = call_actor(self.scheduler.rpc, entry.address, entry.key, call, pack({}))
-            return await asyncio.wait_for(work, CLOSE_TIMEOUT)
+            body = pack({"patience": patience} if patience else {})
+            work = call_actor(self.scheduler.rpc, entry.address, entry.key, call, body)
+            return await asyncio.wait_for(work, CLOSE_TIMEOUT + patience)
         except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
             logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
             return None

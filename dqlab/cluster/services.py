@@ -120,6 +120,19 @@ class Services:
                 await self._registry.retire(leaving)
             await self._fit(one)
 
+    async def wind_down(self, address: str, patience: float) -> None:
+        """Retire the consumers of a worker that will leave in so many seconds: what they have begun, they finish.
+
+        Others are made where they are missed at once.
+        """
+        entries, going = self._registry.entries, []
+        for one in list(self._services.values()):
+            leaving = [name for name in one.names if name in entries and entries[name].address == address]
+            self._drop(one, leaving)
+            going += leaving
+            self._registry.in_background(self._fit(one))
+        await self._registry.retire(going, patience)
+
     @staticmethod
     def _drop(one: _Service, names: Collection[str]) -> bool:
         had = len(one.names)
