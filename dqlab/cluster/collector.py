@@ -208,6 +208,26 @@ class Collector:
         reports = (report for shards in self._shards.values() for report in shards.values())
         return any(lane["name"] == name for report in reports for lane in report["lanes"])
 
+    def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
+        """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.
+
+        `unknown` is what one takes of which nothing is known.
+        """
+        self.remember()
+        messages, seconds = 0, 0.0
+        for lane in self.shards_of(queue).lanes:
+            ready, _, leased, *_ = lane["counts"]
+            left = leased + (0 if lane["paused"] else ready)
+            track = self.run_tracks.get((queue, lane["run"]))
+            effort = track.effort if track is not None else None
+            each = effort.seconds / effort.documents if effort is not None and effort.documents else unknown
+            messages, seconds = messages + left, seconds + left * each
+        return messages, seconds
+
+    def busy(self) -> set[str]:
+        """Return the names of the consumers that hold messages."""
+        return {name for name, report in self.consumers.items() if report["leased"]}
+
     def longest(self) -> float:
         """Return the seconds in which 95 of 100 documents are done, of the slowest run on queues that hold work."""
         waiting = {name for name, track in self.queue_tracks.items() if sum(track.gauges[:3])}

@@ -34,6 +34,7 @@ __all__ = [
     "call_actor_proxied",
     "daemon_thread",
     "event_loop",
+    "has_tasks",
     "in_event_loop",
     "install",
     "is_leaving",
@@ -47,6 +48,7 @@ __all__ = [
     "report",
     "scheduler_rpc",
     "start_actor",
+    "take_over_adapting",
     "take_over_retiring",
     "unpin",
 ]
@@ -266,6 +268,17 @@ async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, di
 def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any]]) -> None:
     """Have `retire` answer clients, clusters and workers that ask to retire workers."""
     scheduler.handlers["retire_workers"] = retire
+
+
+def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> Callable[..., int]:
+    """Have `target` answer whoever scales the cluster by itself; return what would have answered."""
+    scheduler.handlers["adaptive_target"] = target
+    return scheduler.adaptive_target
+
+
+def has_tasks(scheduler: Scheduler) -> bool:
+    """Return whether there are tasks or data of Dask's own; beside actors alone it keeps workers that nobody needs."""
+    return any(not task.actor for task in scheduler.tasks.values())
 
 
 def keep_replaced_workers(cluster: SpecCluster) -> None:

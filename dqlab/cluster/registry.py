@@ -19,6 +19,7 @@ from distributed.scheduler import WorkerState
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.claims import Claims
 from dqlab.cluster.departures import Departures
+from dqlab.cluster.elasticity import Elasticity
 from dqlab.cluster.errands import ask_worker
 from dqlab.cluster.internals import (
     ActorFailed,
@@ -105,6 +106,7 @@ class Registry(SchedulerPlugin):
         )
         scheduler.stream_handlers["dq-report"] = self.collect
         self.departures.start(scheduler)
+        Elasticity(self).start(scheduler)
         self.in_background(self.attachments.watch())
         self.statistics.show()
 
@@ -271,9 +273,10 @@ class Registry(SchedulerPlugin):
             self.in_background(self._release(queue, consumers))
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
-        """Return those of some workers that may be closed when there is little to do: not those that host queues."""
-        hosts = {entry.address for entry in self.entries.values() if entry.is_shard}
-        return [state for state in workers if state.address not in hosts]
+        """Return those of some workers that may be closed when there is little to do: they host no queue and rest."""
+        busy = self.collector.busy()
+        kept = {entry.address for entry in self.entries.values() if entry.is_shard or entry.name in busy}
+        return [state for state in workers if state.address not in kept]
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """Detach a client that is gone."""

@@ -53,6 +53,11 @@ class Services:
         """Queues with a set that has a consumer on each consumer worker, sorted."""
         return sorted({one.queue for one in self._services.values() if one.n is None})
 
+    def most_of(self, queue: str) -> int | None:
+        """Return how many consumers a queue's sets have together; None: one on each worker, however many there are."""
+        numbers = [one.n for one in self._services.values() if one.queue == queue]
+        return None if None in numbers else sum(n for n in numbers if n is not None)
+
     async def serve(
         self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None, service: str | None = None
     ) -> list[str]:
