@@ -211,16 +211,19 @@ class Collector:
     def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
         """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.
 
-        `unknown` is what one takes of which nothing is known.
+        `unknown` is what one takes of which nothing is known. Where none has been settled for longer than one took
+        before, they have become slower.
         """
         self.remember()
-        messages, seconds = 0, 0.0
+        messages, seconds, now = 0, 0.0, self.clock.monotonic()
         for lane in self.shards_of(queue).lanes:
             ready, _, leased, *_ = lane["counts"]
             left = leased + (0 if lane["paused"] else ready)
             track = self.run_tracks.get((queue, lane["run"]))
             effort = track.effort if track is not None else None
             each = effort.seconds / effort.documents if effort is not None and effort.documents else unknown
+            if track is not None and leased:
+                each = max(each, now - track.moved)
             messages, seconds = messages + left, seconds + left * each
         return messages, seconds
 

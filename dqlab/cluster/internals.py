@@ -7,6 +7,7 @@ Versions that were tried: distributed 2026.8.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -47,6 +48,7 @@ __all__ = [
     "pin_remotely",
     "report",
     "scheduler_rpc",
+    "security_of",
     "start_actor",
     "take_over_adapting",
     "take_over_retiring",
@@ -186,6 +188,14 @@ async def start_actor(worker: Worker, key: str) -> None:
     answer = await worker.actor_execute(actor=key, function="start", args=(b"",), kwargs={})
     if answer["status"] != "OK":
         raise answer["exception"].data
+
+
+def security_of(worker: Worker) -> Any:
+    """Return what a client on a worker connects with: the worker's own key, where it was given no other."""
+    security: Any = copy.copy(worker.security)
+    if security.tls_client_key is None:
+        security.tls_client_cert, security.tls_client_key = security.tls_worker_cert, security.tls_worker_key
+    return security
 
 
 def scheduler_rpc(owner: Any) -> rpc:

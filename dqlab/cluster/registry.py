@@ -293,7 +293,11 @@ class Registry(SchedulerPlugin):
 
     def plan(self) -> Plan:
         """Return which workers host queues, and which consumers."""
-        hosts = [Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources)) for ws in self._staying()]
+        used = {entry.address for entry in self.entries.values() if entry.is_shard and entry.gone is None}
+        hosts = [
+            Host(state.address, str(state.name), state.nthreads, dict(state.resources), state.address in used)
+            for state in self._staying()
+        ]
         return plan(hosts, self.reserved)
 
     def addresses_of(self, host: str) -> list[str]:

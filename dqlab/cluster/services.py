@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.errands import WorkerLost
-from dqlab.cluster.placement import NoWorkers
+from dqlab.cluster.placement import NoWorkers, Plan
 
 if TYPE_CHECKING:
     from dqlab.cluster.registry import Registry
+    from dqlab.cluster.supervisor import Entry
 
-__all__ = ["Services", "missing"]
+__all__ = ["Services", "misplaced", "missing"]
 
 logger = logging.getLogger("dqlab.registry")
 
@@ -149,7 +150,10 @@ class Services:
         await self._fit(one)
 
     async def _fit(self, one: _Service) -> None:
-        """Make the consumers that a set misses, retire those that are too many, newest first."""
+        """Make the consumers that a set misses, retire those that are too many, newest first.
+
+        Of one that follows the cluster those on workers that are kept for queues are too many: it has grown.
+        """
         registry = self._registry
         async with one.busy:
             if one not in self._services.values():
@@ -157,10 +161,10 @@ class Services:
             entries = registry.entries
             here = [entries[name].address for name in one.names if name in entries]
             where = missing(one.n, registry.plan().consumers, here)
-            surplus = one.names[one.n :] if one.n is not None else []
+            surplus = one.names[one.n :] if one.n is not None else misplaced(one.names, entries, registry.plan())
             self._drop(one, surplus)
-            await registry.retire(surplus)
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
+            await registry.retire(surplus)
         errors = [answer for answer in made if isinstance(answer, BaseException)]
         if any(isinstance(error, WorkerLost) for error in errors):
             registry.in_background(self._fit_later(one))
@@ -173,6 +177,12 @@ class Services:
         await self._registry.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))
         if name in self._registry.entries:  # else its worker has died already
             one.names.append(name)
+
+
+def misplaced(names: Iterable[str], entries: Mapping[str, Entry], plan: Plan) -> list[str]:
+    """Return the consumers that live on workers kept for queues, where there are others for consumers."""
+    kept = set(plan.queues) - set(plan.consumers) if plan.consumers else set()
+    return [name for name in names if name in entries and entries[name].address in kept]
 
 
 def missing(n: int | None, addresses: Sequence[str], here: Iterable[str]) -> list[str]:

@@ -28,6 +28,7 @@ from dqlab.cluster.internals import (
     is_leaving,
     pin_remotely,
     report,
+    security_of,
     start_actor,
 )
 from dqlab.cluster.protocol import greeting
@@ -137,7 +138,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
             worker.scheduler.address,
             asynchronous=True,
             set_as_default=False,
-            security=worker.security,
+            security=security_of(worker),
             name="dqlab-spawn",
         ) as client:
             future = client.submit(

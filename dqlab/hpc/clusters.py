@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import socket
 import warnings
-import weakref
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from distributed.core import Status
 
 from dqlab.hpc.errors import NoBatchSystem
 from dqlab.hpc.recipes import Recipe, jobqueue, recipe
 from dqlab.hpc.systems import System
+from dqlab.hpc.tending import Tending
 
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["lsf", "oar", "pbs", "recipe_of", "sge", "slurm", "start"]
+__all__ = ["arrived", "lsf", "oar", "pbs", "resume", "sge", "slurm", "start"]
 
-_recipes: weakref.WeakKeyDictionary[Any, Recipe] = weakref.WeakKeyDictionary()
+logger = logging.getLogger("dqlab.hpc")
+
+_waiting: dict[Recipe, Any] = {}
+"""Clusters that were started for `connect`, and of which no lab has come out yet."""
 
 
 def slurm(**options: Any) -> SpecCluster:
@@ -70,19 +77,50 @@ def start(made_of: Recipe) -> SpecCluster:
     made_of.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")
-        cluster: SpecCluster = kind(**made_of.options)
-    _recipes[cluster] = made_of
+        cluster: SpecCluster = _watched(kind)(**made_of.options)
     cluster.scale(made_of.jobs[0])  # adapt looks for the first time after a while
-    cluster.adapt(**made_of.adaptive)
+    cluster.adapt(Adaptive=Tending, **made_of.adaptive)
     return cluster
 
 
-def recipe_of(cluster: Any) -> Recipe | None:
-    """Return what a cluster was made of; None when it was not made here."""
-    try:
-        return _recipes.get(cluster)
-    except TypeError:  # cannot be a key
-        return None
+def resume(made_of: Recipe) -> SpecCluster:
+    """Start a cluster, or return the one that was started and is still waited for; `arrived` ends that."""
+    cluster: SpecCluster | None = _waiting.get(made_of)
+    if cluster is None or cluster.status is not Status.running:
+        cluster = _waiting[made_of] = start(made_of)
+    return cluster
+
+
+def arrived(made_of: Recipe) -> None:
+    """Note that a cluster is waited for no more."""
+    _waiting.pop(made_of, None)
+
+
+def _watched(kind: Any) -> Any:
+    """Return dask-jobqueue's cluster with jobs that remember why they were refused, and a dashboard on this machine."""
+
+    class Watched(kind.job_cls):  # type: ignore[misc]
+        refused = ""
+
+        async def start(self) -> None:
+            try:
+                await super().start()
+            except (RuntimeError, OSError, ValueError) as error:  # Dask would log it, and go on with one job fewer
+                self.refused = str(error)
+                self.status = Status.running
+                logger.warning("event=job_refused %s", error)
+
+    class Cluster(kind):  # type: ignore[misc]
+        job_cls = Watched
+
+        @property
+        def dashboard_link(self) -> str:
+            link, options = urlsplit(super().dashboard_link), self.scheduler_spec["options"]
+            here = str(options["dashboard_address"]).rpartition(":")[0]
+            return urlunsplit(link._replace(netloc=f"{here or link.hostname}:{link.port}"))
+
+    Cluster.__name__ = Cluster.__qualname__ = kind.__name__
+    return Cluster
 
 
 def _check_submits(system: System) -> None:

@@ -30,8 +30,8 @@ class SubmitFailed(DqlabError):
     """The batch system refuses the job."""
 
     text = (
-        "{system} took no job: {reason}. No job runs, and the cluster was closed. Look at the script with "
-        "dq.hpc.recipe({kind!r}, ...), mend the options, then connect again."
+        "{system} took no job: {reason}. Nothing runs. Look at the script with dq.hpc.recipe({kind!r}, ...), mend the "
+        "options, then connect again."
     )
 
 
@@ -57,6 +57,6 @@ class StoreNotShared(DqlabError):
     """The directory that is to keep queues is another one where the jobs run."""
 
     text = (
-        "store {store} is not visible from {worker} on {host}: {reason}. No queue was opened. Name a directory that "
-        "the machine of this notebook and the nodes share, often under /scratch or the home directory."
+        "store {store} cannot be used by worker {worker}: {reason}. No queue was opened. Name a directory that this "
+        "machine and the nodes share, often under /scratch or the home directory."
     )

@@ -75,7 +75,7 @@ class Recipe:
         known = {"scheduler_options", "shared_temp_directory", "security"}
         options = {name: value for name, value in self.options.items() if name not in known}
         address = "tcp://SCHEDULER:PORT"
-        if self.options["security"]:
+        if self.options.get("security"):
             keys = {"tls_ca_file": "CA", "tls_worker_cert": "CERT", "tls_worker_key": "KEY"}
             options |= {"security": Security(require_encryption=True, **keys), "protocol": "tls://"}
             address = "tls://SCHEDULER:PORT"
@@ -191,7 +191,7 @@ def recipe(
         "local_directory": local_directory,
         "log_directory": place,
         "shared_temp_directory": place,
-        "security": security,
+        "security": security or None,
         "worker_extra_args": ["--preload", "dqlab.preload", *_resources(resources), *worker_extra_args],
         "job_script_prologue": [
             "trap : TERM",  # bash would die of it, and the batch system would kill the worker at once
