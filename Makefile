@@ -10,11 +10,12 @@ BUILT     := dqlab/labextension/package.json
 SOURCES    = $(shell find extension/src extension/style extension/schema -type f) \
 	$(addprefix extension/,package.json yarn.lock .yarnrc.yml tsconfig.json)
 TOOLED    := PATH="$(abspath $(BIN)):$$PATH"
-NOTEBOOKS  = $(wildcard notebooks/*.ipynb)
+ON_SLURM  := notebooks/slurm.ipynb
+NOTEBOOKS  = $(filter-out $(ON_SLURM),$(wildcard notebooks/*.ipynb))
 NBVAL      = $(if $(NOTEBOOKS),--nbval-lax --nbval-current-env --nbval-cell-timeout=300 $(NOTEBOOKS))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv extension lab demo test test-slow check format bench bench-quick constraints screenshots clean
+.PHONY: help venv extension lab demo slurm-notebook test test-slow check format bench bench-quick constraints screenshots clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +51,10 @@ lab: $(STAMP) $(BUILT) ## Open JupyterLab on the quickstart notebook.
 
 demo: $(STAMP) ## Run the quickstart notebook here, without a browser.
 	$(BIN)/python -m dqlab demo $(ARGS)
+
+slurm-notebook: $(STAMP) ## Run the notebook for batch systems on a Slurm of its own on this machine.
+	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m pytest -p no:cacheprovider \
+		--nbval-lax --nbval-current-env --nbval-cell-timeout=300 --timeout=600 $(ON_SLURM) $(ARGS)
 
 test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the notebooks.
 	$(BIN)/python -m pytest -m 'not slow and not bench' tests $(NBVAL) $(ARGS)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client
 
 import dqlab as dq
 from dqlab.testing import Gate, Tally
@@ -101,3 +104,39 @@ def test_jobs_that_die_at_their_start_show_the_end_of_their_log(slurm: Slurm, tm
 def test_what_slurm_refuses_is_told_in_its_words(slurm: Slurm, tmp_path: Path) -> None:
     with pytest.raises(dq.hpc.SubmitFailed, match="invalid partition"):
         dq.connect(dq.hpc.recipe("slurm", **options(tmp_path, queue="nowhere")), timeout="30s")
+
+
+def test_cluster_that_somebody_else_made_works_and_says_what_it_does_without(slurm: Slurm, tmp_path: Path) -> None:
+    from dask_jobqueue import SLURMCluster
+
+    with (
+        SLURMCluster(cores=1, memory="1GB", walltime="00:10:00", log_directory=str(tmp_path)) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        cluster.scale(jobs=1)
+        with pytest.warns(UserWarning, match="too few|works, without") as warned:
+            lab = dq.connect(client, timeout="30s")
+        with lab:
+            assert list(lab.map(abs, range(-9, 0)).results(timeout=20)) == list(range(9, 0, -1))
+            said = next(find.what for find in lab.doctor().findings if find.check == "jobs")
+    about = str(warned[0].message)
+    for part in ("SLURMCluster", "trap for SIGTERM", "deadline", "adapt(", "TLS", "dq.hpc.slurm"):
+        assert part in about
+    assert "runs in a job of Slurm and does not say when that ends" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, to mount")
+def test_store_that_jobs_see_as_another_directory_is_refused(slurm: Slurm, tmp_path: Path) -> None:
+    """As a directory of this machine alone looks from a node."""
+    store = tmp_path / "store"
+    store.mkdir()
+    python = tmp_path / "python"
+    script = f'mount -t tmpfs none {store} && exec {sys.executable} "$@"'
+    python.write_text(f"#!/bin/sh\nexec unshare --mount sh -c '{script}' sh \"$@\"\n")
+    python.chmod(0o755)
+    made_of = dq.hpc.recipe("slurm", **options(tmp_path, python=str(python), jobs=(1, 3)))
+
+    with pytest.raises(dq.hpc.StoreNotShared, match="another directory under the path"):
+        dq.connect(made_of, store=store, timeout="30s")
+    with dq.connect(made_of, store=tmp_path / "elsewhere", timeout="30s") as lab:  # the same jobs, still there
+        assert lab.store == tmp_path / "elsewhere"
