@@ -92,7 +92,7 @@ def connect(
     limit = seconds(timeout, name="timeout")
     if isinstance(target, Recipe) and not isinstance(name, str):
         name = target.kind
-    path = os.fspath(scheduler_file) if scheduler_file is not None else None
+    path = str(Path(scheduler_file).expanduser()) if scheduler_file is not None else None
     target, directory = _resolved(target, name, store)
     with _lock:
         key = _key(target, n, path, name, directory)

@@ -116,6 +116,8 @@ def _watched(kind: Any) -> Any:
         @property
         def dashboard_link(self) -> str:
             link, options = urlsplit(super().dashboard_link), self.scheduler_spec["options"]
+            if not link.netloc:  # by way of a proxy
+                return urlunsplit(link)
             here = str(options["dashboard_address"]).rpartition(":")[0]
             return urlunsplit(link._replace(netloc=f"{here or link.hostname}:{link.port}"))
 
