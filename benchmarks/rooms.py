@@ -8,6 +8,7 @@ from typing import TypeAlias
 from benchmarks.documents import documents
 from benchmarks.figures import Figure
 from benchmarks.growth import growth
+from benchmarks.hpc import hpc
 from benchmarks.idle import idle
 from benchmarks.latency import latency
 from benchmarks.log import log
@@ -34,7 +35,8 @@ ROOMS: dict[str, Room] = {
     "log": log,
     "recovery": recovery,
     "views": views,
+    "hpc": hpc,
 }
 
-ALONE = frozenset({"log", "recovery", "views"})
+ALONE = frozenset({"hpc", "log", "recovery", "views"})
 """Rooms that are measured only when they are named."""

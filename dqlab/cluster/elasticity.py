@@ -64,13 +64,13 @@ class Elasticity:
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin to answer."""
-        self._dasks = take_over_adapting(scheduler, self.target)
+        take_over_adapting(scheduler, self.target)
 
     async def target(self, target_duration: Any = None) -> int:
         """Return the number of workers that Dask's tasks or our messages need, and one for each that is leaving."""
-        registry = self._registry
-        wanted: int = self._dasks(target_duration=target_duration) if has_tasks(registry.scheduler) else 0
-        workers = registry.scheduler.workers
+        registry, scheduler = self._registry, self._registry.scheduler
+        wanted = scheduler.adaptive_target(target_duration=target_duration) if has_tasks(scheduler) else 0
+        workers = scheduler.workers
         threads = max(1, round(sum(state.nthreads for state in workers.values()) / len(workers))) if workers else 1
         shards = {entry.address for entry in registry.entries.values() if entry.is_shard and entry.gone is None}
         ours = workers_for(

@@ -280,10 +280,9 @@ def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any
     scheduler.handlers["retire_workers"] = retire
 
 
-def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> Callable[..., int]:
-    """Have `target` answer whoever scales the cluster by itself; return what would have answered."""
+def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> None:
+    """Have `target` answer whoever scales the cluster by itself."""
     scheduler.handlers["adaptive_target"] = target
-    return scheduler.adaptive_target
 
 
 def has_tasks(scheduler: Scheduler) -> bool:
