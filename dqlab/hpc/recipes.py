@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -175,6 +176,7 @@ def recipe(
     place = str(Path(directory).expanduser().absolute())
     if any(letter.isspace() for letter in place):
         raise BadOption(option="directory", value=place, problem="has a space in it, which batch systems do not take.")
+    _check_directives(system, job_extra_directives)
     patience = max(INTERVAL, seconds(idle, name="idle"))
     options: dict[str, Any] = {
         "cores": cores,
@@ -235,6 +237,14 @@ def _jobs(jobs: Any) -> tuple[int, int]:
         problem = "is a number of jobs, or the fewest and the most, as (1, 20): at least 1, in which queues live."
         raise BadOption(option="jobs", value=jobs, problem=problem)
     return fewest, most
+
+
+def _check_directives(system: System, directives: Sequence[str]) -> None:
+    """Raise for job arrays: all tasks of one would be workers of the same name, and all but one would be refused."""
+    for directive in directives:
+        if re.match(system.array, directive):
+            problem = "asks for a job array, of which all tasks have the same worker's name. Ask for more jobs instead."
+            raise BadOption(option="job_extra_directives", value=directive, problem=problem)
 
 
 def _scheduler(interface: str | None) -> dict[str, Any]:

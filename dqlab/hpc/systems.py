@@ -86,6 +86,8 @@ class System:
         Writes seconds as the system wants them.
     directives : tuple of str
         Of every job: on one node, never again.
+    array : str
+        Pattern of the directive that makes an array of a job.
     account : str
         What the cluster's class calls the account that pays.
     options : tuple of (str, value)
@@ -100,6 +102,7 @@ class System:
     read: Callable[[str], JobState | None]
     walltime: Callable[[float], str] = _clock
     directives: tuple[str, ...] = ()
+    array: str = r"--array"
     account: str = "account"
     options: tuple[tuple[str, Any], ...] = ()
 
@@ -109,16 +112,16 @@ SYSTEMS: Mapping[str, System] = {
     for each in (
         System(
             "slurm", "Slurm", "SLURMCluster", "sbatch", ("squeue", "-h", "-o", "%t|%r", "-j"), _slurm,
-            directives=("-N 1", "--no-requeue"),
+            directives=("-N 1", "--no-requeue"), array=r"--array|-a\b",
         ),
-        System("pbs", "PBS", "PBSCluster", "qsub", ("qstat", "-f"), _pbs, directives=("-r n",)),
+        System("pbs", "PBS", "PBSCluster", "qsub", ("qstat", "-f"), _pbs, directives=("-r n",), array=r"-J\b"),
         System(
             "lsf", "LSF", "LSFCluster", "bsub", ("bjobs", "-noheader", "-o", "stat pend_reason delimiter='|'"), _lsf,
-            walltime=_minutes, directives=("-rn",), account="project",
+            walltime=_minutes, directives=("-rn",), array=r"-J.*\[", account="project",
         ),
         System(
             "sge", "Grid Engine", "SGECluster", "qsub", ("qstat", "-j"), _sge,
-            directives=("-r n",), account="project",
+            directives=("-r n",), array=r"-t\b", account="project",
         ),
         System(
             "oar", "OAR", "OARCluster", "oarsub", ("oarstat", "-f", "-j"), _oar, account="project",

@@ -89,6 +89,7 @@ def test_lsf_takes_minutes(tmp_path: Path) -> None:
         ({"cores": 0}, "at least 1"),
         ({"memory": "much"}, "not a size"),
         ({"directory": "/with a/space"}, "space"),
+        ({"job_extra_directives": ["--array=0-2"]}, "job array"),
     ],
 )
 def test_options_that_cannot_be_are_named(options: dict[str, Any], says: str) -> None:
