@@ -74,8 +74,9 @@ class Tending(Adaptive):
             self._came.update(new)
             self._toll.came()
         waiting = [job for job in jobs.values() if job not in self._came and job not in self._dead]
-        for job in await asyncio.to_thread(ended, cluster, waiting):
-            self._dead.add(job)
+        dead = await asyncio.to_thread(ended, cluster, waiting)
+        if dead:
+            self._dead.update(dead)
             self._toll.died(now)
         if self._toll.over(now):
             for name, job in jobs.items():

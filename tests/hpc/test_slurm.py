@@ -51,6 +51,7 @@ def test_run_loses_nothing_while_its_jobs_come_and_go(slurm: Slurm, tmp_path: Pa
     )
     with dq.connect(made_of, store=tmp_path / "store", timeout="30s") as lab:
         assert dq.connect(made_of, store=tmp_path / "store") is lab
+        assert lab.dashboard.startswith("http://127.0.0.1:")
         run = lab.map(work, range(400), name="jobs")
         until(lambda: lab.stats().workers == 3 and len(consumers(lab)) == 2, lab)
 
