@@ -193,7 +193,7 @@ async def start_actor(worker: Worker, key: str) -> None:
 def security_of(worker: Worker) -> Any:
     """Return what a client on a worker connects with: the worker's own key, where it was given no other."""
     security: Any = copy.copy(worker.security)
-    if security.tls_client_key is None:
+    if security is not None and security.tls_client_key is None:
         security.tls_client_cert, security.tls_client_key = security.tls_worker_cert, security.tls_worker_key
     return security
 
