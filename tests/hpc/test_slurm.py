@@ -56,13 +56,11 @@ def test_run_loses_nothing_while_its_jobs_come_and_go(slurm: Slurm, tmp_path: Pa
         until(lambda: lab.stats().workers == 3 and len(consumers(lab)) == 2, lab)
 
         (queues,) = jobs_with(lab, "dq-queue/")
-        one = min(consumers(lab))
-        slurm.run("scancel", one)
-        until(lambda: one not in consumers(lab) and len(consumers(lab)) == 2, lab)
-
-        slurm.run("scancel", queues)
+        one, other = sorted(consumers(lab))
+        slurm.run("scancel", one, queues)
         until(lambda: jobs_with(lab, "dq-queue/") not in (set(), {queues}), lab)
-        until(lambda: lab.stats().workers == 3, lab)
+        until(lambda: lab.stats().workers == 3 and not {one, queues} & jobs_with(lab, "dq-"), lab)
+        assert other in slurm.jobs("R")
         assert not {one, queues} & slurm.jobs("R").keys()
         gate.open()
 
