@@ -97,7 +97,10 @@ def arrived(made_of: Recipe) -> None:
 
 
 def _watched(kind: Any) -> Any:
-    """Return dask-jobqueue's cluster with jobs that remember why they were refused, and a dashboard on this machine."""
+    """Return dask-jobqueue's cluster with jobs that remember why they were refused, and a dashboard on this machine.
+
+    The keys of its jobs go with it.
+    """
 
     class Watched(kind.job_cls):  # type: ignore[misc]
         refused = ""
@@ -120,6 +123,13 @@ def _watched(kind: Any) -> Any:
                 return urlunsplit(link)
             here = str(options["dashboard_address"]).rpartition(":")[0]
             return urlunsplit(link._replace(netloc=f"{here or link.hostname}:{link.port}"))
+
+        async def _close(self) -> None:
+            await super()._close()
+            for key in ("ca_file", "cert", "key"):
+                file = getattr(self, f"_job_{key}", None)
+                if file is not None:
+                    file.close()  # which removes it
 
     Cluster.__name__ = Cluster.__qualname__ = kind.__name__
     return Cluster

@@ -95,6 +95,7 @@ def test_nobody_without_the_key_reaches_the_cluster(slurm: Slurm, tmp_path: Path
         assert not any(path.stat().st_mode & 0o077 for path in [*keys, tmp_path / "jobs"])
         with pytest.raises(OSError, match=r"Timed out|TLS|Connection"):
             Client(address.replace("tls", "tcp"), timeout="2s", set_as_default=False)
+    assert not any(path.exists() for path in keys)
 
 
 CLIENT = """
