@@ -125,7 +125,9 @@ def _ended(lab: dq.Lab, directory: Path, documents: int) -> list[Figure]:
     """Cancel the job of a durable queue in the middle of a run, some times."""
     waited, lost, twice = [], [], []
     for number in range(ENDED):
-        tally = Tally(directory / f"tally-{number}")
+        place = directory / f"tally-{number}"
+        place.mkdir()
+        tally = Tally(place)
         work = _worker_of(tally)
         run = lab.queue(f"ended-{number}").map(work, range(documents))
         longest, before, ended = 0.0, time.perf_counter(), False
@@ -137,6 +139,8 @@ def _ended(lab: dq.Lab, directory: Path, documents: int) -> list[Figure]:
                 subprocess.run(["scancel", _job_of(lab, run.queue)], check=True)
                 ended, now = True, time.perf_counter()
             before = now
+        if not ended or run.counts["dead"]:
+            raise WrongAnswer(f"{run.counts} when the job of its queue was to end in the middle of it")
         waited.append(longest)
         lost.append(float(documents - run.counts["acked"]))
         twice.append(float(len(list(tally.seen())) - documents))

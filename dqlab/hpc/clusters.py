@@ -97,13 +97,13 @@ def arrived(made_of: Recipe) -> None:
 
 
 def _watched(kind: Any) -> Any:
-    """Return dask-jobqueue's cluster with jobs that remember why they were refused, and a dashboard on this machine.
+    """Return dask-jobqueue's cluster with jobs that remember why they were refused, and whether their worker came.
 
-    The keys of its jobs go with it.
+    Its dashboard is on this machine, and the keys of its jobs go with it.
     """
 
     class Watched(kind.job_cls):  # type: ignore[misc]
-        refused = ""
+        refused, came = "", False
 
         async def start(self) -> None:
             try:
@@ -123,6 +123,13 @@ def _watched(kind: Any) -> Any:
                 return urlunsplit(link)
             here = str(options["dashboard_address"]).rpartition(":")[0]
             return urlunsplit(link._replace(netloc=f"{here or link.hostname}:{link.port}"))
+
+        def _update_worker_status(self, op: str, msg: Any) -> None:
+            if op == "add":
+                for worker in msg["workers"].values():
+                    if worker["name"] in self.workers:
+                        self.workers[worker["name"]].came = True
+            super()._update_worker_status(op, msg)
 
         async def _close(self) -> None:
             await super()._close()

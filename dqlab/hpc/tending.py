@@ -68,8 +68,8 @@ class Tending(Adaptive):
 
     async def _replace_dead(self, now: float) -> None:
         cluster: Any = self.cluster
-        jobs, here = jobs_of(cluster), self.observed
-        new = {job for name, job in jobs.items() if name in here} - set(self._came)
+        jobs = jobs_of(cluster)
+        new = {job for job in jobs.values() if job.came} - set(self._came)
         if new:
             self._came.update(new)
             self._toll.came()
@@ -80,7 +80,7 @@ class Tending(Adaptive):
             self._toll.died(now)
         if self._toll.over(now):
             for name, job in jobs.items():
-                if job in self._dead and cluster.workers.get(name) is job:
+                if job in self._dead and not job.came and cluster.workers.get(name) is job:
                     del cluster.workers[name]  # it is planned still, and so it is submitted again
 
 
