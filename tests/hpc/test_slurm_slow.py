@@ -104,7 +104,7 @@ import dqlab as dq
 
 if __name__ == "__main__":
     directory, store = sys.argv[1:]
-    made_of = dq.hpc.recipe("slurm", memory="1GB", walltime="10m", jobs=(2, 3), directory=directory)
+    made_of = dq.hpc.recipe("slurm", memory="1GB", walltime="10m", jobs=2, directory=directory)
     lab = dq.connect(made_of, store=store, timeout="40s")
 
     def work(x):
