@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Child", "ChildFailed", "cpu_s", "machine_busy_s", "resident_bytes", "tree_cpu_s"]
+__all__ = ["Child", "ChildFailed", "cpu_s", "cpu_share", "machine_busy_s", "resident_bytes", "tree_cpu_s"]
 
 
 def cpu_s(pid: int) -> float:
@@ -25,6 +25,13 @@ def cpu_s(pid: int) -> float:
             return time.clock_gettime((~pid << 3) | 2)
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
+
+
+def cpu_share(pid: int, seconds: float) -> float:
+    """Wait for some seconds; return the share of a core that a process used, percent."""
+    start, before = time.perf_counter(), cpu_s(pid)
+    time.sleep(seconds)
+    return 100 * (cpu_s(pid) - before) / (time.perf_counter() - start)
 
 
 def tree_cpu_s(pid: int) -> float:

@@ -10,6 +10,7 @@ from benchmarks.figures import Figure
 from benchmarks.growth import growth
 from benchmarks.hpc import hpc
 from benchmarks.idle import idle
+from benchmarks.jupyter import jupyter
 from benchmarks.latency import latency
 from benchmarks.log import log
 from benchmarks.memory import memory
@@ -35,8 +36,9 @@ ROOMS: dict[str, Room] = {
     "log": log,
     "recovery": recovery,
     "views": views,
+    "jupyter": jupyter,
     "hpc": hpc,
 }
 
-ALONE = frozenset({"hpc", "log", "recovery", "views"})
+ALONE = frozenset({"hpc", "jupyter", "log", "recovery", "views"})
 """Rooms that are measured only when they are named."""

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.figures import Better, Figure, Peer, Series, Target
-from benchmarks.processes import Child, cpu_s
+from benchmarks.processes import Child, cpu_share
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
-from tests.chromium import chromium
+from tests.chromium import DRAWN, chromium
 
 __all__ = ["views"]
 
@@ -35,10 +35,10 @@ def views(stage: Stage, sizes: Sizes) -> list[Figure]:
         paints = [_first_paint(browser, address) for _ in range(sizes.rounds)]
         closed, opened = [], []
         for _ in range(sizes.rounds):
-            closed.append(_window(child.pid, sizes.idle_s))
+            closed.append(cpu_share(child.pid, sizes.idle_s))
             pages = [_open(browser, f"{address}/individual-dq-{panel}") for panel in PANELS]
             time.sleep(SETTLE_S)
-            opened.append(_window(child.pid, sizes.idle_s))
+            opened.append(cpu_share(child.pid, sizes.idle_s))
             for page in pages:
                 page.close()
             time.sleep(2)
@@ -65,12 +65,6 @@ def _reports(costs: dict[str, Any]) -> float:
     return ACTORS * REPORTS_PER_S * (mean + SEND_US + costs["take"]) / (CORES * 1e6) * 100
 
 
-def _window(pid: int, seconds: float) -> float:
-    start, before = time.perf_counter(), cpu_s(pid)
-    time.sleep(seconds)
-    return 100 * (cpu_s(pid) - before) / (time.perf_counter() - start)
-
-
 def _open(browser: Any, url: str) -> Any:
     page = browser.new_page(viewport={"width": 700, "height": 420})
     page.goto(url)
@@ -82,26 +76,7 @@ def _first_paint(browser: Any, address: str) -> float:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     start = time.perf_counter()
     page.goto(f"{address}/dq")
-    page.wait_for_function(_DRAWN, timeout=20_000, polling=20)
+    page.wait_for_function(DRAWN, arg="", timeout=20_000, polling=20)
     seconds = time.perf_counter() - start
     page.close()
     return seconds
-
-
-_DRAWN = """() => {
-  const canvases = [];
-  const walk = (root) => {
-    for (const each of root.querySelectorAll('*')) {
-      if (each.tagName === 'CANVAS') canvases.push(each);
-      if (each.shadowRoot) walk(each.shadowRoot);
-    }
-  };
-  walk(document);
-  return canvases.some((canvas) => {
-    if (!canvas.width || !canvas.height) return false;
-    const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-    const colours = new Set();
-    for (let at = 0; at < data.length; at += 404) colours.add(data[at] << 16 | data[at + 1] << 8 | data[at + 2]);
-    return colours.size > 3;
-  });
-}"""

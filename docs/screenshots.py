@@ -100,6 +100,21 @@ def widgets(*, dark: bool) -> None:
             page.locator(".dqlab").nth(place).screenshot(path=IMAGES / f"{name}{'-dark' if dark else ''}.png")
 
 
+def jupyterlab_with_panels(*, dark: bool) -> None:
+    """Take the pictures of the sidebar with panels around a notebook, and of the failures of a run."""
+    with running(LONGER[:2], width=1500, height=980, dark=dark) as page:
+        execute(page, "dqlab:show")
+        page.locator(".dq-run").first.wait_for(timeout=60_000)
+        execute(page, "dqlab:open-layout")
+        time.sleep(LOOK_AFTER_S)
+        page.screenshot(path=IMAGES / f"jupyterlab{'-dark' if dark else ''}.png")
+        page.locator(".dq-run .dq-badge").first.click()
+        page.locator(".dq-trace").wait_for(timeout=20_000)
+        execute(page, "application:set-mode", {"mode": "single-document"})
+        time.sleep(3)
+        page.locator(".dq-Fail").screenshot(path=IMAGES / f"failures{'-dark' if dark else ''}.png")
+
+
 def dashboard() -> None:
     """Take the pictures of the page of panels."""
     with (
@@ -123,6 +138,8 @@ def main() -> None:
     quickstart()
     widgets(dark=False)
     widgets(dark=True)
+    jupyterlab_with_panels(dark=False)
+    jupyterlab_with_panels(dark=True)
     dashboard()
     print(*sorted(IMAGES.glob("*.png")), sep="\n")  # noqa: T201 - a script
 

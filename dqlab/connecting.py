@@ -104,6 +104,7 @@ def connect(
             lab = _make(target, n, path, name, limit, directory)
             lab.keep_in(directory)
             _open[key] = lab
+            lab.announce()
         return lab
 
 

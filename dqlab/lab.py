@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dqlab.announce import Announcement, address_of, announce, withdraw
 from dqlab.cluster.isolation import Executor
 from dqlab.cluster.placement import NoWorkers
 from dqlab.config import option
@@ -72,11 +73,32 @@ class Lab(LabViews):
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False
         self.store: Path | None = None
+        self._announced: Announcement | None = None
 
     def keep_in(self, store: Path | None) -> None:
         """Make queues durable in a directory from now on; with None, transient."""
         self.store = store
         self.session.runs.open_others = self._open_others
+
+    def announce(self) -> None:
+        """Let this user's Jupyter servers find the cluster: they list it until it ends."""
+        http, link = self.session.http, self.session.link
+        if http is None or self._announced is not None:
+            return
+        host, here = address_of(link.address)
+        self._announced = announce(
+            Announcement(
+                id="",
+                name=self.name,
+                dashboard=f"{http['scheme']}://{host}:{http['port']}",
+                scheduler=link.address,
+                scheduler_id=http["scheduler_id"],
+                token=self.session.token,
+                embedded=self.embedded,
+                store=None if self.store is None else str(self.store),
+                where="local" if here else host,
+            )
+        )
 
     def __repr__(self) -> str:
         if self.closed:
@@ -105,6 +127,11 @@ class Lab(LabViews):
     def embedded(self) -> bool:
         """Whether this lab started its cluster on this machine, which then ends with it."""
         return self._cluster is not None and not self._batch
+
+    @property
+    def service(self) -> str:
+        """Id under which this user's Jupyter servers list the cluster; "" where it is not announced."""
+        return self._announced.id if self._announced is not None else ""
 
     @property
     def ended(self) -> bool:
@@ -321,6 +348,8 @@ class Lab(LabViews):
         if self.closed:
             return
         self.closed = True
+        if self.embedded and self._announced is not None:
+            withdraw(self._announced)
         if self._cluster is not None:
             for pool in list(self.session.pools.values()):
                 with suppress(DqlabError):  # what cannot be asked is not to keep the cluster from ending

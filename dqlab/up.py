@@ -69,9 +69,11 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int = 0, say: Cal
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _signals() as arrived, _lab(n, name, port) as lab:
         address = lab.session.link.address
+        lab.keep_in(store)
         about = Registration(name, address, str(store) if store else None, n, RESERVED, __version__)
         file = register(about)
         try:
+            lab.announce()
             say(_ready(about, lab.dashboard))
             arrived.get()
         finally:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["chromium", "needs_chromium"]
+__all__ = ["DRAWN", "chromium", "needs_chromium"]
 
 _PATH = shutil.which("chromium") or shutil.which("chromium-browser")
 _ARGUMENTS = [
@@ -54,3 +54,22 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=_PATH, args=_ARGUMENTS)
         yield browser
         browser.close()
+
+
+DRAWN = """path => {
+  const frames = [...document.querySelectorAll("iframe")];
+  const root = path ? frames.find(each => each.src.includes(`/${path}?`))?.contentDocument : document;
+  const canvases = [];
+  const walk = at => {
+    for (const each of at.querySelectorAll("*")) {
+      if (each.tagName === "CANVAS" && each.width && each.height) canvases.push(each);
+      if (each.shadowRoot) walk(each.shadowRoot);
+    }
+  };
+  if (root) walk(root);
+  return canvases.some(canvas => {
+    const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    return new Set(new Uint32Array(data.buffer)).size > 3;
+  });
+}"""
+"""Script: whether a canvas of the page has more than three colours; of a frame of it, if the path of one is given."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import tempfile
 import uuid
@@ -14,6 +16,10 @@ import pytest
 # As Dask's own tests do: workers are forked from one process that has imported what they need, and a cluster is there
 # in half the time. Has to be said before `distributed` is imported. Scripts that tests start spawn theirs, as users do.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+# Labs of tests are no services of whoever runs them.
+os.environ["JUPYTER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="dqlab-runtime-")
+atexit.register(shutil.rmtree, os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
 
 from distributed import Client  # noqa: E402
 

@@ -68,6 +68,15 @@ def test_versions_of_package_and_extension_agree() -> None:
         assert json.loads(file.read_text())["version"] == project["version"]
 
 
+def test_extension_asks_for_no_newer_jupyterlab_than_it_needs() -> None:
+    """The builder would ask for the newest one, and every older JupyterLab would warn about each of its parts."""
+    package = json.loads((ROOT / "extension" / "package.json").read_text())
+
+    shared = {name: wanted["requiredVersion"] for name, wanted in package["jupyterlab"]["sharedPackages"].items()}
+
+    assert shared == package["dependencies"]
+
+
 @pytest.mark.timeout(120)
 def test_source_distribution_installs_without_npm(tmp_path: Path) -> None:
     """Who installs from source has Python; what a browser loads is built already."""

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 import dqlab as dq
+from dqlab.announce import Announcement, announced, directory
 from dqlab.cli import main
 from dqlab.errors import BadOption, ConnectFailed
 from dqlab.local import (
@@ -100,6 +101,12 @@ def ended() -> int:
     return process.pid
 
 
+def services(pid: int) -> list[Announcement]:
+    """What Jupyter's servers find of a process."""
+    place = directory()
+    return [found for found in announced(place) if found.pid == pid] if place is not None else []
+
+
 def registration(name: str, store: str | None = "/no/store", **fields: object) -> Registration:
     return Registration(name, "tcp://127.0.0.1:9", store, 1, "0", "0", **fields)  # type: ignore[arg-type]
 
@@ -123,6 +130,8 @@ def test_runs_of_one_process_are_there_for_the_next_until_sigterm_ends_everythin
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
         assert f'store {store}; in a notebook: dq.connect("local");' in up.ready
+        expected = [("local", True, str(store))] if directory() is not None else []
+        assert [(each.name, each.embedded, each.store) for each in services(up.process.pid)] == expected
 
         run(tmp_path, FIRST)
         assert run(tmp_path, SECOND) == f"{sum(range(0, 2000, 2))} DURABLE\n"
@@ -134,6 +143,7 @@ def test_runs_of_one_process_are_there_for_the_next_until_sigterm_ends_everythin
         _, alive = psutil.wait_procs(group, timeout=PATIENCE)
         assert not alive
         assert not list(state.iterdir())
+        assert not services(up.process.pid)
         assert up.process.stdout is not None
         assert up.process.stdout.read() == f"dqlab up: local ended; queues closed and kept in {store}: 1\n"
 

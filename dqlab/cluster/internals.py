@@ -17,7 +17,7 @@ from distributed.comm.core import Comm
 from distributed.core import ConnectionPool, Server, Status, rpc, send_recv
 from distributed.deploy.cluster import Cluster
 from distributed.protocol.pickle import dumps
-from distributed.protocol.serialize import to_serialize
+from distributed.protocol.serialize import Serialized, deserialize, to_serialize
 from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
@@ -44,6 +44,7 @@ __all__ = [
     "kill_worker",
     "loop_lag",
     "memory_limit",
+    "opened_bytes",
     "pin",
     "pin_remotely",
     "report",
@@ -84,7 +85,17 @@ class NotConnected(Unreachable):
 
 
 class ActorFailed(Exception):
-    """The method raised; the scheduler passes on what without opening it."""
+    """The method raised; the scheduler passes on what without opening it.
+
+    Attributes
+    ----------
+    kind, said : str
+        Class and text of what it raised; empty when its worker does not say.
+    """
+
+    def __init__(self, kind: str = "", said: str = "") -> None:
+        super().__init__(f"{kind}: {said}" if kind else "see the log of its worker")
+        self.kind, self.said = kind, said
 
 
 async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:
@@ -103,7 +114,7 @@ async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: b
     except NoSuchActor:  # it left while the call waited
         return {"status": "missing"}
     except Exception as error:  # noqa: BLE001 - it is the caller's to judge
-        return {"status": "error", "exception": to_serialize(error)}
+        return {"status": "error", "exception": to_serialize(error), "said": [type(error).__name__, str(error)]}
     return {"status": "OK", "result": answer if len(answer) <= COPIED else to_serialize(answer)}
 
 
@@ -167,7 +178,15 @@ def _opened(answer: dict[str, Any] | None, key: str) -> bytes:
         result: bytes = answer["result"]
         return result
     raised = answer["exception"]
-    raise raised if isinstance(raised, BaseException) else ActorFailed("see the log of its worker")
+    raise raised if isinstance(raised, BaseException) else ActorFailed(*answer.get("said", ()))
+
+
+def opened_bytes(answer: Any) -> bytes:
+    """Return an actor's answer on a scheduler, where a long one has come as its frames; they are not unpickled."""
+    if isinstance(answer, Serialized):
+        opened = deserialize(answer.header, answer.frames, deserializers=("dask",))
+        return bytes(opened)
+    return bytes(answer)
 
 
 def actors_here(worker: Worker, kind: str) -> dict[str, Any]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from itertools import islice
+from typing import Any
 
 from dqlab.cluster.queue_desk import QueueDesk
 from dqlab.cluster.wire import pack, unpack
 from dqlab.errors import RunCancelled
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.states import State
 from dqlab.store.compaction import Compacted
 
@@ -23,13 +26,30 @@ class QueueControl(QueueDesk):
         op, run = meta.pop("op"), meta.pop("run", None)
         if op == "reopen":
             self._refuse_cancelled(run)
+        return pack({"count": await self._obey(op, run, meta)})
+
+    async def retry(self, body: bytes) -> bytes:
+        """Deliver dead messages again: {run, classes, after, limit, function?, blob?, code?}, classes by fingerprint.
+
+        Answers {count, after}: call again with that `after` until it is None.
+        """
+        meta, _ = unpack(body)
+        run, classes, after, limit = (meta.pop(name) for name in ("run", "classes", "after", "limit"))
+        found = list(islice(self.shard.lane(run).dead_ids(after, classes), limit))
+        meta["ids"] = list(Ranges((id, id + 1) for id, _ in found))
+        meta["ordinals"] = list(Ranges((ordinal, ordinal + 1) for _, ordinal in found))
+        count = await self._obey("retry", run, meta)
+        return pack({"count": count, "after": found[-1][0] if limit and len(found) == limit else None})
+
+    async def _obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+        """Apply one order, keep it, and do what follows."""
         count = self.ledger.order(op, run, meta)
         self._store.ordered(op, run, meta)
         if op in ("pause", "drain"):
             self._give_back_untouched(run)
         self._dispatch()
         await self._store.durable()
-        return pack({"count": count})
+        return count
 
     async def claim(self, body: bytes) -> bytes:
         """Take lost documents of a run from nobody who has an older claim: {run, claim}."""

@@ -105,19 +105,32 @@ class QueueViews(QueueDesk):
         }
 
     async def dead(self, body: bytes) -> bytes:
-        """Return a page of dead letters: {run, after, limit}; parts are failure record and payload of each."""
+        """Return a page of dead letters: {run, after, limit, classes}, classes by fingerprint, none = all.
+
+        Parts are failure record and payload of each; the payload is left out, and its kind None, with `bare`.
+        """
         meta, _ = unpack(body)
-        letters = self.shard.dead_letters(meta["run"], after=meta["after"], limit=meta["limit"])
+        run, bare = meta["run"], meta.get("bare", False)
+        letters = self.shard.dead_letters(run, after=meta["after"], limit=meta["limit"], classes=meta["classes"])
         rows: list[list[Any]] = []
         parts: list[bytes | memoryview] = []
         for letter in letters:
-            first, index = self.shard.locate(letter.id)
-            frame = await self._store.frame(self.shard.lanes[meta["run"]].batches[first])
-            rows.append(
-                [letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, int(frame.kind)]
-            )
-            parts += [letter.failure, frame.message(index)]
+            kind: int | None = None
+            parts.append(letter.failure)
+            if not bare:
+                first, index = self.shard.locate(letter.id)
+                frame = await self._store.frame(self.shard.lanes[run].batches[first])
+                kind = int(frame.kind)
+                parts.append(frame.message(index))
+            rows.append([letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, kind])
         return pack({"rows": rows}, *parts)
+
+    async def dead_counts(self, body: bytes) -> bytes:
+        """Return how many messages are dead in each lane that has any: {run, classes}, run None = all lanes."""
+        meta, _ = unpack(body)
+        lanes = [self.shard.lane(meta["run"])] if meta["run"] is not None else self.shard.lanes.values()
+        counts = [[lane.run, lane.dead_count(meta["classes"])] for lane in lanes]
+        return pack({"counts": [row for row in counts if row[1]]})
 
     async def leases(self, body: bytes) -> bytes:
         """Return the live leases: rows of (run, consumer, messages, seconds held, seconds left)."""

@@ -16,8 +16,10 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 
+from dqlab.cluster.actions import Actions
 from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.claims import Claims
+from dqlab.cluster.control_route import add_routes, served_at
 from dqlab.cluster.departures import Departures
 from dqlab.cluster.elasticity import Elasticity
 from dqlab.cluster.errands import ask_worker
@@ -109,10 +111,14 @@ class Registry(SchedulerPlugin):
         Elasticity(self).start(scheduler)
         self.in_background(self.attachments.watch())
         self.statistics.show()
+        self.actions = Actions(self)
+        self._unroute = add_routes(self)
 
     async def close(self) -> None:
         """End with the scheduler."""
         self.statistics.close()
+        if self._unroute is not None:
+            self._unroute()
         for task in self._tasks:
             task.cancel()
 
@@ -122,7 +128,8 @@ class Registry(SchedulerPlugin):
         """Greet a client; say which protocols those workers speak that answer within 3 s."""
         await install(self.scheduler, DqlabWorkerPlugin(), DqlabWorkerPlugin.name, HELLO_TIMEOUT)
         workers = await answers(self.scheduler, "dq_greet", HELLO_TIMEOUT)
-        return {**greeting(), "token": self.token, "workers": workers, "shared": self.plan().shared}
+        http = served_at(self.scheduler)
+        return {**greeting(), "token": self.token, "workers": workers, "shared": self.plan().shared, "http": http}
 
     async def resolve(self, name: str) -> dict[str, Any]:
         """Return where an actor lives, or why it is gone; one that is being made is waited for, 10 s at most."""
@@ -198,10 +205,7 @@ class Registry(SchedulerPlugin):
         return {"created": True, **self.queues[name]}
 
     async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
-        """Let consumers settle, give back, and go; return the packed last totals of those that answered.
-
-        What they have begun may take `patience` seconds more than a moment.
-        """
+        """Let consumers settle, give back, and go, in `patience` seconds; return the packed last totals they answered."""
         entries = [self.entries.pop(name) for name in names if name in self.entries]
         if not entries:
             return {}
@@ -295,8 +299,8 @@ class Registry(SchedulerPlugin):
         """Return which workers host queues, and which consumers."""
         used = {entry.address for entry in self.entries.values() if entry.is_shard and entry.gone is None}
         hosts = [
-            Host(state.address, str(state.name), state.nthreads, dict(state.resources), state.address in used)
-            for state in self._staying()
+            Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources), ws.address in used)
+            for ws in self._staying()
         ]
         return plan(hosts, self.reserved)
 

@@ -21,17 +21,19 @@ __all__ = ["Link", "compact", "drain", "gc", "history", "open_panel", "purge", "
 
 @dataclass(frozen=True)
 class Link:
-    """An address that a notebook shows as a link."""
+    """An address that a notebook shows as a link; JupyterLab opens it as a tab of the service instead."""
 
     title: str
     url: str
+    service: str = ""
 
     def __repr__(self) -> str:
         return self.url
 
     def _repr_html_(self) -> str:
         url = escape(self.url, quote=True)
-        return f'<a href="{url}" target="_blank" rel="noopener" data-dq-panel="{escape(self.title)}">{url}</a>'
+        marks = f'data-dq-panel="{escape(self.title)}" data-dq-service="{escape(self.service)}"'
+        return f'<a href="{url}" target="_blank" rel="noopener" {marks}>{url}</a>'
 
 
 def queues(line: Line, _: Namespace) -> Snapshot:
@@ -87,7 +89,7 @@ def history(line: Line, options: Namespace) -> Timeline:
 
 def open_panel(line: Line, options: Namespace) -> Link:
     """Return the address of the dashboard, or of one of its panels."""
-    return Link(options.panel, line.lab.panel(options.panel))
+    return Link(options.panel, line.lab.panel(options.panel), line.lab.service)
 
 
 def compact(line: Line, options: Namespace) -> Compacted:

@@ -151,6 +151,8 @@ class Batches:
 
     def kept(self, lo: int = 0, hi: int = END) -> list[Batch]:
         """Return the batches to which something has happened, of those with ids in ``[lo, hi)``."""
+        if lo >= hi:
+            return []
         start = max(0, self._kept.bisect_right(lo) - 1)
         found = [self._kept[first] for first in self._kept.islice(start, self._kept.bisect_left(hi))]
         return found if not found or found[0].first + len(found[0].states) > lo else found[1:]

@@ -9,7 +9,7 @@ import zlib
 from collections import OrderedDict
 from typing import TypeAlias
 
-__all__ = ["AlikeRecord", "FailureRecords", "StoredRecord", "keep"]
+__all__ = ["AlikeRecord", "FailureRecords", "StoredRecord", "fingerprint_of", "keep"]
 
 _SAMPLES = 256
 _FIELD = b'"fingerprint":"'
@@ -25,6 +25,11 @@ class AlikeRecord:
 
     def __init__(self, sample: bytes, difference: bytes) -> None:
         self._sample, self._difference = sample, difference
+
+    @property
+    def sample(self) -> bytes:
+        """The other record, which is of the same class."""
+        return self._sample
 
     def __bytes__(self) -> bytes:
         return zlib.decompressobj(-_WIDEST, self._sample).decompress(self._difference)
@@ -63,6 +68,14 @@ class FailureRecords:
         while len(self._samples) > self._limit:
             self._samples.popitem(last=False)
         return record
+
+
+def fingerprint_of(record: StoredRecord) -> str:
+    """Return the fingerprint that a stored record says it has, "" if it says none; does not open the record."""
+    said = record.sample if isinstance(record, AlikeRecord) else record
+    at = said.rfind(_FIELD) + len(_FIELD)
+    end = said.find(b'"', at) if at >= len(_FIELD) else -1
+    return said[at:end].decode("ascii", "replace") if end >= 0 else ""
 
 
 def _difference(sample: bytes, record: bytes) -> bytes:

@@ -7,6 +7,7 @@ here is called by clients or consumers except the questions.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from itertools import islice
 from random import Random
 
@@ -124,9 +125,17 @@ class Holdings:
                 return found[0].first, found[1]
         raise MessageNotFound(queue=self.name, id=id)
 
-    def dead_letters(self, run: bytes, *, after: int = -1, limit: int = 1000) -> list[DeadLetter]:
-        """Return up to `limit` dead letters of a run with ids above `after`, by id."""
-        return list(islice(self.lane(run).letters(after), limit))
+    def dead_letters(
+        self, run: bytes, *, after: int = -1, limit: int = 1000, classes: Collection[str] = ()
+    ) -> list[DeadLetter]:
+        """Return up to `limit` dead letters of a run with ids above `after`, by id.
+
+        Parameters
+        ----------
+        classes : collection of str
+            Fingerprints of failures; none = all dead letters.
+        """
+        return list(islice(self.lane(run).letters(after, classes), limit))
 
     def unsettled(self, run: bytes, lo: int, hi: int) -> int:
         """Return how many messages with ids in ``[lo, hi)`` are ready, delayed or leased."""

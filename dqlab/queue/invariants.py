@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dqlab.queue.failure_records import fingerprint_of
+from dqlab.queue.ids import END
 from dqlab.queue.lane import Lane
 from dqlab.queue.leases import Leases
 from dqlab.queue.ranges import Ranges
@@ -71,6 +73,12 @@ def _check_indexes(lane: Lane, by_state: dict[State, Ranges]) -> None:
         assert record.exceptions <= record.deliveries, "every exception is a delivery"
         retrying += state.alive and record.deliveries > 0
     assert lane.retrying == retrying, f"{lane.retrying} retrying counted, {retrying} stored"
+    classes: dict[str, list[int]] = {}
+    for id in lane.dead.numbers(0, END):
+        classes.setdefault(fingerprint_of(lane.trouble[id].failure), []).append(id)
+    nameless = classes.pop("", [])
+    assert lane.dead_count(classes) == len(lane.dead) - len(nameless) if classes else True, "each in its class"
+    assert all([id for id, _ in lane.dead_ids(-1, [each])] == ids for each, ids in classes.items()), "classes by id"
     assert all(id in lane.trouble for lo, hi in lane.dead for id in range(lo, hi)), "every death has a reason"
 
 

@@ -6,7 +6,7 @@ bytes, the counters and the indexes in step; which changes are right is for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from operator import add, eq
 
@@ -14,6 +14,7 @@ from sortedcontainers import SortedDict, SortedList
 
 from dqlab.frame import NO_ID, Frame
 from dqlab.queue.batches import Batch, Batches
+from dqlab.queue.dead_index import DeadIndex
 from dqlab.queue.ids import END
 from dqlab.queue.journal import Journal
 from dqlab.queue.options import QueueOptions
@@ -83,6 +84,7 @@ class Lane:
         self.ready = Ranges()
         self.suspects = Ranges()
         self.dead = Ranges()
+        self.dead_index = DeadIndex()
         self.settled = Ranges()
         self.came = Ranges()
         self.delayed: SortedList | None = None
@@ -206,6 +208,8 @@ class Lane:
         self.retrying += state.alive and trouble.deliveries > 0
         if state is State.DELAYED:
             self._enter(state, id, id + 1, suspect=False, due=due)
+        elif state is State.DEAD:
+            self.dead_index.file(id, trouble)
 
     def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False, due: int = 0) -> None:
         """Bring messages `a` to `b` of a batch, which are all in one state, into another.
@@ -295,12 +299,28 @@ class Lane:
         found = self.batches.at(min(fronts)) if fronts else None
         return None if found is None else found[0].put_at
 
-    def letters(self, after: int) -> Iterator[DeadLetter]:
-        """Yield the dead letters with ids above `after`, by id; the lane must not change meanwhile."""
-        for lo, hi in self.dead.within(after + 1, END):
-            for batch, a, b in self.batches.covering(lo, hi):
-                for index in range(a, b):
-                    yield self.trouble[batch.first + index].letter(batch.first + index, batch.ordinal + index)
+    def dead_ids(self, after: int, classes: Collection[str] = ()) -> Iterator[tuple[int, int]]:
+        """Yield (id, ordinal) of the dead messages above `after`, by id; the lane must not change meanwhile.
+
+        Parameters
+        ----------
+        classes : collection of str
+            Fingerprints; none = all dead messages, also those of no class.
+        """
+        found = self.dead_index.ids(classes, after) if classes else self.dead.numbers(after + 1, END)
+        for id in found:
+            stored = self.batches.at(id)
+            assert stored is not None, "a dead message is always stored"
+            yield id, stored[0].ordinal + stored[1]
+
+    def dead_count(self, classes: Collection[str] = ()) -> int:
+        """Return how many messages are dead, or of these classes."""
+        return self.dead_index.count(classes) if classes else len(self.dead)
+
+    def letters(self, after: int, classes: Collection[str] = ()) -> Iterator[DeadLetter]:
+        """Yield the dead letters of `dead_ids`."""
+        for id, ordinal in self.dead_ids(after, classes):
+            yield self.trouble[id].letter(id, ordinal)
 
     def _leave(self, old: State, lo: int, hi: int) -> None:
         if old is State.READY:
@@ -309,6 +329,8 @@ class Lane:
                 self.suspects.discard(lo, hi)
         elif old is State.DEAD:
             self.dead.discard(lo, hi)
+            for id in range(lo, hi):
+                self.dead_index.take(self.trouble[id])
         elif old is State.DELAYED:
             for id in range(lo, hi):
                 self._delayed().remove(self.trouble[id].due << _ID_BITS | id)
@@ -318,6 +340,8 @@ class Lane:
             (self.suspects if suspect else self.ready).add(lo, hi)
         elif new is State.DEAD:
             self.dead.add(lo, hi)
+            for id in self.troubled(lo, hi):  # of a lane that is read back their trouble follows
+                self.dead_index.file(id, self.trouble[id])
         elif new is State.DELAYED:
             for id in range(lo, hi):
                 self.trouble[id].due = due

@@ -121,6 +121,11 @@ class Ranges:
         for key in self._ends.irange(lo, hi, inclusive=(True, False)):
             yield key, min(hi, self._ends[key])
 
+    def numbers(self, lo: int, hi: int) -> Iterator[int]:
+        """Yield the integers inside ``[lo, hi)``, ascending; the set must not change meanwhile."""
+        for start, stop in self.within(lo, hi):
+            yield from range(start, stop)
+
     def overlap(self, lo: int, hi: int) -> list[tuple[int, int]]:
         """Return the intervals inside ``[lo, hi)``, clipped to it."""
         return list(self.within(lo, hi))

@@ -5,7 +5,7 @@ Messages that just run have no record here; one byte says all about them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from dqlab.queue.failure_records import StoredRecord
@@ -67,6 +67,8 @@ class Trouble:
         The delivery counted last; it is never counted twice.
     due : int
         When a delayed message is ready again, monotonic microseconds.
+    filed : int
+        Where a dead message is in the lane's `DeadIndex`; 0 = nowhere.
     """
 
     deliveries: int = 0
@@ -76,6 +78,7 @@ class Trouble:
     receipt: Receipt | None = None
     due: int = 0
     history: tuple[Death, ...] = ()
+    filed: int = field(default=0, compare=False, repr=False)
 
     def start_anew(self) -> None:
         """Move the counts to the history, before a retry by hand."""

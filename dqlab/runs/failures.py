@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
+from dqlab.cluster.dead_pages import described
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import open_value
 from dqlab.frame import Kind
-from dqlab.queue.failures import Failure, shown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,9 +93,13 @@ class Failures(Sequence[DeadLetter]):
         return sum(self._counts)
 
     def __iter__(self) -> Iterator[DeadLetter]:
+        return self.of(())
+
+    def of(self, classes: Collection[str]) -> Iterator[DeadLetter]:
+        """Yield the dead letters of some failure classes, named by their fingerprints; with none named, all of them."""
         for shard in range(len(self._counts)):
             after = -1
-            while page := self._handle.link.sync(self._page(shard, after)):
+            while page := self._handle.link.sync(self._page(shard, after, classes)):
                 yield from page
                 after = page[-1].id
 
@@ -121,30 +125,18 @@ class Failures(Sequence[DeadLetter]):
             "key"
         )
 
-    async def _page(self, shard: int, after: int) -> list[DeadLetter]:
-        meta, parts = await self._handle.ask(shard, "dead", {"run": self._run, "after": after, "limit": PAGE})
+    async def _page(self, shard: int, after: int, classes: Collection[str]) -> list[DeadLetter]:
+        asked = {"run": self._run, "after": after, "limit": PAGE, "classes": list(classes)}
+        meta, parts = await self._handle.ask(shard, "dead", asked)
         return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
 
 
 def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:
     """Return a dead letter from [id, ordinal, reason, deliveries, exceptions, kind], its failure record and payload."""
-    id, ordinal, reason, deliveries, exceptions, kind = row
-    failure = Failure.from_bytes(bytes(record)) if record else None
     return DeadLetter(
-        id=id,
-        ordinal=ordinal,
-        reason=reason,
-        error=shown_name(failure.error) if failure else "Lost",
-        message=failure.message if failure else reason,
-        at=failure.at if failure else "",
-        traceback=failure.traceback if failure else "",
-        fingerprint=failure.fingerprint if failure else "",
-        key=failure.key if failure and failure.key is not None else ordinal,
-        deliveries=deliveries,
-        exceptions=exceptions,
-        version=failure.code if failure else "",
-        consumer=failure.consumer if failure else "",
-        when=failure.when if failure else 0.0,
-        kind=Kind(kind),
+        **described(row, bytes(record)),
+        ordinal=row[1],
+        exceptions=row[4],
+        kind=Kind(row[5]),
         payload=bytes(payload),
     )

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.isolation import Executor, isolation
+from dqlab.cluster.run_orders import compact
 from dqlab.config import check_name
 from dqlab.documents import parsed_natively
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
 from dqlab.frame import Kind
 from dqlab.queue.checks import check_count
 from dqlab.queue.retry import Retry
-from dqlab.runs.compacting import compact_all
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.pool_views import PoolViews
@@ -301,7 +301,7 @@ class QueuePool(PoolViews, Putting, Shards):
         """
         self._check_open()
         self._mark("compact")
-        return compact_all(self.handle, progress)
+        return self.handle.link.sync(compact(self.handle, progress))
 
     def close(self, *, force: bool = False) -> None:
         """Confirm puts, retire this queue's consumers, close it and free what it holds.

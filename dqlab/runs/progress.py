@@ -1,40 +1,21 @@
-"""What the shards of a queue say of one run, joined."""
+"""How far a run is: what its shards say of it, and which of its documents are where."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from dqlab.queue.book import CANCELLED
+from dqlab.cluster.run_standing import RunStanding
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.states import State
 from dqlab.runs.submitted import Submitted
-from dqlab.stats import Counts, total_counts
 
 __all__ = ["Progress"]
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a run's shards say of it right now, joined."""
-
-    shards: list[dict[str, Any]]
-
-    @property
-    def by_shard(self) -> list[Counts]:
-        """Messages by state in each shard."""
-        return [Counts(*shard["counts"]) for shard in self.shards]
-
-    @property
-    def counts(self) -> Counts:
-        """Messages by state."""
-        return total_counts(self.by_shard)
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The run record, from shard 0."""
-        return self.shards[0]
+class Progress(RunStanding):
+    """What a run's shards say of it right now, joined, down to the ordinals of its documents."""
 
     @property
     def came(self) -> list[tuple[int, int]]:
@@ -77,33 +58,3 @@ class Progress:
             elif lost:
                 parts.append(f"{lost:,} were in damaged files of shard {index} of queue {queue!r} (see `dqlab fsck`)")
         return "; ".join(parts)
-
-    @property
-    def sealed(self) -> bool:
-        """The input has ended and its total is known."""
-        return all(shard["sealed"] for shard in self.shards)
-
-    @property
-    def cancelled(self) -> bool:
-        """It was given up before its end, and takes no more."""
-        return self.record["incomplete"] == CANCELLED or any(shard["cancelled"] for shard in self.shards)
-
-    @property
-    def done(self) -> bool:
-        """Nothing more will happen by itself."""
-        return all(shard["done"] for shard in self.shards)
-
-    @property
-    def stopped(self) -> bool:
-        """No room for results."""
-        return any(shard["stopped"] for shard in self.shards)
-
-    @property
-    def paused(self) -> bool:
-        """No new leases for this run."""
-        return any(shard["paused"] or shard["queue_paused"] for shard in self.shards)
-
-    @property
-    def consumers(self) -> int:
-        """Consumer slots that ever parked and are alive, at the shard that has most."""
-        return max(int(shard["consumers"]) for shard in self.shards)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, Self
 
+from dqlab.cluster import run_orders
 from dqlab.cluster.isolation import isolation
 from dqlab.cluster.ticket import Entry
 from dqlab.errors import BadOption, RunCancelled
@@ -59,13 +60,8 @@ class Run(RunWaits):
         """
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
-        progress = self._progress()
-        complete = progress.done and not progress.counts.lost and progress.record["incomplete"] is None
-        if not complete:
-            self.handle.link.sync(self.handle.note(self.id, {"cancelled": True}))
-        cancelled = self.handle.link.sync(self.handle.control("cancel", run=self.id))
-        if not self._progress().cancelled:  # it has ended meanwhile
-            self.handle.link.sync(self.handle.note(self.id, {"cancelled": False}))
+        self._progress()  # says what became of a run that was dropped
+        cancelled = self.handle.link.sync(run_orders.cancel(self.handle, self.id))
         if self.submitter is not None:
             self.submitter.join()
         mark(self.handle.link, "cancel", self.queue)
@@ -124,25 +120,32 @@ class Run(RunWaits):
             The expression is not one; or the run's messages run in processes, and `fn` is a coroutine function.
         """
         chosen = compile_where(where) if where is not None else None
-        meta: dict[str, Any] = self._new_code(fn) if fn is not None else self._newest_code()
-        count = 0
-        ids: list[tuple[int, int]] = []
-        ordinals: list[tuple[int, int]] = []
-        for letter in self.failures():
-            of_class = fingerprint is None or letter.fingerprint == fingerprint
-            if of_class and (chosen is None or chosen(letter)):
-                ids.append((letter.id, letter.id + 1))
-                ordinals.append((letter.ordinal, letter.ordinal + 1))
-        if ids and fn is not None:
-            self.handle.link.sync(self.handle.note(self.id, dict(meta)))
-        for at in range(0, len(ids), 5000):
-            work = self.handle.control_ids(
-                "retry", self.id, ids[at : at + 5000], ordinals=ordinals[at : at + 5000], **meta
-            )
-            count += self.handle.link.sync(work)
+        code: dict[str, Any] = self._new_code(fn) if fn is not None else self._newest_code()
+        classes = [] if fingerprint is None else [fingerprint]
+        if chosen is None:
+            sending = run_orders.retry(self.handle, self.id, code, classes=classes, fresh=fn is not None)
+            count = self.handle.link.sync(sending)
+        else:
+            count = self._retry_chosen(chosen, classes, code, fresh=fn is not None)
         if count:
             codes = self._progress().record["codes"]
             mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
+        return count
+
+    def _retry_chosen(
+        self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: dict[str, Any], *, fresh: bool
+    ) -> int:
+        """Send through again those dead documents, perhaps of some failure classes, that a filter chooses."""
+        count = 0
+        letters = [letter for letter in self.failures().of(classes) if chosen(letter)]
+        ids = [(letter.id, letter.id + 1) for letter in letters]
+        ordinals = [(letter.ordinal, letter.ordinal + 1) for letter in letters]
+        if ids and fresh:
+            self.handle.link.sync(self.handle.note(self.id, dict(code)))
+        for at in range(0, len(ids), run_orders.AT_ONCE):
+            part = slice(at, at + run_orders.AT_ONCE)
+            work = self.handle.control_ids("retry", self.id, ids[part], ordinals=ordinals[part], **code)
+            count += self.handle.link.sync(work)
         return count
 
     def resubmit_lost(self) -> int:
@@ -201,12 +204,7 @@ class Run(RunWaits):
         return {"function": hash, "blob": blob, "code": code_record(version, hash)}
 
     def _newest_code(self) -> dict[str, Any]:
-        code = self._progress().record["codes"][-1]
-        for shard in range(len(self.handle.refs)):  # one that was lost has lost its functions too
-            meta, parts = self.handle.link.sync(self.handle.ask(shard, "function", {"hash": code["blob"]}))
-            if meta["known"]:
-                return {"function": code["blob"], "blob": bytes(parts[0]), "code": code}
-        return {}
+        return self.handle.link.sync(run_orders.newest_code(self.handle, self._progress().record["codes"][-1]))
 
     def _order(self, op: str, *, by: str = "") -> Self:
         self.handle.link.sync(self.handle.control(op, run=self.id))

@@ -183,8 +183,7 @@ class RunViews:
             Seconds to wait for the first answer.
         """
         self._progress(timeout=timeout)
-        of_class = (letter for letter in self.failures() if letter.fingerprint == fingerprint)
-        return list(islice(of_class, limit))
+        return list(islice(self.failures().of([fingerprint]), limit))
 
     def lost(self) -> Lost:
         """Return which documents are lost: (ordinal, key) each, or ordinals where this process has not their input."""

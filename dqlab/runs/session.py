@@ -89,7 +89,7 @@ class Session:
         check_protocol("the scheduler", hello)
         for worker, greeting in hello["workers"].items():
             check_protocol(f"worker {worker}", greeting)
-        self.token = hello["token"]
+        self.token, self.http = hello["token"], hello.get("http")
         self._choose_path(list(hello["workers"]))
         if hello["shared"] and not reserved and not grows:
             warnings.warn(

@@ -1,10 +1,94 @@
-import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+// What JupyterLab and Notebook 7 load. Registers only; every token but the application's own is optional.
+
+import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette, IThemeManager } from '@jupyterlab/apputils';
+import { ILauncher } from '@jupyterlab/launcher';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { Token } from '@lumino/coreutils';
+
+import { askedFor } from './ask';
+import { Client } from './client';
+import { addCommands } from './commands';
+import type { Desk } from './desk';
+import { FailureTabs } from './failures/tabs';
+import { LAYOUT, openLayout, type Place } from './layout';
+import { interceptLinks } from './links';
+import { Model } from './model';
+import { connectTo, insert } from './notebook';
+import { Panels } from './panels';
+import { Sidebar } from './sidebar/sidebar';
+
+const IDesk = new Token<Desk>('dqlab:IDesk', 'Services of dqlab: their numbers, and what can be done to them.');
+
+const desk: JupyterFrontEndPlugin<Desk> = {
+  id: 'dqlab:plugin',
+  description: 'Asks for services, opens their panels and failures as tabs.',
+  autoStart: true,
+  provides: IDesk,
+  optional: [ILayoutRestorer, ISettingRegistry, IThemeManager],
+  activate: (
+    app: JupyterFrontEnd,
+    restorer: ILayoutRestorer | null,
+    registry: ISettingRegistry | null,
+    themes: IThemeManager | null
+  ): Desk => {
+    const client = new Client(app.serviceManager.serverSettings);
+    const model = new Model({ client });
+    const panels = new Panels({ app, model, client, themes, restorer });
+    const failures = new FailureTabs({ app, model, client, restorer, insert: (...cells) => void insert(app.shell, ...cells) });
+    let layout: Place[] = LAYOUT;
+    const read = (settings: ISettingRegistry.ISettings): void => {
+      model.setInterval(settings.composite.interval as number);
+      layout = (settings.composite.layout ?? LAYOUT) as unknown as Place[];
+    };
+    registry
+      ?.load(desk.id)
+      .then((settings) => {
+        read(settings);
+        settings.changed.connect(read);
+      })
+      .catch((reason: unknown) => console.warn('dqlab: the settings cannot be read, the defaults are used', reason));
+    const known = { services: () => model.services ?? [], ask: () => model.list() };
+    interceptLinks(client.baseUrl, known, (opening) => panels.open(opening));
+    return {
+      model,
+      openPanel: (opening) => void panels.open(opening),
+      openFailures: (service, scope) => void failures.open(service, scope),
+      insert: (...cells) => void insert(app.shell, ...cells),
+      connectToAddress: async () => {
+        const address = await askedFor('Connect to a service', 'Address of a Dask scheduler', 'tcp://');
+        if (address !== null) await insert(app.shell, connectTo(address));
+      },
+      openLayout: async () => {
+        await model.look();
+        if (model.chosen !== null) openLayout(app, panels, model.chosen, layout);
+        else app.shell.activateById('dqlab-sidebar');
+      }
+    };
+  }
+};
 
 const sidebar: JupyterFrontEndPlugin<void> = {
   id: 'dqlab:sidebar',
   description: 'Services, runs and queues beside the notebook.',
   autoStart: true,
-  activate: () => undefined
+  requires: [IDesk],
+  optional: [ILayoutRestorer],
+  activate: (app: JupyterFrontEnd, services: Desk, restorer: ILayoutRestorer | null) => {
+    const widget = new Sidebar(services);
+    restorer?.add(widget, widget.id);
+    app.shell.add(widget, 'left', { rank: 450, type: 'dqlab' });
+  }
 };
 
-export default [sidebar];
+const commands: JupyterFrontEndPlugin<void> = {
+  id: 'dqlab:commands',
+  description: 'Commands of dqlab in the palette and on the launcher.',
+  autoStart: true,
+  requires: [IDesk],
+  optional: [ICommandPalette, ILauncher],
+  activate: (app: JupyterFrontEnd, services: Desk, palette: ICommandPalette | null, launcher: ILauncher | null) =>
+    addCommands(app, services, palette, launcher)
+};
+
+export default [desk, sidebar, commands];

@@ -129,6 +129,19 @@ def show(browser: Any, address: str) -> Iterator[Any]:
     assert complaints == []
 
 
+def test_a_page_in_a_hidden_frame_tells_that_nobody_sees_it(show: Any, address: str) -> None:
+    """Of tabs that lie behind one another only the one in front costs the scheduler anything."""
+    page = show("/individual-dq-runs?queue=pages", 1240, 640, charts=1)
+    page.evaluate(FRAMES, [f"{address}/individual-dq-storage"])
+    (frame,) = [frame for frame in page.frames if frame.parent_frame]
+    eyes = "() => window.Bokeh?.documents[0]?.get_model_by_name('eyes')?.active"
+    frame.wait_for_function(f"({eyes})() === true", timeout=20_000)
+
+    for hidden in ("true", "false"):
+        page.evaluate(f"() => {{ document.querySelector('iframe').style.display = {hidden} ? 'none' : '' }}")
+        frame.wait_for_function(f"({eyes})() !== {hidden}", timeout=10_000)
+
+
 def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:
     """A tab of JupyterLab beside a notebook has 400 by 300 pixels."""
     page = show("/individual-dq-depth?queue=pages", 1240, 640, charts=4)

@@ -139,3 +139,11 @@ def test_a_frame_without_its_like_costs_a_row_and_no_object() -> None:
     [frozen] = batches.frozen()
     assert list(frozen.column("size")) == [at * 31 % 1000 for at in range(CHUNK)]
     assert batches.kept() == []
+
+
+def test_no_ids_are_in_no_batch() -> None:
+    batches = Batches()
+    batches.add(Row(0, 3, 0, 0, 10, 0), None)
+    batches.keep(batches[0])
+    assert [batch.first for batch in batches.kept(1, 2)] == [0]
+    assert batches.kept(1, 1) == []

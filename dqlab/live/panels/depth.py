@@ -96,8 +96,8 @@ class Depth:
             return "nothing waits"
         net, words = queue.net_rate, []
         if net is not None:
-            spelt = f"by {rate(abs(net))} messages/s"
-            words.append("steady" if abs(net) < 0.005 else f"falls {spelt}" if net < 0 else f"grows {spelt}")
+            spelt = f"by {rate(abs(net))} messages/s, last 60 s"
+            words.append("steady" if abs(net) < 0.005 else f"fell {spelt}" if net < 0 else f"grew {spelt}")
         if queue.empty_in is not None:
             words.append(f"empty about {minute(scene.snapshot.at + queue.empty_in)}")
         elif queue.why:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bokeh.core.properties import without_property_validation
 from bokeh.document import Document
-from bokeh.models import CustomJS, InlineStyleSheet
+from bokeh.models import CustomJS, InlineStyleSheet, Toggle
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.panels.changes import html, show
@@ -20,7 +20,7 @@ from dqlab.live.panels.failures import Failures
 from dqlab.live.panels.markup import text
 from dqlab.live.panels.panel import Panel, Stage, place
 from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.request import WHOLE, Request
+from dqlab.live.panels.request import LATELY, SPANS, USUAL, WHOLE, Request
 from dqlab.live.panels.runs import Runs
 from dqlab.live.panels.scene import Scene, scene, span_of_run
 from dqlab.live.panels.storage import Storage
@@ -52,6 +52,11 @@ WORDS, CHARTS = 0.48, 0.98
 so that none is left out."""
 AT_ONCE = 2
 """Charts drawn in one go, so that the scheduler is never kept for long; the others have their turn a moment later."""
+LOOKING = """let inside = true
+const tell = () => { eyes.active = inside && !document.hidden }
+new IntersectionObserver(([seen]) => { inside = seen.isIntersecting; tell() }).observe(document.documentElement)
+document.addEventListener("visibilitychange", tell)"""
+"""Tells whether anybody can see the page: not in a hidden tab of the browser, nor in a hidden frame."""
 LOST = """const at = new Date().toTimeString().slice(0, 8)
 document.body.classList.add("dq-lost")
 stamp.text = `<span class="warn">no answer since ${at}</span>`"""
@@ -78,7 +83,7 @@ class Page:
     ) -> None:
         self.doc = doc
         self._readings = readings
-        self._asked = asked
+        self._asked = replace(asked, span=USUAL) if asked.span == LATELY and len(names) > 1 else asked
         self._clock: Clock = clock or SystemClock()
         theme = tokens(asked.theme)
         theme = replace(theme, scale=1.2) if asked.wall else theme
@@ -93,8 +98,10 @@ class Page:
             answer.name = f"{name}-answer"
         self._stamp = html(sheet, "stamp")
         self._stamp.name = "stamp"
+        self._eyes = Toggle(name="eyes", active=True, visible=False)
+        self._eyes.on_change("active", lambda _, __, ___: self.update())
         self._summary = Summary(sheet)
-        self._controls = Controls(self, sheet, asked)
+        self._controls = Controls(self, sheet, self._asked)
         self._seen: Snapshot | None = None
         self._stale: set[str] = set()
         self._drawn: dict[str, float] = {}
@@ -124,7 +131,7 @@ class Page:
             self._completing = False
 
     def update(self) -> None:
-        """Draw what has changed; called four times a second. A page that nobody has open is left as it is."""
+        """Draw what has changed; called four times a second. A page that nobody sees is left as it is."""
         if not self._is_open:
             return
         if len(self.panels) < len(self._names) and not self._completing:
@@ -183,14 +190,18 @@ class Page:
 
     def _scene(self, snapshot: Snapshot) -> Scene:
         asked = self._asked
-        span = span_of_run(snapshot, asked.queue, asked.run) if asked.span == WHOLE else asked.span
+        span = asked.span
+        if span in (WHOLE, LATELY):
+            span = span_of_run(snapshot, asked.queue, asked.run)
+        if asked.span == LATELY:
+            span = min(max(span, SPANS[0][1]), USUAL)
         return scene(snapshot, self._readings.history(span, asked.queue, asked.run), span, asked.queue, asked.run)
 
     @property
     def _is_open(self) -> bool:
-        """Whether a browser is connected; without a server nobody can tell."""
+        """Whether somebody can see it: a browser is connected, as far as anybody can tell, and shows it."""
         session = getattr(self.doc.session_context, "session", None)
-        return session is None or getattr(session, "connection_count", 1) > 0
+        return bool(self._eyes.active) and (session is None or getattr(session, "connection_count", 1) > 0)
 
     def _make(self, name: str) -> None:
         panel = PANELS[name](self._stage)
@@ -206,11 +217,12 @@ class Page:
         with self.doc.models.freeze():
             for root in self._roots():
                 self.doc.add_root(root)
+        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING))
         self.doc.js_on_event("connection_lost", CustomJS(args={"stamp": self._stamp}, code=LOST))
         self.doc.add_periodic_callback(self.update, PERIOD)
 
     def _roots(self) -> list[Any]:
-        panels = [*self._places.values(), *self._answers.values()]
+        panels = [*self._places.values(), *self._answers.values(), self._eyes]
         if self._stage.alone:
             return panels
         return [*panels, self._summary.root, self._stamp, *self._controls.roots()]

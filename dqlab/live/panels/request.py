@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["LONGEST", "SHORTEST", "SPANS", "WHOLE", "Request", "request"]
+__all__ = ["LATELY", "LONGEST", "SHORTEST", "SPANS", "USUAL", "WHOLE", "Request", "request"]
 
 SPANS = (("5 min", 300.0), ("30 min", 1800.0), ("2 h", 7200.0))
 WHOLE = 0.0
 """Stands for all the time since the run began."""
+LATELY = -1.0
+"""Stands for the time since the run began, from 5 to 30 minutes: a young one fills its chart."""
 USUAL, SHORTEST, LONGEST = 1800.0, 60.0, 86_400.0
 
 
@@ -21,7 +23,7 @@ class Request:
     theme: str = "light"
     queue: str = ""
     run: str = ""
-    span: float = USUAL
+    span: float = LATELY
     wall: bool = False
 
 
@@ -47,5 +49,5 @@ def _span(spelt: str) -> float:
     try:
         span = float(spelt)
     except ValueError:
-        return USUAL
-    return min(max(span, SHORTEST), LONGEST) if math.isfinite(span) else USUAL
+        return LATELY
+    return min(max(span, SHORTEST), LONGEST) if math.isfinite(span) else LATELY

@@ -49,7 +49,7 @@ class Throughput:
             fig.line("x", "y", color=colour, line_width=1.4, source=source)
             wide = fig.line("x", "y", color=colour, line_width=20, alpha=0, source=source)
             stage.axis.hover(fig, [("per second", "@value{0,0.[00]}")], wide, mode="mouse")
-        self._order: list[str] = []
+        self._order: list[tuple[str, str]] = []
         self._sorted = 0.0
         self.parts = [self._chart.root]
 
@@ -69,9 +69,10 @@ class Throughput:
         """Bring the rows up to date; they keep their order for five seconds."""
         lines = scene.history.consumers
         listed = self._listed(scene)
-        by_worker = bool(lines) and not any(each.name in lines for each in listed)
-        names = list(lines)[: self._stage.rows] if by_worker else [each.name for each in listed]
-        full = self._draw_lines(scene, names, {each.name for each in listed if each.slow})
+        named = {_line_of(each, scene.history): each for each in listed}
+        by_worker = bool(lines) and not any(name in lines for name in named)
+        names = list(lines)[: self._stage.rows] if by_worker else list(named)
+        full = self._draw_lines(scene, names, {name for name, each in named.items() if each.slow})
         unit = f"{scene.snapshot.units}/s"
         over = text(f"{unit}, {scene.window}, same scale {between('0', count(round(full)))}")
         paged = scene.snapshot.units != PER_DOCUMENT
@@ -83,7 +84,7 @@ class Throughput:
                 (rate(_last(lines[name])), UNKNOWN if paged else "", _bar(idle[name]), UNKNOWN) for name in names
             ]
         else:
-            left = [_name(each) for each in listed]
+            left = [_name(name, each) for name, each in named.items()]
             right = [_numbers(each, paged=paged) for each in listed]
         left, right = self._more(scene, left, right, of_workers=len(lines) if by_worker else 0)
         if not listed and not names:
@@ -93,7 +94,7 @@ class Throughput:
 
     def _listed(self, scene: Scene) -> list[ConsumerStats]:
         """Return the consumers that have a row, in the order they had a moment ago."""
-        consumers = {each.name: each for each in scene.snapshot.consumers}
+        consumers = {(each.queue, each.name): each for each in scene.snapshot.consumers}
         at = scene.snapshot.at
         if not RE_SORTED > at - self._sorted >= 0 or any(name not in consumers for name in self._order):
             self._order, self._sorted = list(consumers), at
@@ -179,9 +180,15 @@ def _last(values: Sequence[float | None]) -> float | None:
     return values[-1] if values else None
 
 
-def _name(consumer: ConsumerStats) -> Row:
+def _line_of(consumer: ConsumerStats, history: History) -> str:
+    """Return the name of a consumer's line: with its queue, where consumers of several are drawn."""
+    full = f"{consumer.queue}/{consumer.name}"
+    return full if full in history.consumers else consumer.name
+
+
+def _name(name: str, consumer: ConsumerStats) -> Row:
     mark = glyph("slow") if consumer.slow else ""
-    return mark, strong(consumer.name), f'<span class="mut">{text(consumer.worker)}</span>'
+    return mark, strong(name), f'<span class="mut">{text(consumer.worker)}</span>'
 
 
 def _numbers(consumer: ConsumerStats, *, paged: bool) -> Row:

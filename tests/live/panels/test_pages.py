@@ -23,7 +23,7 @@ from dqlab.live.panels.request import WHOLE, Request, request
 from dqlab.live.panels.templates import drawing
 from dqlab.live.panels.throughput import _thinned
 from dqlab.live.panels.tokens import DARK, LIGHT
-from dqlab.stats import Compaction, Counts, Held, History, Mark, Snapshot, Unacked
+from dqlab.stats import Compaction, ConsumerStats, Counts, Held, History, Mark, Snapshot, Unacked
 
 EVIL = '<script>alert("$$x$$")</script>'
 Open = Callable[..., Any]
@@ -51,7 +51,7 @@ def test_each_page_has_all_the_roots_its_template_places(open_page: Open, names:
 def test_title_lines_answer_in_words(open_page: Open) -> None:
     """Who reads nothing else knows how long, what fails, who is slow, what is stuck."""
     assert answers(open_page(queue="pages")) == {
-        "depth": "falls by 23.5 messages/s · empty about 14:34",
+        "depth": "fell by 23.5 messages/s, last 60 s · empty about 14:34",
         "unacked": "1 of 64 past 60 s",
         "throughput": "c5 does 14.0 pages/s, median 63.5",
         "failures": "9 in the last minute, 4 classes in all",
@@ -149,6 +149,18 @@ def test_without_dqlab_a_page_says_what_to_do() -> None:
     said = doc.template_variables["absent"]
     assert "dqlab is not on this scheduler yet" in said
     assert "tcp://10.0.0.1:8786" in said
+
+
+def test_consumers_of_several_queues_are_told_apart(open_page: Open, feed: Any) -> None:
+    """Each queue numbers its own from 0."""
+    consumers = tuple(ConsumerStats("c0", queue, "0", 3, 100, rate=at, units_rate=at) for at, queue in enumerate("ab"))
+    feed.now = replace(feed.now, of_queue="", of_run="", consumers=consumers, consumers_total=2)
+    feed.past = replace(feed.past, consumers={"a/c0": (1.0,) * 9, "b/c0": (2.0,) * 9}, idle={})
+
+    said = words(open_page("throughput"))
+
+    assert all(f"<b>{name}</b>" in said for name in ("a/c0", "b/c0"))
+    assert "worker" not in said
 
 
 def test_more_consumers_than_rows_are_said_with_their_number(open_page: Open, feed: Any, crowd: Any) -> None:

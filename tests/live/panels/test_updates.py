@@ -47,6 +47,21 @@ def test_nothing_is_sent_when_nothing_has_changed(open_page: Open, clock: Any) -
     assert sum(live(open_page(queue="pages"), clock, 10)) == 0
 
 
+def test_a_page_that_nobody_sees_is_left_as_it_is(open_page: Open, feed: Any, clock: Any) -> None:
+    """Twenty tabs lie behind one another: one of them is looked at."""
+    page = open_page(queue="pages")
+    eyes = page.doc.get_model_by_name("eyes")
+    eyes.active = False
+    feed.change(at=feed.now.at + 1)
+    asked = len(feed.snapshots)
+    assert sum(live(page, clock, 10)) == 0
+    assert len(feed.snapshots) == asked
+
+    before = len(page.sent)
+    eyes.active = True
+    assert len(page.sent) > before + 1  # at once, beside the change of the eyes
+
+
 def test_figures_follow_twice_a_second_and_charts_once(open_page: Open, feed: Any, clock: Any) -> None:
     """Figures are small; a chart is redrawn as a whole."""
     page = open_page(queue="pages")
@@ -153,6 +168,19 @@ def test_the_whole_run_is_shown_from_its_start(open_page: Open, feed: Any) -> No
     open_page(queue="pages", span=WHOLE)
 
     assert feed.histories[-1] == (1440.0, "pages", "")
+
+
+def test_a_young_run_fills_the_chart_of_a_panel_alone(open_page: Open, feed: Any, clock: Any) -> None:
+    """Whoever opens a tab a minute after the start wants to see that minute, and later half an hour."""
+    begun = feed.now.runs[0].started
+    for age, span in ((60, 300.0), (700, 720.0), (9000, 1800.0)):
+        clock.now += 1
+        feed.change(at=begun + age)
+        open_page("depth", queue="pages")
+        assert feed.histories[-1][0] == span
+
+    open_page(queue="pages")
+    assert feed.histories[-1][0] == 1800.0
 
 
 def test_a_held_page_stands_still_and_counts_what_it_misses(open_page: Open, feed: Any, clock: Any) -> None:

@@ -1,0 +1,328 @@
+"""Announcements: one file for each cluster with dqlab on it, in Jupyter's runtime directory, for its server to read.
+
+Owns those files: written by whoever has a lab, read by the server extension. A service is known by its id, which is its
+name made unique, and which it has again after a restart of its kernel or scheduler.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import logging
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import count
+from pathlib import Path
+from threading import Thread
+from urllib.parse import urlsplit
+
+import psutil
+
+__all__ = [
+    "KEEP_ENDED",
+    "Announcement",
+    "address_of",
+    "announce",
+    "announced",
+    "directory",
+    "forget",
+    "seen",
+    "sweep",
+    "withdraw",
+]
+
+logger = logging.getLogger("dqlab.announce")
+
+SCHEMA = 1
+SLACK = 60.0
+"""Seconds that a process may seem to have begun after it announced something: clocks are set."""
+LARGEST = 1 << 16
+KEEP_ENDED = 7 * 86_400.0
+"""Seconds for which an ended service is listed, to be opened again."""
+UNFINISHED = 60.0
+"""Seconds after which a file that was being written is a leftover."""
+PATIENCE = 1.0
+"""Seconds to wait whether somebody listens at an address, in the background."""
+TRIES, BETWEEN = 25, 0.002
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One service.
+
+    Attributes
+    ----------
+    id : str
+        Made when it is announced.
+    name : str
+        What its lab is called.
+    dashboard : str
+        Of the scheduler's HTTP server: "http://127.0.0.1:40123".
+    scheduler, scheduler_id : str
+        Address of the scheduler, and the id that it has until it is restarted.
+    token : str
+        Opens the scheduler's control route; never leaves this user's processes.
+    embedded : bool
+        It ends with the process that announced it.
+    store : str or None
+        Where its lab keeps queues.
+    where : str
+        "local", else the scheduler's host.
+    pid, host, started
+        Of who announced it, and when; `started` in seconds since 1970.
+    """
+
+    id: str
+    name: str
+    dashboard: str
+    scheduler: str
+    scheduler_id: str
+    token: str = field(repr=False)
+    embedded: bool
+    store: str | None
+    where: str
+    pid: int = field(default_factory=os.getpid)
+    host: str = field(default_factory=socket.gethostname)
+    started: float = field(default_factory=time.time)
+    schema: int = SCHEMA
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was embedded in a process of this machine that has ended."""
+        return self.embedded and self.host == socket.gethostname() and not self._runs()
+
+    def _runs(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                return False
+            return bool(process.create_time() - self.started < SLACK)  # else the number was given to another one
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.Error:
+            return True
+
+
+_TYPES = {"embedded": bool, "store": str | None, "pid": int, "started": int | float, "schema": int}
+
+_ours: dict[str, Announcement] = {}
+"""What this process announced, and takes back at its end."""
+
+
+# --- for who has a lab ----------------------------------------------------------------------
+
+
+def directory() -> Path | None:
+    """Return Jupyter's runtime directory, None where there is no Jupyter."""
+    try:
+        from jupyter_core.paths import jupyter_runtime_dir
+    except ImportError:
+        return None
+    return Path(jupyter_runtime_dir())
+
+
+def announce(service: Announcement) -> Announcement | None:
+    """Write the file of a service, and return it with its id; None when it is not written, or not yet.
+
+    A cluster that is announced already keeps its file. The id of a service that is over is taken over; when it takes
+    time to find out whether it is, that goes on in the background. Never raises, and never waits.
+    """
+    place = directory()
+    if place is None:
+        return None
+    try:
+        written = _announce(service, place, patient=False)
+    except _Undecided:
+        Thread(target=_announce_late, args=(service, place), name="dqlab-announce", daemon=True).start()
+        return None
+    except OSError as error:
+        logger.info("event=not_announced directory=%s %r", place, error)
+        return None
+    if written.embedded and written.pid == os.getpid():
+        if not _ours:
+            atexit.register(_withdraw_all)
+        _ours[written.id] = written
+    return written
+
+
+def withdraw(service: Announcement) -> None:
+    """Remove the file that this process wrote of a service; that of another process, or of a successor, stays."""
+    if _ours.get(service.id) == service:
+        del _ours[service.id]
+    place = directory()
+    if place is None or service.pid != os.getpid():  # a fork of the process has its exit handlers too
+        return
+    with suppress(OSError), _alone(place):
+        path = _path(place, service.id)
+        there = _read(path)
+        if there is not None and (there.pid, there.scheduler_id) == (service.pid, service.scheduler_id):
+            path.unlink(missing_ok=True)
+
+
+def _withdraw_all() -> None:
+    for service in list(_ours.values()):
+        withdraw(service)
+
+
+def address_of(scheduler: str) -> tuple[str, bool]:
+    """Return the host of a scheduler's address, as part of a URL, and whether that is this machine."""
+    at = urlsplit(scheduler)
+    host = at.hostname or "127.0.0.1"
+    if at.scheme == "inproc":
+        return "127.0.0.1", True
+    return f"[{host}]" if ":" in host else host, host in _LOOPBACK or host == socket.gethostname()
+
+
+# --- for who looks --------------------------------------------------------------------------
+
+
+def announced(place: Path) -> list[Announcement]:
+    """Return the services that this user announced in a directory, oldest first."""
+    found = (_read(path) for path in place.glob("dq-*.json"))
+    return sorted((service for service in found if service is not None), key=lambda service: service.started)
+
+
+def seen(place: Path, id: str, at: float | None = None) -> float:
+    """Return when a service answered last, or was announced; note that it did at `at`. Seconds since 1970; 0: never."""
+    path = _path(place, id)
+    try:
+        if at is not None:
+            os.utime(path, (at, at))
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def forget(place: Path, service: Announcement) -> None:
+    """Remove the file of a service that is over, unless another one has its id by now."""
+    with suppress(OSError), _alone(place):
+        path = _path(place, service.id)
+        if _read(path) == service:
+            path.unlink(missing_ok=True)
+
+
+def sweep(place: Path) -> None:
+    """Remove the files of services that ended a week ago, and what is left of files that were never finished."""
+    now = time.time()
+    for service in announced(place):
+        if service.ended and now - seen(place, service.id) > KEEP_ENDED:
+            forget(place, service)
+    for leftover in place.glob(".dq-*.tmp"):
+        with suppress(OSError):
+            if now - leftover.stat().st_mtime > UNFINISHED:
+                leftover.unlink()
+
+
+# --- inside ---------------------------------------------------------------------------------
+
+
+class _Undecided(Exception):
+    """Whether a service is over takes time to find out."""
+
+
+def _announce_late(service: Announcement, place: Path) -> None:
+    with suppress(OSError):
+        _announce(service, place, patient=True)
+
+
+def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcement:
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone(place):
+        there = {each.id: each for each in announced(place)}
+        for each in there.values():
+            if each.scheduler_id == service.scheduler_id:
+                if (each.dashboard, each.token) != (service.dashboard, service.token):
+                    each = replace(each, dashboard=service.dashboard, token=service.token)
+                    _write(place, each)
+                return each
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", service.name).strip("-_")[:60].strip("-_") or "lab"
+        ids = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+        id = next(id for id in ids if id not in there or _is_over(there[id], service, patient=patient))
+        service = replace(service, id=id)
+        _write(place, service)
+        return service
+
+
+def _is_over(old: Announcement, new: Announcement, *, patient: bool) -> bool:
+    """Return whether a new service takes the place of an old one, which has ended or is the one before a restart."""
+    if old.ended or (old.scheduler, old.host) == (new.scheduler, new.host):
+        return True
+    if old.embedded:
+        return False
+    address = urlsplit(old.scheduler)
+    here = address.hostname in _LOOPBACK and old.host == new.host
+    if not here and new.embedded:
+        return False
+    if not here and not patient:
+        raise _Undecided
+    try:
+        with socket.create_connection((address.hostname or "", address.port or 0), timeout=PATIENCE):
+            return False
+    except (OSError, ValueError):
+        return True
+
+
+def _path(place: Path, id: str) -> Path:
+    return place / f"dq-{id}.json"
+
+
+def _write(place: Path, service: Announcement) -> None:
+    unfinished = place / f".dq-{service.id}.{os.getpid()}.tmp"
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(asdict(service), file, indent=1)
+    unfinished.replace(_path(place, service.id))
+
+
+def _read(path: Path) -> Announcement | None:
+    """Return what a file says; None when it is not one of ours, or another user's, or others could have written it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            about = os.fstat(descriptor)
+            if about.st_uid != os.geteuid() or about.st_mode & 0o077 or not stat.S_ISREG(about.st_mode):
+                return None
+            said = json.loads(os.read(descriptor, LARGEST))
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return _checked(said, path)
+
+
+def _checked(said: object, path: Path) -> Announcement | None:
+    if not isinstance(said, dict) or said.get("schema") != SCHEMA:
+        return None
+    names = [each.name for each in fields(Announcement)]
+    if not all(name in said and isinstance(said[name], _TYPES.get(name, str)) for name in names):
+        return None
+    service = Announcement(**{name: said[name] for name in names})
+    at = urlsplit(service.dashboard)
+    if at.scheme not in ("http", "https") or not at.hostname or at.username or at.path.strip("/") or at.query:
+        return None
+    return service if _ID.fullmatch(service.id) and _path(path.parent, service.id) == path else None
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Keep other processes from choosing ids meanwhile; one that holds on to it is not waited for."""
+    descriptor = os.open(place / ".dq-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        for _ in range(TRIES):
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(BETWEEN)
+        yield
+    finally:
+        os.close(descriptor)

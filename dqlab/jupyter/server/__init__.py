@@ -1,0 +1,31 @@
+"""The part of dqlab that runs in Jupyter's server: what is announced, asked and shown for its user.
+
+Runs beside every notebook, so it loads neither Dask nor anything that draws; and it works while kernels are busy.
+
+::
+
+    services     what is announced, and whether it answers     paths        what a page of a dashboard may be called
+    upstream     asks a scheduler, with its token              proxy        its dashboard below Jupyter's own address
+    api          JSON for the sidebar                          panels       which pages a dashboard has
+    pages        what a tab shows while nobody answers
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jupyter_server.serverapp import ServerApp
+
+__all__ = ["_jupyter_server_extension_points", "_load_jupyter_server_extension"]
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    return [{"module": "dqlab.jupyter.server"}]
+
+
+def _load_jupyter_server_extension(server: ServerApp) -> None:
+    from dqlab.jupyter.server.routes import routes
+
+    application = server.web_app
+    application.add_handlers(".*$", routes(application.settings["base_url"], server.runtime_dir))

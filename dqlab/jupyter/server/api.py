@@ -1,0 +1,145 @@
+"""The JSON that the sidebar asks for: services, what they say, and what they are told to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from dqlab.announce import Announcement
+from dqlab.jupyter.server.panels import panels
+from dqlab.jupyter.server.services import NoSuchService, Services, ServiceUp
+from dqlab.jupyter.server.upstream import NoAnswer, Refused
+
+__all__ = ["Act", "Ask", "Panels", "Service", "ServiceList"]
+
+LOOK, DO, COMPACT = 10.0, 60.0, 3600.0
+"""Seconds for a question, an action, and one that goes through all of a store."""
+LARGEST = 1 << 20
+"""Bytes of an action."""
+
+
+class _Handler(APIHandler):
+    """Says what failed as {error, message}."""
+
+    auth_resource = "dqlab"
+
+    def initialize(self, services: Services) -> None:
+        self.services = services
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Write what was raised as JSON, with a status that says what kind it is."""
+        raised = kwargs.get("exc_info", (None, None, None))[1]
+        status, said = _spoken(raised, status_code)
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(said))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """Log what is unexpected; a service that is silent is not."""
+        if not isinstance(value, NoAnswer | Refused | NoSuchService | ServiceUp):
+            super().log_exception(typ, value, tb)
+
+    async def ask(self, service: Announcement, call: str, wait: float, **asked: Any) -> bytes:
+        """Ask a service, and note whether it answered."""
+        try:
+            answer = await self.services.upstream.ask(service, call, wait=wait, **asked)
+        except NoAnswer:
+            self.services.heard(service, answered=False)
+            raise
+        self.services.heard(service, answered=True)
+        return answer
+
+
+def _spoken(raised: BaseException | None, status: int) -> tuple[int, dict[str, Any]]:
+    """Return the status and the words for an error."""
+    if isinstance(raised, Refused):
+        return raised.status, dict(raised.said)
+    kinds: list[tuple[type, int]] = [(NoSuchService, 404), (ServiceUp, 409)]
+    for kind, known in kinds:
+        if isinstance(raised, kind):
+            return known, {"error": kind.__name__, "message": str(raised)}
+    if isinstance(raised, NoAnswer):
+        return 504 if raised.late else 502, {"error": "NoAnswer", "message": str(raised)}
+    if isinstance(raised, web.HTTPError):
+        words = {403: "you are not logged in, or may not do that. Load the page again."}
+        message = raised.log_message or words.get(status, raised.reason or "this address is not asked that way")
+        return status, {"error": {403: "Forbidden", 400: "BadOption"}.get(status, "Failed"), "message": message}
+    return 500, {"error": "Failed", "message": "the Jupyter server could not answer; its log says why."}
+
+
+class ServiceList(_Handler):
+    """Every service."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with all services, and whether they answer."""
+        self.finish(json.dumps({"services": await self.services.list()}))
+
+
+class Service(_Handler):
+    """One service."""
+
+    @web.authenticated
+    @authorized
+    async def delete(self, id: str) -> None:
+        """Forget it, if it does not answer."""
+        await self.services.forget(id)
+        self.set_status(204)
+        self.finish()
+
+
+class Ask(_Handler):
+    """What a service says, as it says it."""
+
+    def initialize(self, services: Services, call: str, takes: Sequence[str]) -> None:  # type: ignore[override]
+        """Ask by `call`, with those arguments of the address that it takes."""
+        super().initialize(services)
+        self.call, self.takes = call, takes
+
+    @web.authenticated
+    @authorized
+    async def get(self, id: str) -> None:
+        """Pass the question on."""
+        query = {name: value for name in self.takes if (value := self.get_query_argument(name, ""))}
+        self.finish(await self.ask(self.services.living(id), self.call, LOOK, query=query))
+
+
+class Panels(_Handler):
+    """The pages of its dashboard."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, id: str) -> None:
+        """Answer with the pages that can be opened."""
+        service = self.services.living(id)
+        url = f"{service.dashboard}/individual-plots.json"
+        answer = await self.services.upstream.fetch(service, url, wait=LOOK)
+        try:
+            plots = json.loads(answer.body) if answer.code == 200 else {}
+        except ValueError:
+            plots = {}
+        self.finish(json.dumps({"panels": panels(plots if isinstance(plots, dict) else {})}))
+
+
+class Act(_Handler):
+    """What a service is told to do."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, id: str) -> None:
+        """Pass the action on, and answer with what came of it."""
+        body = self.request.body
+        try:
+            action = json.loads(body) if len(body) <= LARGEST else None
+        except (ValueError, RecursionError):
+            action = None
+        if not isinstance(action, dict):
+            raise web.HTTPError(400, "an action is a JSON object, such as {'action': 'pause', 'queue': 'default'}.")
+        wait = COMPACT if action.get("action") == "compact" else DO
+        self.finish(await self.ask(self.services.living(id), "actions", wait, body=json.dumps(action).encode()))

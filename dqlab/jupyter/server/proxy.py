@@ -1,0 +1,209 @@
+"""A service's dashboard below Jupyter's own address: read-only, for who is logged in, and for services alone."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import JupyterHandler
+from tornado import web
+from tornado.httpclient import HTTPError, HTTPRequest
+from tornado.websocket import (
+    WebSocketClientConnection,
+    WebSocketClosedError,
+    WebSocketError,
+    WebSocketHandler,
+    websocket_connect,
+)
+
+from dqlab.announce import Announcement
+from dqlab.jupyter.server.pages import waiting
+from dqlab.jupyter.server.paths import Trick, answer_headers, location, query, request_headers, upstream_path
+from dqlab.jupyter.server.services import NoSuchService, Services
+from dqlab.jupyter.server.upstream import LARGEST, NoAnswer
+from dqlab.numbers import clock
+
+__all__ = ["Dashboard"]
+
+WAIT = 30.0
+CONNECT_FOR = 5.0
+"""Seconds for a page, and until a websocket is open."""
+PING_EVERY = 30.0
+"""Seconds between two signs of life to the browser, so that nobody on the way takes a websocket for idle."""
+
+
+class Dashboard(WebSocketHandler, JupyterHandler):
+    """GET, HEAD and websockets, nothing else."""
+
+    auth_resource = "dqlab"
+    ping_interval = PING_EVERY
+    _upstream: WebSocketClientConnection | None = None
+    _pump: asyncio.Task[None] | None = None
+
+    def initialize(self, services: Services) -> None:
+        """Look among these services."""
+        self.services = services
+
+    @property
+    def max_message_size(self) -> int:
+        """Bytes of one message of a websocket."""
+        return LARGEST
+
+    async def prepare(self) -> None:  # type: ignore[override]
+        """Find out who asks."""
+        await JupyterHandler.prepare(self, _redirect_to_login=False)
+
+    def check_origin(self, origin: str = "") -> bool:
+        """Let in what Jupyter lets in: pages of its own, and those that it was configured for."""
+        return bool(JupyterHandler.check_origin(self, origin))
+
+    def get_login_url(self) -> str:
+        """Refuse: the page to log in is no dashboard, and is not shown in its place."""
+        raise web.HTTPError(403)
+
+    def select_subprotocol(self, subprotocols: list[str]) -> str | None:
+        """Answer with the first: Bokeh's second one is a token of its session."""
+        return subprotocols[0] if subprotocols else None
+
+    def compute_etag(self) -> str | None:
+        """Leave the dashboard's own tags as they are."""
+        return None
+
+    @web.authenticated
+    @authorized
+    async def head(self, id: str, path: str | None = None) -> None:
+        """Answer as GET, without the contents."""
+        await self._show(id)
+
+    @web.authenticated
+    async def get(self, id: str, path: str | None = None) -> None:  # type: ignore[override]
+        """Show a page, or open a websocket to one."""
+        if self.request.headers.get("Upgrade", "").lower() == "websocket":
+            await self._open(id, path)
+        else:
+            await self._read(id)
+
+    @authorized
+    async def _read(self, id: str) -> None:
+        await self._show(id)
+
+    @authorized("execute")  # type: ignore[untyped-decorator]
+    async def _open(self, id: str, path: str | None) -> None:
+        """Connect to the dashboard first, so that a silent one is an error and not a websocket that closes."""
+        if not self.check_origin():
+            raise web.HTTPError(403)
+        try:
+            service = self.services.living(id)
+        except (NoSuchService, NoAnswer) as error:
+            raise web.HTTPError(404 if isinstance(error, NoSuchService) else 502, str(error)) from None
+        url = f"{service.dashboard}/{self._path()}".replace("http", "ws", 1) + self._query()
+        spoken = [each.strip() for each in self.request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        request = HTTPRequest(url, headers={"Origin": service.dashboard}, request_timeout=CONNECT_FOR)
+        try:
+            async with asyncio.timeout(CONNECT_FOR):
+                self._upstream = await websocket_connect(
+                    request, subprotocols=[each for each in spoken if each], max_message_size=LARGEST
+                )
+        except (OSError, TimeoutError, HTTPError, WebSocketError):
+            raise web.HTTPError(502) from None
+        try:
+            await WebSocketHandler.get(self, id, path)
+        finally:
+            if self.ws_connection is None:  # it ended, or was no websocket after all
+                self._upstream.close()
+
+    # --- pages ------------------------------------------------------------------------------
+
+    async def _show(self, id: str) -> None:
+        theme = self.get_query_argument("theme", "")
+        try:
+            base, service = self._target(id)
+            path = self._path()
+        except NoSuchService as error:
+            self._say(404, str(error), theme, again=True)
+            return
+        if self.request.path == base:
+            self.redirect(f"{base}/{self._query()}")
+            return
+        if service.ended:
+            ended = f"{service.name} has ended; it answered last at {clock(self.services.since(service))}."
+            self._say(502, ended, theme, again=True)
+            return
+        url = f"{service.dashboard}/{path}{self._query()}"
+        headers = request_headers(self.request.headers.get_all())
+        try:
+            method = str(self.request.method)
+            answer = await self.services.upstream.fetch(service, url, wait=WAIT, method=method, headers=headers)
+        except NoAnswer as error:
+            since = f"No answer from {service.name} since {clock(self.services.since(service))}."
+            self._say(504 if error.late else 502, since, theme, again=True)
+            return
+        self.set_status(answer.code, answer.reason)
+        self.clear_header("Content-Type")
+        for name, value in answer_headers(answer.headers.get_all()):
+            self.set_header(name, value)
+        sent = location(answer.headers.get("Location", ""), url, service.dashboard, base)
+        if "Location" in answer.headers:
+            if sent is None:
+                self._say(502, f"{service.name} points to another address; that is not followed.", theme, again=False)
+                return
+            self.set_header("Location", sent)
+        if self.request.method == "HEAD" and "Content-Length" in answer.headers:
+            self.set_header("Content-Length", answer.headers["Content-Length"])
+        self.finish(answer.body if answer.code not in (204, 304) else None)
+
+    def _say(self, status: int, sentence: str, theme: str, *, again: bool) -> None:
+        self.set_status(status)
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.set_header("Cache-Control", "no-store")
+        self.finish(waiting(sentence, theme=theme, again=again))
+
+    def _target(self, id: str) -> tuple[str, Announcement]:
+        """Return what the dashboard is called here, without a slash at its end, and the service."""
+        return f"{self.base_url}dq/dashboard/{id}", self.services.find(id)
+
+    def _path(self) -> str:
+        """Return the path of the page that is asked for.
+
+        Raises
+        ------
+        HTTPError
+            It is not that of a page.
+        """
+        _, _, raw = self.request.path.partition("/dq/dashboard/")
+        try:
+            return upstream_path(raw.partition("/")[2])
+        except Trick:
+            raise web.HTTPError(400, "not a page of a dashboard") from None
+
+    def _query(self) -> str:
+        return query(self.request.query)
+
+    # --- websockets -------------------------------------------------------------------------
+
+    def open(self, *args: Any, **kwargs: Any) -> None:
+        """Begin to pass messages on."""
+        self._pump = asyncio.get_running_loop().create_task(self._pass_on(), name="dqlab-proxy")
+
+    async def on_message(self, message: str | bytes) -> None:
+        """Pass a message to the dashboard."""
+        if self._upstream is not None:
+            with suppress(WebSocketClosedError):
+                await self._upstream.write_message(message, binary=isinstance(message, bytes))
+
+    async def _pass_on(self) -> None:
+        """Pass messages to the browser until either side closes."""
+        upstream = self._upstream
+        assert upstream is not None, "opened before the browser's side"
+        with suppress(WebSocketClosedError):
+            while (message := await upstream.read_message()) is not None:
+                await self.write_message(message, binary=isinstance(message, bytes))
+        self.close()
+
+    def on_close(self) -> None:
+        """End with the browser's side."""
+        if self._upstream is not None:
+            self._upstream.close()
+        super().on_close()

@@ -1,0 +1,171 @@
+"""The services of this user, as far as they are announced, and whether they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dqlab.announce import KEEP_ENDED, Announcement, announced, forget, seen, sweep
+from dqlab.jupyter.server.upstream import NoAnswer, Refused, Upstream
+from dqlab.sentence import DqlabError
+
+__all__ = ["NoSuchService", "ServiceUp", "Services"]
+
+PATIENCE = 1.0
+"""Seconds in which a service has to answer that it is there."""
+REMEMBER = 2.0
+"""Seconds for which that is believed."""
+NOTE_EVERY = 60.0
+"""Seconds between two notes, in its file, that a service has answered."""
+SWEEP_EVERY = 3600.0
+
+
+class NoSuchService(DqlabError):
+    """No service of that id is announced."""
+
+    text = "no service {service!r} is announced here. There are: {known}. dq.connect() in a notebook announces one."
+
+
+class ServiceUp(DqlabError):
+    """A service cannot be forgotten while it answers."""
+
+    text = "service {service!r} answers, so it was kept. Close its lab, lab.close() or %dq close, and it is gone."
+
+
+@dataclass
+class _Heard:
+    """What was heard of one announcement; monotonic seconds, and seconds since 1970."""
+
+    service: Announcement
+    asked: float = -REMEMBER
+    up: bool = False
+    last: float = 0.0
+    noted: float = 0.0
+
+
+class Services:
+    """What is announced in a directory.
+
+    Parameters
+    ----------
+    directory : Path
+        Jupyter's runtime directory.
+
+    Attributes
+    ----------
+    upstream : Upstream
+        Asks them.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.upstream = Upstream()
+        self._heard: dict[str, _Heard] = {}
+        self._swept = -SWEEP_EVERY
+
+    def find(self, id: str) -> Announcement:
+        """Return a service by its id.
+
+        Raises
+        ------
+        NoSuchService
+            There is none.
+        """
+        there = {service.id: service for service in announced(self.directory)}
+        if id not in there:
+            raise NoSuchService(service=id, known=", ".join(there) or "none")
+        return there[id]
+
+    def living(self, id: str) -> Announcement:
+        """Return a service by its id, to be asked.
+
+        Raises
+        ------
+        NoSuchService
+            There is none.
+        NoAnswer
+            Its process has ended: whoever is at its address by now is somebody else.
+        """
+        service = self.find(id)
+        if service.ended:
+            raise NoAnswer(service=service.name, reason=f"process {service.pid} has ended", late=False)
+        return service
+
+    async def list(self) -> list[dict[str, Any]]:
+        """Return all services and their states, for views; a token is not among it.
+
+        One that has been silent for a week is forgotten.
+        """
+        now = time.monotonic()
+        if now - self._swept >= SWEEP_EVERY:
+            self._swept = now
+            sweep(self.directory)
+        there = announced(self.directory)
+        for id in self._heard.keys() - {service.id for service in there}:
+            del self._heard[id]
+        states = await asyncio.gather(*map(self.state, there))
+        listed = []
+        for service, state in zip(there, states, strict=True):
+            if state == "silent" and time.time() - self.since(service) > KEEP_ENDED:
+                forget(self.directory, service)
+            else:
+                listed.append(self._about(service, state))
+        return listed
+
+    async def state(self, service: Announcement) -> str:
+        """Return "up", "silent" or "gone"."""
+        if service.ended:
+            return "gone"
+        heard = self._of(service)
+        if time.monotonic() - heard.asked >= REMEMBER:
+            try:
+                said = json.loads(await self.upstream.ask(service, "service", wait=PATIENCE))
+                self.heard(service, answered=said.get("scheduler_id") == service.scheduler_id)
+            except (NoAnswer, Refused, ValueError, AttributeError):
+                self.heard(service, answered=False)
+        return "up" if heard.up else "silent"
+
+    def heard(self, service: Announcement, *, answered: bool) -> None:
+        """Note that a service has answered just now, or has not."""
+        heard = self._of(service)
+        heard.asked, heard.up = time.monotonic(), answered
+        if answered:
+            heard.last = time.time()
+            if heard.last - heard.noted >= NOTE_EVERY:
+                heard.noted = heard.last
+                seen(self.directory, service.id, heard.last)
+
+    def since(self, service: Announcement) -> float:
+        """Return when a service answered last; seconds since 1970."""
+        return self._of(service).last or seen(self.directory, service.id) or service.started
+
+    async def forget(self, id: str) -> None:
+        """Forget a service that is over, or does not answer.
+
+        Raises
+        ------
+        NoSuchService
+            There is none.
+        ServiceUp
+            It answers.
+        """
+        service = self.find(id)
+        self._heard.pop(id, None)
+        if await self.state(service) == "up":
+            raise ServiceUp(service=service.name)
+        forget(self.directory, service)
+        self._heard.pop(id, None)
+
+    def _of(self, service: Announcement) -> _Heard:
+        heard = self._heard.get(service.id)
+        if heard is None or heard.service != service:  # announced anew
+            heard = self._heard[service.id] = _Heard(service)
+        return heard
+
+    def _about(self, service: Announcement, state: str) -> dict[str, Any]:
+        said = ("id", "name", "where", "scheduler", "embedded", "store", "started", "pid", "host")
+        return {"state": state, "since": self.since(service), **{name: getattr(service, name) for name in said}}

@@ -1,0 +1,84 @@
+// Links to a service's dashboard, as `%dq open` shows them, open a tab instead of leaving the page.
+
+import type { Service } from './client';
+import type { Opening } from './desk';
+
+const BELOW = 'dq/dashboard/';
+
+/** What a link to one of our own pages opens; null for every other link. */
+export function openingOf(href: string, baseUrl: string): Opening | null {
+  let url: URL;
+  let base: URL;
+  try {
+    base = new URL(baseUrl, window.location.href);
+    url = new URL(href, window.location.href);
+  } catch {
+    return null;
+  }
+  const prefix = `${base.pathname.replace(/\/*$/, '/')}${BELOW}`;
+  if (url.origin !== base.origin || !url.pathname.startsWith(prefix)) return null;
+  const [service, ...rest] = url.pathname.slice(prefix.length).split('/').map(decoded);
+  const path = rest.filter(Boolean).join('/') || 'dq';
+  if (!service) return null;
+  const ours = path === 'dq' || path.startsWith('individual-dq-');
+  const queue = url.searchParams.get('queue');
+  const run = url.searchParams.get('run');
+  const scope = { ...(queue ? { queue } : {}), ...(run ? { run } : {}) };
+  return { service, path, name: nameOf(path), ours, ...(queue || run ? { scope } : {}) };
+}
+
+/**
+ * What a link means that a kernel has marked, for a kernel does not know under which address Jupyter shows its service:
+ * the service that the mark names, or the only one that is up. Null where that is not clear.
+ */
+export function markedOpening(mark: { dqPanel?: string; dqService?: string }, services: readonly Service[]): Opening | null {
+  const panel = mark.dqPanel ?? '';
+  if (!/^[a-z][a-z-]*$/.test(panel)) return null;
+  const up = services.filter((each) => each.state === 'up');
+  const service = mark.dqService ? services.find((each) => each.id === mark.dqService) : up.length === 1 ? up[0] : undefined;
+  if (!service) return null;
+  const path = panel === 'dq' || panel.startsWith('individual-') ? panel : `individual-dq-${panel}`;
+  return { service: service.id, path, name: nameOf(path), ours: true };
+}
+
+export interface Known {
+  /** Services as last heard of, and asked for anew. */
+  services(): readonly Service[];
+  ask(): Promise<readonly Service[]>;
+}
+
+/** Open tabs for clicks on our own links; other clicks, and those with a key held, go their way. */
+export function interceptLinks(baseUrl: string, known: Known, open: (opening: Opening) => void): void {
+  const onClick = (event: MouseEvent): void => {
+    if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    const link = event.target instanceof Element ? event.target.closest<HTMLAnchorElement>('a[href]') : null;
+    if (!link || link.hasAttribute('download')) return;
+    const { href } = link;
+    const mark = { ...link.dataset };
+    const opening = openingOf(href, baseUrl) ?? markedOpening(mark, known.services());
+    if (!opening && !mark.dqPanel) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (opening) open(opening);
+    else void known.ask().then((services) => follow(markedOpening(mark, services), href));
+  };
+  const follow = (opening: Opening | null, href: string): void => {
+    if (opening) open(opening);
+    else window.open(href, '_blank', 'noopener');
+  };
+  document.addEventListener('click', onClick, true);
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function nameOf(path: string): string {
+  if (path === 'dq') return 'dqlab';
+  const words = path.replace(/^individual-(dq-)?/, '').replace(/-/g, ' ');
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}

@@ -1,0 +1,230 @@
+// The Snapshot and the History as the scheduler sends them: dqlab/stats, field for field. Times are seconds since 1970.
+
+import { flag, list, mapping, maybe, number, optional, plain, record, text, type Read } from './reader';
+
+export const STATES = ['acked', 'dead', 'lost', 'leased', 'ready', 'delayed', 'cancelled'] as const;
+/** A state of messages, in the order in which bars draw them. */
+export type State = (typeof STATES)[number];
+
+const counts = record({
+  ready: number(),
+  delayed: number(),
+  leased: number(),
+  acked: number(),
+  dead: number(),
+  cancelled: number(),
+  lost: number()
+});
+const attention = record({
+  severity: text('warning'),
+  kind: text(),
+  subject: text(),
+  text: text(),
+  detail: text(),
+  action: text(),
+  queue: text(),
+  run: text(),
+  target: text()
+});
+const mark = record({ at: number(), text: text(), cell: maybe<number>(), queue: text() });
+const queue = record({
+  name: text(),
+  state: text(),
+  counts,
+  why: text(),
+  retrying: number(),
+  nbytes: number(),
+  maxsize: maybe<number>(),
+  lag: number(),
+  in_rate: maybe<number>(),
+  out_rate: maybe<number>(),
+  shards: number(1),
+  consumers: number(),
+  empty_in: maybe<number>(),
+  put_waiting: number(),
+  disk: maybe<number>(),
+  last_used: maybe<number>(),
+  never_empty: flag()
+});
+const failureClass = record({
+  fingerprint: text(),
+  error: text(),
+  message: text(),
+  at: text(),
+  dead: number(),
+  retrying: number(),
+  first: number(),
+  last: number(),
+  key: maybe<string>(),
+  failed: number()
+});
+const run = record({
+  name: text(),
+  queue: text(),
+  state: text(),
+  counts,
+  units: optional(counts),
+  why: text(),
+  code: record({ name: text('?'), short: text(), version: number(1), cell: maybe<number>() }),
+  total: maybe<number>(),
+  retrying: number(),
+  started: number(),
+  ended: maybe<number>(),
+  idle: number(),
+  at: number(),
+  rate: maybe<number>(),
+  units_rate: maybe<number>(),
+  consumers: number(),
+  classes: list(failureClass),
+  classes_total: number(),
+  eta: optional(record({ p10: number(), p50: number(), p90: number() }))
+});
+const consumer = record({
+  name: text(),
+  queue: text(),
+  worker: text(),
+  leased: number(),
+  done: number(),
+  rate: maybe<number>(),
+  units_rate: maybe<number>(),
+  busy_share: maybe<number>(),
+  last_error: maybe<string>(),
+  oldest_age: maybe<number>(),
+  document: maybe<string>(),
+  rss: maybe<number>(),
+  slow: flag(),
+  chunk: maybe<number>()
+});
+const held = record({
+  consumer: text(),
+  held: number(),
+  ends_in: number(),
+  messages: number(1),
+  document: maybe<string>(),
+  renewals: number(),
+  delivery: number(1)
+});
+
+export const snapshotReader = record({
+  at: number(),
+  seq: number(),
+  lab: text(),
+  where: text(),
+  store: text(),
+  workers: number(),
+  of_queue: text(),
+  of_run: text(),
+  units: text('documents'),
+  busy_share: maybe<number>(),
+  attention: list(attention),
+  attention_total: number(),
+  marks: list(mark),
+  queues: list(queue),
+  totals: queue,
+  queues_by_state: mapping(number()),
+  runs: list(run),
+  consumers: list(consumer),
+  median_units_rate: maybe<number>(),
+  unacked: record({
+    age_bins: plain<number[]>(new Array<number>(11).fill(0)),
+    total: number(),
+    past: number(),
+    past_half: number(),
+    timeout: maybe<number>(),
+    oldest: list(held),
+    redelivered_10m: number(),
+    leases_lost_10m: number(),
+    ending_20s: number()
+  }),
+  failures: record({
+    dead: number(),
+    retrying: number(),
+    per_minute: number(),
+    classes_total: number(),
+    classes: list(failureClass),
+    documents: list(
+      record({
+        key: text(),
+        error: text(),
+        deliveries: number(),
+        limit: number(),
+        pages: maybe<number>(),
+        run: text()
+      })
+    )
+  }),
+  storage: record({
+    live: number(),
+    garbage: number(),
+    frees: number(),
+    disk_free: maybe<number>(),
+    write_rate: maybe<number>(),
+    fsync_p99: maybe<number>(),
+    compact_above: maybe<number>(),
+    compactions: list(record({ at: number(), freed: number(), seconds: number() }))
+  }),
+  queues_total: number(),
+  runs_total: number(),
+  consumers_total: number(),
+  schema: number(1)
+});
+
+const series = plain<(number | null)[]>([]);
+
+export const historyReader = record({
+  t0: number(),
+  step: number(),
+  queue: text(),
+  run: text(),
+  ready: series,
+  delayed: series,
+  leased: series,
+  dead: series,
+  in_rate: series,
+  out_rate: series,
+  failure_rate: series,
+  units_left: series,
+  live: series,
+  garbage: series,
+  consumers: mapping(series),
+  idle: mapping(series),
+  classes: mapping(plain<number[]>([])),
+  depths: mapping(series),
+  marks: list(mark)
+});
+
+export type Snapshot = Read<typeof snapshotReader>;
+export type History = Read<typeof historyReader>;
+export type Counts = Read<typeof counts>;
+export type Queue = Read<typeof queue>;
+export type Run = Read<typeof run>;
+export type Consumer = Read<typeof consumer>;
+export type FailureClass = Read<typeof failureClass>;
+export type Attention = Read<typeof attention>;
+export type Mark = Read<typeof mark>;
+
+/** Acked, dead, cancelled or lost: nothing more happens to them by itself. */
+export const settled = (of: Counts): number => of.acked + of.dead + of.cancelled + of.lost;
+/** Ready, delayed or leased. */
+export const left = (of: Counts): number => of.ready + of.delayed + of.leased;
+/** Ready or delayed. */
+export const waiting = (of: Counts): number => of.ready + of.delayed;
+export const all = (of: Counts): number => settled(of) + left(of);
+/** What progress is counted in: pages where they are known, else documents. */
+export const progress = (of: Run): Counts => of.units ?? of.counts;
+
+/** The settled share, 0 to 1; null before the total is known; 1 only at the true end. */
+export function settledShare(of: Run): number | null {
+  if (of.total === null) return null;
+  if (left(of.counts) === 0) return 1;
+  const measured = progress(of);
+  return all(measured) ? Math.min(settled(measured) / all(measured), 0.999999) : 0;
+}
+
+/** Nothing more will happen by itself. */
+export const finished = (of: Run): boolean =>
+  of.state === 'done' || of.state === 'cancelled' || (of.state === 'incomplete' && left(of.counts) === 0);
+
+const AT_REST = new Set(['paused', 'draining', 'drained', 'empty']);
+/** `why` says what is wrong, rather than who stopped it on purpose. */
+export const troubled = (of: Queue): boolean => of.why !== '' && !AT_REST.has(of.state);

@@ -1,0 +1,118 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+
+import type { FailurePage } from '../src/client';
+import { ceiling } from '../src/failures/chart';
+import { lastMinutes, minutesOf } from '../src/failures/minutes';
+import { FailuresModel, PAGE, versionWord, type Asking } from '../src/failures/model';
+import { summary } from '../src/failures/view';
+import type { Snapshot } from '../src/snapshot';
+import { goldenHistory, goldenSnapshot } from './golden';
+
+const TOTAL = 120;
+let queries: any[];
+let snapshot: Snapshot;
+let model: FailuresModel;
+
+function page(query: any): FailurePage {
+  queries.push(query);
+  const from = Number(query.after ?? 0);
+  const amount = Math.min(query.limit, TOTAL - from);
+  const rows = Array.from({ length: amount }, (_, at) => ({
+    id: from + at,
+    key: `${query.fingerprint}/${from + at}`,
+    error: 'KeyError',
+    message: '',
+    at: '',
+    traceback: '',
+    fingerprint: query.fingerprint,
+    deliveries: 4,
+    version: 3 + ((from + at) % 2),
+    consumer: 'c1',
+    when: 0,
+    reason: ''
+  }));
+  return { run: query.run, queue: query.queue, total: TOTAL, rows, next: from + amount < TOTAL ? String(from + amount) : null };
+}
+
+function open(scope: { queue?: string; run?: string }): void {
+  const client: Asking = {
+    snapshot: () => Promise.resolve(snapshot),
+    history: () => Promise.resolve(goldenHistory()),
+    failures: (_, query) => Promise.resolve(page(query))
+  };
+  model = new FailuresModel(client, 'papers', scope, () => false);
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  queries = [];
+  snapshot = goldenSnapshot();
+});
+afterEach(() => {
+  model.dispose();
+  vi.useRealTimers();
+});
+
+test('documents come fifty at a time, and back again', async () => {
+  open({ queue: 'pages', run: 'parse-invoices' });
+  await vi.advanceTimersByTimeAsync(200);
+  expect(model.looked).toBe('d2c81e07');
+  expect([model.page!.first, model.page!.rows.length, model.page!.total]).toEqual([1, PAGE, TOTAL]);
+  await model.nextPage();
+  await model.nextPage();
+  expect([model.page!.first, model.page!.rows.length, model.page!.next]).toEqual([101, 20, null]);
+  await model.nextPage();
+  expect(model.page!.first).toBe(101);
+  await model.previousPage();
+  expect([model.page!.first, model.page!.rows[0]!.id]).toEqual([51, 50]);
+  expect(queries.every((query) => query.limit <= PAGE && query.run === 'parse-invoices')).toBe(true);
+});
+
+test('documents of one class never stand under another', async () => {
+  open({ queue: 'pages', run: 'parse-invoices' });
+  await vi.advanceTimersByTimeAsync(200);
+  const looking = model.look('7b0f44a1');
+  expect(model.page).toBeNull();
+  await looking;
+  expect(model.page!.rows[0]!.key).toBe('7b0f44a1/0');
+});
+
+test('a selection is a filter with its exact number', async () => {
+  open({ queue: 'pages', run: 'parse-invoices' });
+  await vi.advanceTimersByTimeAsync(200);
+  expect(model.selection).toMatchObject({ fingerprints: [], dead: 212 });
+  model.toggle('7b0f44a1');
+  expect(model.selection).toMatchObject({ fingerprints: ['7b0f44a1'], dead: 61 });
+  expect(model.python).toBe('lab.attach("parse-invoices").retry(fingerprint="7b0f44a1")');
+  model.toggleAll();
+  expect(model.selection).toMatchObject({ fingerprints: [], dead: 212 });
+  snapshot = { ...snapshot, failures: { ...snapshot.failures, classes_total: 9 } };
+  await vi.advanceTimersByTimeAsync(2_100);
+  expect(model.selection.fingerprints).toHaveLength(4);
+});
+
+test('a queue in which one run failed is that run', async () => {
+  open({ queue: 'pages' });
+  await vi.advanceTimersByTimeAsync(200);
+  expect(model.scope).toEqual({ queue: 'pages', run: 'parse-invoices' });
+  expect(summary(model).join('')).toBe('parse-invoices · 212 dead in 4 classes · 0.66 % of 32,089 settled · 211 more waiting to retry');
+});
+
+test('versions are those of documents that were looked at', async () => {
+  open({ queue: 'pages', run: 'parse-invoices' });
+  await vi.advanceTimersByTimeAsync(200);
+  expect([...model.versions.get('7b0f44a1')!].sort()).toEqual(['v3', 'v4']);
+  expect([versionWord(4), versionWord('4'), versionWord('a41f9c22')]).toEqual(['v4', 'v4', 'a41f9c']);
+});
+
+test('minutes of a history add up to its rate, and what is not known is not drawn', () => {
+  open({});
+  const history = { ...goldenHistory(), t0: 0, step: 20, dead: [null, 0, 0, 1, 2, 2, 2, 1], failure_rate: [null, null, 0.1, 0.1, 0.2, 0.2, 0.2, 0.2] };
+  expect(minutesOf(history).map((each) => [each.at, Math.round(each.failed), each.dead])).toEqual([
+    [20, 8, 2],
+    [80, 12, 0]
+  ]);
+  expect(minutesOf({ ...history, dead: [], failure_rate: [] })).toEqual([]);
+  expect(lastMinutes([1, 2], 4)).toEqual([0, 0, 1, 2]);
+  expect([0, 1, 24, 60, 2000].map(ceiling)).toEqual([1, 1, 50, 100, 2000]);
+});

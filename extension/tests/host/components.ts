@@ -1,0 +1,5 @@
+// Stands for JupyterLab's components.
+
+export class LabIcon {
+  constructor(readonly options: { name: string; svgstr: string }) {}
+}

@@ -1,0 +1,191 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+
+import { Refusal, type Action, type Answer, type Service } from '../src/client';
+import { Model, type Asking } from '../src/model';
+import type { Snapshot } from '../src/snapshot';
+import { goldenHistory, goldenSnapshot, service } from './golden';
+
+class Server implements Asking {
+  list: Service[] = [service()];
+  trouble: Error | null = null;
+  readonly asked: string[] = [];
+  private seq = 1;
+
+  fresh(changes: Partial<Snapshot> = {}): Snapshot {
+    this.seq += 1;
+    return { ...goldenSnapshot(), seq: this.seq, at: 1000 + this.seq, ...changes };
+  }
+
+  private answer<T>(name: string, value: () => T): Promise<T> {
+    this.asked.push(name);
+    return this.trouble ? Promise.reject(this.trouble) : Promise.resolve(value());
+  }
+
+  services = (): Promise<Service[]> => {
+    this.asked.push('services');
+    return Promise.resolve(this.list);
+  };
+  snapshot = (id: string): Promise<Snapshot> => this.answer(`snapshot ${id}`, () => this.fresh());
+  history = (): Promise<ReturnType<typeof goldenHistory>> => this.answer('history', goldenHistory);
+  panels = (): Promise<[]> => this.answer('panels', () => []);
+  forget = (id: string): Promise<void> => this.answer(`forget ${id}`, () => undefined);
+  act = (_: string, action: Action): Promise<Answer> =>
+    this.answer(`act ${action.action}`, () => ({ count: 1, text: 'done', snapshot: this.fresh({ workers: 99 }) }));
+
+  amount(start: string): number {
+    return this.asked.filter((each) => each.startsWith(start)).length;
+  }
+}
+
+let server: Server;
+let hidden: boolean;
+let model: Model;
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  server = new Server();
+  hidden = false;
+  model = new Model({ client: server, isHidden: () => hidden });
+});
+
+afterEach(() => {
+  model.dispose();
+  vi.useRealTimers();
+  vi.restoreAllMocks();
+});
+
+const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
+
+test('while somebody looks, numbers come once a second and services every five', async () => {
+  model.watch();
+  await pass(500);
+  server.asked.length = 0;
+  await pass(10_000);
+  expect(server.amount('snapshot')).toBeGreaterThanOrEqual(9);
+  expect(server.amount('snapshot')).toBeLessThanOrEqual(11);
+  expect(server.amount('services')).toBe(2);
+});
+
+test('only the chosen service is asked for numbers', async () => {
+  server.list = [service(), service({ id: 'other', name: 'other' })];
+  model.watch();
+  await pass(3_000);
+  expect(server.amount('snapshot papers')).toBeGreaterThan(1);
+  expect(server.amount('snapshot other')).toBe(0);
+  model.choose('other');
+  server.asked.length = 0;
+  await pass(3_000);
+  expect(server.amount('snapshot papers')).toBe(0);
+  expect(server.amount('snapshot other')).toBeGreaterThan(1);
+});
+
+test('a page that nobody can see asks for nothing', async () => {
+  model.watch();
+  await pass(1_000);
+  hidden = true;
+  await pass(2_000);
+  server.asked.length = 0;
+  await pass(60_000);
+  expect(server.asked).toEqual([]);
+});
+
+test('a closed sidebar asks now and then, for the number on its icon', async () => {
+  model.watch().dispose();
+  await pass(1_000);
+  server.asked.length = 0;
+  await pass(60_000);
+  expect(server.amount('snapshot')).toBeGreaterThanOrEqual(3);
+  expect(server.amount('snapshot')).toBeLessThanOrEqual(5);
+  expect(server.amount('history')).toBe(0);
+});
+
+test('after errors the next tries are further and further apart, up to 30 s, and the numbers stay', async () => {
+  vi.spyOn(Math, 'random').mockReturnValue(0.999); // the longest of the pauses that are drawn by lot
+  model.watch();
+  await pass(2_000);
+  const known = model.snapshot;
+  server.trouble = new Refusal(504, 'ServiceSilent', 'no answer');
+  await pass(2_000);
+  expect(model.fresh).toBe(false);
+  expect(model.snapshot).toBe(known);
+  expect(model.needs).toBe(0);
+  await pass(120_000);
+  server.asked.length = 0;
+  await pass(120_000);
+  expect(server.amount('snapshot')).toBe(4);
+  expect(model.nextTry).not.toBeNull();
+  server.trouble = null;
+  model.wake();
+  await pass(100);
+  expect(model.fresh).toBe(true);
+  expect(model.failure).toBeNull();
+});
+
+test('an answer to an action is drawn at once, before the next poll', async () => {
+  model.watch();
+  await pass(1_500);
+  const drawn = vi.fn();
+  model.changed.connect(drawn);
+  server.asked.length = 0;
+  await model.act('papers', { action: 'pause', queue: 'pages' });
+  expect(server.asked).toEqual(['act pause']);
+  expect(model.snapshot!.workers).toBe(99);
+  expect(model.said).toBe('done');
+  expect(drawn).toHaveBeenCalled();
+});
+
+test('numbers that were asked for before an action do not undo what it showed', async () => {
+  model.watch();
+  await pass(1_500);
+  const late = server.fresh({ workers: 1 });
+  let deliver: (snapshot: Snapshot) => void = () => undefined;
+  server.snapshot = () => new Promise((resolve) => (deliver = resolve));
+  await pass(1_000);
+  await model.act('papers', { action: 'pause', queue: 'pages' });
+  deliver(late);
+  await pass(0);
+  expect(model.snapshot!.workers).toBe(99);
+});
+
+test('a refusal stays with what was asked, and the next try of it takes it away', async () => {
+  model.watch();
+  await pass(1_000);
+  server.trouble = new Refusal(409, 'QueueDraining', 'pages is draining. Resume it first.');
+  expect(await model.act('papers', { action: 'drain', queue: 'pages' })).toBeNull();
+  expect(model.refusals.get('queue pages')).toBe('pages is draining. Resume it first.');
+  server.trouble = null;
+  await model.act('papers', { action: 'resume', queue: 'pages' });
+  expect(model.refusals.size).toBe(0);
+});
+
+test('a service that is there again is announced, and so is one that was started anew', async () => {
+  const returned = vi.fn();
+  model.returned.connect((_, id) => returned(id));
+  model.watch();
+  await pass(1_000);
+  server.list = [service({ state: 'silent' })];
+  await pass(5_000);
+  expect(returned).not.toHaveBeenCalled();
+  server.list = [service()];
+  await pass(5_000);
+  expect(returned).toHaveBeenCalledTimes(1);
+  server.list = [service({ started: 1_795_270_000 })];
+  await pass(5_000);
+  expect(returned).toHaveBeenCalledTimes(2);
+});
+
+test('a service that has ended is not asked, and another one is chosen when it is forgotten', async () => {
+  server.list = [service(), service({ id: 'other', name: 'other' })];
+  model.watch();
+  await pass(1_500);
+  server.list = [service({ state: 'gone' }), service({ id: 'other', name: 'other' })];
+  await pass(5_500);
+  server.asked.length = 0;
+  await pass(4_000);
+  expect(server.amount('snapshot')).toBe(0);
+  expect(model.fresh).toBe(false);
+  server.list = server.list.slice(1);
+  await model.forget('papers');
+  await pass(100);
+  expect(model.chosen).toBe('other');
+});

@@ -1,0 +1,158 @@
+import { Widget } from '@lumino/widgets';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+
+import type { Action, Service } from '../src/client';
+import type { Desk } from '../src/desk';
+import { Model } from '../src/model';
+import { Sidebar } from '../src/sidebar/sidebar';
+import type { Snapshot } from '../src/snapshot';
+import { answers, asked } from './host/dialogs';
+import { goldenHistory, goldenSnapshot, service } from './golden';
+
+let services: Service[];
+let shown: Snapshot;
+let acted: Action[];
+let inserted: string[][];
+let model: Model;
+let sidebar: Sidebar;
+
+// Elements have no size here: what the keys move among is all that is not hidden.
+Element.prototype.getClientRects = function (this: Element) {
+  return (this.closest('[hidden]') ? [] : [{}]) as unknown as DOMRectList;
+};
+
+beforeEach(async () => {
+  vi.useFakeTimers();
+  services = [service(), service({ id: 'old', name: 'old', state: 'gone', store: 'runs/old' })];
+  shown = goldenSnapshot();
+  acted = [];
+  inserted = [];
+  asked.length = answers.length = 0;
+  const client = {
+    services: () => Promise.resolve(services),
+    snapshot: () => Promise.resolve(shown),
+    history: () => Promise.resolve(goldenHistory()),
+    panels: () => Promise.resolve([{ path: 'dq', name: 'All six', ours: true }, { path: 'individual-cpu', name: 'Cpu', ours: false }]),
+    forget: () => Promise.resolve(),
+    act: (_: string, action: Action) => {
+      acted.push(action);
+      return Promise.resolve({ count: 1, text: 'done', snapshot: shown });
+    }
+  };
+  model = new Model({ client, isHidden: () => false });
+  const desk: Desk = {
+    model,
+    openPanel: vi.fn(),
+    openFailures: vi.fn(),
+    insert: (...cells) => inserted.push(cells),
+    connectToAddress: vi.fn(),
+    openLayout: vi.fn()
+  };
+  sidebar = new Sidebar(desk);
+  Widget.attach(sidebar, document.body);
+  await vi.advanceTimersByTimeAsync(1_100);
+});
+
+afterEach(() => {
+  sidebar.dispose();
+  model.dispose();
+  vi.useRealTimers();
+});
+
+const row = (key: string): HTMLElement => sidebar.node.querySelector<HTMLElement>(`[data-row="${key}"]`)!;
+const words = (element: Element, selector: string): string => element.querySelector(selector)?.textContent ?? '';
+const tick = (): Promise<unknown> => vi.advanceTimersByTimeAsync(1_100);
+
+test('runs and queues stand there with their figures', () => {
+  const run = row('run pages parse-invoices');
+  expect(words(run, '.dq-share')).toBe('65.4 %');
+  expect(words(run, '.dq-badge')).toBe('✕ 212');
+  expect(words(row('queue pages'), '.dq-amount')).toBe('16,057');
+  expect(run.getAttribute('aria-label')).toContain('running');
+  expect(words(row('service papers'), '.dq-count')).toBe('3 need you');
+});
+
+test('a tick changes numbers in the rows that are there, and the focus stays', async () => {
+  const before = row('queue pages');
+  before.focus();
+  shown = goldenSnapshot();
+  shown.at += 1;
+  shown.seq += 1;
+  shown.queues[0]!.counts.ready = 5;
+  shown.queues.push({ ...shown.queues[0]!, name: 'new' });
+  await tick();
+  expect(row('queue pages')).toBe(before);
+  expect(words(before, '.dq-amount')).toBe('216');
+  expect(document.activeElement).toBe(before);
+  expect(row('queue new')).not.toBeNull();
+});
+
+test('a name from a user is text, whatever it contains', async () => {
+  shown = goldenSnapshot();
+  shown.at += 1;
+  shown.seq += 1;
+  shown.runs[0]!.name = '<img src=x onerror=alert(1)>';
+  await tick();
+  expect(sidebar.node.querySelector('img')).toBeNull();
+  expect(sidebar.node.textContent).toContain('<img src=x onerror=alert(1)>');
+});
+
+test('P on a row pauses it, arrows move, and no key destroys', async () => {
+  row('queue pages').focus();
+  row('queue pages').dispatchEvent(new KeyboardEvent('keydown', { key: 'p', bubbles: true, cancelable: true }));
+  await vi.advanceTimersByTimeAsync(0);
+  expect(acted).toEqual([{ action: 'pause', queue: 'pages' }]);
+  row('queue pages').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowDown', bubbles: true, cancelable: true }));
+  expect(document.activeElement).toBe(row('queue ocr'));
+  for (const key of ['d', 'x', 'Delete', 'Backspace']) {
+    row('queue ocr').dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
+  }
+  await vi.advanceTimersByTimeAsync(0);
+  expect(acted).toHaveLength(1);
+  expect(asked).toEqual([]);
+});
+
+test('only one row is reached by Tab, and arrows stop at rows alone', () => {
+  const stops = [...sidebar.node.querySelectorAll<HTMLElement>('.dq-tree [data-row]')].filter((each) => each.getAttribute('tabindex') === '0');
+  expect(stops).toHaveLength(1);
+  row('run pages parse-invoices').focus();
+  row('run pages parse-invoices').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowDown', bubbles: true, cancelable: true }));
+  expect(document.activeElement).toBe(row('run ocr ocr-scans'));
+});
+
+test('a slash filters by name and Escape ends it', async () => {
+  sidebar.node.dispatchEvent(new KeyboardEvent('keydown', { key: '/', bubbles: true, cancelable: true }));
+  const filter = sidebar.node.querySelector<HTMLInputElement>('.dq-filter')!;
+  expect(document.activeElement).toBe(filter);
+  filter.value = 'EMB';
+  filter.dispatchEvent(new Event('input'));
+  expect(row('queue pages')).toBeNull();
+  expect(row('queue embed')).not.toBeNull();
+  filter.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
+  expect(row('queue pages')).not.toBeNull();
+});
+
+test('the icon says how many lines need somebody', () => {
+  expect(sidebar.title.dataset).toMatchObject({ 'dq-needs': '3', 'dq-dead': 'true' });
+});
+
+test('services of one name are told apart', async () => {
+  services = [service(), service({ id: 'papers-2' })];
+  await vi.advanceTimersByTimeAsync(5_100);
+  expect([...sidebar.node.querySelectorAll('.dq-service .dq-name')].map((each) => each.textContent)).toEqual(['papers', 'papers-2']);
+});
+
+test('a service that has ended can be reopened where it has a store', () => {
+  row('service old').querySelector<HTMLButtonElement>('.dq-reopen')!.click();
+  expect(inserted).toEqual([['import dqlab as dq\nlab = dq.connect(store="runs/old")']]);
+});
+
+test('without a service there are the two lines that start one', async () => {
+  services = [];
+  await vi.advanceTimersByTimeAsync(5_100);
+  const empty = sidebar.node.querySelector<HTMLElement>('.dq-empty')!;
+  expect(empty.hidden).toBe(false);
+  expect(words(empty, 'pre')).toBe('import dqlab as dq\nlab = dq.connect()');
+  [...empty.querySelectorAll('button')][0]!.click();
+  expect(inserted).toEqual([['import dqlab as dq\nlab = dq.connect()']]);
+});

@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest';
+
+import { historyReader, settledShare, snapshotReader, troubled, waiting } from '../src/snapshot';
+import { runWord } from '../src/sidebar/runs';
+import { share } from '../src/format';
+import { goldenHistory, goldenSnapshot, plainHistory, plainSnapshot } from './golden';
+
+test('every field that the scheduler sends is known here', () => {
+  expect(snapshotReader.strangers(plainSnapshot, 'snapshot')).toEqual([]);
+  expect(historyReader.strangers(plainHistory, 'history')).toEqual([]);
+});
+
+test('a field that nobody reads is found by its path', () => {
+  const strange = { ...(plainSnapshot as object), queues: [{ name: 'a', colour: 'red' }], mood: 'good' };
+  expect(snapshotReader.strangers(strange, 'snapshot')).toEqual(['snapshot.queues.colour', 'snapshot.mood']);
+});
+
+test('fields that were left out are at their default', () => {
+  const empty = snapshotReader.read({ at: 1, seq: 2 });
+  expect(empty.queues).toEqual([]);
+  expect(empty.totals.counts.ready).toBe(0);
+  expect(empty.failures.classes).toEqual([]);
+  expect(empty.busy_share).toBeNull();
+  expect(empty.units).toBe('documents');
+  expect(snapshotReader.read({ at: 1, seq: 2, queues: [{ name: 'q', state: 'empty' }] }).queues[0]!.shards).toBe(1);
+});
+
+test('the sidebar shows the figures that Python counted', () => {
+  const snapshot = goldenSnapshot();
+  const [run] = snapshot.runs;
+  expect(snapshot.runs.map((each) => share(settledShare(each)))).toEqual(['65.4 %', '58.0 %', '–', '12.0 %', '100 %']);
+  expect(snapshot.queues.map((each) => waiting(each.counts))).toEqual([16057, 2916, 41200, 18, 0, 0]);
+  expect(snapshot.queues.map(troubled)).toEqual([true, false, false, false, false, false]);
+  expect(snapshot.runs.map((each) => settledShare(each) === null)).toEqual([false, false, true, false, false]);
+  expect(snapshot.attention_total).toBe(3);
+  expect(snapshot.failures.classes.map((each) => each.dead)).toEqual([128, 61, 17, 6]);
+  expect(runWord(run!, true, snapshot.at)).toMatch(/^done \d\d:\d\d$/);
+  expect(runWord(run!, false, snapshot.at)).toBe('–');
+});
+
+test('a history keeps what was not known apart from zero', () => {
+  const history = goldenHistory();
+  expect(history.ready[0]).toBeNull();
+  expect(history.ready.at(-1)).toBe(15846);
+  expect(history.classes['d2c81e07']).toHaveLength(30);
+});

@@ -1,0 +1,125 @@
+"""The sidebar as a person uses it: beside a busy kernel, after a reload, and when the kernel is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import nbformat
+import pytest
+
+from tests.browser.lab_server import BASE, execute, jupyterlab, lab_page
+from tests.chromium import needs_chromium
+
+pytest.importorskip("dqlab.jupyter.server", reason="Jupyter's server has no part of dqlab here")
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180), needs_chromium]
+
+WORK = """
+import time
+import dqlab as dq
+%load_ext dqlab
+lab = dq.connect(n=2)
+def parse(number):
+    time.sleep(0.03)
+    if number % 5 == 0:
+        raise KeyError("total")
+    return number
+run = lab.map(parse, range(400), name="parse-invoices", retry=dq.Retry(0))
+"""
+BLOCK = "run.wait(timeout='2m')\nprint('no longer', 'blocked')"
+RUN = '[data-row="run default parse-invoices"]'
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A JupyterLab with a notebook that blocks its kernel, and one that does not; all that it starts ends with it."""
+    root = tmp_path_factory.mktemp("notebooks")
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    for name, cells in (("blocked", [WORK, BLOCK]), ("free", [WORK, "%dq open"])):
+        code = [nbformat.v4.new_code_cell(cell.strip()) for cell in cells]
+        nbformat.write(nbformat.v4.new_notebook(cells=code, metadata=kernel), root / f"{name}.ipynb")
+    with jupyterlab(tmp_path_factory.mktemp("jupyter"), root) as url:
+        yield url
+
+
+def open_sidebar(page: Any) -> None:
+    """Show the sidebar, with the run in it."""
+    execute(page, "dqlab:show")
+    page.wait_for_selector(f".dq-Side {RUN}", timeout=60_000)
+
+
+def says(page: Any, selector: str, words: str) -> None:
+    """Wait until an element says something."""
+    page.locator(selector, has_text=words).first.wait_for(timeout=20_000)
+
+
+def restart_kernel(page: Any) -> None:
+    """End the kernel of the notebook, and all that it has started."""
+    panel = '[...window.jupyterapp.shell.widgets("main")].find((each) => each.context?.sessionContext)'
+    page.wait_for_function(f"() => {panel}?.context.sessionContext.session?.kernel?.status === 'idle'", timeout=30_000)
+    page.evaluate(
+        f"""() => {{
+            const panel = {panel};
+            window.jupyterapp.shell.activateById(panel.id);
+            panel.context.sessionContext.session.kernel.restart();
+            return 1;
+        }}"""
+    )
+
+
+def test_sidebar_pauses_and_resumes_a_run_while_its_kernel_is_blocked(server: str) -> None:
+    """A control that waits for the cell is of no use while the cell runs."""
+    hosts: set[str | None] = set()
+    with lab_page(server, "blocked.ipynb") as page:
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
+        execute(page, "notebook:run-all-cells")
+        open_sidebar(page)
+        page.hover(RUN)
+        page.click(f"{RUN} .dq-toggle")
+        says(page, f"{RUN} .dq-when", "paused")
+        assert "no longer blocked" not in page.inner_text(".jp-Notebook")
+
+        page.click('.dq-pan button:text-is("Queue depth")')
+        frame = page.wait_for_selector(".dq-Panel iframe").content_frame()
+        frame.get_by_text("Queue depth by state").wait_for(timeout=20_000)
+        assert urlsplit(frame.url).path == f"{BASE}dq/dashboard/local/individual-dq-depth"
+
+        page.hover(RUN)
+        page.click(f"{RUN} .dq-toggle")
+        says(page, f"{RUN} .dq-when", "done")
+        page.locator(".jp-OutputArea-output", has_text="no longer blocked").wait_for(state="attached", timeout=60_000)
+    assert hosts - {None} <= {"127.0.0.1"}
+
+
+@pytest.mark.slow
+def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(server: str) -> None:
+    """What was arranged once stays, and says where it stands when what it shows has ended."""
+    with lab_page(server, "free.ipynb") as page:
+        execute(page, "notebook:run-all-cells")
+        open_sidebar(page)
+        says(page, f"{RUN} .dq-when", "done")
+        page.click(f"{RUN} .dq-badge")
+        page.wait_for_selector(".dq-Fail .dq-class")
+        says(page, ".dq-Fail .dq-trace", "KeyError")
+        assert "80 dead in 1 class" in page.inner_text(".dq-Fail header")
+        page.click('.dq-buttons button:text-is("Retry 80")')
+        says(page, ".dq-Fail .dq-said", "80 documents")
+
+        page.wait_for_selector(".jp-OutputArea-output a[data-dq-panel]", state="attached", timeout=30_000)
+        with page.expect_response(lambda answer: "api/workspaces" in answer.url and answer.request.method == "PUT"):
+            page.evaluate("() => document.querySelector('.jp-OutputArea-output a').click()")
+            page.wait_for_selector(".dq-Panel iframe")
+        page.reload()
+        page.wait_for_selector('.dq-Panel iframe[src*="dq/dashboard/local/dq"]', state="attached", timeout=60_000)
+        page.wait_for_selector(f".dq-Side {RUN}", timeout=30_000)
+
+        restart_kernel(page)
+        # The tab is behind the notebook now.
+        page.locator(".dq-Panel .dq-absent", has_text="ended at").wait_for(state="attached", timeout=20_000)
+        assert page.locator(".dq-Panel iframe").get_attribute("src") == "about:blank"
+        says(page, ".dq-service .dq-s2", "ended")
+        execute(page, "notebook:run-all-cells")
+        page.wait_for_selector('.dq-Panel iframe[src*="dq/dashboard/local/dq"]', state="attached", timeout=60_000)
+        page.wait_for_function("() => document.querySelector('.dq-Panel .dq-absent').hidden", timeout=20_000)

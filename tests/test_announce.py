@@ -1,0 +1,257 @@
+"""Announcements: a service keeps its id, its file is its user's alone, and what is over makes room."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab import announce as announcing
+from dqlab.announce import Announcement, announce, announced, forget, seen, sweep, withdraw
+
+pytest.importorskip("jupyter_core", reason="the extra `lab` is not installed")
+
+ENDED = """
+import os, sys
+from dqlab.announce import Announcement, announce
+announce(Announcement("", "local", "http://127.0.0.1:1", "tcp://127.0.0.1:1", sys.argv[1], "t", True, None, "local"))
+if sys.argv[2] == "fork" and os.fork() == 0:
+    sys.exit()  # runs the exit handlers that it inherited
+if sys.argv[2] == "fork":
+    os.wait()
+    print(len(os.listdir(os.environ["JUPYTER_RUNTIME_DIR"])), flush=True)
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runtime directory of its own, not made yet."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    return tmp_path / "runtime"
+
+
+def service(name: str = "local", number: int = 1, **more: Any) -> Announcement:
+    given: dict[str, Any] = {
+        "id": "",
+        "name": name,
+        "dashboard": f"http://127.0.0.1:{number}",
+        "scheduler": f"tcp://127.0.0.1:{number}",
+        "scheduler_id": f"Scheduler-{number}",
+        "token": "secret",
+        "embedded": True,
+        "store": None,
+        "where": "local",
+    }
+    return Announcement(**given | more)
+
+
+def elsewhere(how: str, runtime: Path, number: int = 7) -> str:
+    """Announce an embedded service in a process that then ends; return what it said."""
+    command = [sys.executable, "-c", ENDED, f"Scheduler-{number}", how]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+
+
+def ids(runtime: Path) -> set[str]:
+    return {found.id for found in announced(runtime)}
+
+
+def test_file_is_readable_by_its_user_alone(runtime: Path) -> None:
+    """The token in it opens the controls of the cluster."""
+    written = announce(service())
+
+    assert written is not None
+    path = runtime / "dq-local.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+    assert announced(runtime) == [written]
+    assert {"schema", "id", "name", "dashboard", "scheduler", "scheduler_id", "token", "pid", "host"} <= json.loads(
+        path.read_text()
+    ).keys()
+    assert "secret" not in repr(written)
+    withdraw(written)
+    assert not list(runtime.glob("*dq-*.json"))
+
+
+def test_two_services_of_one_name_have_two_ids(runtime: Path) -> None:
+    """Two notebooks with a cluster each are two rows."""
+    first, second = announce(service(number=1)), announce(service(number=2))
+    assert (first and first.id, second and second.id) == ("local", "local-2")
+    assert first is not None
+    withdraw(first)
+    again = announce(service(number=3))
+    assert again is not None
+    assert again.id == "local"
+
+
+def test_cluster_that_is_announced_keeps_its_file(runtime: Path) -> None:
+    """Whoever attaches to a cluster must not take it from the kernel that started it."""
+    first = announce(service("papers"))
+    assert announce(service("tcp://127.0.0.1:1", embedded=False)) == first
+    fresh = announce(service("papers", token="other", embedded=False))
+    assert fresh is not None
+    assert (fresh.id, fresh.token, fresh.embedded) == ("papers", "other", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [
+        ("tcp://10.0.0.1:8786", "tcp-10-0-0-1-8786"),
+        ("../../etc", "etc"),
+        ("文書", "lab"),
+        ("a b/c%2f?d#e", "a-b-c-2f-d-e"),
+        ("-", "lab"),
+        ("x" * 300, "x" * 60),
+    ],
+)
+def test_ids_are_safe_in_addresses(runtime: Path, name: str, id: str) -> None:
+    """Names are anything; an id is part of an address and of a file's name."""
+    written = announce(service(name))
+    assert written is not None
+    assert (written.id, written.name) == (id, name)
+    assert ids(runtime) == {id}
+
+
+@pytest.mark.parametrize("how", ["returns", "fork"])
+def test_file_goes_with_its_process(runtime: Path, how: str) -> None:
+    """A kernel that is shut down leaves nothing; a fork of it that ends takes nothing along."""
+    said = elsewhere(how, runtime)
+    assert ids(runtime) == set()
+    assert how != "fork" or said.split()[-1] == "2"  # the file, and the lock
+
+
+def test_id_of_a_killed_process_is_taken_over(runtime: Path) -> None:
+    """A restarted kernel is the same service: panels that are open find it again."""
+    elsewhere("killed", runtime)
+    (old,) = announced(runtime)
+    assert old.ended
+
+    new = announce(service(number=2))
+    assert new is not None
+    assert new.id == old.id
+    forget(runtime, old)
+    withdraw(replace(new, pid=old.pid))
+    assert announced(runtime) == [new]
+
+
+def test_restarted_scheduler_is_the_same_service(runtime: Path) -> None:
+    """Attached to by name, at its old address or at another one while nobody listens at the old."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        announce(service("papers", port, embedded=False))
+        at_once = announce(service("papers", port, scheduler_id="later", embedded=False))
+        other = announce(service("papers", 1, embedded=False))
+        assert (at_once and at_once.id, other and other.id) == ("papers", "papers-2")
+    moved = announce(service("papers", 2, embedded=False))
+    assert moved is not None
+    assert moved.id == "papers"
+
+
+def test_scheduler_on_another_machine_is_asked_in_the_background(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connecting never waits for a machine that may be gone."""
+    asked: list[Any] = []
+
+    def nobody(address: Any, timeout: float) -> Any:
+        asked.append(address)
+        raise TimeoutError
+
+    announce(service("papers", scheduler="tcp://10.9.9.9:8786", embedded=False))
+    monkeypatch.setattr(announcing.socket, "create_connection", nobody)
+    threads: list[Any] = []
+
+    class Later:
+        def __init__(self, *, target: Any, args: Any, **_: Any) -> None:
+            self.run = lambda: target(*args)
+
+        def start(self) -> None:
+            threads.append(self)
+
+    monkeypatch.setattr(announcing, "Thread", Later)
+    assert announce(service("papers", 2, embedded=False)) is None
+    assert not asked
+    threads[0].run()
+    assert [found.scheduler_id for found in announced(runtime)] == ["Scheduler-2"]
+    assert ids(runtime) == {"papers"}
+
+
+def test_files_of_others_are_passed_over(runtime: Path) -> None:
+    """What others could have written could send a browser anywhere, with this user's cookies."""
+    written = announce(service())
+    assert written is not None
+    good = (runtime / "dq-local.json").read_text()
+    for id, text, mode in (
+        ("open", good, 0o644),
+        ("junk", "{", 0o600),
+        ("list", "[]", 0o600),
+        ("deep", "[" * 60_000, 0o600),
+        ("other-id", good, 0o600),
+        ("new", good.replace('"schema": 1', '"schema": 2').replace('"id": "local"', '"id": "new"'), 0o600),
+        ("typed", good.replace('"local"', '"typed"', 1).replace('"embedded": true', '"embedded": "yes"'), 0o600),
+        ("file", good.replace('"local"', '"file"', 1).replace("http://127.0.0.1:1", "file:///etc"), 0o600),
+        ("user", good.replace('"local"', '"user"', 1).replace("http://", "http://u:p@"), 0o600),
+        ("path", good.replace('"local"', '"path"', 1).replace("0.1:1", "0.1:1/x/", 1), 0o600),
+    ):
+        path = runtime / f"dq-{id}.json"
+        path.write_text(text)
+        path.chmod(mode)
+    (runtime / "dq-link.json").symlink_to(runtime / "dq-local.json")
+    (runtime / "dq-folder.json").mkdir()
+
+    assert ids(runtime) == {"local"}
+
+
+def test_what_is_over_is_swept_after_a_week(runtime: Path) -> None:
+    """For a week it can be opened again."""
+    elsewhere("killed", runtime)
+    (old,) = announced(runtime)
+    living = announce(service("papers", 2))
+    assert living is not None
+    (runtime / ".dq-x.1.tmp").touch()
+    (runtime / ".dq-y.1.tmp").touch()
+    os.utime(runtime / ".dq-x.1.tmp", (1, 1))
+    seen(runtime, living.id, 1.0)
+
+    sweep(runtime)
+    assert ids(runtime) == {"local", "papers"}
+    assert seen(runtime, old.id, time.time() - 8 * 86_400) == pytest.approx(time.time() - 8 * 86_400, abs=5)
+    sweep(runtime)
+    assert ids(runtime) == {"papers"}
+    assert [path.name for path in runtime.glob(".dq-*.tmp")] == [".dq-y.1.tmp"]
+
+
+def test_nothing_is_announced_where_it_cannot_be(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view that is missing must not keep anybody from working."""
+    runtime.parent.joinpath("runtime").write_text("a file, not a directory")
+    assert announce(service()) is None
+    monkeypatch.setitem(sys.modules, "jupyter_core.paths", None)
+    assert announce(service()) is None
+    withdraw(service())
+
+
+def test_lab_is_announced_until_it_is_closed(runtime: Path, lab: dq.Lab) -> None:
+    """An embedded lab takes its cluster along; one that is attached leaves it, and its file."""
+    address = lab.client.scheduler.address
+    with dq.connect(address, name="papers") as attached:
+        (found,) = announced(runtime)
+        assert (found.id, found.scheduler, found.embedded, found.token) == (
+            "papers",
+            address,
+            False,
+            attached.session.token,
+        )
+        assert attached.service == found.id
+        assert found.dashboard == f"http://127.0.0.1:{lab.session.http['port']}"
+    assert ids(runtime) == {"papers"}
