@@ -205,7 +205,7 @@ class Registry(SchedulerPlugin):
         return {"created": True, **self.queues[name]}
 
     async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
-        """Let consumers settle, give back, and go, in `patience` seconds; return the packed last totals they answered."""
+        """Let consumers settle, give back, and go, in `patience` seconds; return the packed last totals of each."""
         entries = [self.entries.pop(name) for name in names if name in self.entries]
         if not entries:
             return {}
