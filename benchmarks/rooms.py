@@ -8,6 +8,7 @@ from typing import TypeAlias
 from benchmarks.documents import documents
 from benchmarks.figures import Figure
 from benchmarks.growth import growth
+from benchmarks.hpc import hpc
 from benchmarks.idle import idle
 from benchmarks.jupyter import jupyter
 from benchmarks.latency import latency
@@ -36,7 +37,8 @@ ROOMS: dict[str, Room] = {
     "recovery": recovery,
     "views": views,
     "jupyter": jupyter,
+    "hpc": hpc,
 }
 
-ALONE = frozenset({"jupyter", "log", "recovery", "views"})
+ALONE = frozenset({"hpc", "jupyter", "log", "recovery", "views"})
 """Rooms that are measured only when they are named."""

@@ -79,7 +79,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         found = getattr(import_module(_HOMES[name]), name)
-    elif name in ("errors", "testing"):
+    elif name in ("errors", "hpc", "testing"):
         found = import_module(f"dqlab.{name}")
     elif name == "__version__":
         found = _version()
@@ -100,7 +100,7 @@ def _version() -> str:
 
 def __dir__() -> list[str]:
     """Return what is for users; rooms and imported names are left out of completion."""
-    return sorted([*__all__, "__doc__", "__file__", "__name__", "__version__", "errors", "testing"])
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__version__", "errors", "hpc", "testing"])
 
 
 def load_ipython_extension(shell: Any) -> None:

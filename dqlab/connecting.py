@@ -14,6 +14,8 @@ from dqlab.checkup.findings import Checkup
 from dqlab.cluster.link import Link
 from dqlab.config import seconds
 from dqlab.errors import BadOption, ConnectFailed, UsageError
+from dqlab.hpc.jobs import system_of
+from dqlab.hpc.recipes import Recipe
 from dqlab.lab import Lab
 from dqlab.runs.keywords import checks_keywords
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["RESERVED", "connect", "examine_at", "opened", "start_cluster"]
 
 CONNECT_TIMEOUT = 5.0
+JOBS_TIMEOUT = 60.0
+"""Seconds to wait for the first worker of a batch system."""
 RESERVED = "0"
 """Name of the worker that only hosts queues, in a cluster that was started here."""
 
@@ -38,7 +42,7 @@ def connect(
     scheduler_file: str | os.PathLike[str] | None = None,
     name: str | None = None,
     store: str | os.PathLike[str] | None = None,
-    timeout: float | str = CONNECT_TIMEOUT,
+    timeout: float | str | None = None,
 ) -> Lab:
     """Connect to a cluster, or start one on this machine.
 
@@ -47,9 +51,10 @@ def connect(
 
     Parameters
     ----------
-    target : Client, Cluster, str or None
-        A Dask client, a Dask cluster, a scheduler's address, "local" for a cluster that `dqlab up` keeps on
-        this machine, or nothing for a cluster of processes on this machine that lives as long as this process.
+    target : Client, Cluster, Recipe, str or None
+        A Dask client, a Dask cluster, a recipe of `dqlab.hpc` for a cluster on a batch system that ends with the lab, a
+        scheduler's address, "local" for a cluster that `dqlab up` keeps on this machine, or nothing for a cluster of
+        processes on this machine that lives as long as this process.
     n : int, optional
         Consumer processes of a cluster on this machine. Default: the number of CPUs.
     scheduler_file : path, optional
@@ -60,8 +65,8 @@ def connect(
         A directory, made if there is none. Queues made by this lab are durable in it: opened again by name, in
         another process too, they have their messages, runs and results. All workers must be able to reach it.
         With "local" it is the one that `dqlab up` was given, and need not be said.
-    timeout : float or str, default 5 s
-        How long to try to reach a scheduler.
+    timeout : float or str, optional
+        How long to try to reach a scheduler, by default 5 s, or to wait for the first worker on a batch system, 60 s.
 
     Returns
     -------
@@ -75,6 +80,8 @@ def connect(
         "local", and more than one runs.
     VersionMismatch
         The cluster runs another dqlab.
+    JobsPending, JobsDied, SubmitFailed, StoreNotShared, NoBatchSystem
+        A cluster on a batch system has no worker yet, or cannot have one that is of use; see `dqlab.hpc`.
     BadOption
         `target` is none of these, or options contradict each other.
     """
@@ -83,7 +90,9 @@ def connect(
     if n is not None and (not isinstance(n, int) or n < 1):
         raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
     limit = seconds(timeout, name="timeout")
-    path = os.fspath(scheduler_file) if scheduler_file is not None else None
+    if isinstance(target, Recipe) and not isinstance(name, str):
+        name = target.kind
+    path = str(Path(scheduler_file).expanduser()) if scheduler_file is not None else None
     target, directory = _resolved(target, name, store)
     with _lock:
         key = _key(target, n, path, name, directory)
@@ -92,8 +101,9 @@ def connect(
             lab.close()
             lab = None
         if lab is None:
-            lab = _open[key] = _make(target, n, path, name, limit)
+            lab = _make(target, n, path, name, limit, directory)
             lab.keep_in(directory)
+            _open[key] = lab
             lab.announce()
         return lab
 
@@ -107,6 +117,8 @@ def opened(
 ) -> Lab | None:
     """Return the open lab that `connect` made with these arguments, if there is one; raises as `connect` does."""
     target, directory = _resolved(target, name, store)
+    if isinstance(target, Recipe) and name is None:
+        name = target.kind
     with _lock:
         return _open_lab(_key(target, n, None, name, directory))
 
@@ -183,7 +195,7 @@ def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | Non
 
 
 def _key(target: Any, *others: Any) -> tuple[Any, ...]:
-    return (target if isinstance(target, str | local.Registration | None) else id(target), *others)
+    return (target if isinstance(target, str | local.Registration | Recipe | None) else id(target), *others)
 
 
 def _open_lab(key: tuple[Any, ...]) -> Lab | None:
@@ -192,10 +204,20 @@ def _open_lab(key: tuple[Any, ...]) -> Lab | None:
     return _open.get(key)
 
 
-def _make(target: Any, n: int | None, scheduler_file: str | None, name: str | None, timeout: float) -> Lab:
+def _make(
+    target: Any,
+    n: int | None,
+    scheduler_file: str | None,
+    name: str | None,
+    limit: float | None,
+    store: Path | None,
+) -> Lab:
     from distributed import Client
     from distributed.deploy.cluster import Cluster
 
+    timeout = CONNECT_TIMEOUT if limit is None else limit
+    if isinstance(target, Recipe) or system_of(getattr(target, "cluster", target)) is not None:
+        return _on_batch_system(target, name, JOBS_TIMEOUT if limit is None else limit, store)
     if isinstance(target, Client):
         return Lab(target, name=name)
     if isinstance(target, Cluster):
@@ -209,6 +231,36 @@ def _make(target: Any, n: int | None, scheduler_file: str | None, name: str | No
         problem = "is not a Client, a Cluster, 'local' or an address such as 'tcp://10.0.0.1:8786'."
         raise BadOption(option="target", value=target, problem=problem)
     return _embedded(n or os.cpu_count() or 1, name)
+
+
+def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path | None) -> Lab:
+    """Wait for the first worker; see that the store is the same there."""
+    from distributed import Client
+
+    from dqlab.hpc.clusters import arrived, resume
+    from dqlab.hpc.starting import await_worker, check_store, warn_of_what_is_missing
+
+    made_of = target if isinstance(target, Recipe) else None
+    client = target if isinstance(target, Client) else None
+    cluster = resume(made_of) if made_of is not None else target.cluster if client is not None else target
+    if made_of is None:
+        warn_of_what_is_missing(cluster)
+    await_worker(cluster, timeout, owned=made_of is not None)
+    own = client is None
+    client = client or Client(cluster, set_as_default=False)
+    grows = made_of is not None and made_of.jobs[1] > 2
+    owned = cluster if made_of is not None else None
+    try:
+        lab = Lab(client, name=name, own_client=own, cluster=owned, batch=True, grows=grows)
+        if store is not None:
+            check_store(examine(lab.session.link, of=f"lab {lab.name}", stores=[store]), store)
+    except BaseException:
+        if own:
+            client.close()
+        raise
+    if made_of is not None:
+        arrived(made_of)
+    return lab
 
 
 def _reach(address: str | None, scheduler_file: str | None, timeout: float, what: str = "") -> Client:

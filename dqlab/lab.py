@@ -61,11 +61,14 @@ class Lab(LabViews):
         own_client: bool = False,
         cluster: Any = None,
         reserved: tuple[str, ...] = (),
+        batch: bool = False,
+        grows: bool = False,
     ) -> None:
         self.client = client
         self.name = name or ("local" if cluster is not None else str(getattr(client.scheduler, "address", "cluster")))
         self._own_client, self._cluster, self._reserved = own_client, cluster, len(reserved)
-        self.session = Session.of(client, reserved, self.name)
+        self._batch = batch
+        self.session = Session.of(client, reserved, self.name, grows=grows)
         if own_client:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False
@@ -122,8 +125,8 @@ class Lab(LabViews):
 
     @property
     def embedded(self) -> bool:
-        """Whether this lab started its cluster, which then ends with it."""
-        return self._cluster is not None
+        """Whether this lab started its cluster on this machine, which then ends with it."""
+        return self._cluster is not None and not self._batch
 
     @property
     def service(self) -> str:

@@ -9,7 +9,7 @@ def test_completion_offers_what_users_use_and_nothing_else() -> None:
     """Internal names in the list are taken for an interface."""
     offered = {name for name in dir(dq) if not name.startswith("__")}
 
-    assert offered == {*dq.__all__, "errors", "testing"}
+    assert offered == {*dq.__all__, "errors", "hpc", "testing"}
 
 
 def test_everything_offered_is_there() -> None:

@@ -10,6 +10,7 @@ from dqlab.checkup.facts import Facts
 from dqlab.checkup.files import files, files_fine
 from dqlab.checkup.findings import Checkup, Finding, Severity
 from dqlab.checkup.imports import imports, imports_fine
+from dqlab.checkup.jobs import jobs, jobs_fine
 from dqlab.checkup.placement import placement, placement_fine
 from dqlab.checkup.queues import leases, leases_fine, queues, queues_fine
 from dqlab.checkup.resources import resources, resources_fine
@@ -44,6 +45,10 @@ def _workers(facts: Facts) -> bool:
     return bool(facts.answering)
 
 
+def _jobs(facts: Facts) -> bool:
+    return any(worker.batch or worker.job_left is not None for worker in facts.answering)
+
+
 def _kept(facts: Facts) -> bool:
     return bool(facts.stores)
 
@@ -60,6 +65,7 @@ CHECKS = (
     Check("store", _kept, stores, stores_fine),
     Check("files", _kept, files, files_fine),
     Check("clocks", _workers, clocks, clocks_fine),
+    Check("jobs", _jobs, jobs, jobs_fine),
     Check("resources", _workers, resources, resources_fine),
 )
 """Every check, in the order in which it is told of those that are equally bad."""

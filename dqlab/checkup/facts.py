@@ -114,6 +114,10 @@ class Worker:
         Bytes resident, and at which Dask ends it.
     lifetime_left : float or None
         Seconds until it ends itself; None: never.
+    batch : str
+        The batch system in one of whose jobs it runs; "" for none.
+    job_left : float or None
+        Seconds until that job ends, as far as the job says so.
     missing : tuple of str or None
         Packages that open runs need, and that it cannot import; None: not known.
     """
@@ -128,6 +132,8 @@ class Worker:
     memory: int = 0
     memory_limit: int | None = None
     lifetime_left: float | None = None
+    batch: str = ""
+    job_left: float | None = None
     shards: tuple[Shard, ...] = ()
     consumers: tuple[str, ...] = ()
     missing: tuple[str, ...] | None = None

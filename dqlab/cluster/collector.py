@@ -7,7 +7,7 @@ what is remembered is in `tracks`. While nobody looks only the reports are enter
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import add, sub
 from typing import Any
 
@@ -19,6 +19,7 @@ from dqlab.cluster.scenery import Scenery
 from dqlab.cluster.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.stats import History, Mark, Snapshot
 from dqlab.stats.attention import Thresholds
+from dqlab.stats.eta import typical
 from dqlab.stats.rings import Ring
 
 __all__ = ["Collector"]
@@ -43,6 +44,8 @@ class Collector:
     def __init__(self, *, where: str = "", clock: Clock | None = None, thresholds: Thresholds | None = None) -> None:
         self.where = where
         self.workers = 0
+        self.leaving: Callable[[float], tuple[int, float]] = lambda within: (0, 0.0)
+        """How many workers leave within some seconds because their jobs end, and when the first does."""
         self.seq = 0
         self.clock: Clock = clock or SystemClock()
         self.thresholds = thresholds or Thresholds()
@@ -171,6 +174,10 @@ class Collector:
         self.unserved_since.pop(queue, None)
         self.versions.pop(queue, None)
 
+    def touch(self) -> None:
+        """Note that something has changed of which nobody reports."""
+        self._changed()
+
     def _changed(self) -> None:
         self.seq += 1
         self._bell.ring()
@@ -200,6 +207,36 @@ class Collector:
         """Return whether a shard has reported a run of that name."""
         reports = (report for shards in self._shards.values() for report in shards.values())
         return any(lane["name"] == name for report in reports for lane in report["lanes"])
+
+    def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
+        """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.
+
+        `unknown` is what one takes of which nothing is known. Where none has been settled for longer than one took
+        before, they have become slower.
+        """
+        self.remember()
+        messages, seconds, now = 0, 0.0, self.clock.monotonic()
+        for lane in self.shards_of(queue).lanes:
+            ready, _, leased, *_ = lane["counts"]
+            left = leased + (0 if lane["paused"] else ready)
+            track = self.run_tracks.get((queue, lane["run"]))
+            effort = track.effort if track is not None else None
+            each = effort.seconds / effort.documents if effort is not None and effort.documents else unknown
+            if track is not None and leased:
+                each = max(each, now - track.moved)
+            messages, seconds = messages + left, seconds + left * each
+        return messages, seconds
+
+    def busy(self) -> set[str]:
+        """Return the names of the consumers that hold messages."""
+        return {name for name, report in self.consumers.items() if report["leased"]}
+
+    def longest(self) -> float:
+        """Return the seconds in which 95 of 100 documents are done, of the slowest run on queues that hold work."""
+        waiting = {name for name, track in self.queue_tracks.items() if sum(track.gauges[:3])}
+        return max(
+            (typical(track.effort) for (name, _), track in self.run_tracks.items() if name in waiting), default=0
+        )
 
     # --- what goes out ----------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from dqlab.cluster.ref import Ref
 from dqlab.cluster.reporter import Reporter
 from dqlab.cluster.slot import Slot, SlotOptions
 from dqlab.cluster.slot_process import SlotProcess
-from dqlab.cluster.wire import pack
+from dqlab.cluster.wire import pack, unpack
 
 __all__ = ["ConsumerActor"]
 
@@ -130,8 +130,12 @@ class ConsumerActor:
         }
 
     async def close(self, body: bytes) -> bytes:
-        """Retire: lease no more, settle, give back; answers the last totals."""
-        await asyncio.gather(*(slot.stop() for slot in self._slots))
+        """Retire: lease no more, settle, give back; answers the last totals.
+
+        With `patience`, what has begun may take so many seconds.
+        """
+        patience = float(unpack(body)[0].get("patience", 0.0)) if body else 0.0
+        await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._reporter.close()
         self.closed = True
         return pack(self.report())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.beat import LOOK_EVERY, Beat, patience
 from dqlab.cluster.internals import kill_worker, take_over_retiring
+from dqlab.cluster.walltime import Deadlines, JobEnd
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -21,29 +22,36 @@ __all__ = ["Departures"]
 logger = logging.getLogger("dqlab.registry")
 
 KILL_TIMEOUT = 2.0
+LOOK_AT_DEADLINES = 1.0
 LEAVING_S = 60.0
 """Seconds after which a worker that was to be retired and is still there is used again."""
 
 
 class Departures:
-    """Watches for workers that hang, and goes before those that are retired.
+    """Watches for workers that hang, or of which the jobs end, and goes before those that are retired.
 
     Attributes
     ----------
     leaving : set of str
         Addresses of workers that get nothing more.
+    deadlines : Deadlines
+        When the jobs of workers end.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._beat = Beat()
         self.leaving: set[str] = set()
+        self.deadlines = Deadlines()
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin; every way to retire a worker leads through here from now on."""
         take_over_retiring(scheduler, self.retire)
         scheduler.stream_handlers["dq-beat"] = self.heard
+        scheduler.stream_handlers["dq-deadline"] = self.told_deadline
         self._registry.in_background(self._watch())
+        self._registry.in_background(self._watch_deadlines())
+        self._registry.collector.leaving = self.leave_soon
 
     # --- workers that are retired -----------------------------------------------------------
 
@@ -86,6 +94,46 @@ class Departures:
     def left(self, worker: str) -> None:
         """Forget a worker that is gone."""
         self.leaving.discard(worker)
+        self.deadlines.forget(worker)
+
+    # --- workers of which the jobs end --------------------------------------------------------
+
+    def told_deadline(self, worker: str, left: float, drain: float) -> None:
+        """Take in when a worker's job ends; a stream handler."""
+        state = self._registry.scheduler.workers.get(worker)
+        name = worker if state is None else str(state.name)
+        self.deadlines.told(worker, name, JobEnd(left, drain), asyncio.get_running_loop().time())
+
+    def leave_soon(self, within: float) -> tuple[int, float]:
+        """Return how many workers leave within some seconds because their jobs end, and in how many the first does."""
+        return self.deadlines.soon(asyncio.get_running_loop().time(), within)
+
+    async def _watch_deadlines(self) -> None:
+        loop, registry, told = asyncio.get_running_loop(), self._registry, 0
+        while True:
+            await asyncio.sleep(LOOK_AT_DEADLINES)
+            if len(self.deadlines) or told:
+                self.deadlines.longest = registry.collector.longest()
+                before, (told, _) = told, self.leave_soon(registry.collector.thresholds.leaving)
+                if told != before:
+                    registry.collector.touch()
+                for worker in self.deadlines.due(loop.time(), self.leaving):
+                    self.leaving.add(worker)
+                    registry.in_background(self._leave_in_time(worker))
+
+    async def _leave_in_time(self, worker: str) -> None:
+        """Have a worker's consumers finish what they have begun and give back the rest, its shards move, and end it."""
+        registry, loop = self._registry, asyncio.get_running_loop()
+        patience = self.deadlines.patience(worker, loop.time())
+        logger.warning("event=job_ends worker=%s patience=%.0f", worker, patience)
+        registry.supervisor.changed()
+        if registry.plan().queues:  # else they stay as long as they can
+            entries = [entry for entry in registry.entries.values() if entry.durable and entry.address == worker]
+            await asyncio.gather(*(registry.supervisor.move(entry) for entry in entries))
+        await registry.services.wind_down(worker, patience)
+        await registry.supervisor.place_comes(self.deadlines.patience(worker, loop.time()))
+        if worker in registry.scheduler.workers:
+            await self.retire(workers=[worker], close_workers=True, remove=True)
 
     # --- workers that hang ------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ Versions that were tried: distributed 2026.8.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -34,6 +35,7 @@ __all__ = [
     "call_actor_proxied",
     "daemon_thread",
     "event_loop",
+    "has_tasks",
     "in_event_loop",
     "install",
     "is_leaving",
@@ -47,7 +49,9 @@ __all__ = [
     "pin_remotely",
     "report",
     "scheduler_rpc",
+    "security_of",
     "start_actor",
+    "take_over_adapting",
     "take_over_retiring",
     "unpin",
 ]
@@ -205,6 +209,14 @@ async def start_actor(worker: Worker, key: str) -> None:
         raise answer["exception"].data
 
 
+def security_of(worker: Worker) -> Any:
+    """Return what a client on a worker connects with: the worker's own key, where it was given no other."""
+    security: Any = copy.copy(worker.security)
+    if security is not None and security.tls_client_key is None:
+        security.tls_client_cert, security.tls_client_key = security.tls_worker_cert, security.tls_worker_key
+    return security
+
+
 def scheduler_rpc(owner: Any) -> rpc:
     """Return the pooled RPC of a client or worker to its scheduler."""
     scheduler: rpc = owner.scheduler
@@ -285,6 +297,16 @@ async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, di
 def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any]]) -> None:
     """Have `retire` answer clients, clusters and workers that ask to retire workers."""
     scheduler.handlers["retire_workers"] = retire
+
+
+def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> None:
+    """Have `target` answer whoever scales the cluster by itself."""
+    scheduler.handlers["adaptive_target"] = target
+
+
+def has_tasks(scheduler: Scheduler) -> bool:
+    """Return whether there are tasks or data of Dask's own; beside actors alone it keeps workers that nobody needs."""
+    return any(not task.actor for task in scheduler.tasks.values())
 
 
 def keep_replaced_workers(cluster: SpecCluster) -> None:

@@ -20,12 +20,13 @@ WORKERS_PER_HOST = 16
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A worker as the scheduler sees it."""
+    """A worker as the scheduler sees it; `hosting` when a shard lives there."""
 
     address: str
     name: str
     slots: int
     resources: Mapping[str, float] = field(default_factory=dict)
+    hosting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,19 @@ def plan(hosts: Sequence[Host], reserved: Collection[str] = ()) -> Plan:
     -------
     Plan
         1 worker: shared. 2: queues share the one with the fewest slots. 3 and more: one of every 16
-        is kept for queues, those with the resource "dq-queue" first, then those with the fewest slots.
+        is kept for queues, those with the resource "dq-queue" first, then those where a queue lives, then those with
+        the fewest slots.
     """
-    ranked = sorted(hosts, key=lambda host: (QUEUE_RESOURCE not in host.resources, host.slots, host.name, host.address))
+    ranked = sorted(
+        hosts,
+        key=lambda host: (
+            QUEUE_RESOURCE not in host.resources,
+            not host.hosting,
+            host.slots,
+            host.name,
+            host.address,
+        ),
+    )
     named = [host.address for host in ranked if host.name in reserved]
     if named:
         return Plan(tuple(named), tuple(host.address for host in ranked if host.address not in named))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dqlab.cluster.joins import classes_of, mark_slow, short_name, sum_counts, sum_units, unacked_of
 from dqlab.stats import CodeStats, ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, run_state
 from dqlab.stats.attention import Scene
-from dqlab.stats.eta import MIN_SECONDS, Effort, estimate
+from dqlab.stats.eta import MIN_SECONDS, estimate, typical
 from dqlab.stats.snapshot import MAX_CLASSES
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ class QueueScene:
             median=self._median,
             unserved=self._unserved() if queue.counts.waiting else None,
             trouble=next((report["failure"] for report in self._shards.reports if report["failure"]), ""),
-            typical=max(
-                (_typical(known.run_tracks[self._name, lane["run"]].effort) for lane in self._lanes), default=0
-            ),
+            typical=max((typical(known.run_tracks[self._name, lane["run"]].effort) for lane in self._lanes), default=0),
             marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
             in_lately=ins,
             out_lately=outs,
@@ -222,14 +219,6 @@ class QueueScene:
         left, documents = run.progress.left, run.counts.left
         new = estimate(effort, units=left, documents=documents, slots=slots, at=self._wall)
         return track.steady.show(new, at=self._wall)
-
-
-def _typical(effort: Effort) -> float:
-    """Return the seconds in which 95 of 100 documents are done, log-normal."""
-    if not effort.documents or not effort.seconds:
-        return 0.0
-    sigma = math.sqrt(math.log1p(effort.variation))
-    return effort.seconds / effort.documents * math.exp(1.645 * sigma - sigma * sigma / 2)
 
 
 def _empty_in(

@@ -21,6 +21,7 @@ from dqlab.cluster.attachments import Attachments
 from dqlab.cluster.claims import Claims
 from dqlab.cluster.control_route import add_routes, served_at
 from dqlab.cluster.departures import Departures
+from dqlab.cluster.elasticity import Elasticity
 from dqlab.cluster.errands import ask_worker
 from dqlab.cluster.internals import (
     ActorFailed,
@@ -107,6 +108,7 @@ class Registry(SchedulerPlugin):
         )
         scheduler.stream_handlers["dq-report"] = self.collect
         self.departures.start(scheduler)
+        Elasticity(self).start(scheduler)
         self.in_background(self.attachments.watch())
         self.statistics.show()
         self.actions = Actions(self)
@@ -202,12 +204,12 @@ class Registry(SchedulerPlugin):
             raise
         return {"created": True, **self.queues[name]}
 
-    async def retire(self, names: Collection[str]) -> dict[str, Any]:
-        """Let consumers settle, give back, and go; return the packed last totals of those that answered."""
+    async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
+        """Let consumers settle, give back, and go, in `patience` seconds; return the packed last totals of each."""
         entries = [self.entries.pop(name) for name in names if name in self.entries]
         if not entries:
             return {}
-        totals = await asyncio.gather(*(self._close_actor(entry) for entry in entries))
+        totals = await asyncio.gather(*(self._close_actor(entry, patience) for entry in entries))
         by_queue: dict[str, list[str]] = {}
         for entry in entries:
             by_queue.setdefault(entry.queue, []).append(entry.name)
@@ -275,9 +277,10 @@ class Registry(SchedulerPlugin):
             self.in_background(self._release(queue, consumers))
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
-        """Return those of some workers that may be closed when there is little to do: not those that host queues."""
-        hosts = {entry.address for entry in self.entries.values() if entry.is_shard}
-        return [state for state in workers if state.address not in hosts]
+        """Return those of some workers that may be closed when there is little to do: they host no queue and rest."""
+        busy = self.collector.busy()
+        kept = {entry.address for entry in self.entries.values() if entry.is_shard or entry.name in busy}
+        return [state for state in workers if state.address not in kept]
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """Detach a client that is gone."""
@@ -294,7 +297,11 @@ class Registry(SchedulerPlugin):
 
     def plan(self) -> Plan:
         """Return which workers host queues, and which consumers."""
-        hosts = [Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources)) for ws in self._staying()]
+        used = {entry.address for entry in self.entries.values() if entry.is_shard and entry.gone is None}
+        hosts = [
+            Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources), ws.address in used)
+            for ws in self._staying()
+        ]
         return plan(hosts, self.reserved)
 
     def addresses_of(self, host: str) -> list[str]:
@@ -349,17 +356,18 @@ class Registry(SchedulerPlugin):
     async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
         await ask_worker(self.scheduler, address, "dq_spawn", key=key, sealed=sealed)
 
-    async def _close_actor(self, entry: Entry) -> Any:
+    async def _close_actor(self, entry: Entry, patience: float = 0.0) -> Any:
         """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""
         if not await entry.standing(SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
-        return None if entry.gone is not None else await self._ask_to_end(entry, "close")
+        return None if entry.gone is not None else await self._ask_to_end(entry, "close", patience)
 
-    async def _ask_to_end(self, entry: Entry, call: str) -> Any:
+    async def _ask_to_end(self, entry: Entry, call: str, patience: float = 0.0) -> Any:
         try:
-            work = call_actor(self.scheduler.rpc, entry.address, entry.key, call, pack({}))
-            return await asyncio.wait_for(work, CLOSE_TIMEOUT)
+            body = pack({"patience": patience} if patience else {})
+            work = call_actor(self.scheduler.rpc, entry.address, entry.key, call, body)
+            return await asyncio.wait_for(work, CLOSE_TIMEOUT + patience)
         except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
             logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
             return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dqlab.cluster.joins import failures_of, merged_failures, merged_storage, storage_of
 from dqlab.cluster.queue_scene import QueueScene
 from dqlab.stats import Counts, Failures, QueueStats, RunStats, Snapshot, StorageStats, Unacked, total_queue
-from dqlab.stats.attention import Scene, brief, find
+from dqlab.stats.attention import Scene, brief, find, find_leaving
 from dqlab.stats.snapshot import (
     MAX_ATTENTION,
     MAX_CONSUMERS,
@@ -63,7 +63,9 @@ class Scenery:
         chosen = [picture for name, picture in self._pictures.items() if queue in ("", name)]
         needs = find(scenes, known.thresholds)
         queues = _ordered(scenes, needs)
+        leave, within = known.leaving(known.thresholds.leaving)
         needs = [need for need in needs if queue in ("", need.queue) and (not run or need.run in ("", run))]
+        needs += find_leaving(leave, known.workers, within)
         runs = sorted((each for scene in scenes for each in scene.runs), key=lambda run: (run.finished, -run.started))
         everyone = [each for scene in scenes for each in scene.consumers]
         consumers = [each for picture in chosen for each in picture.scene.consumers]

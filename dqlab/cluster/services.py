@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.errands import WorkerLost
-from dqlab.cluster.placement import NoWorkers
+from dqlab.cluster.placement import NoWorkers, Plan
 
 if TYPE_CHECKING:
     from dqlab.cluster.registry import Registry
+    from dqlab.cluster.supervisor import Entry
 
-__all__ = ["Services", "missing"]
+__all__ = ["Services", "misplaced", "missing"]
 
 logger = logging.getLogger("dqlab.registry")
 
@@ -52,6 +53,11 @@ class Services:
     def queues(self) -> list[str]:
         """Queues with a set that has a consumer on each consumer worker, sorted."""
         return sorted({one.queue for one in self._services.values() if one.n is None})
+
+    def most_of(self, queue: str) -> int | None:
+        """Return how many consumers a queue's sets have together; None: one on each worker, however many there are."""
+        numbers = [one.n for one in self._services.values() if one.queue == queue]
+        return None if None in numbers else sum(n for n in numbers if n is not None)
 
     async def serve(
         self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None, service: str | None = None
@@ -120,6 +126,19 @@ class Services:
                 await self._registry.retire(leaving)
             await self._fit(one)
 
+    async def wind_down(self, address: str, patience: float) -> None:
+        """Retire the consumers of a worker that will leave in so many seconds: what they have begun, they finish.
+
+        Others are made where they are missed at once.
+        """
+        entries, going = self._registry.entries, []
+        for one in list(self._services.values()):
+            leaving = [name for name in one.names if name in entries and entries[name].address == address]
+            self._drop(one, leaving)
+            going += leaving
+            self._registry.in_background(self._fit(one))
+        await self._registry.retire(going, patience)
+
     @staticmethod
     def _drop(one: _Service, names: Collection[str]) -> bool:
         had = len(one.names)
@@ -131,7 +150,10 @@ class Services:
         await self._fit(one)
 
     async def _fit(self, one: _Service) -> None:
-        """Make the consumers that a set misses, retire those that are too many, newest first."""
+        """Make the consumers that a set misses, retire those that are too many, newest first.
+
+        Of one that follows the cluster those on workers that are kept for queues are too many: it has grown.
+        """
         registry = self._registry
         async with one.busy:
             if one not in self._services.values():
@@ -139,10 +161,10 @@ class Services:
             entries = registry.entries
             here = [entries[name].address for name in one.names if name in entries]
             where = missing(one.n, registry.plan().consumers, here)
-            surplus = one.names[one.n :] if one.n is not None else []
+            surplus = one.names[one.n :] if one.n is not None else misplaced(one.names, entries, registry.plan())
             self._drop(one, surplus)
-            await registry.retire(surplus)
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
+            await registry.retire(surplus)
         errors = [answer for answer in made if isinstance(answer, BaseException)]
         if any(isinstance(error, WorkerLost) for error in errors):
             registry.in_background(self._fit_later(one))
@@ -155,6 +177,12 @@ class Services:
         await self._registry.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))
         if name in self._registry.entries:  # else its worker has died already
             one.names.append(name)
+
+
+def misplaced(names: Iterable[str], entries: Mapping[str, Entry], plan: Plan) -> list[str]:
+    """Return the consumers that live on workers kept for queues, where there are others for consumers."""
+    kept = set(plan.queues) - set(plan.consumers) if plan.consumers else set()
+    return [name for name in names if name in entries and entries[name].address in kept]
 
 
 def missing(n: int | None, addresses: Sequence[str], here: Iterable[str]) -> list[str]:

@@ -127,15 +127,18 @@ class Slot:
         ]
         self._tasks.append(loop.create_task(self._work(), name=f"dqlab-work-{self.name}"))
 
-    async def stop(self) -> None:
-        """Lease no more, give back what has not begun, let the running message end unless that takes too long."""
+    async def stop(self, patience: float = 0.0) -> None:
+        """Lease no more, give back what has not begun, let the running message end unless that takes too long.
+
+        That is 5 s, or `patience` if it is more.
+        """
         self._stopping = True
         for chunk in reversed(self._chunks):
             await self._give_back(chunk, chunk.count)
         self._arrived.set()
         for task in self._tasks[:-1]:
             task.cancel()
-        await asyncio.wait([*self._tasks, *self._settling], timeout=LAST_MESSAGE_S)
+        await asyncio.wait([*self._tasks, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
         for task in [*self._tasks, *self._settling]:
             task.cancel()
         if not self.process.stopping:  # else this is the second time

@@ -95,6 +95,10 @@ class Supervisor:
         """Note that a worker joined or a queue was closed."""
         self._changed.ring()
 
+    async def place_comes(self, timeout: float) -> None:
+        """Wait until there is a worker for shards, at most `timeout` seconds."""
+        await self._changed.until(lambda: bool(self._registry.plan().queues), timeout)
+
     def worker_left(self, entry: Entry) -> None:
         """Make a shard anew whose worker is gone, unless that is under way; returns at once."""
         if not entry.made.is_set():

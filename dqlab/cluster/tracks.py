@@ -119,16 +119,25 @@ class _ClassTrack:
 
 
 class RunTrack:
-    """One run. `ring` has one gauge: pages left, or documents where page counts are unknown."""
+    """One run. `ring` has one gauge: pages left, or documents where page counts are unknown.
+
+    Attributes
+    ----------
+    moved : float
+        When a message was settled last, or the first report came; monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self.ring = Ring(1)
         self.settled, self.units, self.busy = Meter(), Meter(), Meter()
         self.effort = Effort()
         self.steady = Steady()
+        self.moved, self._moved_to = 0.0, -1
 
     def feed(self, now: float, wall: float, counts: Counts, units: Counts | None, effort: Effort) -> None:
         """Note the sums over a run's lanes."""
+        if counts.settled != self._moved_to:
+            self.moved, self._moved_to = now, counts.settled
         progress = counts if units is None else units
         self.settled.feed(now, counts.settled)
         self.units.feed(now, progress.settled)

@@ -26,6 +26,7 @@ from dqlab.cluster.functions import opened_blob
 from dqlab.cluster.imports import missing_packages, named_in_pickle, named_in_source
 from dqlab.cluster.internals import actors_here, daemon_thread, loop_lag, memory_limit
 from dqlab.cluster.protocol import greeting
+from dqlab.cluster.walltime import batch_system, read_end
 from dqlab.queue.ledger import Ledger
 from dqlab.store.probe import Probe, probe
 
@@ -95,6 +96,8 @@ class WorkerVitals:
             "memory": psutil.Process().memory_info().rss,
             "memory_limit": memory_limit(worker),
             "lifetime_left": _lifetime_left(worker),
+            "batch": batch_system(os.environ),
+            "job_left": None if (end := read_end(os.environ, SystemClock().wall())) is None else end.left,
             "shards": [
                 held.vitals() | {"packages": packages}
                 for held, packages in zip(shards, named or [[] for _ in shards], strict=True)

@@ -16,6 +16,7 @@ from typing import Any
 from distributed import Client, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 
+from dqlab.clock import SystemClock
 from dqlab.cluster.beat import BEAT_EVERY
 from dqlab.cluster.durable import keep, list_stored
 from dqlab.cluster.errands import WorkerLost, answering
@@ -27,11 +28,13 @@ from dqlab.cluster.internals import (
     is_leaving,
     pin_remotely,
     report,
+    security_of,
     start_actor,
 )
 from dqlab.cluster.protocol import greeting
 from dqlab.cluster.sealed import open_value
 from dqlab.cluster.vitals import WorkerVitals
+from dqlab.cluster.walltime import read_end
 
 __all__ = ["DqlabWorkerPlugin"]
 
@@ -65,6 +68,9 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker.handlers["dq_vitals"] = vitals.look
         worker.handlers["dq_missing"] = vitals.missing
         worker.handlers[CALL] = self.call
+        end = read_end(os.environ, SystemClock().wall())
+        if end is not None:
+            report(worker, {"left": end.left, "drain": end.drain}, op="dq-deadline")
 
     async def teardown(self, worker: Worker) -> None:
         """Let consumers give back what they hold and shards close their logs, so that nobody need wait for them.
@@ -132,7 +138,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
             worker.scheduler.address,
             asynchronous=True,
             set_as_default=False,
-            security=worker.security,
+            security=security_of(worker),
             name="dqlab-spawn",
         ) as client:
             future = client.submit(

@@ -10,6 +10,9 @@ from typing import Any
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
 from dqlab.errors import UsageError
+from dqlab.hpc.recipes import Recipe
+from dqlab.hpc.spoken import spoken
+from dqlab.hpc.systems import KINDS
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.queue_commands import compact, drain, gc, history, open_panel, purge, queues, scale
@@ -30,12 +33,13 @@ __all__ = ["ACTIONS"]
 
 def connect(line: Line, options: Namespace) -> Lab:
     """Connect to a cluster, or start one."""
-    target = line.target(options.target)
+    target = _batch_system(options) or line.target(options.target)
     if isinstance(target, Lab) and not target.closed:
         lab = target
         line.desk.use(lab)
     else:
-        lab, before = line.desk.connect(target, n=options.n, store=options.store, name=options.name)
+        timeout = _duration(options.timeout)
+        lab, before = line.desk.connect(target, n=options.n, store=options.store, name=options.name, timeout=timeout)
         if before is not None:
             line.say(end(before))
     if options.out is not None:
@@ -216,6 +220,20 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
     )
 }
 """Every command by its name."""
+
+
+def _batch_system(options: Namespace) -> Recipe | None:
+    """Return what a cluster on a batch system would be made of, if the line asks for one."""
+    asked = {kind: said for kind in KINDS if (said := getattr(options, kind)) is not None}
+    if not asked and options.jobs is not None:
+        raise UsageError(reason="--jobs goes with --slurm, --pbs, --lsf, --sge or --oar. Nothing was started.")
+    if not asked:
+        return None
+    if len(asked) > 1 or options.target is not None:
+        both = " and ".join([*(f"--{kind}" for kind in asked), *([options.target] if options.target else [])])
+        raise UsageError(reason=f"{both}: a line connects to one cluster. Leave one of them out. Nothing was started.")
+    ((kind, said),) = asked.items()
+    return spoken(kind, said, options.jobs)
 
 
 def _waited(line: Line, run: Run, timeout: str | None = None) -> Run:

@@ -62,7 +62,13 @@ class Desk:
         self._lab, self._submitted = lab, None
 
     def connect(
-        self, target: Any, *, n: int | None = None, store: str | None = None, name: str | None = None
+        self,
+        target: Any,
+        *,
+        n: int | None = None,
+        store: str | None = None,
+        name: str | None = None,
+        timeout: float | str | None = None,
     ) -> tuple[Lab, Lab | None]:
         """Open a lab and use it; return it, and the lab that was made here before, which is to be closed.
 
@@ -77,7 +83,7 @@ class Desk:
         before = self._made if self._made is not None and not self._made.closed else None
         if before is not None and before is not known:
             _check_idle(before)
-        lab = connect(target, n=n, store=store, name=name)
+        lab = connect(target, n=n, store=store, name=name, timeout=timeout)
         if lab is not known:
             self._made = lab
         self.use(lab)

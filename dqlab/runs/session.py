@@ -59,27 +59,29 @@ class Session:
         Names of workers that only host queues.
     where : str
         What to call the cluster in views.
+    grows : bool
+        There will be more workers, so that it is no matter how few there are now.
     """
 
-    def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "") -> None:
+    def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> None:
         self.link = Link(client)
         self.pools: dict[str, QueuePool] = {}
         self._served: set[str] = set()
-        self._install(reserved, where or self.link.address)
+        self._install(reserved, where or self.link.address, grows=grows)
         self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
 
     @classmethod
-    def of(cls, client: Client, reserved: Collection[str] = (), where: str = "") -> Session:
+    def of(cls, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> Session:
         """Return the client's session; the first call installs dqlab on the cluster."""
         if not isinstance(client, Client):
             raise BadOption(option="client", value=client, problem="is not a dask.distributed.Client.")
         with _lock:
             session = _sessions.get(client)
             if session is None:
-                session = _sessions[client] = cls(client, reserved, where)
+                session = _sessions[client] = cls(client, reserved, where, grows=grows)
             return session
 
-    def _install(self, reserved: Collection[str], where: str) -> None:
+    def _install(self, reserved: Collection[str], where: str, *, grows: bool) -> None:
         client = self.link.client
         client.register_plugin(Registry(reserved, where))
         client.register_plugin(Examiner())
@@ -89,7 +91,7 @@ class Session:
             check_protocol(f"worker {worker}", greeting)
         self.token, self.http = hello["token"], hello.get("http")
         self._choose_path(list(hello["workers"]))
-        if hello["shared"] and not reserved:
+        if hello["shared"] and not reserved and not grows:
             warnings.warn(
                 "this cluster has too few workers to keep one for queues: functions that hold the GIL will "
                 "stall them. Three workers or more are better.",

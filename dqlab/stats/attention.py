@@ -15,7 +15,7 @@ from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 from dqlab.stats.snapshot import Attention, Severity
 
-__all__ = ["Scene", "Thresholds", "brief", "find"]
+__all__ = ["Scene", "Thresholds", "brief", "find", "find_leaving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Thresholds:
         More comes than leaves for so long.
     lag : float
         The oldest ready message is older, and gets older.
+    leaving : float
+        Workers leave within so many seconds, because their jobs end.
     """
 
     no_consumer: float = 30.0
@@ -44,6 +46,7 @@ class Thresholds:
     failing: float = 0.01
     growing: float = 300.0
     lag: float = 900.0
+    leaving: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,17 @@ def find(scenes: Sequence[Scene], thresholds: Thresholds) -> list[Attention]:
     return [found for rule in _RULES for scene in scenes for found in rule(scene, thresholds)]
 
 
+def find_leaving(leave: int, workers: int, within: float) -> list[Attention]:
+    """Return that workers leave because their jobs end, `within` so many seconds; nothing when none do."""
+    if not leave:
+        return []
+    subject = f"{leave} of {numbers.many(max(leave, workers), 'worker')}"
+    verb = "leaves" if leave == 1 else "leave"
+    text = f"{verb} in {numbers.duration(within)}" if within > 0 else f"{verb} now"
+    detail = "the walltime of their jobs is nearly over; what they have not begun goes to others"
+    return [Attention(Severity.WARNING, "leaving", subject, text, detail)]
+
+
 def brief(found: Attention) -> str:
     """Return it in two or three words, for a row of a table."""
     word = found.text.split(" ", 1)[0]
@@ -105,6 +119,7 @@ def brief(found: Attention) -> str:
         "puts-wait": "full",
         "growing": "growing",
         "lag": "falls behind",
+        "leaving": "workers leave",
     }[found.kind]
 
 

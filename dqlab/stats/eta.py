@@ -19,7 +19,7 @@ from typing import Self
 
 from dqlab.stats.runs import Eta
 
-__all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate"]
+__all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate", "typical"]
 
 MIN_DOCUMENTS, MIN_SECONDS = 20, 30.0
 """Documents settled and seconds passed before an estimate is shown."""
@@ -211,3 +211,11 @@ class Steady:
             if abs(new.p50 - self._shown.p50) > min(seconds, share * max(0.0, new.p50 - at)) or self._shown.p50 <= at:
                 self._shown = new
         return self._shown
+
+
+def typical(effort: Effort) -> float:
+    """Return the seconds in which 95 of 100 documents are done, log-normal."""
+    if not effort.documents or not effort.seconds:
+        return 0.0
+    sigma = math.sqrt(math.log1p(effort.variation))
+    return effort.seconds / effort.documents * math.exp(1.645 * sigma - sigma * sigma / 2)

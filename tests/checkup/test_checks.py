@@ -314,6 +314,27 @@ PLANTED = {
         WARNING,
         "ends itself in 1 min (its lifetime), and the queues on it",
     ),
+    "job without a deadline": (
+        with_worker(1, batch="Slurm"),
+        "jobs",
+        WARNING,
+        "worker 1 (tcp://n1:1) runs in a job of Slurm and does not say when that ends",
+    ),
+    "job near its end": (
+        with_worker(0, batch="PBS", job_left=240.0),
+        "jobs",
+        NOTE,
+        "1 of 3 workers leaves in 4 min or a little later, because jobs end: 0 first; queue pages moves",
+    ),
+    "queue in the memory of a job": (
+        replace(
+            with_worker(0, batch="Slurm", job_left=7200.0),
+            scheduler=with_registry(queues=(Queue("pages", 1, None, 10**9, 10**8),)).scheduler,
+        ),
+        "jobs",
+        WARNING,
+        "whose job ends in 2 h: what it holds then is LOST",
+    ),
 }
 
 
@@ -322,7 +343,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
     checkup = judge(HEALTHY)
 
     assert checkup
-    assert [finding.check for finding in checkup.findings] == [check.name for check in CHECKS]
+    assert [finding.check for finding in checkup.findings] == [check.name for check in CHECKS if check.applies(HEALTHY)]
     assert {finding.severity for finding in checkup.findings} == {Severity.OK}
 
 
@@ -346,6 +367,14 @@ def test_oldest_lease_of_each_queue_is_told() -> None:
     said = next(finding.what for finding in judge(with_lease()).findings if finding.check == "leases")
 
     assert said == "oldest lease of queue pages for 2.0 s by consumer/pages/0#0"
+
+
+def test_first_end_of_a_job_is_told_when_nothing_is_wrong() -> None:
+    checkup = judge(with_worker(1, batch="Slurm", job_left=7200.0))
+
+    assert next(each.what for each in checkup.findings if each.check == "jobs") == (
+        "1 worker in jobs, the first ends in 2 h"
+    )
 
 
 def test_every_check_has_something_planted() -> None:

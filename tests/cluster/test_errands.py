@@ -125,7 +125,7 @@ class Spawning:
         self.tasks: list[asyncio.Task[None]] = []
 
     def plan(self) -> Any:
-        return SimpleNamespace(consumers=("a",))
+        return SimpleNamespace(queues=(), consumers=("a",))
 
     async def spawn(self, name: str, queue: str, address: str, *_: Any) -> None:
         self.failures -= 1

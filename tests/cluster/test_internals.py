@@ -30,6 +30,20 @@ def test_worker_executes_actors_by_key_function_and_arguments() -> None:
     assert {"actor", "function", "args", "kwargs"} <= set(parameters)
 
 
+def test_whoever_scales_a_cluster_asks_the_scheduler(lab: dq.Lab) -> None:
+    """`Adaptive.target` calls the handler, with a duration."""
+
+    def answering(dask_scheduler: Any) -> tuple[str, list[bool]]:
+        target = dask_scheduler.handlers["adaptive_target"]
+        return type(target.__self__).__name__, [task.actor for task in dask_scheduler.tasks.values()]
+
+    assert "adaptive_target" in inspect.getsource(distributed.Adaptive.target)
+    assert "target_duration" in inspect.signature(Scheduler.adaptive_target).parameters
+    name, actors = lab.client.run_on_scheduler(answering)
+    assert name == "Elasticity"
+    assert {type(actor) for actor in actors} <= {bool}
+
+
 def test_raw_call_to_a_missing_actor_raises(queue: dq.QueuePool) -> None:
     """The Actor proxy waits for ever here; the raw call must not."""
     link, [ref] = queue.handle.link, queue.handle.refs

@@ -21,6 +21,7 @@ from dqlab.stats import (
     total_counts,
     total_queue,
 )
+from dqlab.stats.attention import brief, find_leaving
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
 
@@ -201,6 +202,18 @@ def test_snapshot_says_which_queue_is_deepest_most_dead_and_needs_somebody() -> 
     assert snapshot.need("pages") == snapshot.attention[0]
     assert snapshot.need("ocr") is None
     assert snapshot.fastest_units_rate == 71.0
+
+
+@pytest.mark.parametrize(
+    ("leave", "within", "said"),
+    [(3, 240.0, "3 of 20 workers leave in 4 min"), (1, 0.0, "1 of 20 workers leaves now")],
+)
+def test_workers_whose_jobs_end_need_somebody(leave: int, within: float, said: str) -> None:
+    (need,) = find_leaving(leave, 20, within)
+
+    assert f"{need.subject} {need.text}" == said
+    assert brief(need) == "workers leave"
+    assert find_leaving(0, 20, 0.0) == []
 
 
 def test_history_sums_the_speed_of_all_consumers_and_cuts_it_into_minutes() -> None:

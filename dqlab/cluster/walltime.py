@@ -1,0 +1,118 @@
+"""Workers in jobs of a batch system: when their jobs end, and when they have to begin to leave. Pure.
+
+A job says in its environment when it ends (`dqlab.hpc` writes it into the job's script), its worker tells the scheduler
+how many seconds that are, and the scheduler has it leave in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+__all__ = ["DEADLINE", "DRAIN", "Deadlines", "JobEnd", "batch_system", "read_end"]
+
+DEADLINE, DRAIN = "DQLAB_JOB_DEADLINE", "DQLAB_JOB_DRAIN"
+"""Variables of a job: when it ends, seconds since 1970, and how many seconds before that its worker begins to leave."""
+DRAIN_S = 180.0
+STAGGER = 0.1
+"""Workers begin to leave up to this share of their time earlier or later, so that not all go at once."""
+MOST = 0.5
+"""Share of its life that a worker may spend on leaving: functions that take longer than a job are not waited for."""
+FINAL = 10.0
+"""Seconds before the end of a job at which its worker closes, whatever still runs there."""
+
+_SIGNS = {
+    "SLURM_JOB_ID": "Slurm",
+    "PBS_JOBID": "PBS",
+    "LSB_JOBID": "LSF",
+    "OAR_JOB_ID": "OAR",
+    "SGE_TASK_ID": "Grid Engine",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """In how many seconds a job ends, and how many before that its worker begins to leave."""
+
+    left: float
+    drain: float
+
+
+def read_end(environ: Mapping[str, str], wall: float) -> JobEnd | None:
+    """Return what a job's environment says of its end; None when it says nothing that can be read.
+
+    Parameters
+    ----------
+    wall : float
+        Now, seconds since 1970.
+    """
+    try:
+        left = float(environ[DEADLINE]) - wall
+        drain = float(environ.get(DRAIN, DRAIN_S))
+    except (KeyError, ValueError):
+        return None
+    return JobEnd(left, max(0.0, drain))
+
+
+def batch_system(environ: Mapping[str, str]) -> str:
+    """Return the title of the batch system in one of whose jobs a process runs; "" when it is in none."""
+    return next((title for name, title in _SIGNS.items() if environ.get(name)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    ends: float
+    drain: float
+    had: float
+    """Seconds that were left when it was told."""
+    stagger: float
+    """From -STAGGER to STAGGER."""
+
+    def leaves(self, longest: float) -> float:
+        margin = (self.drain + longest) * (1 + self.stagger)
+        return self.ends - min(max(margin, FINAL), MOST * self.had)
+
+
+class Deadlines:
+    """When the jobs of workers end; times are monotonic seconds of one clock.
+
+    Attributes
+    ----------
+    longest : float
+        Seconds in which 95 of 100 documents are done: one that is begun should be done in time.
+    """
+
+    def __init__(self) -> None:
+        self._lives: dict[str, _Life] = {}
+        self.longest = 0.0
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    def told(self, worker: str, name: str, end: JobEnd, now: float) -> None:
+        """Take in what a worker says of its job."""
+        number = int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big")
+        stagger = STAGGER * (2 * number / 0xFFFFFFFF - 1)
+        self._lives[worker] = _Life(now + end.left, end.drain, max(0.0, end.left), stagger)
+
+    def forget(self, worker: str) -> None:
+        """Drop a worker that is gone."""
+        self._lives.pop(worker, None)
+
+    def due(self, now: float, leaving: Collection[str] = ()) -> list[str]:
+        """Return the workers that have to begin to leave, but those that do."""
+        return [
+            worker for worker, life in self._lives.items() if worker not in leaving and now >= life.leaves(self.longest)
+        ]
+
+    def patience(self, worker: str, now: float) -> float:
+        """Return the seconds that what runs on a worker may still take."""
+        life = self._lives.get(worker)
+        return 0.0 if life is None else max(0.0, life.ends - FINAL - now)
+
+    def soon(self, now: float, within: float) -> tuple[int, float]:
+        """Return how many workers begin to leave within some seconds, or do, and in how many the first one does."""
+        times = [life.leaves(self.longest) - now for life in self._lives.values()]
+        near = [seconds for seconds in times if seconds <= within]
+        return len(near), max(0.0, min(near, default=0.0))

@@ -1,0 +1,25 @@
+"""Clusters on batch systems, through dask-jobqueue: one function for each system.
+
+cluster = dq.hpc.slurm(cores=8, memory="16GB", walltime="2h", jobs=(1, 20))
+lab = dq.connect(cluster, store="/scratch/me/runs")
+"""
+
+from dqlab.hpc.clusters import lsf, oar, pbs, sge, slurm
+from dqlab.hpc.errors import ExtraMissing, JobsDied, JobsPending, NoBatchSystem, StoreNotShared, SubmitFailed
+from dqlab.hpc.recipes import Recipe, recipe
+
+__all__ = [
+    "ExtraMissing",
+    "JobsDied",
+    "JobsPending",
+    "NoBatchSystem",
+    "Recipe",
+    "StoreNotShared",
+    "SubmitFailed",
+    "lsf",
+    "oar",
+    "pbs",
+    "recipe",
+    "sge",
+    "slurm",
+]

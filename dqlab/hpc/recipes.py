@@ -1,0 +1,282 @@
+"""What a cluster on a batch system is made of: options of ours, turned into those of dask-jobqueue. Starts nothing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from dqlab.config import nbytes, seconds
+from dqlab.errors import BadOption, UnknownOption
+from dqlab.hpc.errors import ExtraMissing
+from dqlab.hpc.systems import System, find
+
+__all__ = ["Recipe", "jobqueue", "recipe"]
+
+DIRECTORY = "~/.dqlab/jobs"
+SHORTEST = 60.0
+"""Seconds of the shortest walltime that batch systems know."""
+DRAIN = 180.0
+DEATH_TIMEOUT = 300
+"""Seconds that a job looks for the scheduler: a Python environment on a shared disk may take a minute to load."""
+INTERVAL = 2.0
+"""Seconds between two looks at how many jobs are needed."""
+AHEAD = "60s"
+"""How long the backlog may take: with less work waiting, no more jobs are asked for."""
+_OF_CLUSTER = {"n_workers", "processes", "scheduler", "name", "config_name", "asynchronous", "loop", "death_timeout"}
+"""Options of dask-jobqueue that are decided here."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A cluster on a batch system that `dq.connect` can start; shows what it is made of. Made by `recipe`.
+
+    Attributes
+    ----------
+    kind : str
+        "slurm", "pbs", "lsf", "sge" or "oar".
+    jobs : tuple of int
+        Fewest and most jobs.
+    walltime, drain : float
+        Seconds.
+    options : mapping
+        Keyword arguments of dask-jobqueue's cluster.
+    adaptive : mapping
+        Keyword arguments of its `adapt`.
+    """
+
+    kind: str
+    jobs: tuple[int, int]
+    walltime: float
+    drain: float
+    options: Mapping[str, Any] = field(hash=False)
+    adaptive: Mapping[str, Any] = field(hash=False)
+
+    @property
+    def system(self) -> System:
+        """The batch system."""
+        return find(self.kind)
+
+    @property
+    def directory(self) -> Path:
+        """Where jobs write their logs, and the keys lie that they need."""
+        return Path(self.options["log_directory"])
+
+    def job_script(self) -> str:
+        """Return the script of its jobs, with words in capitals for what only a running cluster knows."""
+        from distributed import Security
+
+        known = {"scheduler_options", "shared_temp_directory", "security"}
+        options = {name: value for name, value in self.options.items() if name not in known}
+        address = "tcp://SCHEDULER:PORT"
+        if self.options.get("security"):
+            keys = {"tls_ca_file": "CA", "tls_worker_cert": "CERT", "tls_worker_key": "KEY"}
+            options |= {"security": Security(require_encryption=True, **keys), "protocol": "tls://"}
+            address = "tls://SCHEDULER:PORT"
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        script: str = jobqueue(self.system).job_cls(address, name="NAME", **options).job_script()
+        return script
+
+    def __repr__(self) -> str:
+        options = "".join(f"    {name}={value!r},\n" for name, value in self.options.items())
+        adaptive = ", ".join(f"{name}={value!r}" for name, value in self.adaptive.items())
+        called = f"dask_jobqueue.{self.system.cluster}(\n{options})\ncluster.adapt({adaptive})"
+        return f"cluster = {called}\n\n# each job:\n{self.job_script()}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+
+def recipe(
+    kind: str,
+    *,
+    cores: int = 1,
+    memory: int | str = "4GB",
+    walltime: float | str = "2h",
+    drain: float | str | None = None,
+    jobs: int | tuple[int, int] = (1, 10),
+    queue: str | None = None,
+    account: str | None = None,
+    interface: str | None = None,
+    scheduler_interface: str | None = None,
+    python: str = sys.executable,
+    directory: str | Path = DIRECTORY,
+    local_directory: str = "${TMPDIR:-/tmp}",
+    security: Any = True,
+    resources: Mapping[str, float] | None = None,
+    idle: float | str = "5m",
+    job_name: str = "dqlab",
+    job_script_prologue: Sequence[str] = (),
+    job_extra_directives: Sequence[str] = (),
+    worker_extra_args: Sequence[str] = (),
+    **more: Any,
+) -> Recipe:
+    """Return what a cluster on a batch system would be made of; `dq.connect` takes it, and starts that cluster.
+
+    Parameters
+    ----------
+    kind : str
+        "slurm", "pbs", "lsf", "sge" or "oar".
+    cores : int
+        Of each job: one process with as many threads. Functions that hold the GIL use them with ``executor="process"``.
+    memory : int or str
+        Of each job.
+    walltime : float or str
+        After which the batch system ends a job.
+    drain : float or str, optional
+        How long before that a worker begins to leave. Default: 3 minutes, and at most a tenth of `walltime`.
+    jobs : int or (int, int)
+        How many; or fewest and most, as the backlog asks for.
+    queue, account : str, optional
+        Of the batch system: which partition, and who pays.
+    interface, scheduler_interface : str, optional
+        Network interface of the jobs, such as "ib0", and of the scheduler. Default: that of the host's name, the same.
+    python : str
+        What starts Python in a job; it needs the packages that are here, in the same versions.
+    directory : path
+        For logs of jobs and keys; the nodes see it under the same path, and nobody else can read it.
+    local_directory : str
+        On each node, for what workers spill; not on a shared file system.
+    security : True, False or Security
+        True: TLS with keys made for this cluster. False lets everybody on the network run code as you.
+    resources : mapping, optional
+        Dask resources of each worker; ``{"dq-queue": 1}`` hosts queues first.
+    idle : float or str
+        After which a job that has nothing to do is given back.
+    job_name : str
+    job_script_prologue, job_extra_directives, worker_extra_args : sequence of str
+        More lines of the script, more options of the job and of ``dask worker``.
+    **more
+        Further options of dask-jobqueue's cluster.
+
+    Raises
+    ------
+    BadOption, UnknownOption
+        Something cannot be so.
+    ExtraMissing
+        dask-jobqueue is not installed.
+    """
+    system = find(kind)
+    lasts = seconds(walltime, name="walltime")
+    if lasts < SHORTEST:
+        raise BadOption(option="walltime", value=walltime, problem="is at least a minute.")
+    drains = min(DRAIN, lasts / 10) if drain is None else seconds(drain, name="drain")
+    if not 0 < drains <= lasts / 2:
+        raise BadOption(option="drain", value=drain, problem="is above zero, and at most half of walltime.")
+    if not isinstance(cores, int) or cores < 1:
+        raise BadOption(option="cores", value=cores, problem="is a number of threads, at least 1.")
+    fewest, most = _jobs(jobs)
+    place = str(Path(directory).expanduser().absolute())
+    if any(letter.isspace() for letter in place):
+        raise BadOption(option="directory", value=place, problem="has a space in it, which batch systems do not take.")
+    _check_directives(system, job_extra_directives)
+    patience = max(INTERVAL, seconds(idle, name="idle"))
+    options: dict[str, Any] = {
+        "cores": cores,
+        "memory": nbytes(memory, name="memory"),
+        "processes": 1,
+        "walltime": system.walltime(lasts),
+        "queue": queue,
+        system.account: account,
+        "interface": interface,
+        "scheduler_options": _scheduler(scheduler_interface or interface),
+        "python": python,
+        "job_name": job_name,
+        "death_timeout": DEATH_TIMEOUT,
+        "local_directory": local_directory,
+        "log_directory": place,
+        "shared_temp_directory": place,
+        "security": security or None,
+        "worker_extra_args": ["--preload", "dqlab.preload", *_resources(resources), *worker_extra_args],
+        "job_script_prologue": [
+            "trap : TERM",  # bash would die of it, and the batch system would kill the worker at once
+            f"export DQLAB_JOB_DEADLINE=$(( $(date +%s) + {lasts:.0f} ))",
+            f"export DQLAB_JOB_DRAIN={drains:g}",
+            "export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False",  # of Dask's tasks, of which there are none
+            *job_script_prologue,
+        ],
+        "job_extra_directives": [*system.directives, *job_extra_directives],
+        **dict(system.options),
+    }
+    _check_names(system, more)
+    looks = {"interval": f"{INTERVAL:g}s", "wait_count": round(patience / INTERVAL), "target_duration": AHEAD}
+    adaptive = {"minimum_jobs": fewest, "maximum_jobs": most, **looks}
+    return Recipe(kind, (fewest, most), lasts, drains, _without_none(options) | more, adaptive)
+
+
+def jobqueue(system: System) -> Any:
+    """Return dask-jobqueue's class for a batch system.
+
+    Raises
+    ------
+    ExtraMissing
+        It is not installed.
+    """
+    try:
+        import dask_jobqueue
+    except ImportError as error:
+        raise ExtraMissing(missing=error.name or "dask_jobqueue", python=sys.executable) from error
+    return getattr(dask_jobqueue, system.cluster)
+
+
+def _jobs(jobs: Any) -> tuple[int, int]:
+    pair = (jobs, jobs) if isinstance(jobs, int) else jobs
+    try:
+        fewest, most = pair
+        good = isinstance(fewest, int) and isinstance(most, int) and 1 <= fewest <= most
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        problem = "is a number of jobs, or the fewest and the most, as (1, 20): at least 1, in which queues live."
+        raise BadOption(option="jobs", value=jobs, problem=problem)
+    return fewest, most
+
+
+def _check_directives(system: System, directives: Sequence[str]) -> None:
+    """Raise for job arrays: all tasks of one would be workers of the same name, and all but one would be refused."""
+    for directive in directives:
+        if re.match(system.array, directive):
+            problem = "asks for a job array, of which all tasks have the same worker's name. Ask for more jobs instead."
+            raise BadOption(option="job_extra_directives", value=directive, problem=problem)
+
+
+def _scheduler(interface: str | None) -> dict[str, Any]:
+    """Return options of the scheduler; its dashboard is reached through this machine alone."""
+    here = {"dashboard_address": "127.0.0.1:0"}
+    return here if interface is None else here | {"interface": interface}
+
+
+def _resources(resources: Mapping[str, float] | None) -> list[str]:
+    if not resources:
+        return []
+    return ["--resources", shlex.quote(" ".join(f"{name}={amount:g}" for name, amount in resources.items()))]
+
+
+def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _check_names(system: System, more: Mapping[str, Any]) -> None:
+    """Raise for options that neither this module nor dask-jobqueue knows."""
+    if not more:
+        return
+    cluster = jobqueue(system)
+    known: set[str] = set(inspect.signature(recipe).parameters) - {"kind", "more"}
+    for cls in (*cluster.__mro__, *cluster.job_cls.__mro__):
+        if cls.__module__.startswith("dask_jobqueue"):
+            known |= set(inspect.signature(cls.__init__).parameters)
+    known -= _OF_CLUSTER
+    for name in more:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else "help(dq.hpc.recipe) lists those there are."
+            if name == "processes":
+                hint = "A job is one process: ask for more jobs, or map with executor='process'."
+            raise UnknownOption(function=f"dq.hpc.{system.kind}", option=name, hint=hint)

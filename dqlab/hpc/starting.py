@@ -1,0 +1,137 @@
+"""Waits until the first worker of a cluster on a batch system has come, or says why none does."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dqlab.checkup.findings import Severity
+from dqlab.cluster.walltime import DEADLINE
+from dqlab.hpc.errors import JobsDied, JobsPending, StoreNotShared, SubmitFailed
+from dqlab.hpc.jobs import ask, jobs_of, log_end, system_of
+from dqlab.hpc.systems import JobState, System
+
+if TYPE_CHECKING:
+    from dqlab.checkup.findings import Checkup
+
+__all__ = ["await_worker", "check_store", "warn_of_what_is_missing"]
+
+LOOK_EVERY = 0.25
+ASK_EVERY = 2.0
+"""Seconds between two questions to the batch system."""
+
+
+def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
+    """Return when a cluster has a worker.
+
+    Parameters
+    ----------
+    cluster : JobQueueCluster
+    timeout : float
+        Seconds.
+    owned : bool
+        Nobody else has the cluster: it is closed when no worker can come.
+
+    Raises
+    ------
+    JobsPending
+        All jobs wait still.
+    JobsDied, SubmitFailed
+        No worker will come.
+    """
+    system = system_of(cluster)
+    if system is None:
+        return
+    began, asked, states = time.monotonic(), float("-inf"), dict[str, JobState | None]()
+    while not cluster.scheduler_info["workers"]:
+        now = time.monotonic()
+        refused = next((job.refused for job in jobs_of(cluster).values() if getattr(job, "refused", "")), "")
+        if refused:
+            _give_up(cluster, owned=owned)
+            raise SubmitFailed(system=system.title, kind=system.kind, reason=_told(refused))
+        if now - asked >= ASK_EVERY:
+            asked = now
+            states = {job: ask(system, job) for job in _submitted(cluster)}
+            if states and not any(states.values()) and not cluster.scheduler_info["workers"]:
+                raise _died(cluster, system, next(iter(states)), owned=owned)
+        if now - began >= timeout:
+            raise _pending(system, states, timeout)
+        time.sleep(LOOK_EVERY)
+
+
+def check_store(examined: Checkup, store: Path) -> None:
+    """Raise `StoreNotShared` when an examination found that workers cannot use a store, or see another one."""
+    for finding in examined.findings:
+        worker = finding.values.get("worker")
+        if finding.check == "store" and finding.severity is Severity.PROBLEM and worker is not None:
+            raise StoreNotShared(store=str(store), worker=worker, reason=finding.what)
+
+
+def warn_of_what_is_missing(cluster: Any) -> None:
+    """Warn of what a cluster of dask-jobqueue that was not made by `dqlab.hpc` does without."""
+    system = system_of(cluster)
+    if system is None:
+        return
+    script, missing = cluster.job_script(), []
+    if "trap : TERM" not in script:
+        missing.append("a trap for SIGTERM (a job that is cancelled is killed before its worker can hand over)")
+    if DEADLINE not in script:
+        missing.append("the deadline of its jobs (at the walltime workers are cut off in the middle of their work)")
+    if "--nworkers" in script:
+        missing.append("one process in each job (with several, adapt() starts and stops jobs without end)")
+    if getattr(cluster, "_adaptive", None) is None:
+        missing.append("adapt(minimum_jobs=..., maximum_jobs=...) (jobs that are lost are not replaced)")
+    if cluster.security is None or not cluster.security.require_encryption:
+        missing.append("TLS, security=True (everybody on the network can run code as you)")
+    if missing:
+        named = "; ".join(missing)
+        warnings.warn(
+            f"this {type(cluster).__name__} works, without: {named}. dq.hpc.{system.kind}(...) makes one that has all "
+            f"of it; dq.hpc.recipe({system.kind!r}) shows the lines to take over.",
+            stacklevel=2,
+        )
+
+
+def _submitted(cluster: Any) -> list[str]:
+    return [str(job.job_id) for job in jobs_of(cluster).values() if job.job_id is not None]
+
+
+def _pending(system: System, states: dict[str, JobState | None], timeout: float) -> JobsPending:
+    waiting = {job: state.reason for job, state in states.items() if state is not None and state.pending}
+    running = [job for job, state in states.items() if state is not None and not state.pending]
+    if running and not waiting:
+        reason = "they run, and their workers have not come; a Python environment on a shared disk loads slowly"
+    else:
+        said = sorted({reason for reason in waiting.values() if reason})
+        reason = ", ".join(said) or "none that it tells"
+    jobs = list(waiting) or running
+    return JobsPending(
+        seconds=timeout,
+        system=system.title,
+        waiting="1 job" if len(jobs) == 1 else f"{len(jobs)} jobs",
+        jobs=", ".join(jobs[:5]) or "none submitted yet",
+        wait="waits" if len(jobs) == 1 else "wait",
+        reason=reason,
+        left="They stay in the queue, and the same call waits on.",
+    )
+
+
+def _died(cluster: Any, system: System, job: str, *, owned: bool) -> JobsDied:
+    directory = next((each.log_directory for each in jobs_of(cluster).values() if str(each.job_id) == job), None)
+    log, tail = log_end(None if directory is None else Path(directory), job)
+    _give_up(cluster, owned=owned)
+    left = "The cluster was closed." if owned else "The cluster was left as it is; cluster.close() ends it."
+    return JobsDied(job=job, system=system.title, log=log, tail=tail, left=left)
+
+
+def _give_up(cluster: Any, *, owned: bool) -> None:
+    if owned:
+        cluster.close()
+
+
+def _told(refused: str) -> str:
+    """Return what the command that submits said, from what dask-jobqueue makes of it."""
+    _, _, said = refused.partition("stderr:")
+    return " ".join((said or refused).split())

@@ -1,0 +1,140 @@
+"""The five batch systems: their commands, how they write durations, and what they need said in a job."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dqlab.errors import BadOption
+
+__all__ = ["KINDS", "SYSTEMS", "JobState", "System", "find"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job as its batch system tells of it; `reason` says why it waits."""
+
+    pending: bool
+    reason: str = ""
+
+
+def _clock(seconds: float) -> str:
+    """Return "HH:MM:SS"; hours may have three digits."""
+    whole = math.ceil(seconds)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def _minutes(seconds: float) -> str:
+    """Return "HH:MM"."""
+    return _clock(60 * math.ceil(seconds / 60))[:-3]
+
+
+def _slurm(said: str) -> JobState | None:
+    state, _, reason = said.strip().partition("|")
+    return JobState(state in ("PD", "CF"), reason) if state else None
+
+
+def _pbs(said: str) -> JobState | None:
+    state = re.search(r"^\s*job_state = (\S)", said, re.MULTILINE)
+    comment = re.search(r"^\s*comment = (.*(?:\n\t.*)*)", said, re.MULTILINE)
+    if state is None or state[1] in "CFX":
+        return None
+    return JobState(state[1] in "QHWST", "" if comment is None else comment[1].replace("\n\t", ""))
+
+
+def _lsf(said: str) -> JobState | None:
+    state, _, reason = said.strip().partition("|")
+    return JobState(state in ("PEND", "PSUSP"), reason) if state and state not in ("DONE", "EXIT") else None
+
+
+def _sge(said: str) -> JobState | None:
+    if not said.strip():
+        return None
+    reason = re.search(r"^scheduling info:\s*(.*(?:\n\s+.*)*)", said, re.MULTILINE)
+    running = re.search(r"^(usage|exec_host_list)\s", said, re.MULTILINE) is not None
+    return JobState(not running, "" if reason is None else " ".join(reason[1].split()))
+
+
+def _oar(said: str) -> JobState | None:
+    state = re.search(r"^\s*state = (\w+)", said, re.MULTILINE)
+    message = re.search(r"^\s*message = (.*)", said, re.MULTILINE)
+    if state is None or state[1] in ("Terminated", "Error"):
+        return None
+    return JobState(state[1] in ("Waiting", "Hold", "toLaunch"), "" if message is None else message[1])
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One batch system.
+
+    Attributes
+    ----------
+    kind, title : str
+        In dq.hpc, and for people.
+    cluster : str
+        The class of dask_jobqueue.
+    submit : str
+        Its command.
+    ask : tuple of str
+        The command that tells of a job, without the job's id.
+    read : callable
+        Makes a `JobState` of what that command prints; None when there is no such job any more.
+    walltime : callable
+        Writes seconds as the system wants them.
+    directives : tuple of str
+        Of every job: on one node, never again.
+    array : str
+        Pattern of the directive that makes an array of a job.
+    account : str
+        What the cluster's class calls the account that pays.
+    options : tuple of (str, value)
+        More that the cluster's class needs.
+    """
+
+    kind: str
+    title: str
+    cluster: str
+    submit: str
+    ask: tuple[str, ...]
+    read: Callable[[str], JobState | None]
+    walltime: Callable[[float], str] = _clock
+    directives: tuple[str, ...] = ()
+    array: str = r"--array"
+    account: str = "account"
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+SYSTEMS: Mapping[str, System] = {
+    each.kind: each
+    for each in (
+        System(
+            "slurm", "Slurm", "SLURMCluster", "sbatch", ("squeue", "-h", "-o", "%t|%r", "-j"), _slurm,
+            directives=("-N 1", "--no-requeue"), array=r"--array|-a\b",
+        ),
+        System("pbs", "PBS", "PBSCluster", "qsub", ("qstat", "-f"), _pbs, directives=("-r n",), array=r"-J\b"),
+        System(
+            "lsf", "LSF", "LSFCluster", "bsub", ("bjobs", "-noheader", "-o", "stat pend_reason delimiter='|'"), _lsf,
+            walltime=_minutes, directives=("-rn",), array=r"-J.*\[", account="project",
+        ),
+        System(
+            "sge", "Grid Engine", "SGECluster", "qsub", ("qstat", "-j"), _sge,
+            directives=("-r n",), array=r"-t\b", account="project",
+        ),
+        System(
+            "oar", "OAR", "OARCluster", "oarsub", ("oarstat", "-f", "-j"), _oar, account="project",
+            options=(("memory_per_core_property_name", "not_applicable"),),
+        ),
+    )
+}  # fmt: skip
+"""By kind."""
+KINDS = tuple(SYSTEMS)
+
+
+def find(kind: str) -> System:
+    """Return a batch system; raises `BadOption`."""
+    if kind not in SYSTEMS:
+        raise BadOption(option="kind", value=kind, problem=f"is none of the batch systems {', '.join(KINDS)}.")
+    return SYSTEMS[kind]

@@ -1,0 +1,98 @@
+"""Keeps a cluster at the jobs that it should have: also those that end before their worker has come.
+
+Dask replaces workers that it has known. A job that dies at its start is one of which it waits for the worker, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from distributed.deploy.adaptive import Adaptive
+
+from dqlab.hpc.jobs import ask, jobs_of, log_end, system_of
+
+__all__ = ["Tending", "Toll"]
+
+logger = logging.getLogger("dqlab.hpc")
+
+LOOK_EVERY = 10.0
+"""Seconds between two questions to the batch system, of which nobody should ask often."""
+FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0
+"""Seconds before a job that died at its start is submitted again, doubled each time: a mistake stays one."""
+
+
+class Toll:
+    """How long to wait after jobs that died at their start; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._wait, self._until = FIRST_WAIT, 0.0
+
+    def died(self, now: float) -> None:
+        """Note that one did."""
+        self._until, self._wait = now + self._wait, min(LONGEST_WAIT, 2 * self._wait)
+
+    def came(self) -> None:
+        """Note that a worker has come."""
+        self._wait = FIRST_WAIT
+
+    def over(self, now: float) -> bool:
+        """Return whether one may be submitted again."""
+        return now >= self._until
+
+
+class Tending(Adaptive):
+    """What `cluster.adapt` makes for clusters of `dqlab.hpc`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._toll, self._looked = Toll(), 0.0
+        self._came: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Jobs of which the worker has come: Dask sees to these."""
+        self._dead: weakref.WeakSet[Any] = weakref.WeakSet()
+        super().__init__(*args, **options)
+
+    async def target(self) -> int:
+        """Return how many workers there should be; ask after jobs whose workers have not come first."""
+        now = asyncio.get_running_loop().time()
+        if now - self._looked >= LOOK_EVERY:
+            self._looked = now
+            try:
+                await self._replace_dead(now)
+            except Exception:  # whatever it is, the cluster is scaled on
+                logger.exception("event=jobs_not_asked")
+        return int(await super().target())  # type: ignore[no-untyped-call]
+
+    async def _replace_dead(self, now: float) -> None:
+        cluster: Any = self.cluster
+        jobs = jobs_of(cluster)
+        new = {job for job in jobs.values() if job.came} - set(self._came)
+        if new:
+            self._came.update(new)
+            self._toll.came()
+        waiting = [job for job in jobs.values() if job not in self._came and job not in self._dead]
+        dead = await asyncio.to_thread(ended, cluster, waiting)
+        if dead:
+            self._dead.update(dead)
+            self._toll.died(now)
+        if self._toll.over(now):
+            for name, job in jobs.items():
+                if job in self._dead and not job.came and cluster.workers.get(name) is job:
+                    del cluster.workers[name]  # it is planned still, and so it is submitted again
+
+
+def ended(cluster: Any, jobs: Iterable[Any]) -> list[Any]:
+    """Return the jobs that have ended, and log how; blocks."""
+    system, found = system_of(cluster), []
+    for job in jobs:
+        if getattr(job, "refused", ""):
+            found.append(job)
+        elif system is not None and job.job_id is not None and ask(system, str(job.job_id)) is None:
+            directory = None if job.log_directory is None else Path(job.log_directory)
+            log, end = log_end(directory, str(job.job_id))
+            logger.warning("event=job_died job=%s log=%s\n%s", job.job_id, log, end)
+            found.append(job)
+    return found

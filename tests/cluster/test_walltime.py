@@ -1,0 +1,166 @@
+"""Jobs of a batch system end; their workers leave before that, with nothing begun that is not finished."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+
+import dqlab as dq
+from dqlab.cluster import departures, walltime
+from dqlab.cluster.walltime import FINAL, MOST, STAGGER, Deadlines, JobEnd, batch_system, read_end
+from dqlab.testing import Gate, Tally
+
+
+def deadlines(*names: str, left: float = 1000.0, drain: float = 100.0) -> Deadlines:
+    known = Deadlines()
+    for name in names:
+        known.told(name, name, JobEnd(left, drain), 0.0)
+    return known
+
+
+def test_job_says_when_it_ends() -> None:
+    assert read_end({"DQLAB_JOB_DEADLINE": "1100", "DQLAB_JOB_DRAIN": "30"}, 1000.0) == JobEnd(100.0, 30.0)
+    assert read_end({"DQLAB_JOB_DEADLINE": "1100"}, 1000.0) == JobEnd(100.0, 180.0)
+
+
+@pytest.mark.parametrize("environ", [{}, {"DQLAB_JOB_DEADLINE": ""}, {"DQLAB_JOB_DEADLINE": "$(( x ))"}])
+def test_job_that_says_nothing_has_no_end(environ: dict[str, str]) -> None:
+    assert read_end(environ, 1000.0) is None
+
+
+def test_batch_system_is_known_by_the_environment_of_its_jobs() -> None:
+    assert batch_system({"SLURM_JOB_ID": "7"}) == "Slurm"
+    assert batch_system({"PBS_JOBID": "7.server"}) == "PBS"
+    assert batch_system({"HOME": "/"}) == ""
+
+
+def test_worker_leaves_its_margin_before_the_end_and_once() -> None:
+    known = deadlines("a")
+
+    assert known.due(1000 - 100 * (1 + STAGGER) - 1) == []
+    assert known.due(1000 - 100 * (1 - STAGGER)) == ["a"]
+    assert known.due(1000.0, leaving={"a"}) == []
+
+
+def test_workers_of_jobs_that_end_together_leave_one_after_another() -> None:
+    names = [str(number) for number in range(100)]
+    known = deadlines(*names)
+    gone = [len(known.due(float(now))) for now in range(880, 921)]
+
+    assert gone[0] == 0
+    assert gone[-1] == 100
+    assert len(set(gone)) > 15
+
+
+def test_documents_that_take_long_begin_no_more_earlier() -> None:
+    known = deadlines("a")
+    known.longest = 300.0
+
+    assert known.due(1000 - 400 * (1 - STAGGER)) == ["a"]
+
+
+def test_worker_whose_functions_take_longer_than_its_job_still_works_for_half_of_its_life() -> None:
+    known = deadlines("a")
+    known.longest = 10_000.0
+
+    assert known.due(1000 * MOST - 1) == []
+    assert known.due(1000 * MOST) == ["a"]
+
+
+def test_what_runs_has_until_shortly_before_the_end() -> None:
+    assert deadlines("a").patience("a", 900.0) == 100 - FINAL
+    assert deadlines("a").patience("a", 999.0) == 0.0
+    assert deadlines("a").patience("unknown", 0.0) == 0.0
+
+
+def test_who_leaves_soon_is_counted() -> None:
+    known = deadlines("a", "b")
+    known.told("later", "later", JobEnd(9000.0, 100.0), 0.0)
+    count, first = known.soon(600.0, 400.0)
+    assert count == 2
+    assert 200 < first < 400
+
+    known.forget("a")
+    known.forget("b")
+    assert known.soon(600.0, 400.0) == (0, 0.0)
+
+
+# --- with workers ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Lab]:
+    """Three workers; what takes minutes before the end of a job takes a second here."""
+    monkeypatch.setattr(walltime, "FINAL", 0.5)
+    monkeypatch.setattr(departures, "LOOK_AT_DEADLINES", 0.1)
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        dq.connect(client, store=tmp_path / "store") as lab,
+    ):
+        yield lab
+
+
+def workers_of(prefix: str, dask_worker: Any) -> int | None:
+    """Process of a worker that holds such an actor."""
+    held = (str(key) for key, actor in dask_worker.state.actors.items() if not actor.closed)
+    return os.getpid() if any(key.startswith(prefix) for key in held) else None
+
+
+def hosts(lab: dq.Lab, prefix: str) -> dict[str, int]:
+    """Addresses and processes of the workers that hold such actors."""
+    held = lab.client.run(partial(workers_of, prefix), on_error="ignore")
+    return {address: pid for address, pid in held.items() if pid is not None}
+
+
+def tell(worker: str, left: float, dask_scheduler: Any) -> None:
+    """As its job would: it ends in so many seconds."""
+    dask_scheduler.plugins["dqlab"].departures.told_deadline(worker, left=left, drain=left)
+
+
+def until(condition: Callable[[], bool], lab: dq.Lab) -> None:
+    since = -1
+    while not condition():
+        since = lab.wait_for_change(since, timeout=0.2).seq
+
+
+@pytest.mark.parametrize("kind", ["queue", "consumer"])
+def test_worker_whose_job_ends_finishes_what_it_has_begun_and_is_gone(lab: dq.Lab, tmp_path: Path, kind: str) -> None:
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+
+    def work(x: int) -> int:
+        if x == 200:
+            gate.wait(os.getpid())
+        tally.add(x)
+        return -x
+
+    pool = lab.queue("walltime")
+    run = pool.map(work, range(600), name="walltime")
+    gate.until_arrived(1)
+    ending = hosts(lab, f"dq-{kind}/walltime/")
+    worker = next(iter(ending))
+    lab.client.run_on_scheduler(partial(tell, worker, 8.0))
+    until(lambda: any(need.kind == "leaving" for need in lab.stats().attention), lab)
+    need = next(need for need in lab.stats().attention if need.kind == "leaving")
+    assert need.subject == "1 of 3 workers"
+    assert need.text.startswith("leaves ")
+    until(lambda: lab.client.run_on_scheduler(partial(leaves, worker)), lab)
+    gate.open()
+
+    assert list(run.results(timeout=40)) == [-x for x in range(600)]
+    until(lambda: not psutil.pid_exists(ending[worker]), lab)
+    seen = sorted(int(x) for x in tally.seen())
+    assert sorted(set(seen)) == list(range(600))
+    assert kind == "queue" or seen == list(range(600))  # a shard that has moved knows no leases: some may run twice
+    assert worker not in hosts(lab, "dq-")
+
+
+def leaves(worker: str, dask_scheduler: Any) -> bool:
+    return worker in dask_scheduler.plugins["dqlab"].departures.leaving or worker not in dask_scheduler.workers

@@ -1,0 +1,95 @@
+"""What is told of jobs: their state, the end of their logs, and how often those that die are submitted again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dqlab.hpc.jobs import ask, log_end
+from dqlab.hpc.systems import SYSTEMS
+from dqlab.hpc.tending import FIRST_WAIT, LONGEST_WAIT, Toll
+
+SLURM = SYSTEMS["slurm"]
+
+
+def squeue(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Have a command of that name on the PATH."""
+    program = directory / "squeue"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+
+
+def test_state_is_what_the_batch_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue(tmp_path, monkeypatch, "echo 'PD|Priority'")
+    state = ask(SLURM, "7")
+
+    assert state is not None
+    assert (state.pending, state.reason) == (True, "Priority")
+
+
+@pytest.mark.parametrize("script", ["exit 0", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"])
+def test_job_that_is_not_known_any_more_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    squeue(tmp_path, monkeypatch, script)
+
+    assert ask(SLURM, "7") is None
+
+
+def test_batch_system_that_cannot_be_asked_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its controller is restarted now and then."""
+    squeue(tmp_path, monkeypatch, "echo 'Unable to contact slurm controller' >&2; exit 1")
+    state = ask(SLURM, "7")
+    assert state is not None
+    assert state.pending
+    assert "Unable to contact" in state.reason
+
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    state = ask(SLURM, "7")
+    assert state is not None
+    assert "gives no answer" in state.reason
+
+
+def test_batch_system_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqlab.hpc.jobs.ASK_TIMEOUT", 0.2)
+    squeue(tmp_path, monkeypatch, "exec sleep 60")
+    state = ask(SLURM, "7")
+
+    assert state is not None
+    assert "timed out" in state.reason
+
+
+def test_end_of_a_log_is_that_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "dqlab-17.err").write_text("another job\n")
+    (tmp_path / "dqlab-7.out").write_text("said\n")
+    (tmp_path / "dqlab-7.err").write_text("\n".join(f"line {number}" for number in range(100)))
+    path, end = log_end(tmp_path, "7.server")
+
+    assert path == str(tmp_path / "dqlab-7.err")
+    assert end.splitlines() == [f"line {number}" for number in range(85, 100)]
+
+
+def test_log_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
+    (tmp_path / "dqlab-7.err").touch()
+
+    assert "no log of job 7" in log_end(tmp_path, "7")[1]
+    assert "cannot be read" in log_end(tmp_path / "nowhere", "7")[1]
+    assert "no log_directory" in log_end(None, "7")[1]
+
+
+def test_jobs_that_die_at_once_are_submitted_ever_more_rarely() -> None:
+    toll, now, waits = Toll(), 0.0, []
+    for _ in range(10):
+        toll.died(now)
+        assert not toll.over(now)
+        began = now
+        while not toll.over(now):
+            now += FIRST_WAIT / 2
+        waits.append(now - began)
+    assert waits[:3] == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT]
+    assert waits[-1] == LONGEST_WAIT
+
+    toll.came()
+    toll.died(now)
+    assert toll.over(now + FIRST_WAIT)

@@ -1,0 +1,153 @@
+"""What is asked of a batch system, without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption, UnknownOption
+from dqlab.hpc.systems import KINDS, SYSTEMS
+
+pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "jobs"
+USUAL: dict[str, Any] = {
+    "cores": 4,
+    "memory": "8GB",
+    "walltime": "90m",
+    "drain": "3m",
+    "queue": "short",
+    "account": "physics",
+    "interface": "ib0",
+    "resources": {"dq-queue": 1},
+    "python": "python3",
+    "job_script_prologue": ["module load python"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_job_scripts_are_those_that_were_looked_at(kind: str, tmp_path: Path) -> None:
+    """To change one on purpose, write what this says into the file, and read it once more."""
+    script = dq.hpc.recipe(kind, directory=tmp_path, **USUAL).job_script().replace(str(tmp_path), "DIRECTORY")
+
+    assert script == (GOLDEN / f"{kind}.sh").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_jobs_leave_in_good_order_and_never_start_again_by_themselves(kind: str, tmp_path: Path) -> None:
+    script = dq.hpc.recipe(kind, directory=tmp_path).job_script()
+
+    lines = script.splitlines()
+    worker = next(number for number, line in enumerate(lines) if "dask_worker" in line)
+    assert lines.index("trap : TERM") < worker
+    assert "export DQLAB_JOB_DEADLINE=$(( $(date +%s) + 7200 ))" in lines[:worker]
+    assert "export DQLAB_JOB_DRAIN=180" in lines[:worker]
+    assert all(directive in script for directive in SYSTEMS[kind].directives)
+    assert "--nworkers" not in script
+    assert "--tls-key" in script
+
+
+def test_recipe_shows_what_it_is_made_of(tmp_path: Path) -> None:
+    made = dq.hpc.recipe("slurm", directory=tmp_path, jobs=(2, 30), idle="10m")
+
+    assert "dask_jobqueue.SLURMCluster(" in repr(made)
+    assert "minimum_jobs=2, maximum_jobs=30" in repr(made)
+    assert "#SBATCH -t 02:00:00" in repr(made)
+    assert made._repr_html_().startswith("<pre>")
+
+
+def test_recipes_of_the_same_options_are_equal(tmp_path: Path) -> None:
+    """So that a cell that connects can be run again."""
+    one, same, other = (dq.hpc.recipe("pbs", directory=tmp_path, cores=cores) for cores in (1, 1, 2))
+
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+
+
+def test_jobs_may_drain_for_a_tenth_of_a_short_walltime(tmp_path: Path) -> None:
+    assert dq.hpc.recipe("slurm", directory=tmp_path, walltime="10m").drain == 60
+    assert dq.hpc.recipe("slurm", directory=tmp_path, walltime="12h").drain == 180
+
+
+def test_lsf_takes_minutes(tmp_path: Path) -> None:
+    assert "#BSUB -W 00:02\n" in dq.hpc.recipe("lsf", directory=tmp_path, walltime="61s").job_script()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"jobs": 0}, "at least 1"),
+        ({"jobs": (3, 2)}, "fewest and the most"),
+        ({"jobs": "many"}, "fewest and the most"),
+        ({"walltime": "30s"}, "at least a minute"),
+        ({"walltime": "soon"}, "not a duration"),
+        ({"walltime": "10m", "drain": "6m"}, "half of walltime"),
+        ({"cores": 0}, "at least 1"),
+        ({"memory": "much"}, "not a size"),
+        ({"directory": "/with a/space"}, "space"),
+        ({"job_extra_directives": ["--array=0-2"]}, "job array"),
+    ],
+)
+def test_options_that_cannot_be_are_named(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadOption, match=says):
+        dq.hpc.recipe("slurm", **options)
+
+
+def test_names_that_nobody_knows_are_refused() -> None:
+    """dask-jobqueue would say so too, deep in a traceback."""
+    with pytest.raises(UnknownOption, match="Did you mean 'cores'"):
+        dq.hpc.recipe("slurm", corse=2)
+    with pytest.raises(UnknownOption, match="one process"):
+        dq.hpc.recipe("slurm", processes=2)
+    with pytest.raises(BadOption, match="none of the batch systems"):
+        dq.hpc.recipe("cron")
+    assert dq.hpc.recipe("slurm", job_cpu=8).options["job_cpu"] == 8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_machine_without_the_batch_system_says_so(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(dq.hpc.NoBatchSystem, match=SYSTEMS[kind].submit):
+        getattr(dq.hpc, kind)(directory=tmp_path / "jobs")
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "pending", "reason"),
+    [
+        ("slurm", "PD|Resources\n", True, "Resources"),
+        ("slurm", "R|None\n", False, "None"),
+        (
+            "pbs",
+            "Job Id: 7\n    job_state = Q\n    comment = Not Running: Not enough\n\tcpus\n",
+            True,
+            "Not enoughcpus",
+        ),
+        ("pbs", "Job Id: 7\n    job_state = R\n", False, ""),
+        ("lsf", "PEND|New job is waiting for scheduling\n", True, "New job"),
+        ("lsf", "RUN|\n", False, ""),
+        ("sge", "job_number: 7\nscheduling info:   queue instance is full\n    (-l h_rt)\n", True, "full (-l h_rt)"),
+        ("sge", "job_number: 7\nusage    1: cpu=1\n", False, ""),
+        ("oar", "Job_Id: 7\n    state = Waiting\n    message = Karma 0.1\n", True, "Karma"),
+        ("oar", "Job_Id: 7\n    state = Running\n", False, ""),
+    ],
+)
+def test_state_of_a_job_is_read(kind: str, said: str, pending: bool, reason: str) -> None:
+    state = SYSTEMS[kind].read(said)
+
+    assert state is not None
+    assert state.pending is pending
+    assert reason in state.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("slurm", ""), ("pbs", "    job_state = F\n"), ("lsf", "EXIT|\n"), ("sge", ""), ("oar", "    state = Error\n")],
+)
+def test_jobs_that_have_ended_are_known(kind: str, said: str) -> None:
+    assert SYSTEMS[kind].read(said) is None

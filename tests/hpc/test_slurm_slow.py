@@ -1,0 +1,185 @@
+"""What takes minutes in a real Slurm: walltimes, nodes that fail, clients that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+import dqlab as dq
+from dqlab.testing import Gate, Tally
+from tests.hpc.conftest import until
+from tests.hpc.single_node import Slurm, wait_until
+from tests.hpc.test_slurm import consumers, jobs_with
+
+pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def options(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    return {"memory": "1GB", "walltime": "10m", "jobs": (3, 4), "directory": tmp_path / "jobs"} | more
+
+
+def test_run_outlives_the_walltime_of_all_its_jobs(slurm: Slurm, tmp_path: Path) -> None:
+    """A minute is Slurm's shortest; none of the jobs gets as far as that."""
+    import time
+
+    tally = Tally(tmp_path)
+
+    def work(x: int) -> int:
+        time.sleep(0.5)  # the work it does
+        tally.add(x)
+        return -x
+
+    made_of = dq.hpc.recipe("slurm", **options(tmp_path, walltime="1m", drain="20s", security=False))
+    with dq.connect(made_of, store=tmp_path / "store", timeout="40s") as lab:
+        run = lab.map(work, range(400), name="long")
+        until(lambda: len(consumers(lab)) >= 2, lab)
+        first = set(slurm.jobs("R"))
+        assert list(run.results(timeout=240)) == [-x for x in range(400)]
+        assert not first & slurm.jobs("R").keys()
+        assert not slurm.jobs("TO")
+        assert sum(run.counts.values()) == run.counts["acked"] == 400
+        seen = [int(x) for x in tally.seen()]
+        assert set(seen) == set(range(400))
+        assert len(seen) - 400 <= 20  # what was leased from a shard that moved may run twice, and is recorded once
+
+
+def test_run_goes_on_when_a_node_fails(slurm: Slurm, tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
+    def work(x: int) -> int:
+        if x >= 100:
+            gate.wait(os.getpid())
+        return -x
+
+    made_of = dq.hpc.recipe("slurm", **options(tmp_path, security=False))
+    with dq.connect(made_of, store=tmp_path / "store", timeout="40s") as lab:
+        run = lab.map(work, range(400), name="node")
+        until(lambda: len(consumers(lab)) >= 2, lab)
+        before = set(slurm.jobs("R"))
+        slurm.run("scontrol", "update", "NodeName=n1", "State=DOWN", "Reason=test")
+        try:
+            until(lambda: bool(slurm.jobs("R").keys() - before) and len(consumers(lab)) >= 2, lab)
+        finally:
+            with suppress(subprocess.CalledProcessError):  # it may have come back by itself
+                slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
+        gate.open()
+        assert list(run.results(timeout=120)) == [-x for x in range(400)]
+
+
+def test_jobs_cannot_be_requeued(slurm: Slurm, tmp_path: Path) -> None:
+    """The same job once more would have the name of the one that replaces it."""
+    with (
+        dq.connect(dq.hpc.recipe("slurm", **options(tmp_path)), timeout="40s"),
+        pytest.raises(subprocess.CalledProcessError) as refused,
+    ):
+        slurm.run("scontrol", "requeue", next(iter(slurm.jobs("R"))))
+    assert "disabled" in refused.value.stderr
+
+
+def test_nobody_without_the_key_reaches_the_cluster(slurm: Slurm, tmp_path: Path) -> None:
+    with dq.connect(dq.hpc.recipe("slurm", **options(tmp_path)), timeout="40s") as lab:
+        address = lab.client.scheduler_info()["address"]
+        assert address.startswith("tls://")
+        assert list(lab.map(abs, range(-9, 0)).results(timeout=30)) == list(range(9, 0, -1))
+        keys = list((tmp_path / "jobs").glob(".dask-jobqueue.*"))
+        assert keys
+        assert not any(path.stat().st_mode & 0o077 for path in [*keys, tmp_path / "jobs"])
+        with pytest.raises(OSError, match=r"Timed out|TLS|Connection"):
+            Client(address.replace("tls", "tcp"), timeout="2s", set_as_default=False)
+    assert not any(path.exists() for path in keys)
+
+
+CLIENT = """
+import sys
+import dqlab as dq
+
+if __name__ == "__main__":
+    directory, store = sys.argv[1:]
+    made_of = dq.hpc.recipe("slurm", memory="1GB", walltime="10m", jobs=2, directory=directory)
+    lab = dq.connect(made_of, store=store, timeout="40s")
+
+    def work(x):
+        import time
+        time.sleep(0.05)
+        return -x
+
+    run = lab.map(work, range(600), name="left")
+    while run.counts["acked"] < 50 or sum(run.counts.values()) < 600:
+        lab.wait_for_change(lab.stats().seq, timeout=0.2)
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_run_of_a_client_that_was_killed_is_opened_again(slurm: Slurm, tmp_path: Path) -> None:
+    """The scheduler dies with the notebook; its jobs end by themselves, and all that was confirmed is in the store."""
+    script, store = tmp_path / "client.py", tmp_path / "store"
+    script.write_text(CLIENT)
+    command = [sys.executable, str(script), str(tmp_path / "jobs"), str(store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "ready\n"
+        client.send_signal(signal.SIGKILL)
+    wait_until(lambda: not slurm.jobs(), 60, "the jobs of a client that is gone to end")
+
+    made_of = dq.hpc.recipe("slurm", **options(tmp_path, jobs=(2, 3)))
+    with dq.connect(made_of, store=store, timeout="40s") as lab:
+        run = lab.attach("left")
+        assert list(run.results(timeout=120)) == [-x for x in range(600)]
+
+
+RUNNER = """
+import sys
+from dask_jobqueue.slurm import SLURMRunner
+from distributed import Client
+import dqlab as dq
+
+if __name__ == "__main__":
+    with SLURMRunner(scheduler_file=sys.argv[1]) as runner, Client(runner, set_as_default=False) as client:
+        client.wait_for_workers(runner.n_workers, timeout=60)
+        with dq.connect(client) as lab:
+            print("sum", sum(lab.map(abs, range(-100, 0)).results(timeout=60)), flush=True)
+"""
+
+
+def test_one_allocation_for_all_works_too(slurm: Slurm, tmp_path: Path) -> None:
+    """`srun` starts scheduler, client and workers; there is no cluster object, and dqlab asks for none."""
+    script = tmp_path / "runner.py"
+    script.write_text(RUNNER)
+    output = subprocess.run(
+        ["srun", "-n", "5", "-t", "5", sys.executable, str(script), str(tmp_path / "scheduler.json")],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert "sum 5050" in output.stdout, output.stderr[-3000:]
+
+
+def test_scheduler_and_workers_by_file_need_no_cluster_object(slurm: Slurm, tmp_path: Path) -> None:
+    """Where the client cannot submit, or the scheduler is not to end with it."""
+    file, lines = tmp_path / "scheduler.json", ["export OMP_NUM_THREADS=1"]
+    dask = f"{sys.executable} -m dask"
+    lines.append(f"{dask} scheduler --port 0 --no-dashboard --scheduler-file {file} --preload dqlab.preload")
+    worker = f"{dask} worker --scheduler-file {file} --preload dqlab.preload --nthreads 1 --no-dashboard"
+    slurm.run("sbatch", "-t", "5", "--mem=1G", "-o", str(tmp_path / "scheduler.log"), "--wrap", "\n".join(lines))
+    wait_until(file.exists, 40, "the scheduler's file")
+    for number in range(3):
+        slurm.run("sbatch", "-t", "5", "--mem=1G", "-o", str(tmp_path / f"worker-{number}.log"), "--wrap", worker)
+    lab = dq.connect(scheduler_file=file, store=tmp_path / "store", timeout="20s")
+    with lab:
+        lab.client.wait_for_workers(3, timeout=60)
+        assert list(lab.map(abs, range(-100, 0), name="by-file").results(timeout=60)) == list(range(100, 0, -1))
+    again = dq.connect(scheduler_file=file, store=tmp_path / "store", timeout="20s")
+    with again:
+        assert again.attach("by-file").counts["acked"] == 100
+        assert len(jobs_with(again, "dq-queue/")) == 1
