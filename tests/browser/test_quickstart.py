@@ -69,7 +69,7 @@ def test_run_all_ends_green_and_nothing_leaves_the_machine(server: str) -> None:
     assert hosts - {None} <= {"127.0.0.1"}  # None: data and blob URLs
 
 
-@pytest.mark.parametrize("classic", [False, True], ids=["lab", "notebook-7"])
+@pytest.mark.parametrize("classic", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["lab", "notebook-7"])
 def test_progress_moves_and_buttons_act_while_a_cell_blocks(server: str, classic: bool) -> None:
     """A widget that freezes with the kernel is of no use just when it is needed."""
     with lab_page(server, "blocked.ipynb", classic=classic) as page:

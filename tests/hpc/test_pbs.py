@@ -48,6 +48,7 @@ def test_jobs_come_die_are_replaced_and_go(pbs_jobs: Path, tmp_path: Path) -> No
     assert not left, gone
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_job_that_died_at_its_start_is_submitted_again(pbs_jobs: Path, tmp_path: Path) -> None:
     """Dask would wait for its worker for ever."""

@@ -166,6 +166,7 @@ def test_a_loss_in_the_middle_of_submission_costs_what_was_confirmed_and_nothing
     def documents() -> Iterator[int]:
         for x in range(60_000):
             if x in (20_000, 40_000):
+                two[1].stats()  # the second time it waits until the shard is somewhere else
                 os.kill(host_of(two, 1)[1], signal.SIGKILL)
             yield x
 
@@ -310,6 +311,10 @@ def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_t
         noted.set()
         go_on.wait(60)
 
+    def all_reported(dask_scheduler: Any) -> bool:
+        report = dask_scheduler.plugins["dqlab"].collector.shard(name, 0)
+        return any(lane["name"] == "late" and lane["counts"][State.ACKED] >= 60 for lane in report["lanes"])
+
     def forget_eighteen(dask_scheduler: Any) -> None:
         report = dask_scheduler.plugins["dqlab"].collector.shard(name, 0)
         (lane,) = (lane for lane in report["lanes"] if lane["name"] == "late")
@@ -323,6 +328,8 @@ def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_t
         while seen.stats().counts.acked < 60:
             pass
         seen.pause()  # nothing more is reported
+        while not hurt.run_on_scheduler(all_reported):  # a shard reports four times a second
+            pass
         hurt.run_on_scheduler(forget_eighteen)
         theirs.close()
     kill(pool)
