@@ -28,7 +28,8 @@ def read(document):
 
 export const connectTo = (address: string): string => `import dqlab as dq\nlab = dq.connect(${quoted(address)})`;
 export const reopen = (store: string): string => `import dqlab as dq\nlab = dq.connect(store=${quoted(store)})`;
-export const showCell = (id: string | number): string => `%dq show ${id}`;
+/** The run is named, since the notebook's last one may be another. */
+export const showCell = (id: string | number, run?: string): string => `%dq show ${id}${run ? ` ${run}` : ''}`;
 
 /** Put cells behind the active one of the current notebook; where there is none, offer the code to copy. */
 export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]): Promise<boolean> {

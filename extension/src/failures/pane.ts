@@ -40,10 +40,11 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
     const rows = model.page?.rows ?? [];
     return rows.find((row) => row.id === shown) ?? rows[0] ?? null;
   };
+  const cellOf = (row: Failure): string => showCell(row.id, model.run?.name);
   tools.append(
-    button('Copy %dq show cell', '', () => withDocument((row) => copy(showCell(row.id)))),
+    button('Copy %dq show cell', '', () => withDocument((row) => copy(cellOf(row)))),
     button('Copy reference', '', () => withDocument((row) => copy(row.key))),
-    button('Insert cell', 'dq-link', () => withDocument((row) => insert(showCell(row.id))))
+    button('Insert cell', 'dq-link', () => withDocument((row) => insert(cellOf(row))))
   );
   const withDocument = (act: (row: Failure) => void): void => {
     const row = document();
@@ -56,9 +57,9 @@ export function classPane(model: FailuresModel, insert: (...cells: string[]) => 
       event.stopPropagation();
       openMenu(
         [
-          { label: 'Copy %dq show cell', act: () => copy(showCell(first.id)) },
+          { label: 'Copy %dq show cell', act: () => copy(cellOf(first)) },
           { label: 'Copy document reference', act: () => copy(first.key) },
-          { label: 'Insert a cell that shows it', act: () => insert(showCell(first.id)) }
+          { label: 'Insert a cell that shows it', act: () => insert(cellOf(first)) }
         ],
         more
       );
