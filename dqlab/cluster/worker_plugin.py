@@ -6,6 +6,7 @@ Installed by the registry; Dask installs it on workers that join later too.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -60,6 +61,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else somebody knows what to do
             with suppress(RuntimeError, ValueError, NotImplementedError):  # not the main thread, or no such signals
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
+        _spare_the_collector(worker)
         worker.handlers["dq_spawn"] = answering(self.spawn)
         worker.handlers["dq_greet"] = self.greet
         worker.handlers["dq_keep"] = answering(keep)
@@ -169,3 +171,13 @@ class DqlabWorkerPlugin(WorkerPlugin):
             logger.warning("event=worker_killed worker=%s %r", self._worker.address, error)
             asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _spare_the_collector(worker: Worker) -> None:
+    """Have the garbage collector pass over what a young process of its own has imported.
+
+    That is some 90,000 objects which it would walk through again and again where many small messages come and go.
+    """
+    if worker.nanny is not None and not worker.state.tasks and not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()

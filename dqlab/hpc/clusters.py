@@ -6,6 +6,7 @@ import logging
 import shutil
 import socket
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -136,7 +137,8 @@ def _watched(kind: Any) -> Any:
             for key in ("ca_file", "cert", "key"):
                 file = getattr(self, f"_job_{key}", None)
                 if file is not None:
-                    file.close()  # which removes it
+                    with suppress(FileNotFoundError):  # somebody has cleared the directory
+                        file.close()  # which removes it
 
     Cluster.__name__ = Cluster.__qualname__ = kind.__name__
     return Cluster

@@ -194,7 +194,14 @@ def recipe(
         "log_directory": place,
         "shared_temp_directory": place,
         "security": security or None,
-        "worker_extra_args": ["--preload", "dqlab.preload", *_resources(resources), *worker_extra_args],
+        # Dashboards of workers are out of reach on nodes, and make them slower to start and to work.
+        "worker_extra_args": [
+            "--preload",
+            "dqlab.preload",
+            "--no-dashboard",
+            *_resources(resources),
+            *worker_extra_args,
+        ],
         "job_script_prologue": [
             "trap : TERM",  # bash would die of it, and the batch system would kill the worker at once
             f"export DQLAB_JOB_DEADLINE=$(( $(date +%s) + {lasts:.0f} ))",
