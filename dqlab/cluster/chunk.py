@@ -66,7 +66,7 @@ class Chunk:
         self.stopped = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
-        self._collected = 0
+        self.confirmed = self._collected = 0
         self.busy_collected = 0.0
         self._given_back = 0
         self.leased_at = time.monotonic()
@@ -99,6 +99,16 @@ class Chunk:
     def finished(self) -> bool:
         """Every message was settled or given back."""
         return self.settled >= self.count
+
+    def unsettled(self) -> list[tuple[int, int]]:
+        """Return the ids of which the outcome is still to come, or on its way as an ack that nobody has confirmed.
+
+        A failure on its way is not among them: it would be counted twice.
+        """
+        over = {index for index, _, _, _ in self.done[: self.confirmed]}
+        over |= {index for index, outcome, _, _ in self.done[self.confirmed : self._collected] if outcome}
+        left = [index for index in range(self.count - self._given_back) if index not in over]
+        return [(piece.first, piece.first + piece.n) for piece in self._pieces(left)]
 
     @property
     def kind(self) -> Kind:

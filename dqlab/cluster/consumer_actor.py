@@ -15,7 +15,8 @@ from dqlab.cluster.execution import Origin
 from dqlab.cluster.functions import FunctionCache
 from dqlab.cluster.ref import Ref
 from dqlab.cluster.reporter import Reporter
-from dqlab.cluster.slot import Slot, SlotOptions
+from dqlab.cluster.slot import Slot
+from dqlab.cluster.slot_options import SlotOptions
 from dqlab.cluster.slot_process import SlotProcess
 from dqlab.cluster.wire import pack, unpack
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from dqlab.cluster.internals import NoSuchActor
@@ -127,7 +128,8 @@ class QueueActor(QueueControl, QueueViews):
     async def lease(self, body: bytes) -> bytes:
         """Park a consumer slot's call until there are messages or orders for it.
 
-        Takes {consumer, session, credit}; answers {lease?, orders} and the lease's frames.
+        Takes {consumer, session, credit, held?}; answers {lease?, orders} and the lease's frames. `held` is what
+        the slot has in hand that an earlier epoch gave it: a list of {lease, run, ids, age}.
         """
         meta, _ = unpack(body)
         loop = asyncio.get_running_loop()
@@ -135,6 +137,7 @@ class QueueActor(QueueControl, QueueViews):
             meta["consumer"], meta["session"], Credit(*meta["credit"]), loop.create_future(), loop.time()
         )
         self._recalls.answered(call.consumer)  # it has obeyed every order, also one that found nothing to give back
+        self._reclaim(call.consumer, meta.get("held", ()))
         self._lot.park(call)
         self._dispatch()
         try:
@@ -152,6 +155,14 @@ class QueueActor(QueueControl, QueueViews):
         if lease is None:
             return pack({"orders": orders, "epoch": self.shard.epoch})
         return await self._delivery(lease, orders)
+
+    def _reclaim(self, consumer: str, held: Iterable[dict[str, Any]]) -> None:
+        """Let a consumer slot go on with what it has in hand, but for what others have now."""
+        self._returning.discard(consumer.split("#")[0])
+        for one in held:
+            others = self.shard.reclaim(consumer, one["lease"], one["run"], one["ids"], age=one["age"])
+            if others:
+                self._lot.order(consumer, op="cancel", lease=one["lease"], ids=others)
 
     async def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
         batches = self.shard.lanes[lease.run].batches
@@ -231,6 +242,7 @@ class QueueActor(QueueControl, QueueViews):
         """Return at once the messages of consumers whose worker died."""
         meta, _ = unpack(body)
         returned = 0
+        self._returning.difference_update(meta["consumers"])
         for consumer in [name for name in self._lot.known if name.split("#")[0] in meta["consumers"]]:
             self._lot.release(consumer)
             returned += self.shard.release(consumer)

@@ -32,6 +32,8 @@ __all__ = ["SWITCH_S", "QueueDesk"]
 
 SWITCH_S = 0.0005
 """How long another thread may hold the interpreter while messages wait: checkpoints and compaction are packed there."""
+RETURN_S = 1.0
+"""How long a shard that was made anew waits for consumers; one may be in a function that holds its interpreter."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 
@@ -54,6 +56,9 @@ class QueueDesk:
         Those that are alive: what others were submitting was cut off.
     past : Past, optional
         What is known of the epochs before this one, which were in memory.
+    consumers : collection of str
+        Those that served the epoch before and live: nothing is leased until they have said what they have in hand,
+        for at most a second.
 
     Attributes
     ----------
@@ -69,10 +74,12 @@ class QueueDesk:
         options: dict[str, Any],
         clients: Collection[str] = (),
         past: Past | None = None,
+        consumers: Collection[str] = (),
     ) -> None:
         self._identity = name, index, epoch
         self._past = past
         self._clients = clients
+        self._returning = set(consumers)
         self._options = options
         self._clock = SystemClock()
         self._lot = ParkingLot()
@@ -93,6 +100,8 @@ class QueueDesk:
         self._reporter = Reporter(self._worker, self.report)
         self._reporter.touch()
         self._cut_off(self._clients)
+        if self._returning:
+            asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
         self._dispatch()
         return pack({"epoch": self.shard.epoch})
 
@@ -156,6 +165,10 @@ class QueueDesk:
             **holding(shard),
         }
 
+    def _wait_no_longer(self) -> None:
+        self._returning.clear()
+        self._dispatch()
+
     # --- after every change -----------------------------------------------------------------
 
     def _dispatch(self) -> None:
@@ -164,7 +177,7 @@ class QueueDesk:
             return
         self.shard.tick()
         self._apply_effects()
-        for call in self._lot.hungry():
+        for call in self._lot.hungry() if not self._returning else ():
             _, want, at_least = call.credit
             lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least)
             if lease is not None:

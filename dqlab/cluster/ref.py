@@ -69,6 +69,11 @@ class Ref:
     def __repr__(self) -> str:
         return f"Ref({self.name!r})"
 
+    @property
+    def key(self) -> str | None:
+        """Dask key of the actor where it was last seen: another one whenever it was made anew."""
+        return None if self._place is None else self._place.key
+
     async def place(self) -> Place:
         """Return where the actor lives, asking the registry when that is not known.
 

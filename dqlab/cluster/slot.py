@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -21,17 +22,18 @@ from typing import Any
 from dqlab.cluster.begun import Begun
 from dqlab.cluster.chunk import Chunk
 from dqlab.cluster.coroutines import CoroutineThread
-from dqlab.cluster.execution import Flight, Origin, Work, fail_all, refuse_value, run_chunk
+from dqlab.cluster.execution import Flight, Work, fail_all, refuse_value, run_chunk
 from dqlab.cluster.functions import FunctionCache, FunctionLost
 from dqlab.cluster.internals import daemon_thread
 from dqlab.cluster.protocol import LEASE_PARK
 from dqlab.cluster.ref import Ref
+from dqlab.cluster.slot_options import SlotOptions
 from dqlab.cluster.slot_process import SlotProcess
 from dqlab.cluster.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 
-__all__ = ["Slot", "SlotOptions"]
+__all__ = ["Slot"]
 
 logger = logging.getLogger("dqlab.consumer")
 
@@ -48,37 +50,6 @@ KILLED_IN = 2.0
 """Seconds to wait until a slot's process is dead."""
 COROUTINES_AHEAD = 4
 """Coroutines leased for each that runs at a time: they wait together, so their mean cost says little."""
-
-
-class SlotOptions:
-    """What a consumer tells its slots.
-
-    Attributes
-    ----------
-    batch : int
-        Most messages in one lease.
-    early : bool
-        Early ack: at most once.
-    concurrency : int
-        Coroutines at a time.
-    values : callable or None
-        Makes the function that takes plain values (a consumer's own process_item).
-    calls : callable or None
-        Makes what runs a chunk's calls in place of their function.
-    """
-
-    def __init__(
-        self,
-        *,
-        batch: int,
-        early: bool,
-        concurrency: int,
-        origin: Origin,
-        values: Callable[[], Work] | None,
-        calls: Callable[[Work, Chunk], Work] | None = None,
-    ) -> None:
-        self.batch, self.early, self.concurrency, self.origin = batch, early, concurrency, origin
-        self.values, self.calls = values, calls
 
 
 class Slot:
@@ -110,6 +81,10 @@ class Slot:
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
+        self._ending: list[Chunk] = []
+        """Chunks that have ended, of which the last outcomes travel."""
+        self._asked: dict[int, str | None] = {}
+        """Which actor, by its key, last answered for each shard."""
         self._at_least = 1
         self._credits = count(1)
         self.begun = Begun()
@@ -177,15 +152,20 @@ class Slot:
         self._told[shard] = max(self._told.get(shard, (0, 0)), (number, want))
 
     async def _park(self, shard: int, ref: Ref) -> None:
+        asked: str | None = None
+
         def parking() -> bytes:
-            """Say how much is wanted: now, for what its shard was told before may have died with it."""
-            credit = self._credit(shard)
+            """Say how much is wanted, and to a shard that was made anew what is held: it has forgotten both."""
+            nonlocal asked
+            credit, asked = self._credit(shard), ref.key
             self._note_told(shard, credit)
-            return pack({"session": self._session, **credit})
+            held = self._held(shard) if asked != self._asked.get(shard, asked) else []
+            return pack({"session": self._session, "held": held, **credit})
 
         while not self._stopping:
             try:
                 meta, parts = unpack(await ref.call("lease", parking, timeout=LEASE_PARK + 10))
+                self._asked[shard] = asked
                 if "lease" in meta:
                     self._receive(shard, meta, parts)
                     await asyncio.sleep(0)  # work begins first; the next lease is asked for meanwhile
@@ -200,6 +180,15 @@ class Slot:
             except Exception:  # whatever it was, a slot that leases no more would be worse
                 logger.exception("event=park_failed slot=%s shard=%s", self.name, shard)
                 await asyncio.sleep(PARK_AGAIN)
+
+    def _held(self, shard: int) -> list[dict[str, Any]]:
+        """Return what is in hand of a shard."""
+        chunks = [chunk for chunk in [*self._ending, *self._chunks] if chunk.shard == shard]
+        return [
+            {"lease": chunk.lease, "run": chunk.run, "age": time.monotonic() - chunk.leased_at, "ids": ids}
+            for chunk in chunks
+            if (ids := chunk.unsettled())
+        ]
 
     def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
         """Put a lease into the inbox, as one chunk for each function in it."""
@@ -350,12 +339,15 @@ class Slot:
 
     async def _settle_last(self, chunk: Chunk) -> None:
         """Settle what is left of a chunk that has ended; its shard is told if more is wanted from now on."""
+        self._ending.append(chunk)
         try:
             await self._settle_done(chunk)
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
                 await self._settle(chunk, chunk.nothing())
         except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
             self._lost(chunk, error)
+        finally:
+            self._ending.remove(chunk)
 
     async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:
         """Settle what is finished; with `tell`, at least say how many messages are wanted now."""
@@ -370,6 +362,7 @@ class Slot:
             self.last_error = chunk.last_error or self.last_error
             tell = False
             await self._settle(chunk, settlement)
+            chunk.confirmed = chunk.acked + chunk.failed
         if tell:
             await self._settle(chunk, chunk.nothing())
 

@@ -146,7 +146,9 @@ class Supervisor:
             past = self._registry.losses.past(entry)
             return name, index, entry.epoch, options, self._registry.attachments.alive(), past
         store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
-        return name, index, epoch, options | {"store": store}, self._registry.attachments.alive()
+        alive, entries = self._registry.attachments.alive(), self._registry.entries.values()
+        returning = [one.name for one in entries if one.queue == entry.queue and not one.is_shard and not one.gone]
+        return name, index, epoch, options | {"store": store}, alive, None, returning if entry.epoch > 1 else []
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
         """Make a shard anew; `patience` in seconds is how long a replacement of its worker is waited for."""

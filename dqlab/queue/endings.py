@@ -64,7 +64,7 @@ def fail(
     return False
 
 
-def end_lease(lane: Lane, lease: Lease, epoch: int) -> int:
+def end_lease(lane: Lane, lease: Lease) -> int:
     """Return what a lease still holds to the lane, because it expired or its consumer died.
 
     Returns
@@ -76,16 +76,16 @@ def end_lease(lane: Lane, lease: Lease, epoch: int) -> int:
         for batch, a, b in lane.batches.covering(lo, hi):
             if lease.early or lease.alone:
                 for index in range(a, b):
-                    _lose(lane, batch, index, lease, epoch)
+                    _lose(lane, batch, index, lease)
             else:
                 lane.move(batch, a, b, State.READY, suspect=True)
     return len(lease.remaining)
 
 
-def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, epoch: int) -> None:
+def _lose(lane: Lane, batch: Batch, index: int, lease: Lease) -> None:
     """Count a delivery of which nothing was heard again."""
     record = lane.count_delivery(batch.first + index)
-    record.receipt = (epoch, lease.id)
+    record.receipt = lease.receipt
     if lease.early:
         record.reason = "lost after early ack"
     elif record.deliveries >= lane.max_deliveries:

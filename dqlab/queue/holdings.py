@@ -169,7 +169,7 @@ class Holdings:
         """Close a lease and return its unsettled messages to their lane; return how many they were."""
         self.leases.close(lease)
         self.leases_lost += 1
-        return end_lease(self.lanes[lease.run], lease, self.epoch)
+        return end_lease(self.lanes[lease.run], lease)
 
     def end_drain(self) -> None:
         """Pause a draining queue that holds nothing any more."""

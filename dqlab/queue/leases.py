@@ -13,9 +13,14 @@ from sortedcontainers import SortedList
 
 from dqlab.queue.ranges import Ranges
 
-__all__ = ["Lease", "LeasedPiece", "Leases"]
+__all__ = ["Lease", "LeasedPiece", "Leases", "epoch_of"]
 
 _EPOCH_SHIFT = 32
+
+
+def epoch_of(lease_id: int) -> int:
+    """Return the epoch of the shard that granted a lease."""
+    return (lease_id - 1 >> _EPOCH_SHIFT) + 1
 
 
 class LeasedPiece(NamedTuple):
@@ -82,6 +87,11 @@ class Lease:
     early: bool = False
     renewals: int = 0
 
+    @property
+    def receipt(self) -> tuple[int, int]:
+        """Epoch that granted it, and its id."""
+        return epoch_of(self.id), self.id
+
 
 class Leases(Mapping[int, Lease]):
     """The live leases of a shard, by id.
@@ -117,15 +127,15 @@ class Leases(Mapping[int, Lease]):
         timeout: float,
         suspect: bool,
         price: float,
+        id: int | None = None,
     ) -> Lease:
-        """Open a lease over the pieces."""
+        """Open a lease over the pieces; one that an earlier epoch granted has its `id`."""
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
         alone = len(remaining) == 1
         deadline = now + timeout
-        lease = Lease(
-            self._next_id, consumer, run, tuple(pieces), now, deadline, timeout, alone, suspect, price, remaining
-        )
-        self._next_id += 1
+        if id is None:
+            id, self._next_id = self._next_id, self._next_id + 1
+        lease = Lease(id, consumer, run, tuple(pieces), now, deadline, timeout, alone, suspect, price, remaining)
         self._by_id[lease.id] = lease
         self._by_consumer.setdefault(consumer, {})[lease.id] = lease
         self._deadlines.add((deadline, lease.id))

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dqlab.queue.batches import Batch
 from dqlab.queue.lane import Lane
 from dqlab.queue.leases import LeasedPiece
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.states import State
 
-__all__ = ["pick", "pick_suspect", "suspect_is_first"]
+__all__ = ["pick", "pick_again", "pick_suspect", "suspect_is_first"]
 
 
 def suspect_is_first(lane: Lane) -> bool:
@@ -42,6 +43,26 @@ def pick(lane: Lane, n: int, max_bytes: int) -> list[LeasedPiece]:
         if n <= 0:
             break
     return _take(lane, taken)
+
+
+def pick_again(lane: Lane, ids: Ranges, *, suspect: bool) -> tuple[list[LeasedPiece], list[tuple[int, int]]]:
+    """Take ready messages of these ids out of the lane; return them, and the ids of which somebody else has disposed.
+
+    Parameters
+    ----------
+    suspect : bool
+        It is one suspect. Else suspects, which are leased alone, are left where they are.
+    """
+    line = lane.suspects if suspect else lane.ready
+    taken: list[tuple[Batch, int, int]] = []
+    others = Ranges(ids)
+    for lo, hi in ids:
+        for batch, a, b, state in lane.stretches(lo, hi):
+            if state is State.READY:
+                first = batch.first
+                others.discard(first + a, first + b)
+                taken += [(batch, x - first, y - first) for x, y in line.overlap(first + a, first + b)]
+    return _take(lane, taken), list(others)
 
 
 def _take(lane: Lane, taken: Iterable[tuple[Batch, int, int]]) -> list[LeasedPiece]:

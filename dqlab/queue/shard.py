@@ -8,7 +8,7 @@ to do in turn (tell a consumer) is left in `effects`; bytes are the journal's. N
 
     Holdings    lanes, leases, what is due, questions
     └── Orders      open, seal, drop, pause, drain, cancel, purge, retry
-        └── Shard       put, lease, begin, extend, settle, release
+        └── Shard       put, lease, reclaim, begin, extend, settle, release
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 from dqlab.frame import Frame, Settlement
 from dqlab.queue.invariants import check
-from dqlab.queue.leases import Lease
+from dqlab.queue.leases import Lease, epoch_of
 from dqlab.queue.orders import Orders
-from dqlab.queue.picking import pick, pick_suspect, suspect_is_first
+from dqlab.queue.picking import pick, pick_again, pick_suspect, suspect_is_first
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.settling import Settled, Settling
 from dqlab.queue.states import Verdict
 
@@ -133,6 +134,44 @@ class Shard(Orders):
             price=price,
         )
 
+    def reclaim(
+        self, consumer: str, lease_id: int, run: bytes, ids: Iterable[tuple[int, int]], *, age: float = 0.0
+    ) -> list[tuple[int, int]]:
+        """Give a lease of an earlier epoch back to its consumer, which still works on it.
+
+        Parameters
+        ----------
+        ids : iterable of (int, int)
+            What of it the consumer has not settled.
+        age : float
+            Seconds since it was leased.
+
+        Returns
+        -------
+        list of (int, int)
+            Ids of which others have disposed meanwhile: leased, settled, cancelled.
+        """
+        self.tick()
+        if lease_id in self.leases or epoch_of(lease_id) >= self.epoch:
+            return []
+        lane = self.lanes.get(run)
+        if lane is None:
+            return list(ids)
+        wanted = Ranges(ids)
+        suspect = len(wanted) == 1 and wanted.first in lane.suspects
+        pieces, others = pick_again(lane, wanted, suspect=suspect)
+        if pieces:
+            count = sum(piece.n for piece in pieces)
+            price = self.fairness.price(run, count)
+            self.fairness.charge(run, price * count)
+            now = self.clock.monotonic()
+            timeout = lane.visibility_timeout
+            lease = self.leases.grant(
+                consumer, run, pieces, now=now, timeout=timeout, suspect=suspect, price=price, id=lease_id
+            )
+            lease.since -= age
+        return others
+
     def begin(self, lease_id: int) -> bool:
         """Ack a lease early: nothing of it is delivered again, unless its consumer returns it untouched.
 
@@ -166,8 +205,8 @@ class Shard(Orders):
         lane = self.lanes.get(run)
         if lane is None:
             return Settled(stale=settlement.count)
-        lease = self.leases.get(settlement.lease) if settlement.epoch == self.epoch else None
-        if lease is not None and lease.run != run:
+        lease = self.leases.get(settlement.lease)
+        if lease is not None and (lease.run != run or lease.receipt[0] != settlement.epoch):
             lease = None
         held = 0 if lease is None else len(lease.remaining)
         settling = Settling(lane, lease, settlement, now=self.clock.monotonic(), random=self.random)

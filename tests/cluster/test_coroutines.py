@@ -13,7 +13,8 @@ from dqlab.cluster.chunk import Chunk
 from dqlab.cluster.execution import Coroutines, Flight, Origin, Work, run_chunk
 from dqlab.cluster.functions import FunctionCache
 from dqlab.cluster.sealed import open_value, seal_value
-from dqlab.cluster.slot import Slot, SlotOptions
+from dqlab.cluster.slot import Slot
+from dqlab.cluster.slot_options import SlotOptions
 from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Settlement
 from dqlab.queue.states import State
@@ -57,6 +58,8 @@ class Latch:
 
 class NearRef:
     """A queue actor in this very event loop; notes what is called."""
+
+    key = "near"
 
     def __init__(self, actor: DeskActor) -> None:
         self.actor = actor

@@ -11,7 +11,8 @@ import pytest
 from dqlab.cluster.chunk import Chunk
 from dqlab.cluster.execution import Flight, Work
 from dqlab.cluster.functions import FunctionCache
-from dqlab.cluster.slot import Slot, SlotOptions
+from dqlab.cluster.slot import Slot
+from dqlab.cluster.slot_options import SlotOptions
 from dqlab.cluster.wire import pack
 from dqlab.queue.states import State
 from tests.cluster.test_coroutines import ORIGIN, Bench, NearRef

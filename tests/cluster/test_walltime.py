@@ -156,9 +156,7 @@ def test_worker_whose_job_ends_finishes_what_it_has_begun_and_is_gone(lab: dq.La
 
     assert list(run.results(timeout=40)) == [-x for x in range(600)]
     until(lambda: not psutil.pid_exists(ending[worker]), lab)
-    seen = sorted(int(x) for x in tally.seen())
-    assert sorted(set(seen)) == list(range(600))
-    assert kind == "queue" or seen == list(range(600))  # a shard that has moved knows no leases: some may run twice
+    assert sorted(int(x) for x in tally.seen()) == list(range(600))
     assert worker not in hosts(lab, "dq-")
 
 

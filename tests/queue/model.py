@@ -38,6 +38,8 @@ class Held:
     deadline: float
     suspect: bool
     early: bool = False
+    epoch: int = EPOCH
+    """Of the shard that granted it."""
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Model:
             m.state, m.suspect = "ready", True
             if lease.early or len(lease.ids) == 1:
                 m.deliveries += 1
-                m.receipt = (self.epoch, lease.id)
+                m.receipt = (lease.epoch, lease.id)
                 if lease.early or m.deliveries >= MAX_DELIVERIES:
                     m.state, m.suspect = "dead", False
         del self.leases[lease.id]
@@ -93,7 +95,7 @@ class Model:
         if m.state in ("acked", "dead"):
             return "duplicate"
         lease = self.leases.get(m.lease) if m.state == "leased" else None
-        if lease is not None and receipt != (self.epoch, lease.id):
+        if lease is not None and receipt != (lease.epoch, lease.id):
             return "stale"
         if lease is None and outcome is not Outcome.ACK and (outcome is Outcome.RETURN or m.receipt == receipt):
             return "duplicate"
@@ -113,6 +115,21 @@ class Model:
             m.due = now + (delay if outcome is Outcome.NACK else BACKOFF * 2 ** (m.exceptions - 1))
             m.state = "delayed" if m.due > now else "ready"
         return "other" if outcome is Outcome.NACK else "failed"
+
+    def reclaim(self, former: Held, consumer: str, now: float) -> list[int]:
+        """A consumer goes on with what it had before the shard was opened again; return what others have."""
+        mine = [m for id in former.ids if (m := self.messages.get(id)) is not None and m.run == former.run]
+        ready = [m for m in mine if m.state == "ready"]
+        others = sorted(set(former.ids) - {m.id for m in ready})
+        taken = [m for m in ready if not m.suspect or len(former.ids) == 1]
+        if taken:
+            suspect, ids = taken[0].suspect, [m.id for m in taken]
+            for m in taken:
+                m.state, m.lease, m.suspect = "leased", former.id, False
+            self.leases[former.id] = Held(
+                former.id, consumer, former.run, ids, now + TIMEOUT, suspect, epoch=former.epoch
+            )
+        return others
 
     def reopen(self, epoch: int) -> None:
         """Start anew from what is on disk: nothing is leased, and what was acked early is not delivered again."""

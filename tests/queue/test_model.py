@@ -138,7 +138,7 @@ class ShardMachine(RuleBasedStateMachine):
             self.shard.tick()
             self.model.pass_time(self.now())
             ids = data.draw(st.permutations(held.ids))[: len(results)]
-            self._settle(held, ids, [Piece(id, 0, 1) for id in ids], results[: len(ids)], delay, self.model.epoch)
+            self._settle(held, ids, [Piece(id, 0, 1) for id in ids], results[: len(ids)], delay, held.epoch)
 
     def _lease(self, consumer: str, n: int, slots: int, max_bytes: int) -> Held | None:
         lease = self.shard.lease(consumer, n, slots=slots, max_bytes=max_bytes)
@@ -159,7 +159,7 @@ class ShardMachine(RuleBasedStateMachine):
             for i in range(piece.n):
                 m = self.model.messages[piece.frame + piece.lo + i]
                 assert (m.frame, m.ordinal, m.function) == (piece.frame, piece.ordinal + i, piece.function)
-        held = Held(lease.id, consumer, lease.run, ids, self.now() + TIMEOUT, line[0].suspect)
+        held = Held(lease.id, consumer, lease.run, ids, self.now() + TIMEOUT, line[0].suspect, epoch=self.model.epoch)
         for m in expected:
             m.state, m.lease, m.suspect = "leased", lease.id, False
         self.model.leases[lease.id] = held
@@ -195,7 +195,7 @@ class ShardMachine(RuleBasedStateMachine):
             known = st.sampled_from([*held.ids, 0, 9999])
             ids = data.draw(st.lists(known, min_size=len(results), max_size=len(results)))
             pieces = [Piece(id, 0, 1) for id in ids]
-        self._settle(held, ids, pieces, results, delay, self.model.epoch - older)
+        self._settle(held, ids, pieces, results, delay, held.epoch - older)
 
     def _settle(
         self, held: Held, ids: list[int], pieces: list[Piece], results: list[Outcome], delay: bytes, epoch: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
 from dqlab.log import LogOptions
 from dqlab.queue.batches import share
@@ -24,6 +25,7 @@ from dqlab.queue.states import State, stretches
 from dqlab.store.compaction import compaction, run_through
 from dqlab.store.places import position_of
 from dqlab.store.shard import DurableShard
+from tests.queue.model import Held
 from tests.queue.test_model import OPTIONS, RUNS, ShardMachine
 from tests.store.recorded import RecordedShard
 from tests.store.sqlite_journal import SqliteJournal, differences, new_database
@@ -33,6 +35,7 @@ class DurableMachine(ShardMachine):
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="dqlab-model-"))
         self.database = new_database()
+        self.former: list[Held] = []
         super().__init__()
         self.model.epoch = self.shard.epoch
 
@@ -63,7 +66,23 @@ class DurableMachine(ShardMachine):
         self.shard = self.make_shard()
         self.model.reopen(self.shard.epoch)
         self.next_id = self.shard.next_id
+        self.former = [*self.former, *self.granted][-6:]
         self.granted.clear()
+
+    @precondition(lambda self: self.former)
+    @rule(data=st.data(), part=st.sampled_from([1, 2, 100]))
+    def reclaim(self, data: st.DataObject, part: int) -> None:
+        """A consumer that outlived its shard's process says what it has in hand."""
+        held = data.draw(st.sampled_from(self.former))
+        held = replace(held, ids=held.ids[:part])
+        self.shard.tick()
+        self.model.pass_time(self.now())
+        known = held.id in self.model.leases
+        others = self.shard.reclaim(held.consumer, held.id, held.run, [(id, id + 1) for id in held.ids])
+        told = [id for lo, hi in others for id in range(lo, hi)]
+        assert told == ([] if known else self.model.reclaim(held, held.consumer, self.now()))
+        if held.id in self.model.leases:
+            self.granted.append(self.model.leases[held.id])
 
     @rule()
     def checkpoint(self) -> None:

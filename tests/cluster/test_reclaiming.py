@@ -1,0 +1,97 @@
+"""A queue whose worker is gone opens elsewhere; consumers on other workers go on with what they have in hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dqlab as dq
+from dqlab.testing import Gate, Tally
+from tests.cluster.test_takeover import host_of
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
+    """A cluster that may be hurt, with a store."""
+    with dq.connect(n=2, name="to-be-moved", store=tmp_path_factory.mktemp("reclaiming") / "store") as lab:
+        yield lab
+
+
+def until_open_elsewhere(lab: dq.Lab, pool: dq.QueuePool, before: int) -> None:
+    """Return when the queue answers again, from another process."""
+    pool.counts()
+    assert host_of(lab, pool) != before
+
+
+def test_document_in_hand_runs_once_though_others_have_nothing_to_do(own_lab: dq.Lab, tmp_path: Path) -> None:
+    """At the end of a run every idle consumer would like to have it."""
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+    pool = own_lab.queue("in-hand")
+
+    def work(x: int) -> int:
+        tally.add(x)
+        if x < 2:
+            gate.wait(x)
+        return -x
+
+    run = pool.map(work, [0])
+    gate.until_arrived(1)
+    before = host_of(own_lab, pool)
+    os.kill(before, signal.SIGKILL)
+    until_open_elsewhere(own_lab, pool, before)
+    assert list(pool.map(work, range(2, 50)).results(timeout=30)) == [-x for x in range(2, 50)]
+    assert run.counts["leased"] == 1
+    gate.open()
+
+    assert list(run.results(timeout=30)) == [0]
+    assert sorted(int(x) for x in tally.seen()) == [0, *range(2, 50)]
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_failure_of_a_document_in_hand_counts_as_one(own_lab: dq.Lab, tmp_path: Path, retries: int) -> None:
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+    pool = own_lab.queue(f"fails-{retries}")
+
+    def work(x: int) -> int:
+        tally.add(x)
+        gate.wait(x)
+        raise ValueError(x)
+
+    run = pool.map(work, [0], retry=dq.Retry(retries, backoff=0.01))
+    gate.until_arrived(1)
+    before = host_of(own_lab, pool)
+    os.kill(before, signal.SIGKILL)
+    until_open_elsewhere(own_lab, pool, before)
+    gate.open()
+
+    run.wait(timeout=30)
+    assert run.counts["dead"] == 1
+    assert len(list(tally.seen())) == 1 + retries
+
+
+def test_lease_in_hand_is_renewed_where_its_queue_is_now(own_lab: dq.Lab, tmp_path: Path) -> None:
+    """Longer than its visibility timeout: it would be delivered again."""
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+    pool = own_lab.queue("renewed", visibility_timeout=1.5)
+
+    def work(x: int) -> int:
+        tally.add(x)
+        gate.wait(x)
+        return -x
+
+    run = pool.map(work, [0])
+    gate.until_arrived(1)
+    before = host_of(own_lab, pool)
+    os.kill(before, signal.SIGKILL)
+    until_open_elsewhere(own_lab, pool, before)
+    since = -1
+    while not any(held.renewals >= 4 for held in own_lab.stats().unacked.oldest):
+        since = own_lab.wait_for_change(since, timeout=0.2).seq
+    gate.open()
+
+    assert list(run.results(timeout=30)) == [0]
+    assert list(tally.seen()) == ["0"]
