@@ -100,8 +100,6 @@ class QueueDesk:
         self._reporter = Reporter(self._worker, self.report)
         self._reporter.touch()
         self._cut_off(self._clients)
-        if self._returning:
-            asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
         self._dispatch()
         return pack({"epoch": self.shard.epoch})
 
@@ -127,6 +125,8 @@ class QueueDesk:
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
             self._store.recorded = self._upkeep.recorded
         self.shard = self.ledger.shard
+        if self._returning:
+            asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
 
     def _cut_off(self, alive: Collection[str]) -> int:
         """Seal what clients were submitting that are not alive."""

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from dqlab.cluster.parking import Bell, Credit, ParkedLease, ParkingLot
 from dqlab.cluster.queue_actor import QueueActor
+from dqlab.cluster.queue_desk import RETURN_S
 from dqlab.cluster.wire import pack, unpack
-from dqlab.frame import Frame, Kind
+from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 
@@ -252,3 +255,73 @@ def test_bell_waits_for_the_condition_and_not_for_the_ring() -> None:
         return await waiting, await bell.until(lambda: False, 0.0)
 
     assert asyncio.run(scenario()) == (True, False)
+
+
+# --- shards that were made anew -------------------------------------------------------------------
+
+FIRST, SECOND = "consumer/q/0#0", "consumer/q/1#0"
+
+
+async def moved() -> DeskActor:
+    """Return a shard of which the consumers of the epoch before still live, with ten messages of earlier leases."""
+    actor = DeskActor("q", 0, 2, options(), (), None, [name.split("#")[0] for name in (FIRST, SECOND)])
+    await actor.start(pack({}))
+    await put(actor, 10)
+    return actor
+
+
+def returns(actor: QueueActor, consumer: str, ids: list[tuple[int, int]], want: int = 0) -> asyncio.Task[bytes]:
+    held = [{"lease": 7, "run": NO_ID, "ids": ids, "age": 1.0}]
+    body = pack({"consumer": consumer, "session": "s", "credit": [1, want, 1], "held": held})
+    return asyncio.create_task(actor.lease(body))
+
+
+def ids_of(answer: bytes) -> list[int]:
+    meta, parts = unpack(answer)
+    cuts = zip(meta["lease"]["firsts"], parts, strict=True)
+    return [first + i for first, part in cuts for i in range(Frame.decode(bytes(part)).count)]
+
+
+def test_nobody_is_given_what_another_consumer_has_in_hand() -> None:
+    """Whoever is first to find the new shard waits until the others have come, or are known to be dead."""
+
+    async def scenario(second_lives: bool) -> list[int]:
+        actor = await moved()
+        hungry = asyncio.create_task(lease(actor, FIRST))
+        await settled()
+        assert not hungry.done()
+        if second_lives:
+            other = returns(actor, SECOND, [(0, 4)])
+        else:
+            await actor.release(pack({"consumers": [SECOND.split("#")[0]]}))
+        answer = await asyncio.wait_for(hungry, 0.9 * RETURN_S)
+        if second_lives:
+            other.cancel()
+        return ids_of(answer)
+
+    assert asyncio.run(scenario(second_lives=True)) == list(range(4, 10))
+    assert asyncio.run(scenario(second_lives=False)) == list(range(10))
+
+
+def test_consumers_that_do_not_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqlab.cluster.queue_desk.RETURN_S", 0.01)
+
+    async def scenario() -> list[int]:
+        actor = await moved()
+        return ids_of(await asyncio.wait_for(lease(actor, FIRST), 10))
+
+    assert asyncio.run(scenario()) == list(range(10))
+
+
+def test_consumer_that_comes_too_late_hears_what_others_have() -> None:
+    """It skips that, unless it has begun it."""
+
+    async def scenario() -> list[Any]:
+        actor = await moved()
+        await actor.release(pack({"consumers": [SECOND.split("#")[0]]}))
+        await lease(actor, FIRST, want=3)
+        meta, _ = unpack(await returns(actor, SECOND, [(0, 6)]))
+        assert meta.get("lease") is None
+        return list(meta["orders"])
+
+    assert asyncio.run(scenario()) == [{"op": "cancel", "lease": 7, "ids": [[0, 3]]}]
