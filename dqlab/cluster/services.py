@@ -42,12 +42,19 @@ class _Service:
 
 
 class Services:
-    """Sets of consumers by id; that of a queue's own consumers is the queue's name."""
+    """Sets of consumers by id; that of a queue's own consumers is the queue's name.
+
+    Attributes
+    ----------
+    winding_down : set of str
+        Consumers that finish what they have begun, and are registered no more.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._services: dict[str, _Service] = {}
         self._numbers: dict[str, Iterator[int]] = {}
+        self.winding_down: set[str] = set()
 
     @property
     def queues(self) -> list[str]:
@@ -137,7 +144,11 @@ class Services:
             self._drop(one, leaving)
             going += leaving
             self._registry.in_background(self._fit(one))
-        await self._registry.retire(going, patience)
+        self.winding_down.update(going)
+        try:
+            await self._registry.retire(going, patience)
+        finally:
+            self.winding_down.difference_update(going)
 
     @staticmethod
     def _drop(one: _Service, names: Collection[str]) -> bool:

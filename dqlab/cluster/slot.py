@@ -111,9 +111,11 @@ class Slot:
         for chunk in reversed(self._chunks):
             await self._give_back(chunk, chunk.count)
         self._arrived.set()
-        for task in self._tasks[:-1]:
+        *parking, working = self._tasks  # parked it stays meanwhile, to be known where a shard may move
+        await asyncio.wait([working, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
+        for task in parking:
             task.cancel()
-        await asyncio.wait([*self._tasks, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
+        await asyncio.wait([*parking, *self._settling], timeout=LAST_MESSAGE_S)
         for task in [*self._tasks, *self._settling]:
             task.cancel()
         if not self.process.stopping:  # else this is the second time
@@ -162,7 +164,7 @@ class Slot:
             held = self._held(shard) if asked != self._asked.get(shard, asked) else []
             return pack({"session": self._session, "held": held, **credit})
 
-        while not self._stopping:
+        while not (self._stopping and self._tasks[-1].done()):
             try:
                 meta, parts = unpack(await ref.call("lease", parking, timeout=LEASE_PARK + 10))
                 self._asked[shard] = asked

@@ -146,9 +146,13 @@ class Supervisor:
             past = self._registry.losses.past(entry)
             return name, index, entry.epoch, options, self._registry.attachments.alive(), past
         store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
-        alive, entries = self._registry.attachments.alive(), self._registry.entries.values()
-        returning = [one.name for one in entries if one.queue == entry.queue and not one.is_shard and not one.gone]
-        return name, index, epoch, options | {"store": store}, alive, None, returning if entry.epoch > 1 else []
+        alive, returning = self._registry.attachments.alive(), self._consumers(entry.queue) if entry.epoch > 1 else []
+        return name, index, epoch, options | {"store": store}, alive, None, returning
+
+    def _consumers(self, queue: str) -> list[str]:
+        """Return the names of a queue's consumers that live; those that only finish what they have begun are theirs."""
+        registry, mark = self._registry, f"consumer/{queue}/"
+        return [name for name in {*registry.entries, *registry.services.winding_down} if name.startswith(mark)]
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
         """Make a shard anew; `patience` in seconds is how long a replacement of its worker is waited for."""

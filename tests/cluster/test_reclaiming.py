@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,6 +93,37 @@ def test_lease_in_hand_is_renewed_where_its_queue_is_now(own_lab: dq.Lab, tmp_pa
     since = -1
     while not any(held.renewals >= 4 for held in own_lab.stats().unacked.oldest):
         since = own_lab.wait_for_change(since, timeout=0.2).seq
+    gate.open()
+
+    assert list(run.results(timeout=30)) == [0]
+    assert list(tally.seen()) == ["0"]
+
+
+def wind_down(worker: str, dask_scheduler: Any) -> None:
+    """Have a worker's consumers finish what they have begun, as if its job ended in 20 s."""
+    registry = dask_scheduler.plugins["dqlab"]
+    registry.in_background(registry.services.wind_down(worker, 20.0))
+
+
+def test_document_that_a_leaving_consumer_finishes_runs_once_though_its_queue_moves(
+    own_lab: dq.Lab, tmp_path: Path
+) -> None:
+    """Jobs that began together end together."""
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+    pool = own_lab.queue("both")
+
+    def work(x: int) -> int:
+        tally.add(x)
+        gate.wait(os.getpid())
+        return -x
+
+    run = pool.map(work, [0])
+    (process,) = gate.until_arrived(1)
+    worker = next(address for address, pid in own_lab.client.run(os.getpid).items() if str(pid) == process)
+    own_lab.client.run_on_scheduler(partial(wind_down, worker))
+    before = host_of(own_lab, pool)
+    os.kill(before, signal.SIGKILL)
+    until_open_elsewhere(own_lab, pool, before)
     gate.open()
 
     assert list(run.results(timeout=30)) == [0]

@@ -47,9 +47,7 @@ def test_run_outlives_the_walltime_of_all_its_jobs(slurm: Slurm, tmp_path: Path)
         assert not first & slurm.jobs("R").keys()
         assert not slurm.jobs("TO")
         assert sum(run.counts.values()) == run.counts["acked"] == 400
-        seen = [int(x) for x in tally.seen()]
-        assert set(seen) == set(range(400))
-        assert len(seen) - 400 <= 20  # what was leased from a shard that moved may run twice, and is recorded once
+        assert sorted(int(x) for x in tally.seen()) == list(range(400))
 
 
 def test_run_goes_on_when_a_node_fails(slurm: Slurm, tmp_path: Path) -> None:
