@@ -63,7 +63,7 @@ class Chunk:
         self.document: tuple[int, str] | None = None
         """Position and key of the document that began last; other elements have no key that is known here."""
         self._began = self._spent = 0.0
-        self.stopped = False
+        self.stopped = self.over = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
         self.confirmed = self._collected = 0
@@ -105,10 +105,12 @@ class Chunk:
 
         A failure on its way is not among them: it would be counted twice.
         """
-        over = {index for index, _, _, _ in self.done[: self.confirmed]}
-        over |= {index for index, outcome, _, _ in self.done[self.confirmed : self._collected] if outcome}
-        left = [index for index in range(self.count - self._given_back) if index not in over]
-        return [(piece.first, piece.first + piece.n) for piece in self._pieces(left)]
+        done = self.done[:]
+        left = {index for index, outcome, _, _ in done[self.confirmed : self._collected] if not outcome}
+        left |= {index for index, _, _, _ in done[self._collected :]}
+        if not self.over:
+            left |= set(range(self.count - self._given_back)).difference(index for index, _, _, _ in done)
+        return [(piece.first, piece.first + piece.n) for piece in self._pieces(sorted(left))]
 
     @property
     def kind(self) -> Kind:

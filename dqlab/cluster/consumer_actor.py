@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import psutil
@@ -86,7 +87,10 @@ class ConsumerActor:
             calls=self._calls(),
         )
         functions = FunctionCache()
-        refs = {index: Ref(f"queue/{self.queue}/{index}", worker) for index in range(self._shards)}
+        refs = {
+            index: Ref(f"queue/{self.queue}/{index}", worker, introduce=partial(self._introduction, index))
+            for index in range(self._shards)
+        }
         self._slots = [
             Slot(f"{self.name}#{number}", refs, slot_options, functions, self._reporter.touch)
             for number in range(slots)
@@ -95,6 +99,10 @@ class ConsumerActor:
             slot.start()
         self._reporter.touch()
         return pack({"slots": len(self._slots)})
+
+    def _introduction(self, shard: int) -> bytes:
+        """Tell a shard that was made anew what all slots have in hand."""
+        return pack({"consumer": self.name, "held": [held for slot in self._slots for held in slot.held(shard)]})
 
     def _values(self) -> Any:
         """Return what makes the function for plain values, or None: this consumer only runs calls."""

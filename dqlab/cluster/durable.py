@@ -42,6 +42,7 @@ class LogStore(LogJournal):
         self._failure: DqlabError | None = None
         self._short: DiskFull | None = None
         self._maxsize = 0
+        self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once that has begun
         self.recorded: Callable[[], None] = lambda: None
         """Called when something was appended."""
 
@@ -51,6 +52,8 @@ class LogStore(LogJournal):
         self._maxsize = results_maxsize
         self._commit = GroupCommit(self.log, wake=self._wake)
         self._commit.on_durable, self._commit.on_failure = self._committed, self._failed
+        self._wanted = self._commit.wanted
+        self._wanted()
 
     @property
     def nbytes(self) -> int:
@@ -85,7 +88,7 @@ class LogStore(LogJournal):
         super().noted()
         if self.log.end != self._asked:
             self._asked = self.log.end
-            self._commit.wanted()
+            self._wanted()
             self.recorded()
 
     async def durable(self) -> None:

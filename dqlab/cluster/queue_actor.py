@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from typing import Any
 
 from dqlab.cluster.internals import NoSuchActor
@@ -128,8 +127,7 @@ class QueueActor(QueueControl, QueueViews):
     async def lease(self, body: bytes) -> bytes:
         """Park a consumer slot's call until there are messages or orders for it.
 
-        Takes {consumer, session, credit, held?}; answers {lease?, orders} and the lease's frames. `held` is what
-        the slot has in hand that an earlier epoch gave it: a list of {lease, run, ids, age}.
+        Takes {consumer, session, credit}; answers {lease?, orders} and the lease's frames.
         """
         meta, _ = unpack(body)
         loop = asyncio.get_running_loop()
@@ -137,7 +135,6 @@ class QueueActor(QueueControl, QueueViews):
             meta["consumer"], meta["session"], Credit(*meta["credit"]), loop.create_future(), loop.time()
         )
         self._recalls.answered(call.consumer)  # it has obeyed every order, also one that found nothing to give back
-        self._reclaim(call.consumer, meta.get("held", ()))
         self._lot.park(call)
         self._dispatch()
         try:
@@ -156,13 +153,19 @@ class QueueActor(QueueControl, QueueViews):
             return pack({"orders": orders, "epoch": self.shard.epoch})
         return await self._delivery(lease, orders)
 
-    def _reclaim(self, consumer: str, held: Iterable[dict[str, Any]]) -> None:
-        """Let a consumer slot go on with what it has in hand, but for what others have now."""
-        self._returning.discard(consumer.split("#")[0])
-        for one in held:
-            others = self.shard.reclaim(consumer, one["lease"], one["run"], one["ids"], age=one["age"])
+    async def reclaim(self, body: bytes) -> bytes:
+        """Let a consumer go on with what an earlier epoch gave it, but for what others have now.
+
+        Takes {consumer, held}: what its slots have in hand, a list of {slot, lease, run, ids, age}.
+        """
+        meta, _ = unpack(body)
+        for held in meta["held"]:
+            others = self.shard.reclaim(held["slot"], held["lease"], held["run"], held["ids"], age=held["age"])
             if others:
-                self._lot.order(consumer, op="cancel", lease=one["lease"], ids=others)
+                self._lot.order(held["slot"], op="cancel", lease=held["lease"], ids=others)
+        self._returning.discard(meta["consumer"])
+        self._dispatch()
+        return pack({})
 
     async def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
         batches = self.shard.lanes[lease.run].batches

@@ -58,21 +58,29 @@ class Ref:
         Whose connections are used.
     direct : bool, default True
         False: call through the scheduler, when the workers cannot be reached from here.
+    introduce : callable, optional
+        Packs what an actor that was made anew is told, as its call "reclaim", before anything else.
     """
 
-    def __init__(self, name: str, owner: Client | Worker, *, direct: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        owner: Client | Worker,
+        *,
+        direct: bool = True,
+        introduce: Callable[[], bytes] | None = None,
+    ) -> None:
         self.name = name
+        self._introduce = introduce
+        self._known: str | None = None
+        """Dask key of the actor that knows us."""
+        self._introducing = asyncio.Lock()
         self._direct = direct
         self._owner = owner
         self._place: Place | None = None
 
     def __repr__(self) -> str:
         return f"Ref({self.name!r})"
-
-    @property
-    def key(self) -> str | None:
-        """Dask key of the actor where it was last seen: another one whenever it was made anew."""
-        return None if self._place is None else self._place.key
 
     async def place(self) -> Place:
         """Return where the actor lives, asking the registry when that is not known.
@@ -170,7 +178,18 @@ class Ref:
                 return False
             await asyncio.sleep(NEWS_EVERY)
 
+    async def _become_known(self, place: Place, introduce: Callable[[], bytes]) -> None:
+        async with self._introducing:
+            if self._known not in (None, place.key):  # the first one has nothing to learn
+                await self._send(place, "reclaim", introduce())
+            self._known = place.key
+
     async def _called(self, place: Place, function: str, body: bytes) -> bytes:
+        if self._introduce is not None and place.key != self._known:
+            await self._become_known(place, self._introduce)
+        return await self._send(place, function, body)
+
+    async def _send(self, place: Place, function: str, body: bytes) -> bytes:
         if self._direct:
             pool = self._owner.rpc
             return await call_actor(pool, place.address, place.key, function, body, connecting=CONNECT_FOR)

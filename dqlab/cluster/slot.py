@@ -83,8 +83,6 @@ class Slot:
         self._settling: set[asyncio.Task[None]] = set()
         self._ending: list[Chunk] = []
         """Chunks that have ended, of which the last outcomes travel."""
-        self._asked: dict[int, str | None] = {}
-        """Which actor, by its key, last answered for each shard."""
         self._at_least = 1
         self._credits = count(1)
         self.begun = Begun()
@@ -154,20 +152,15 @@ class Slot:
         self._told[shard] = max(self._told.get(shard, (0, 0)), (number, want))
 
     async def _park(self, shard: int, ref: Ref) -> None:
-        asked: str | None = None
-
         def parking() -> bytes:
-            """Say how much is wanted, and to a shard that was made anew what is held: it has forgotten both."""
-            nonlocal asked
-            credit, asked = self._credit(shard), ref.key
+            """Say how much is wanted: now, for what its shard was told before may have died with it."""
+            credit = self._credit(shard)
             self._note_told(shard, credit)
-            held = self._held(shard) if asked != self._asked.get(shard, asked) else []
-            return pack({"session": self._session, "held": held, **credit})
+            return pack({"session": self._session, **credit})
 
         while not (self._stopping and self._tasks[-1].done()):
             try:
                 meta, parts = unpack(await ref.call("lease", parking, timeout=LEASE_PARK + 10))
-                self._asked[shard] = asked
                 if "lease" in meta:
                     self._receive(shard, meta, parts)
                     await asyncio.sleep(0)  # work begins first; the next lease is asked for meanwhile
@@ -183,14 +176,15 @@ class Slot:
                 logger.exception("event=park_failed slot=%s shard=%s", self.name, shard)
                 await asyncio.sleep(PARK_AGAIN)
 
-    def _held(self, shard: int) -> list[dict[str, Any]]:
-        """Return what is in hand of a shard."""
-        chunks = [chunk for chunk in [*self._ending, *self._chunks] if chunk.shard == shard]
-        return [
-            {"lease": chunk.lease, "run": chunk.run, "age": time.monotonic() - chunk.leased_at, "ids": ids}
-            for chunk in chunks
-            if (ids := chunk.unsettled())
-        ]
+    def held(self, shard: int) -> list[dict[str, Any]]:
+        """Return what is in hand of a shard, by lease."""
+        found: dict[int, dict[str, Any]] = {}
+        for chunk in [*self._ending, *self._chunks]:
+            if chunk.shard == shard and (ids := chunk.unsettled()):
+                age = time.monotonic() - chunk.leased_at
+                new = {"slot": self.name, "lease": chunk.lease, "run": chunk.run, "age": age, "ids": []}
+                found.setdefault(chunk.lease, new)["ids"] += ids
+        return list(found.values())
 
     def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
         """Put a lease into the inbox, as one chunk for each function in it."""
@@ -242,7 +236,7 @@ class Slot:
                 await self._run(chunk)
             except Exception as error:  # noqa: BLE001 - the lease ends by itself; the next chunk may fare better
                 self._lost(chunk, error)
-                self._in_background(self._settle_last(chunk))
+                self._end(chunk)
             finally:
                 self._running = None
                 self.begun.forget()
@@ -253,7 +247,7 @@ class Slot:
         if self.options.early:
             meta, _ = unpack(await ref.call("begin", pack({"lease": chunk.lease})))
             if not meta["begun"]:
-                self._in_background(self._settle_last(chunk))
+                self._end(chunk)
                 return
         loop = asyncio.get_running_loop()
         blobs = {}
@@ -266,7 +260,7 @@ class Slot:
         self._running = None
         if flight is None:
             # Not awaited: the next chunk starts while this one's outcomes travel.
-            self._in_background(self._settle_last(chunk))
+            self._end(chunk)
         else:
             self._flying.append(chunk)
             self._in_background(self._follow(chunk, flight))
@@ -339,9 +333,14 @@ class Slot:
 
     # --- settling ---------------------------------------------------------------------------
 
+    def _end(self, chunk: Chunk) -> None:
+        """Settle what is left of a chunk of which nothing will run any more; not awaited."""
+        chunk.over = True
+        self._ending.append(chunk)
+        self._in_background(self._settle_last(chunk))
+
     async def _settle_last(self, chunk: Chunk) -> None:
         """Settle what is left of a chunk that has ended; its shard is told if more is wanted from now on."""
-        self._ending.append(chunk)
         try:
             await self._settle_done(chunk)
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):

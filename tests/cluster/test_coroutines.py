@@ -59,8 +59,6 @@ class Latch:
 class NearRef:
     """A queue actor in this very event loop; notes what is called."""
 
-    key = "near"
-
     def __init__(self, actor: DeskActor) -> None:
         self.actor = actor
         self.calls: list[tuple[str, bytes]] = []

@@ -270,10 +270,9 @@ async def moved() -> DeskActor:
     return actor
 
 
-def returns(actor: QueueActor, consumer: str, ids: list[tuple[int, int]], want: int = 0) -> asyncio.Task[bytes]:
-    held = [{"lease": 7, "run": NO_ID, "ids": ids, "age": 1.0}]
-    body = pack({"consumer": consumer, "session": "s", "credit": [1, want, 1], "held": held})
-    return asyncio.create_task(actor.lease(body))
+async def returns(actor: QueueActor, consumer: str, ids: list[tuple[int, int]]) -> None:
+    held = [{"slot": consumer, "lease": 7, "run": NO_ID, "ids": ids, "age": 1.0}]
+    await actor.reclaim(pack({"consumer": consumer.split("#")[0], "held": held}))
 
 
 def ids_of(answer: bytes) -> list[int]:
@@ -287,17 +286,15 @@ def test_nobody_is_given_what_another_consumer_has_in_hand() -> None:
 
     async def scenario(second_lives: bool) -> list[int]:
         actor = await moved()
+        await returns(actor, FIRST, [])
         hungry = asyncio.create_task(lease(actor, FIRST))
         await settled()
         assert not hungry.done()
         if second_lives:
-            other = returns(actor, SECOND, [(0, 4)])
+            await returns(actor, SECOND, [(0, 4)])
         else:
             await actor.release(pack({"consumers": [SECOND.split("#")[0]]}))
-        answer = await asyncio.wait_for(hungry, 0.9 * RETURN_S)
-        if second_lives:
-            other.cancel()
-        return ids_of(answer)
+        return ids_of(await asyncio.wait_for(hungry, 0.9 * RETURN_S))
 
     assert asyncio.run(scenario(second_lives=True)) == list(range(4, 10))
     assert asyncio.run(scenario(second_lives=False)) == list(range(10))
@@ -318,10 +315,12 @@ def test_consumer_that_comes_too_late_hears_what_others_have() -> None:
 
     async def scenario() -> list[Any]:
         actor = await moved()
+        await returns(actor, FIRST, [])
         await actor.release(pack({"consumers": [SECOND.split("#")[0]]}))
         await lease(actor, FIRST, want=3)
-        meta, _ = unpack(await returns(actor, SECOND, [(0, 6)]))
-        assert meta.get("lease") is None
+        await returns(actor, SECOND, [(0, 6)])
+        meta, _ = unpack(await lease(actor, SECOND))
+        assert "lease" not in meta
         return list(meta["orders"])
 
     assert asyncio.run(scenario()) == [{"op": "cancel", "lease": 7, "ids": [[0, 3]]}]
