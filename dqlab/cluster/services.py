@@ -27,6 +27,9 @@ logger = logging.getLogger("dqlab.registry")
 REPLACEMENT_WAIT = 1.0
 """Seconds that a nanny is given to replace a worker, before its consumers are made on others."""
 
+UNHURRIED = 3600.0
+"""Seconds that a consumer may take for what it has begun when all that is wrong with it is its place."""
+
 
 @dataclass
 class _Service:
@@ -144,11 +147,14 @@ class Services:
             self._drop(one, leaving)
             going += leaving
             self._registry.in_background(self._fit(one))
-        self.winding_down.update(going)
+        await self._wind_down(going, patience)
+
+    async def _wind_down(self, names: Collection[str], patience: float) -> None:
+        self.winding_down.update(names)
         try:
-            await self._registry.retire(going, patience)
+            await self._registry.retire(names, patience)
         finally:
-            self.winding_down.difference_update(going)
+            self.winding_down.difference_update(names)
 
     @staticmethod
     def _drop(one: _Service, names: Collection[str]) -> bool:
@@ -163,7 +169,8 @@ class Services:
     async def _fit(self, one: _Service) -> None:
         """Make the consumers that a set misses, retire those that are too many, newest first.
 
-        Of one that follows the cluster those on workers that are kept for queues are too many: it has grown.
+        Of one that follows the cluster those on workers that are kept for queues are misplaced: it has grown, or a
+        queue had to go there. They finish what they have begun.
         """
         registry = self._registry
         async with one.busy:
@@ -172,8 +179,10 @@ class Services:
             entries = registry.entries
             here = [entries[name].address for name in one.names if name in entries]
             where = missing(one.n, registry.plan().consumers, here)
-            surplus = one.names[one.n :] if one.n is not None else misplaced(one.names, entries, registry.plan())
-            self._drop(one, surplus)
+            surplus = one.names[one.n :] if one.n is not None else []
+            leaving = misplaced(one.names, entries, registry.plan()) if one.n is None else []
+            self._drop(one, [*surplus, *leaving])
+            registry.in_background(self._wind_down(leaving, UNHURRIED))
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
             await registry.retire(surplus)
         errors = [answer for answer in made if isinstance(answer, BaseException)]
