@@ -63,7 +63,7 @@ class Chunk:
         self.document: tuple[int, str] | None = None
         """Position and key of the document that began last; other elements have no key that is known here."""
         self._began = self._spent = 0.0
-        self.stopped = self.over = False
+        self.stopped = self.over = self.early = False
         self.acked = self.failed = self.units = 0
         self.last_error: str | None = None
         self.confirmed = self._collected = 0

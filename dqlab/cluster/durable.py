@@ -174,7 +174,13 @@ class LogStore(LogJournal):
 
 
 async def open_durable(
-    name: str, index: int, options: QueueOptions, store: dict[str, Any], results_maxsize: int, clock: Clock
+    name: str,
+    index: int,
+    options: QueueOptions,
+    store: dict[str, Any],
+    results_maxsize: int,
+    clock: Clock,
+    patience: float = 0.0,
 ) -> tuple[DurableShard, LogStore]:
     """Open one shard of a durable queue, made if there is none; disk work is done in an executor.
 
@@ -182,6 +188,8 @@ async def open_durable(
     ----------
     store : dict
         The queue's ``directory``, fields of `LogOptions`, and perhaps ``takeover``: see `Log.open`.
+    patience : float
+        See `DurableShard.open`.
 
     Raises
     ------
@@ -203,6 +211,7 @@ async def open_durable(
             clock=clock,
             owner=name,
             takeover=takeover,
+            patience=patience,
             journal=LogStore,
         )
 

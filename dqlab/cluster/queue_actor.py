@@ -156,13 +156,15 @@ class QueueActor(QueueControl, QueueViews):
     async def reclaim(self, body: bytes) -> bytes:
         """Let a consumer go on with what an earlier epoch gave it, but for what others have now.
 
-        Takes {consumer, held}: what its slots have in hand, a list of {slot, lease, run, ids, age}.
+        Takes {consumer, held}: what its slots have in hand, a list of {slot, lease, run, ids, age, early}.
         """
         meta, _ = unpack(body)
         for held in meta["held"]:
-            others = self.shard.reclaim(held["slot"], held["lease"], held["run"], held["ids"], age=held["age"])
+            slot, lease = held["slot"], held["lease"]
+            claim = held["run"], held["ids"]
+            others = self.shard.reclaim(slot, lease, *claim, age=held["age"], early=held["early"])
             if others:
-                self._lot.order(held["slot"], op="cancel", lease=held["lease"], ids=others)
+                self._lot.order(slot, op="cancel", lease=lease, ids=others)
         self._returning.discard(meta["consumer"])
         self._dispatch()
         return pack({})

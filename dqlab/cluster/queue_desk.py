@@ -121,7 +121,8 @@ class QueueDesk:
                 recall(self.ledger, self._past)
             self._born, self._begin = epoch, shard.next_id
         else:
-            durable, self._store = await open_durable(name, index, rules, store, maxsize, self._clock)
+            patience = RETURN_S if self._returning else 0.0
+            durable, self._store = await open_durable(name, index, rules, store, maxsize, self._clock, patience)
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
             self._store.recorded = self._upkeep.recorded
         self.shard = self.ledger.shard

@@ -183,7 +183,9 @@ class Slot:
             if chunk.shard == shard and (ids := chunk.unsettled()):
                 age = time.monotonic() - chunk.leased_at
                 new = {"slot": self.name, "lease": chunk.lease, "run": chunk.run, "age": age, "ids": []}
-                found.setdefault(chunk.lease, new)["ids"] += ids
+                entry = found.setdefault(chunk.lease, new | {"early": False})
+                entry["ids"] += ids
+                entry["early"] |= chunk.early
         return list(found.values())
 
     def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
@@ -249,6 +251,7 @@ class Slot:
             if not meta["begun"]:
                 self._end(chunk)
                 return
+            chunk.early = True
         loop = asyncio.get_running_loop()
         blobs = {}
         for frame in chunk.frames:

@@ -13,8 +13,10 @@ from sortedcontainers import SortedList
 
 from dqlab.queue.ranges import Ranges
 
-__all__ = ["Lease", "LeasedPiece", "Leases", "epoch_of"]
+__all__ = ["NOBODY", "Lease", "LeasedPiece", "Leases", "epoch_of"]
 
+NOBODY = ""
+"""The consumer of leases of which nobody knows whether their consumer lives."""
 _EPOCH_SHIFT = 32
 
 

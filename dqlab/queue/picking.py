@@ -45,23 +45,38 @@ def pick(lane: Lane, n: int, max_bytes: int) -> list[LeasedPiece]:
     return _take(lane, taken)
 
 
-def pick_again(lane: Lane, ids: Ranges, *, suspect: bool) -> tuple[list[LeasedPiece], list[tuple[int, int]]]:
-    """Take ready messages of these ids out of the lane; return them, and the ids of which somebody else has disposed.
+def pick_again(
+    lane: Lane, ids: Ranges, *, suspects: bool, orphan: Ranges | None = None
+) -> tuple[list[LeasedPiece], list[tuple[int, int]]]:
+    """Take ready messages of these ids out of the lane.
 
     Parameters
     ----------
-    suspect : bool
-        It is one suspect. Else suspects, which are leased alone, are left where they are.
+    suspects : bool
+        Also those that are to be leased alone.
+    orphan : Ranges, optional
+        Take those that this lease holds, and no others.
+
+    Returns
+    -------
+    list of LeasedPiece, list of (int, int)
+        What was taken, and the ids of which somebody else has disposed.
     """
-    line = lane.suspects if suspect else lane.ready
     taken: list[tuple[Batch, int, int]] = []
     others = Ranges(ids)
     for lo, hi in ids:
         for batch, a, b, state in lane.stretches(lo, hi):
-            if state is State.READY:
-                first = batch.first
-                others.discard(first + a, first + b)
-                taken += [(batch, x - first, y - first) for x, y in line.overlap(first + a, first + b)]
+            first, start, stop = batch.first, batch.first + a, batch.first + b
+            if orphan is not None:
+                hits = orphan.overlap(start, stop)
+            elif state is State.READY:
+                hits = [(start, stop)] if suspects else lane.ready.overlap(start, stop)
+                others.discard(start, stop)
+            else:
+                continue
+            for x, y in hits:
+                others.discard(x, y)
+                taken.append((batch, x - first, y - first))
     return _take(lane, taken), list(others)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from dqlab.frame import Frame, Settlement
 from dqlab.queue.invariants import check
-from dqlab.queue.leases import Lease, epoch_of
+from dqlab.queue.leases import NOBODY, Lease, LeasedPiece, epoch_of
 from dqlab.queue.orders import Orders
 from dqlab.queue.picking import pick, pick_again, pick_suspect, suspect_is_first
 from dqlab.queue.ranges import Ranges
@@ -113,7 +113,6 @@ class Shard(Orders):
             n = min(n, max(at_least, self.fairness.batch(run, budget)))
         suspect = suspects and suspect_is_first(lane)
         pieces = pick_suspect(lane) if suspect else pick(lane, n, max_bytes)
-        count = sum(piece.n for piece in pieces)
         if suspect:
             self.redelivered += 1
         elif lane.retrying:
@@ -122,20 +121,17 @@ class Shard(Orders):
                 for piece in pieces
                 for id in lane.troubled(piece.frame + piece.lo, piece.frame + piece.lo + piece.n)
             )
-        price = self.fairness.price(run, count)
-        self.fairness.charge(run, price * count)
-        return self.leases.grant(
-            consumer,
-            run,
-            pieces,
-            now=self.clock.monotonic(),
-            timeout=lane.visibility_timeout,
-            suspect=suspect,
-            price=price,
-        )
+        return self._grant(consumer, run, pieces, suspect=suspect)
 
     def reclaim(
-        self, consumer: str, lease_id: int, run: bytes, ids: Iterable[tuple[int, int]], *, age: float = 0.0
+        self,
+        consumer: str,
+        lease_id: int,
+        run: bytes,
+        ids: Iterable[tuple[int, int]],
+        *,
+        age: float = 0.0,
+        early: bool = False,
     ) -> list[tuple[int, int]]:
         """Give a lease of an earlier epoch back to its consumer, which still works on it.
 
@@ -145,6 +141,8 @@ class Shard(Orders):
             What of it the consumer has not settled.
         age : float
             Seconds since it was leased.
+        early : bool
+            It was acked early.
 
         Returns
         -------
@@ -158,19 +156,62 @@ class Shard(Orders):
         if lane is None:
             return list(ids)
         wanted = Ranges(ids)
+        if early:
+            return self._reclaim_begun(consumer, lease_id, run, wanted, age)
         suspect = len(wanted) == 1 and wanted.first in lane.suspects
-        pieces, others = pick_again(lane, wanted, suspect=suspect)
+        pieces, others = pick_again(lane, wanted, suspects=suspect)
         if pieces:
-            count = sum(piece.n for piece in pieces)
-            price = self.fairness.price(run, count)
-            self.fairness.charge(run, price * count)
-            now = self.clock.monotonic()
-            timeout = lane.visibility_timeout
-            lease = self.leases.grant(
-                consumer, run, pieces, now=now, timeout=timeout, suspect=suspect, price=price, id=lease_id
-            )
-            lease.since -= age
+            self._grant(consumer, run, pieces, suspect=suspect, id=lease_id).since -= age
         return others
+
+    def _reclaim_begun(
+        self, consumer: str, lease_id: int, run: bytes, wanted: Ranges, age: float
+    ) -> list[tuple[int, int]]:
+        """Give a lease that was acked early back to who began it: the log does not say who that was."""
+        orphan = next((lease for lease in self.leases.of_consumer(NOBODY) if lease.run == run), None)
+        if orphan is None:
+            return list(wanted)
+        pieces, others = pick_again(self.lanes[run], wanted, suspects=True, orphan=orphan.remaining)
+        if pieces:
+            lease = self._grant(consumer, run, pieces, suspect=False, id=lease_id)
+            lease.since -= age
+            lease.early = True
+            for lo, hi in lease.remaining:
+                orphan.remaining.discard(lo, hi)
+            if not orphan.remaining:
+                self.leases.close(orphan)
+        return others
+
+    def hold_begun(self, run: bytes, ids: Ranges, seconds: float) -> None:
+        """Hold what was acked early in an earlier epoch for its consumer to reclaim; after some seconds it is dead."""
+        lane = self.lanes.get(run)
+        pieces = [] if lane is None else pick_again(lane, ids, suspects=True)[0]
+        if pieces:
+            self._grant(NOBODY, run, pieces, suspect=False, timeout=seconds).early = True
+
+    def _grant(
+        self,
+        consumer: str,
+        run: bytes,
+        pieces: list[LeasedPiece],
+        *,
+        suspect: bool,
+        timeout: float | None = None,
+        id: int | None = None,
+    ) -> Lease:
+        count = sum(piece.n for piece in pieces)
+        price = self.fairness.price(run, count)
+        self.fairness.charge(run, price * count)
+        return self.leases.grant(
+            consumer,
+            run,
+            pieces,
+            now=self.clock.monotonic(),
+            timeout=self.lanes[run].visibility_timeout if timeout is None else timeout,
+            suspect=suspect,
+            price=price,
+            id=id,
+        )
 
     def begin(self, lease_id: int) -> bool:
         """Ack a lease early: nothing of it is delivered again, unless its consumer returns it untouched.

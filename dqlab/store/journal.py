@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dqlab.clock import Clock
@@ -109,9 +110,14 @@ class LogJournal(NeededBytes):
 
     def begun(self, lease: Lease) -> None:
         """Append that these messages are never to be delivered again, unless they are given back untouched."""
-        for lo, hi in lease.remaining:
-            self._early.add(lo, hi)
+        self.remember_begun([lease])
         self.log.append(RecordType.LEASE, [pack_plain([lease.run, list(lease.remaining)])], aux=self._now())
+
+    def remember_begun(self, leases: Iterable[Lease]) -> None:
+        """Take in what the log says already, of leases of an earlier epoch."""
+        for lease in leases:
+            for lo, hi in lease.remaining:
+                self._early.add(lo, hi)
 
     def function(self, hash: bytes, blob: bytes) -> None:
         """Append a function."""

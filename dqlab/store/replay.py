@@ -61,11 +61,19 @@ class Replay:
                 self._apply(record)
         self._gathered.store()
 
-    def end_early(self) -> None:
-        """End what was acked early and never heard of again; this is news, to be recorded."""
+    def end_early(self, patience: float = 0.0) -> None:
+        """End what was acked early and never heard of again; this is news, to be recorded.
+
+        Parameters
+        ----------
+        patience : float
+            Seconds that its consumers have to say that they still work on it.
+        """
         for run, ids in self.early.items():
             lane = self.ledger.shard.lanes.get(run)
-            if lane is not None:
+            if patience:
+                self.ledger.shard.hold_begun(run, ids, patience)
+            elif lane is not None:
                 for lo, hi in list(ids):
                     self._lose(lane, lo, hi)
 

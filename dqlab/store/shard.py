@@ -11,6 +11,7 @@ from random import Random
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.log import Files, Log, LogOptions, Recovery
+from dqlab.queue.leases import NOBODY
 from dqlab.queue.ledger import Ledger
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.shard import Shard
@@ -44,6 +45,7 @@ class DurableShard:
         files: Files | None = None,
         owner: str = "",
         takeover: bool = False,
+        patience: float = 0.0,
         journal: Callable[[Log, Clock], LogJournal] = LogJournal,
     ) -> DurableShard:
         """Open a shard and bring it to where its log ends; blocks.
@@ -58,6 +60,8 @@ class DurableShard:
             For lanes that are opened from now on.
         log_options, files, owner, takeover
             See `Log.open`.
+        patience : float
+            Seconds that consumers have to reclaim what they had acked early; see `Shard.reclaim`.
         journal : callable, optional
             Makes the journal.
 
@@ -80,7 +84,8 @@ class DurableShard:
             with _no_collections():
                 replay = rebuild(ledger, keeper, log.recovery.checkpoint, log.replay())
             keeper.recording = True
-            replay.end_early()
+            replay.end_early(patience)
+            keeper.remember_begun(shard.leases.of_consumer(NOBODY))
             keeper.noted()
             return cls(ledger, keeper, log.recovery, replay.skipped)
         except BaseException:

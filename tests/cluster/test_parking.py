@@ -271,7 +271,7 @@ async def moved() -> DeskActor:
 
 
 async def returns(actor: QueueActor, consumer: str, ids: list[tuple[int, int]]) -> None:
-    held = [{"slot": consumer, "lease": 7, "run": NO_ID, "ids": ids, "age": 1.0}]
+    held = [{"slot": consumer, "lease": 7, "run": NO_ID, "ids": ids, "age": 1.0, "early": False}]
     await actor.reclaim(pack({"consumer": consumer.split("#")[0], "held": held}))
 
 

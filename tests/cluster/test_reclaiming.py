@@ -99,6 +99,33 @@ def test_lease_in_hand_is_renewed_where_its_queue_is_now(own_lab: dq.Lab, tmp_pa
     assert list(tally.seen()) == ["0"]
 
 
+@pytest.mark.parametrize("lives", [True, False], ids=["its consumer lives", "its consumer is dead too"])
+def test_document_that_was_acked_early_is_dead_only_when_nobody_runs_it(
+    own_lab: dq.Lab, tmp_path: Path, lives: bool
+) -> None:
+    """The log cannot tell: it knows that the document was begun, and nothing since."""
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+    pool = own_lab.queue(f"early-{lives}", early_ack=True)
+
+    def work(x: int) -> int:
+        tally.add(x)
+        gate.wait(os.getpid())
+        return -x
+
+    run = pool.map(work, [0])
+    (consumer,) = gate.until_arrived(1)
+    before = host_of(own_lab, pool)
+    if not lives:
+        os.kill(int(consumer), signal.SIGKILL)
+    os.kill(before, signal.SIGKILL)
+    until_open_elsewhere(own_lab, pool, before)
+    gate.open()
+
+    assert list(run.results(errors="skip", timeout=30)) == ([0] if lives else [])
+    assert run.counts["dead"] == (not lives)
+    assert list(tally.seen()) == ["0"]
+
+
 def wind_down(worker: str, dask_scheduler: Any) -> None:
     """Have a worker's consumers finish what they have begun, as if its job ended in 20 s."""
     registry = dask_scheduler.plugins["dqlab"]

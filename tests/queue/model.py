@@ -119,24 +119,33 @@ class Model:
     def reclaim(self, former: Held, consumer: str, now: float) -> list[int]:
         """A consumer goes on with what it had before the shard was opened again; return what others have."""
         mine = [m for id in former.ids if (m := self.messages.get(id)) is not None and m.run == former.run]
-        ready = [m for m in mine if m.state == "ready"]
-        others = sorted(set(former.ids) - {m.id for m in ready})
-        taken = [m for m in ready if not m.suspect or len(former.ids) == 1]
+        orphans = {m.id for lease in self.leases.values() if not lease.consumer for m in self.unsettled(lease)}
+        free = [m for m in mine if (m.id in orphans if former.early else m.state == "ready")]
+        others = sorted(set(former.ids) - {m.id for m in free})
+        taken = [m for m in free if not m.suspect or len(former.ids) == 1]
         if taken:
             suspect, ids = taken[0].suspect, [m.id for m in taken]
             for m in taken:
                 m.state, m.lease, m.suspect = "leased", former.id, False
             self.leases[former.id] = Held(
-                former.id, consumer, former.run, ids, now + TIMEOUT, suspect, epoch=former.epoch
+                former.id, consumer, former.run, ids, now + TIMEOUT, suspect, former.early, former.epoch
             )
+            self.drop_empty_leases()
         return others
 
-    def reopen(self, epoch: int) -> None:
-        """Start anew from what is on disk: nothing is leased, and what was acked early is not delivered again."""
+    def reopen(self, epoch: int, orphans: dict[bytes, int], deadline: float) -> None:
+        """Start anew from what is on disk: nothing is leased, and what was acked early is not delivered again.
+
+        For a while that is held for its consumers: `orphans` names the lease of each run.
+        """
+        held = {run: Held(id, "", run, [], deadline, False, early=True, epoch=epoch) for run, id in orphans.items()}
         for lease in self.leases.values():
             for m in self.unsettled(lease):
                 m.state, m.suspect = "ready", lease.suspect
-                if lease.early:
+                if lease.early and m.run in held:
+                    m.state, m.suspect, m.lease = "leased", False, held[m.run].id
+                    held[m.run].ids.append(m.id)
+                elif lease.early:
                     m.state, m.suspect, m.deliveries = "dead", False, m.deliveries + 1
-        self.leases.clear()
+        self.leases = {lease.id: lease for lease in held.values()}
         self.epoch = epoch

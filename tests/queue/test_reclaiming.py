@@ -9,6 +9,7 @@ import pytest
 
 from dqlab.frame import Outcome
 from dqlab.queue.options import QueueOptions
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.states import State
 
 RUN = b"run-of-the-tests"
@@ -111,3 +112,26 @@ def test_dead_consumer_gives_back_what_it_had_reclaimed(moved: Any) -> None:
 
     assert desk.shard.release("c") == 4
     assert desk.counts() == {State.READY: 6}
+
+
+def test_what_was_acked_early_is_held_for_who_began_it(moved: Any) -> None:
+    """And for nobody else: it would be delivered twice."""
+    desk, lease, id = moved()
+    desk.shard.hold_begun(RUN, Ranges([(0, 4)]), 1.0)
+
+    assert desk.shard.reclaim("c", id - 1, RUN, [(0, 4)]) == [(0, 4)]
+    assert desk.shard.reclaim("c", id, RUN, [(0, 4)], early=True) == []
+    desk.clock.advance(2.0)
+    desk.shard.tick()
+    assert desk.counts() == {State.LEASED: 4, State.READY: 2}
+    assert sum(piece.n for piece, _ in desk.settle(lease, *[Outcome.ACK] * 4, epoch=1).results) == 4
+
+
+def test_what_was_acked_early_is_dead_when_nobody_comes_for_it(moved: Any) -> None:
+    desk, _, id = moved()
+    desk.shard.hold_begun(RUN, Ranges([(0, 4)]), 1.0)
+    desk.clock.advance(2.0)
+
+    assert desk.shard.reclaim("c", id, RUN, [(0, 4)], early=True) == [(0, 4)]
+    assert desk.counts() == {State.DEAD: 4, State.READY: 2}
+    assert desk.shard.lanes[RUN].trouble[0].reason == "lost after early ack"

@@ -36,6 +36,7 @@ class DurableMachine(ShardMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="dqlab-model-"))
         self.database = new_database()
         self.former: list[Held] = []
+        self.patience = 0.0
         super().__init__()
         self.model.epoch = self.shard.epoch
 
@@ -48,13 +49,14 @@ class DurableMachine(ShardMachine):
             log_options=LogOptions(sync="os", segment_bytes=2000, reserve_bytes=0),
             clock=self.clock,
             random=Random(0),
+            patience=self.patience,
             journal=partial(SqliteJournal, database=self.database),
         )
         assert differences(self.database, self.durable.ledger, self.durable.journal) == []
         return RecordedShard(self.durable)
 
-    @rule(clean=st.booleans(), checkpoint=st.booleans(), damaged=st.booleans())
-    def reopen(self, clean: bool, checkpoint: bool, damaged: bool) -> None:
+    @rule(clean=st.booleans(), checkpoint=st.booleans(), damaged=st.booleans(), patience=st.sampled_from([0.0, 3.0]))
+    def reopen(self, clean: bool, checkpoint: bool, damaged: bool, patience: float) -> None:
         if checkpoint:
             self.durable.checkpoint()()
         log = self.durable.journal.log
@@ -63,8 +65,11 @@ class DurableMachine(ShardMachine):
         checkpoints = sorted((self.directory / "0").glob("ckpt-*"))
         if damaged and len(checkpoints) == 2:  # one of them may be lost
             checkpoints[1].write_bytes(b"not a checkpoint")
+        self.patience = patience
         self.shard = self.make_shard()
-        self.model.reopen(self.shard.epoch)
+        orphans = {lease.run: lease.id for lease in self.shard.leases.values()}
+        assert patience or not orphans
+        self.model.reopen(self.shard.epoch, orphans, self.now() + patience)
         self.next_id = self.shard.next_id
         self.former = [*self.former, *self.granted][-6:]
         self.granted.clear()
@@ -78,7 +83,8 @@ class DurableMachine(ShardMachine):
         self.shard.tick()
         self.model.pass_time(self.now())
         known = held.id in self.model.leases
-        others = self.shard.reclaim(held.consumer, held.id, held.run, [(id, id + 1) for id in held.ids])
+        claim = held.run, [(id, id + 1) for id in held.ids]
+        others = self.shard.reclaim(held.consumer, held.id, *claim, early=held.early)
         told = [id for lo, hi in others for id in range(lo, hi)]
         assert told == ([] if known else self.model.reclaim(held, held.consumer, self.now()))
         if held.id in self.model.leases:
