@@ -182,7 +182,8 @@ class Services:
             surplus = one.names[one.n :] if one.n is not None else []
             leaving = misplaced(one.names, entries, registry.plan()) if one.n is None else []
             self._drop(one, [*surplus, *leaving])
-            registry.in_background(self._wind_down(leaving, UNHURRIED))
+            if leaving:
+                registry.in_background(self._wind_down(leaving, UNHURRIED))
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
             await registry.retire(surplus)
         errors = [answer for answer in made if isinstance(answer, BaseException)]

@@ -69,6 +69,7 @@ def restart_kernel(page: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_sidebar_pauses_and_resumes_a_run_while_its_kernel_is_blocked(server: str) -> None:
     """A control that waits for the cell is of no use while the cell runs."""
     hosts: set[str | None] = set()
