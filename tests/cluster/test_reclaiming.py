@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.testing import Gate, Tally
@@ -155,3 +157,42 @@ def test_document_that_a_leaving_consumer_finishes_runs_once_though_its_queue_mo
 
     assert list(run.results(timeout=30)) == [0]
     assert list(tally.seen()) == ["0"]
+
+
+@pytest.fixture
+def threads(tmp_path: Path) -> Iterator[dq.Lab]:
+    """Workers of three threads each."""
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=3, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        dq.connect(client, store=tmp_path / "store") as lab,
+    ):
+        yield lab
+
+
+@pytest.mark.parametrize("lasting", [0.0, pytest.param(7.0, marks=pytest.mark.slow)])
+def test_idle_slots_leave_their_neighbours_what_they_run(threads: dq.Lab, tmp_path: Path, lasting: float) -> None:
+    """Also on the worker that has to take the queue, which is then kept for queues: what runs there is run to its end.
+
+    Longer than the five seconds that a consumer has which is closed.
+    """
+    gate, tally = Gate(tmp_path), Tally(tmp_path)
+    pool = threads.queue("threads")
+
+    def work(x: int) -> int:
+        tally.add(x)
+        if x < 4:
+            gate.wait(x)
+        return -x
+
+    run = pool.map(work, range(4))
+    gate.until_arrived(4)
+    before = host_of(threads, pool)
+    os.kill(before, signal.SIGKILL)
+    until_open_elsewhere(threads, pool, before)
+    assert list(pool.map(work, range(4, 60)).results(timeout=30)) == [-x for x in range(4, 60)]
+    threading.Event().wait(lasting)
+    gate.open()
+
+    assert list(run.results(timeout=30)) == [-x for x in range(4)]
+    assert sorted(int(x) for x in tally.seen()) == list(range(60))
