@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from html import escape
@@ -32,6 +35,7 @@ AHEAD = "60s"
 """How long the backlog may take: with less work waiting, no more jobs are asked for."""
 _OF_CLUSTER = {"n_workers", "processes", "scheduler", "name", "config_name", "asynchronous", "loop", "death_timeout"}
 """Options of dask-jobqueue that are decided here."""
+_importing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -227,10 +231,27 @@ def jobqueue(system: System) -> Any:
         It is not installed.
     """
     try:
-        import dask_jobqueue
+        with _sigint_as_it_is():
+            import dask_jobqueue
     except ImportError as error:
         raise ExtraMissing(missing=error.name or "dask_jobqueue", python=sys.executable) from error
     return getattr(dask_jobqueue, system.cluster)
+
+
+@contextmanager
+def _sigint_as_it_is() -> Iterator[None]:
+    """Import dask-jobqueue in a block of this: its runners have Ctrl-C end the process, from its main thread alone."""
+    real = signal.signal
+
+    def guarded(number: int, handler: Any) -> Any:
+        return signal.getsignal(number) if number == signal.SIGINT else real(number, handler)
+
+    with _importing:
+        signal.signal = guarded  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            signal.signal = real
 
 
 def _jobs(jobs: Any) -> tuple[int, int]:

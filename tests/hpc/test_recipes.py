@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,33 @@ def test_names_that_nobody_knows_are_refused() -> None:
     with pytest.raises(BadOption, match="none of the batch systems"):
         dq.hpc.recipe("cron")
     assert dq.hpc.recipe("slurm", job_cpu=8).options["job_cpu"] == 8
+
+
+ONLY_LOOKS = """
+import signal, sys, threading
+import dqlab as dq
+
+def look():
+    scripts.append(dq.hpc.recipe("slurm", directory=sys.argv[1]).job_script())
+
+before, scripts = signal.getsignal(signal.SIGINT), []
+if sys.argv[2] == "another":
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+else:
+    look()
+print(len(scripts), signal.getsignal(signal.SIGINT) is before, signal.signal.__module__)
+"""
+
+
+@pytest.mark.parametrize("thread", ["main", "another"])
+def test_ctrl_c_interrupts_as_before_wherever_recipes_are_made(thread: str, tmp_path: Path) -> None:
+    """dask-jobqueue has it end the process, and cannot be imported by a thread."""
+    command = [sys.executable, "-c", ONLY_LOOKS, str(tmp_path), thread]
+    looked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert looked.stdout.split() == ["1", "True", "signal"], looked.stderr
 
 
 @pytest.mark.parametrize("kind", KINDS)
