@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dqlab.hpc.systems import SYSTEMS, JobState, System
 
-__all__ = ["ask", "jobs_of", "log_end", "system_of"]
+__all__ = ["ASK_TIMEOUT", "ask", "jobs_of", "log_end", "system_of"]
 
 ASK_TIMEOUT = 5.0
 LINES, BYTES = 15, 4000
@@ -28,30 +30,57 @@ def jobs_of(cluster: Any) -> dict[Any, Any]:
     return dict(cluster.workers)
 
 
-def ask(system: System, job: str) -> JobState | None:
-    """Return the state of a job; None when it has ended. Who cannot be asked is thought to wait."""
+def ask(system: System, jobs: Sequence[str], limit: float | None = None) -> dict[str, JobState | None]:
+    """Return the states of jobs, None for those that have ended. Of whom nothing is known is thought to wait.
+
+    Parameters
+    ----------
+    limit : float, optional
+        Seconds that all of it may take; by default ASK_TIMEOUT.
+    """
+    until, states = time.monotonic() + (ASK_TIMEOUT if limit is None else limit), dict[str, JobState | None]()
+    for command in system.questions(jobs):
+        left = until - time.monotonic()
+        if left > 0:
+            states |= _answer(system, command, [job for job in jobs if system.join or job == command[-1]], left)
+    return {job: states.get(job, JobState(pending=True, reason="not known, there was no time to ask")) for job in jobs}
+
+
+def _answer(system: System, command: Sequence[str], jobs: Sequence[str], limit: float) -> dict[str, JobState | None]:
     try:
-        said = subprocess.run(
-            [*system.ask, job], capture_output=True, text=True, errors="replace", timeout=ASK_TIMEOUT, check=False
-        )
+        said = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return JobState(pending=True, reason=f"not known, {system.ask[0]} gives no answer: {error}")
-    if said.returncode and _GONE.search(said.stdout + said.stderr):
-        return None
-    if said.returncode:
-        return JobState(pending=True, reason=f"not known, {system.ask[0]} says: {(said.stderr or said.stdout).strip()}")
-    return system.read(said.stdout)
+        silent = JobState(pending=True, reason=f"not known, {command[0]} gives no answer: {error}")
+        return dict.fromkeys(jobs, silent)
+    states, failed = system.states(said.stdout), said.stdout + said.stderr
+    refused = JobState(pending=True, reason=f"not known, {command[0]} says: {(said.stderr or said.stdout).strip()}")
+
+    def of(job: str) -> JobState | None:
+        number = _number(job)
+        if number in states:
+            return states[number]
+        named = len(jobs) == 1 or re.search(rf"(?<!\d){number}(?!\d)", failed)
+        return refused if said.returncode and not (named and _GONE.search(failed)) else None
+
+    return {job: of(job) for job in jobs}
+
+
+def _number(job: str) -> str:
+    number = re.search(r"\d+", job)
+    return "" if number is None else number[0]
 
 
 def log_end(directory: Path | None, job: str) -> tuple[str, str]:
     """Return the path of a job's log, and its last lines; says so when there is none."""
-    number = re.search(r"\d+", job)
-    if directory is None or number is None:
+    number = _number(job)
+    if directory is None or not number:
         return "its log", "(nowhere: the cluster has no log_directory)"
-    named = re.compile(rf"(?<!\d){number[0]}(?!\d)")
+    named = re.compile(rf"(?<!\d){number}(?!\d)")
     try:
+        # Hidden files are keys, in which such a number may stand too.
+        seen = [path for path in directory.iterdir() if named.search(path.name) and not path.name.startswith(".")]
         found = sorted(
-            (path for path in directory.iterdir() if named.search(path.name) and path.stat().st_size),
+            (path for path in seen if path.stat().st_size),
             key=lambda path: (path.suffix.startswith((".e", ".ER")), path.stat().st_mtime),
         )
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dqlab.checkup.findings import Severity
 from dqlab.cluster.walltime import DEADLINE
 from dqlab.hpc.errors import JobsDied, JobsPending, StoreNotShared, SubmitFailed
-from dqlab.hpc.jobs import ask, jobs_of, log_end, system_of
+from dqlab.hpc.jobs import ASK_TIMEOUT, ask, jobs_of, log_end, system_of
 from dqlab.hpc.systems import JobState, System
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
             raise SubmitFailed(system=system.title, kind=system.kind, reason=_told(refused))
         if now - asked >= ASK_EVERY:
             asked = now
-            states = {job: ask(system, job) for job in _submitted(cluster)}
+            states = ask(system, _submitted(cluster), min(ASK_TIMEOUT, max(LOOK_EVERY, began + timeout - now)))
             if states and not any(states.values()) and not cluster.scheduler_info["workers"]:
                 raise _died(cluster, system, next(iter(states)), owned=owned)
         if now - began >= timeout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +79,13 @@ class System:
     submit : str
         Its command.
     ask : tuple of str
-        The command that tells of a job, without the job's id.
+        The command that tells of jobs, without their ids.
+    join : str
+        Between several ids; " " when each is an argument of its own, "" when it takes one only.
+    begins : str
+        Pattern of the beginning of what that command prints of one job; its group is the id.
     read : callable
-        Makes a `JobState` of what that command prints; None when there is no such job any more.
+        Makes a `JobState` of the rest; None when there is no such job any more.
     walltime : callable
         Writes seconds as the system wants them.
     directives : tuple of str
@@ -99,6 +103,8 @@ class System:
     cluster: str
     submit: str
     ask: tuple[str, ...]
+    join: str
+    begins: str
     read: Callable[[str], JobState | None]
     walltime: Callable[[float], str] = _clock
     directives: tuple[str, ...] = ()
@@ -106,26 +112,41 @@ class System:
     account: str = "account"
     options: tuple[tuple[str, Any], ...] = ()
 
+    def questions(self, jobs: Sequence[str]) -> list[list[str]]:
+        """Return the commands that tell of jobs, one for all of them where the system allows it."""
+        if not self.join:
+            return [[*self.ask, job] for job in jobs]
+        return [[*self.ask, *self.join.join(jobs).split()]] if jobs else []
+
+    def states(self, said: str) -> dict[str, JobState | None]:
+        """Return the jobs of which something was printed, by the numbers in their ids; None: has ended."""
+        _, *parts = re.split(self.begins, said, flags=re.MULTILINE)
+        return {job: self.read(rest) for job, rest in zip(parts[::2], parts[1::2], strict=True)}
+
 
 SYSTEMS: Mapping[str, System] = {
     each.kind: each
     for each in (
         System(
-            "slurm", "Slurm", "SLURMCluster", "sbatch", ("squeue", "-h", "-o", "%t|%r", "-j"), _slurm,
-            directives=("-N 1", "--no-requeue"), array=r"--array|-a\b",
+            "slurm", "Slurm", "SLURMCluster", "sbatch", ("squeue", "-h", "-o", "%A|%t|%r", "-j"), ",", r"^(\d+)\|",
+            _slurm, directives=("-N 1", "--no-requeue"), array=r"--array|-a\b",
         ),
-        System("pbs", "PBS", "PBSCluster", "qsub", ("qstat", "-f"), _pbs, directives=("-r n",), array=r"-J\b"),
         System(
-            "lsf", "LSF", "LSFCluster", "bsub", ("bjobs", "-noheader", "-o", "stat pend_reason delimiter='|'"), _lsf,
+            "pbs", "PBS", "PBSCluster", "qsub", ("qstat", "-f"), " ", r"^Job Id: *(\d+)", _pbs,
+            directives=("-r n",), array=r"-J\b",
+        ),
+        System(
+            "lsf", "LSF", "LSFCluster", "bsub", ("bjobs", "-noheader", "-o", "jobid stat pend_reason delimiter='|'"),
+            " ", r"^(\d+)\|", _lsf,
             walltime=_minutes, directives=("-rn",), array=r"-J.*\[", account="project",
         ),
         System(
-            "sge", "Grid Engine", "SGECluster", "qsub", ("qstat", "-j"), _sge,
+            "sge", "Grid Engine", "SGECluster", "qsub", ("qstat", "-j"), ",", r"^job_number: *(\d+)", _sge,
             directives=("-r n",), array=r"-t\b", account="project",
         ),
         System(
-            "oar", "OAR", "OARCluster", "oarsub", ("oarstat", "-f", "-j"), _oar, account="project",
-            options=(("memory_per_core_property_name", "not_applicable"),),
+            "oar", "OAR", "OARCluster", "oarsub", ("oarstat", "-f", "-j"), "", r"^(?:Job_Id|id): *(\d+)", _oar,
+            account="project", options=(("memory_per_core_property_name", "not_applicable"),),
         ),
     )
 }  # fmt: skip

@@ -86,13 +86,12 @@ class Tending(Adaptive):
 
 def ended(cluster: Any, jobs: Iterable[Any]) -> list[Any]:
     """Return the jobs that have ended, and log how; blocks."""
-    system, found = system_of(cluster), []
-    for job in jobs:
-        if getattr(job, "refused", ""):
-            found.append(job)
-        elif system is not None and job.job_id is not None and ask(system, str(job.job_id)) is None:
-            directory = None if job.log_directory is None else Path(job.log_directory)
-            log, end = log_end(directory, str(job.job_id))
-            logger.warning("event=job_died job=%s log=%s\n%s", job.job_id, log, end)
-            found.append(job)
-    return found
+    system, jobs = system_of(cluster), list(jobs)
+    submitted = {str(job.job_id): job for job in jobs if job.job_id is not None}
+    states = ask(system, list(submitted)) if system is not None and submitted else {}
+    dead = [submitted[number] for number, state in states.items() if state is None]
+    for job in dead:
+        directory = None if job.log_directory is None else Path(job.log_directory)
+        log, end = log_end(directory, str(job.job_id))
+        logger.warning("event=job_died job=%s log=%s\n%s", job.job_id, log, end)
+    return [*dead, *(job for job in jobs if getattr(job, "refused", ""))]

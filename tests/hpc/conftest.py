@@ -29,12 +29,18 @@ kill -TERM -- "-$(cat "{jobs}/${{1%.shim}}.pid")"
 """
 QSTAT = """\
 #!/bin/sh
-if kill -0 "$(cat "{jobs}/${{2%.shim}}.pid")"; then
-    printf 'Job Id: %s\\n    job_state = R\\n' "$2"
-else
-    echo "qstat: Unknown Job Id $2" >&2
-    exit 153
-fi
+# Of all jobs that are asked for at once.
+shift
+status=0
+for job; do
+    if kill -0 "$(cat "{jobs}/${{job%.shim}}.pid")"; then
+        printf 'Job Id: %s\\n    job_state = R\\n' "$job"
+    else
+        echo "qstat: Unknown Job Id $job" >&2
+        status=153
+    fi
+done
+exit $status
 """
 
 

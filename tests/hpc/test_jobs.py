@@ -8,23 +8,27 @@ from pathlib import Path
 import pytest
 
 from dqlab.hpc.jobs import ask, log_end
-from dqlab.hpc.systems import SYSTEMS
+from dqlab.hpc.systems import SYSTEMS, JobState
 from dqlab.hpc.tending import FIRST_WAIT, LONGEST_WAIT, Toll
 
 SLURM = SYSTEMS["slurm"]
 
 
 def squeue(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program(directory, monkeypatch, "squeue", script)
+
+
+def program(directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> None:
     """Have a command of that name on the PATH."""
-    program = directory / "squeue"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
     monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
 
 
 def test_state_is_what_the_batch_system_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    squeue(tmp_path, monkeypatch, "echo 'PD|Priority'")
-    state = ask(SLURM, "7")
+    squeue(tmp_path, monkeypatch, "echo '7|PD|Priority'")
+    state = ask(SLURM, ["7"])["7"]
 
     assert state is not None
     assert (state.pending, state.reason) == (True, "Priority")
@@ -34,19 +38,19 @@ def test_state_is_what_the_batch_system_says(tmp_path: Path, monkeypatch: pytest
 def test_job_that_is_not_known_any_more_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     squeue(tmp_path, monkeypatch, script)
 
-    assert ask(SLURM, "7") is None
+    assert ask(SLURM, ["7"]) == {"7": None}
 
 
 def test_batch_system_that_cannot_be_asked_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its controller is restarted now and then."""
     squeue(tmp_path, monkeypatch, "echo 'Unable to contact slurm controller' >&2; exit 1")
-    state = ask(SLURM, "7")
+    state = ask(SLURM, ["7"])["7"]
     assert state is not None
     assert state.pending
     assert "Unable to contact" in state.reason
 
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    state = ask(SLURM, "7")
+    state = ask(SLURM, ["7"])["7"]
     assert state is not None
     assert "gives no answer" in state.reason
 
@@ -54,10 +58,59 @@ def test_batch_system_that_cannot_be_asked_ends_no_job(tmp_path: Path, monkeypat
 def test_batch_system_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dqlab.hpc.jobs.ASK_TIMEOUT", 0.2)
     squeue(tmp_path, monkeypatch, "exec sleep 60")
-    state = ask(SLURM, "7")
+    state = ask(SLURM, ["7"])["7"]
 
     assert state is not None
     assert "timed out" in state.reason
+
+
+def test_all_jobs_are_asked_after_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question for each of two hundred jobs is a burden on everybody's controller, and takes minutes."""
+    squeue(tmp_path, monkeypatch, f"echo \"$@\" >> {tmp_path}/asked; echo '7|R|None'; echo '9|PD|Priority'")
+
+    states = ask(SLURM, ["7", "8", "9"])
+
+    assert states == {"7": JobState(False, "None"), "8": None, "9": JobState(True, "Priority")}
+    assert len((tmp_path / "asked").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "script"),
+    [
+        (
+            "pbs",
+            "qstat",
+            "printf 'Job Id: 7.host\\n  job_state = R\\n'; echo 'qstat: Unknown Job Id 8.host' >&2; exit 153",
+        ),
+        ("lsf", "bjobs", "echo '7|RUN|'; echo 'Job <8> is not found' >&2; exit 255"),
+        ("sge", "qstat", "printf '=====\\njob_number:  7\\nusage  1: cpu=1\\n'; echo 'do not exist: 8' >&2; exit 1"),
+        ("oar", "oarstat", '[ "$3" = 7 ] && printf "Job_Id: 7\\n  state = Running\\n"; exit 0'),
+    ],
+)
+def test_jobs_that_are_gone_are_told_from_those_that_run(
+    kind: str, command: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the commands of other systems say of several jobs at once, of which one has ended."""
+    program(tmp_path, monkeypatch, command, script)
+
+    assert ask(SYSTEMS[kind], ["7", "8"]) == {"7": JobState(False), "8": None}
+
+
+def test_no_more_time_is_taken_than_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OAR is asked for one job after the other."""
+    program(tmp_path, monkeypatch, "oarstat", "exec sleep 60")
+
+    states = ask(SYSTEMS["oar"], [str(number) for number in range(200)], limit=0.3)
+
+    assert len(states) == 200
+    assert all(state is not None and state.pending for state in states.values())
+
+
+def test_keys_are_not_taken_for_a_log(tmp_path: Path) -> None:
+    """A private key would stand in an error message, and from there in a notebook."""
+    (tmp_path / ".dask-jobqueue.worker.key.a7_bcdef").write_text("PRIVATE")
+
+    assert "no log of job 7" in log_end(tmp_path, "7")[1]
 
 
 def test_end_of_a_log_is_that_of_the_job(tmp_path: Path) -> None:
