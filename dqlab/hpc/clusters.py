@@ -10,8 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+import psutil
 from distributed.core import Status
 
+from dqlab.hpc.checks import check_interface
 from dqlab.hpc.errors import NoBatchSystem
 from dqlab.hpc.recipes import Recipe, jobqueue, recipe
 from dqlab.hpc.systems import System
@@ -71,10 +73,13 @@ def start(made_of: Recipe) -> SpecCluster:
     ------
     ExtraMissing, NoBatchSystem
         It cannot be had here.
+    BadOption
+        This machine has no such network interface.
     """
     system = made_of.system
     kind = jobqueue(system)
     _check_submits(system)
+    check_interface(made_of.options, psutil.net_if_addrs())
     made_of.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")

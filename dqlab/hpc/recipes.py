@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import shlex
 import signal
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 from dqlab.config import nbytes, seconds
 from dqlab.errors import BadOption, UnknownOption
+from dqlab.hpc.checks import check_directives, check_lists, check_resources, check_texts, is_count, number_of_jobs
 from dqlab.hpc.errors import ExtraMissing
 from dqlab.hpc.systems import System, find
 
@@ -110,7 +110,7 @@ def recipe(
     account: str | None = None,
     interface: str | None = None,
     scheduler_interface: str | None = None,
-    python: str = sys.executable,
+    python: str | Path = sys.executable,
     directory: str | Path = DIRECTORY,
     local_directory: str = "${TMPDIR:-/tmp}",
     security: Any = True,
@@ -142,7 +142,7 @@ def recipe(
         Of the batch system: which partition, and who pays.
     interface, scheduler_interface : str, optional
         Network interface of the jobs, such as "ib0", and of the scheduler. Default: that of the host's name, the same.
-    python : str
+    python : str or path
         What starts Python in a job; it needs the packages that are here, in the same versions.
     directory : path
         For logs of jobs and keys; the nodes see it under the same path, and nobody else can read it.
@@ -167,6 +167,8 @@ def recipe(
     ExtraMissing
         dask-jobqueue is not installed.
     """
+    from distributed import Security
+
     system = find(kind)
     lasts = seconds(walltime, name="walltime")
     if lasts < SHORTEST:
@@ -174,13 +176,22 @@ def recipe(
     drains = min(DRAIN, lasts / 10) if drain is None else seconds(drain, name="drain")
     if not 0 < drains <= lasts / 2:
         raise BadOption(option="drain", value=drain, problem="is above zero, and at most half of walltime.")
-    if not isinstance(cores, int) or cores < 1:
+    if not is_count(cores):
         raise BadOption(option="cores", value=cores, problem="is a number of threads, at least 1.")
-    fewest, most = _jobs(jobs)
+    fewest, most = number_of_jobs(jobs)
+    python = str(python) if isinstance(python, Path) else python
+    networks = {"interface": interface, "scheduler_interface": scheduler_interface}
+    check_texts({"queue": queue, "account": account, "python": python, "job_name": job_name, **networks})
+    if not isinstance(security, bool | Security | None):
+        raise BadOption(option="security", value=security, problem="is True, False or a distributed.Security.")
     place = str(Path(directory).expanduser().absolute())
     if any(letter.isspace() for letter in place):
         raise BadOption(option="directory", value=place, problem="has a space in it, which batch systems do not take.")
-    _check_directives(system, job_extra_directives)
+    check_lists({"job_script_prologue": job_script_prologue, "worker_extra_args": worker_extra_args})
+    check_lists({"job_extra_directives": job_extra_directives})
+    check_directives(system, job_extra_directives)
+    if resources is not None:
+        check_resources(resources)
     patience = max(INTERVAL, seconds(idle, name="idle"))
     options: dict[str, Any] = {
         "cores": cores,
@@ -252,27 +263,6 @@ def _sigint_as_it_is() -> Iterator[None]:
             yield
         finally:
             signal.signal = real
-
-
-def _jobs(jobs: Any) -> tuple[int, int]:
-    pair = (jobs, jobs) if isinstance(jobs, int) else jobs
-    try:
-        fewest, most = pair
-        good = isinstance(fewest, int) and isinstance(most, int) and 1 <= fewest <= most
-    except (TypeError, ValueError):
-        good = False
-    if not good:
-        problem = "is a number of jobs, or the fewest and the most, as (1, 20): at least 1, in which queues live."
-        raise BadOption(option="jobs", value=jobs, problem=problem)
-    return fewest, most
-
-
-def _check_directives(system: System, directives: Sequence[str]) -> None:
-    """Raise for job arrays: all tasks of one would be workers of the same name, and all but one would be refused."""
-    for directive in directives:
-        if re.match(system.array, directive):
-            problem = "asks for a job array, of which all tasks have the same worker's name. Ask for more jobs instead."
-            raise BadOption(option="job_extra_directives", value=directive, problem=problem)
 
 
 def _scheduler(interface: str | None) -> dict[str, Any]:

@@ -92,11 +92,33 @@ def test_lsf_takes_minutes(tmp_path: Path) -> None:
         ({"memory": "much"}, "not a size"),
         ({"directory": "/with a/space"}, "space"),
         ({"job_extra_directives": ["--array=0-2"]}, "job array"),
+        ({"job_extra_directives": [" --array=0-2"]}, "job array"),
+        ({"job_extra_directives": "--gres=gpu:1"}, r"Write job_extra_directives=\['--gres=gpu:1'\]"),
+        ({"job_script_prologue": "module load x"}, r"Write job_script_prologue=\['module load x'\]"),
+        ({"worker_extra_args": "--nthreads"}, "list of lines"),
+        ({"job_script_prologue": [1]}, "list of texts"),
+        ({"resources": {"dq-queue": "1"}}, "numbers by name"),
+        ({"resources": "dq-queue=1"}, "numbers by name"),
+        ({"security": "yes"}, "True, False or"),
+        ({"cores": True}, "at least 1"),
+        ({"jobs": True}, "fewest and the most"),
+        ({"queue": 5}, "is a text"),
+        ({"python": ""}, "is a text"),
     ],
 )
 def test_options_that_cannot_be_are_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises(BadOption, match=says):
         dq.hpc.recipe("slurm", **options)
+
+
+@pytest.mark.usefixtures("pbs_jobs")
+def test_network_that_this_machine_has_not_is_refused_with_those_it_has(tmp_path: Path) -> None:
+    """On login nodes interfaces have other names than on nodes."""
+    with pytest.raises(BadOption, match=r"interface='ib7'.* has .*lo.*scheduler_interface=\.\.\."):
+        dq.hpc.pbs(interface="ib7", directory=tmp_path / "jobs")
+    with pytest.raises(BadOption, match=r"scheduler_interface='ib8'.* has .*lo"):
+        dq.hpc.pbs(interface="ib7", scheduler_interface="ib8", directory=tmp_path / "jobs")
+    assert not (tmp_path / "jobs").exists() or not list((tmp_path / "jobs").iterdir())
 
 
 def test_names_that_nobody_knows_are_refused() -> None:
