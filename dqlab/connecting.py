@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from dqlab import local
 from dqlab.checkup.examine import TIMEOUT, examine
@@ -16,6 +19,7 @@ from dqlab.config import seconds
 from dqlab.errors import BadOption, ConnectFailed, UsageError
 from dqlab.hpc.jobs import system_of
 from dqlab.hpc.recipes import Recipe
+from dqlab.hpc.shared import check_store
 from dqlab.lab import Lab
 from dqlab.runs.keywords import checks_keywords
 
@@ -25,13 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["RESERVED", "connect", "examine_at", "opened", "start_cluster"]
 
 CONNECT_TIMEOUT = 5.0
+SHORTEST, LOOK_EVERY = 0.5, 0.1
+"""Seconds to try to reach a scheduler whose file came late, and between two looks for that file."""
 JOBS_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a batch system."""
 RESERVED = "0"
 """Name of the worker that only hosts queues, in a cluster that was started here."""
 
 _open: dict[Any, Lab] = {}
-_lock = threading.RLock()
+_turns: WeakValueDictionary[Any, threading.RLock] = WeakValueDictionary()
+"""Who connects to a target holds its lock: others wait for the same lab, and nobody waits for another target."""
+_lock = threading.Lock()
+"""For those two, and never for long."""
 
 
 @checks_keywords
@@ -66,7 +75,8 @@ def connect(
         another process too, they have their messages, runs and results. All workers must be able to reach it.
         With "local" it is the one that `dqlab up` was given, and need not be said.
     timeout : float or str, optional
-        How long to try to reach a scheduler, by default 5 s, or to wait for the first worker on a batch system, 60 s.
+        How long to try to reach a scheduler, or to wait for its file, by default 5 s; or to wait for the first worker
+        on a batch system, 60 s.
 
     Returns
     -------
@@ -80,8 +90,10 @@ def connect(
         "local", and more than one runs.
     VersionMismatch
         The cluster runs another dqlab.
-    JobsPending, JobsDied, SubmitFailed, StoreNotShared, NoBatchSystem
-        A cluster on a batch system has no worker yet, or cannot have one that is of use; see `dqlab.hpc`.
+    JobsPending, JobsDied, SubmitFailed, ClusterClosed, NoBatchSystem
+        A cluster on a batch system has no worker yet, or cannot have one; see `dqlab.hpc`.
+    StoreNotShared
+        The cluster's workers cannot keep queues in `store`, or see another directory there.
     BadOption
         `target` is none of these, or options contradict each other.
     """
@@ -94,8 +106,10 @@ def connect(
         name = target.kind
     path = str(Path(scheduler_file).expanduser()) if scheduler_file is not None else None
     target, directory = _resolved(target, name, store)
+    key = _key(target, n, path, name, directory)
     with _lock:
-        key = _key(target, n, path, name, directory)
+        turn = _turns.setdefault(_key(target, n, path), threading.RLock())
+    with turn:
         lab = _open_lab(key)
         if lab is not None and lab.ended:
             lab.close()
@@ -103,7 +117,8 @@ def connect(
         if lab is None:
             lab = _make(target, n, path, name, limit, directory)
             lab.keep_in(directory)
-            _open[key] = lab
+            with _lock:
+                _open[key] = lab
             lab.announce()
         return lab
 
@@ -119,8 +134,7 @@ def opened(
     target, directory = _resolved(target, name, store)
     if isinstance(target, Recipe) and name is None:
         name = target.kind
-    with _lock:
-        return _open_lab(_key(target, n, None, name, directory))
+    return _open_lab(_key(target, n, None, name, directory))
 
 
 def examine_at(
@@ -199,9 +213,10 @@ def _key(target: Any, *others: Any) -> tuple[Any, ...]:
 
 
 def _open_lab(key: tuple[Any, ...]) -> Lab | None:
-    for closed in [key for key, lab in _open.items() if lab.closed]:
-        del _open[closed]
-    return _open.get(key)
+    with _lock:
+        for closed in [key for key, lab in _open.items() if lab.closed]:
+            del _open[closed]
+        return _open.get(key)
 
 
 def _make(
@@ -219,59 +234,96 @@ def _make(
     if isinstance(target, Recipe) or system_of(getattr(target, "cluster", target)) is not None:
         return _on_batch_system(target, name, JOBS_TIMEOUT if limit is None else limit, store)
     if isinstance(target, Client):
-        return Lab(target, name=name)
+        return _checked(Lab(target, name=name), store)
     if isinstance(target, Cluster):
-        return Lab(Client(target, set_as_default=False), name=name, own_client=True)
+        return _checked(Lab(Client(target, set_as_default=False), name=name, own_client=True), store)
     if isinstance(target, local.Registration):
         client = _reach(target.address, None, timeout, f"which `dqlab up` has in process {target.pid}")
         return Lab(client, name=target.name, own_client=True, reserved=(target.reserved,))
     if scheduler_file is not None or isinstance(target, str):
-        return Lab(_reach(target, scheduler_file, timeout), name=name, own_client=True)
+        return _checked(Lab(_reach(target, scheduler_file, timeout), name=name, own_client=True), store)
     if target is not None:
         problem = "is not a Client, a Cluster, 'local' or an address such as 'tcp://10.0.0.1:8786'."
         raise BadOption(option="target", value=target, problem=problem)
     return _embedded(n or os.cpu_count() or 1, name)
 
 
+def _checked(lab: Lab, store: Path | None) -> Lab:
+    """Return a lab of which a worker can use the store."""
+    if store is not None:
+        try:
+            check_store(lab.session.link, store, seen_here=False)
+        except BaseException:
+            lab.close()
+            raise
+    return lab
+
+
 def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path | None) -> Lab:
     """Wait for the first worker; see that the store is the same there."""
+    from dqlab.hpc.starting import await_worker, warn_of_what_is_missing
+    from dqlab.hpc.waiting import arrived, waited_for
+
+    if isinstance(target, Recipe):
+        with waited_for(target) as cluster:
+            await_worker(cluster, timeout, owned=True)
+            lab = _lab_of_jobs(cluster, name, store, owned=True, grows=target.jobs[1] > 2)
+            arrived(target)
+            return lab
+    cluster = getattr(target, "cluster", target)
+    warn_of_what_is_missing(cluster)
+    await_worker(cluster, timeout, owned=False)
+    return _lab_of_jobs(target, name, store)
+
+
+def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bool = False, grows: bool = False) -> Lab:
+    """Return the lab of a client or a cluster; without one, nothing is closed but a client that was made here."""
     from distributed import Client
 
-    from dqlab.hpc.clusters import arrived, resume
-    from dqlab.hpc.starting import await_worker, check_store, warn_of_what_is_missing
-
-    made_of = target if isinstance(target, Recipe) else None
-    client = target if isinstance(target, Client) else None
-    cluster = resume(made_of) if made_of is not None else target.cluster if client is not None else target
-    if made_of is None:
-        warn_of_what_is_missing(cluster)
-    await_worker(cluster, timeout, owned=made_of is not None)
-    own = client is None
-    client = client or Client(cluster, set_as_default=False)
-    grows = made_of is not None and made_of.jobs[1] > 2
-    owned = cluster if made_of is not None else None
+    own = not isinstance(target, Client)
+    client = Client(target, set_as_default=False) if own else target
     try:
-        lab = Lab(client, name=name, own_client=own, cluster=owned, batch=True, grows=grows)
+        cluster = target if owned else None
+        lab = Lab(client, name=name, own_client=own, cluster=cluster, batch=True, grows=grows)
         if store is not None:
-            check_store(examine(lab.session.link, of=f"lab {lab.name}", stores=[store]), store)
+            check_store(lab.session.link, store, seen_here=True)
     except BaseException:
         if own:
             client.close()
         raise
-    if made_of is not None:
-        arrived(made_of)
     return lab
 
 
 def _reach(address: str | None, scheduler_file: str | None, timeout: float, what: str = "") -> Client:
     from distributed import Client
 
+    until = time.monotonic() + timeout
+    if scheduler_file is not None:
+        address, what = (
+            _written_in(Path(scheduler_file), timeout),
+            f"as {scheduler_file} says; is it of an earlier one?",
+        )
     try:
-        return Client(address, scheduler_file=scheduler_file, timeout=timeout, set_as_default=False)
+        return Client(address, timeout=max(SHORTEST, until - time.monotonic()), set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         reason = ", ".join(filter(None, (said, what)))
-        raise ConnectFailed(address=address or scheduler_file, seconds=timeout, reason=reason) from error
+        raise ConnectFailed(address=address, seconds=timeout, reason=reason) from error
+
+
+def _written_in(file: Path, timeout: float) -> str:
+    """Wait until a scheduler has written its address into a file; Dask would wait without end."""
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            return str(json.loads(file.read_text())["address"])
+        except FileNotFoundError:
+            reason = "there is no such file: does the scheduler's job wait still, is this its path as seen from here?"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"no scheduler's address can be read from that file: {error}"
+        if time.monotonic() >= until:
+            raise ConnectFailed(address=str(file), seconds=timeout, reason=reason)
+        time.sleep(LOOK_EVERY)
 
 
 def _embedded(n: int, name: str | None) -> Lab:

@@ -26,7 +26,7 @@ def jobs(facts: Facts) -> Iterator[Finding]:
             f"{_some(unknown)} {runs} of {unknown[0].batch} and {says} when that ends: the work in hand is cut off "
             "then, and done again elsewhere",
             "Let dqlab write the script of jobs, or take its lines into yours",
-            f"print(dq.hpc.recipe({unknown[0].batch.lower()!r}))",
+            f"print(dq.hpc.recipe({_kind(unknown[0].batch)!r}))",
             {"workers": [worker.address for worker in unknown]},
         )
     near = [(left, worker) for left, worker in _ends(facts) if left <= SOON]
@@ -72,6 +72,11 @@ def _in_memory(facts: Facts) -> Iterator[Finding]:
                 "dq.connect(cluster, store='/scratch/me/runs')",
                 {"queue": queue, "worker": worker.address, "left": left},
             )
+
+
+def _kind(title: str) -> str:
+    """Return what `dqlab.hpc` calls a batch system."""
+    return "sge" if title == "Grid Engine" else title.lower()
 
 
 def _some(workers: list[Worker]) -> str:

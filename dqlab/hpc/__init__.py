@@ -5,10 +5,20 @@ lab = dq.connect(cluster, store="/scratch/me/runs")
 """
 
 from dqlab.hpc.clusters import lsf, oar, pbs, sge, slurm
-from dqlab.hpc.errors import ExtraMissing, JobsDied, JobsPending, NoBatchSystem, StoreNotShared, SubmitFailed
+from dqlab.hpc.errors import (
+    ClusterClosed,
+    ExtraMissing,
+    JobsDied,
+    JobsPending,
+    NoBatchSystem,
+    StoreNotShared,
+    SubmitFailed,
+)
 from dqlab.hpc.recipes import Recipe, recipe
+from dqlab.hpc.waiting import give_up
 
 __all__ = [
+    "ClusterClosed",
     "ExtraMissing",
     "JobsDied",
     "JobsPending",
@@ -16,6 +26,7 @@ __all__ = [
     "Recipe",
     "StoreNotShared",
     "SubmitFailed",
+    "give_up",
     "lsf",
     "oar",
     "pbs",

@@ -7,7 +7,7 @@ import shutil
 import socket
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import psutil
@@ -22,12 +22,9 @@ from dqlab.hpc.tending import Tending
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["arrived", "lsf", "oar", "pbs", "resume", "sge", "slurm", "start"]
+__all__ = ["logger", "lsf", "oar", "pbs", "sge", "slurm", "start"]
 
 logger = logging.getLogger("dqlab.hpc")
-
-_waiting: dict[Recipe, Any] = {}
-"""Clusters that were started for `connect`, and of which no lab has come out yet."""
 
 
 def slurm(**options: Any) -> SpecCluster:
@@ -66,8 +63,13 @@ def oar(**options: Any) -> SpecCluster:
     return start(recipe("oar", **options))
 
 
-def start(made_of: Recipe) -> SpecCluster:
+def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:
     """Start a scheduler in this process and ask for the fewest jobs of a recipe; more come with the work.
+
+    Parameters
+    ----------
+    replaces : bool
+        Whether jobs that end before their worker has come are submitted again.
 
     Raises
     ------
@@ -83,32 +85,17 @@ def start(made_of: Recipe) -> SpecCluster:
     made_of.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")
-        cluster: SpecCluster = _watched(kind)(**made_of.options)
+        cluster: Any = _watched(kind)(**made_of.options)
+    cluster.replaces = replaces
     cluster.scale(made_of.jobs[0])  # adapt looks for the first time after a while
     cluster.adapt(Adaptive=Tending, **made_of.adaptive)
-    return cluster
+    return cast("SpecCluster", cluster)
 
 
-def resume(made_of: Recipe) -> SpecCluster:
-    """Start a cluster, or return the one that was started and is still waited for; `arrived` ends that."""
-    cluster: SpecCluster | None = _waiting.get(made_of)
-    if cluster is None or cluster.status is not Status.running:
-        cluster = _waiting[made_of] = start(made_of)
-    return cluster
+def _job(kind: Any) -> Any:
+    """Return dask-jobqueue's job as one that remembers why it was refused, and whether its worker came."""
 
-
-def arrived(made_of: Recipe) -> None:
-    """Note that a cluster is waited for no more."""
-    _waiting.pop(made_of, None)
-
-
-def _watched(kind: Any) -> Any:
-    """Return dask-jobqueue's cluster with jobs that remember why they were refused, and whether their worker came.
-
-    Its dashboard is on this machine, and the keys of its jobs go with it.
-    """
-
-    class Watched(kind.job_cls):  # type: ignore[misc]
+    class Watched(kind):  # type: ignore[misc]
         refused, came = "", False
 
         async def start(self) -> None:
@@ -119,8 +106,18 @@ def _watched(kind: Any) -> Any:
                 self.status = Status.running
                 logger.warning("event=job_refused %s", error)
 
+        async def close(self) -> None:
+            await super().close()
+            self.status = Status.closed  # Dask asks, of all of which somebody still holds a reference
+
+    return Watched
+
+
+def _watched(kind: Any) -> Any:
+    """Return dask-jobqueue's cluster with such jobs; its dashboard is on this machine, their keys go with it."""
+
     class Cluster(kind):  # type: ignore[misc]
-        job_cls = Watched
+        job_cls, replaces = _job(kind.job_cls), True
 
         @property
         def dashboard_link(self) -> str:

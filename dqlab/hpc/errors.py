@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dqlab.errors import DqlabError, UsageError
 
-__all__ = ["ExtraMissing", "JobsDied", "JobsPending", "NoBatchSystem", "StoreNotShared", "SubmitFailed"]
+__all__ = [
+    "ClusterClosed",
+    "ExtraMissing",
+    "JobsDied",
+    "JobsPending",
+    "NoBatchSystem",
+    "StoreNotShared",
+    "SubmitFailed",
+]
 
 
 class ExtraMissing(UsageError):
@@ -23,6 +31,15 @@ class NoBatchSystem(UsageError):
         "{system} cannot be used from {host}: there is no command {command!r} on its PATH. Nothing was submitted. Run "
         "this where jobs are submitted, usually a login node, or in a job of which the image has the command; or "
         "start workers by a scheduler file and connect with dq.connect(scheduler_file=...)."
+    )
+
+
+class ClusterClosed(UsageError):
+    """The cluster was closed before a worker came, or is closed while it is waited for."""
+
+    text = (
+        "this {cluster} was closed, so no worker comes: its jobs are cancelled. No queue was opened. Make another with "
+        "dq.hpc.{kind}(...), or connect to dq.hpc.recipe({kind!r}, ...), which starts one."
     )
 
 

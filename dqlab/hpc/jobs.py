@@ -86,7 +86,7 @@ def log_end(directory: Path | None, job: str) -> tuple[str, str]:
     except OSError as error:
         return str(directory), f"(cannot be read: {error})"
     if not found:
-        return str(directory), f"(there is no log of job {job})"
+        return str(directory), f"(there is no log of job {job}: perhaps it was cancelled before it ran)"
     with found[-1].open("rb") as file:
         file.seek(max(0, found[-1].stat().st_size - BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()

@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dqlab.checkup.findings import Severity
+from distributed.core import Status
+
 from dqlab.cluster.walltime import DEADLINE
-from dqlab.hpc.errors import JobsDied, JobsPending, StoreNotShared, SubmitFailed
+from dqlab.hpc.errors import ClusterClosed, JobsDied, JobsPending, SubmitFailed
 from dqlab.hpc.jobs import ASK_TIMEOUT, ask, jobs_of, log_end, system_of
 from dqlab.hpc.systems import JobState, System
 
-if TYPE_CHECKING:
-    from dqlab.checkup.findings import Checkup
-
-__all__ = ["await_worker", "check_store", "warn_of_what_is_missing"]
+__all__ = ["await_worker", "warn_of_what_is_missing"]
 
 LOOK_EVERY = 0.25
 ASK_EVERY = 2.0
@@ -38,14 +36,14 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
     ------
     JobsPending
         All jobs wait still.
-    JobsDied, SubmitFailed
+    JobsDied, SubmitFailed, ClusterClosed
         No worker will come.
     """
     system = system_of(cluster)
     if system is None:
         return
     began, asked, states = time.monotonic(), float("-inf"), dict[str, JobState | None]()
-    while not cluster.scheduler_info["workers"]:
+    while _open(cluster, system) and not cluster.scheduler_info["workers"]:
         now = time.monotonic()
         refused = next((job.refused for job in jobs_of(cluster).values() if getattr(job, "refused", "")), "")
         if refused:
@@ -57,16 +55,8 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
             if states and not any(states.values()) and not cluster.scheduler_info["workers"]:
                 raise _died(cluster, system, next(iter(states)), owned=owned)
         if now - began >= timeout:
-            raise _pending(system, states, timeout)
+            raise _pending(system, states, timeout, owned=owned)
         time.sleep(LOOK_EVERY)
-
-
-def check_store(examined: Checkup, store: Path) -> None:
-    """Raise `StoreNotShared` when an examination found that workers cannot use a store, or see another one."""
-    for finding in examined.findings:
-        worker = finding.values.get("worker")
-        if finding.check == "store" and finding.severity is Severity.PROBLEM and worker is not None:
-            raise StoreNotShared(store=str(store), worker=worker, reason=finding.what)
 
 
 def warn_of_what_is_missing(cluster: Any) -> None:
@@ -98,7 +88,13 @@ def _submitted(cluster: Any) -> list[str]:
     return [str(job.job_id) for job in jobs_of(cluster).values() if job.job_id is not None]
 
 
-def _pending(system: System, states: dict[str, JobState | None], timeout: float) -> JobsPending:
+def _open(cluster: Any, system: System) -> bool:
+    if cluster.status not in (Status.created, Status.starting, Status.running):
+        raise ClusterClosed(cluster=type(cluster).__name__, kind=system.kind)
+    return True
+
+
+def _pending(system: System, states: dict[str, JobState | None], timeout: float, *, owned: bool) -> JobsPending:
     waiting = {job: state.reason for job, state in states.items() if state is not None and state.pending}
     running = [job for job, state in states.items() if state is not None and not state.pending]
     if running and not waiting:
@@ -107,6 +103,7 @@ def _pending(system: System, states: dict[str, JobState | None], timeout: float)
         said = sorted({reason for reason in waiting.values() if reason})
         reason = ", ".join(said) or "none that it tells"
     jobs = list(waiting) or running
+    end = "dq.hpc.give_up() cancels them, or connecting to another recipe" if owned else "cluster.close() cancels them"
     return JobsPending(
         seconds=timeout,
         system=system.title,
@@ -114,7 +111,7 @@ def _pending(system: System, states: dict[str, JobState | None], timeout: float)
         jobs=", ".join(jobs[:5]) or "none submitted yet",
         wait="waits" if len(jobs) == 1 else "wait",
         reason=reason,
-        left="They stay in the queue, and the same call waits on.",
+        left=f"They stay in the queue, and the same call waits on; {end}.",
     )
 
 

@@ -78,7 +78,7 @@ class Tending(Adaptive):
         if dead:
             self._dead.update(dead)
             self._toll.died(now)
-        if self._toll.over(now):
+        if getattr(cluster, "replaces", True) and self._toll.over(now):
             for name, job in jobs.items():
                 if job in self._dead and not job.came and cluster.workers.get(name) is job:
                     del cluster.workers[name]  # it is planned still, and so it is submitted again

@@ -13,6 +13,7 @@ from dqlab.errors import UsageError
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.spoken import spoken
 from dqlab.hpc.systems import KINDS
+from dqlab.hpc.waiting import give_up
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.queue_commands import compact, drain, gc, history, open_panel, purge, queues, scale
@@ -186,8 +187,16 @@ def config(line: Line, options: Namespace) -> None:
 
 
 def close(line: Line, _: Namespace) -> None:
-    """Close the lab."""
-    line.say(end(line.lab))
+    """Close the lab; where there is none, cancel the jobs that one was waited for."""
+    try:
+        lab = line.lab
+    except UsageError:
+        given_up = give_up()
+        if not given_up:
+            raise
+        line.say(f"{many(given_up, 'job')} cancelled that no lab has come of")
+    else:
+        line.say(end(lab))
 
 
 ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {

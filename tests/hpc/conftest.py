@@ -25,7 +25,7 @@ echo $number.shim
 """
 QDEL = """\
 #!/bin/sh
-kill -TERM -- "-$(cat "{jobs}/${{1%.shim}}.pid")"
+kill -TERM "-$(cat "{jobs}/${{1%.shim}}.pid")"
 """
 QSTAT = """\
 #!/bin/sh
@@ -75,6 +75,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(starting, "ASK_EVERY", 0.5)
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}):
         yield
+        dq.hpc.give_up()
 
 
 @pytest.fixture

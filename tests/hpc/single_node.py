@@ -199,8 +199,16 @@ def main(command: list[str]) -> int:
     if MISSING:
         sys.stderr.write(f"{TOLD}\n")
         return 2
-    with tempfile.TemporaryDirectory(prefix="dqlab-slurm-") as root, single_node(Path(root)) as slurm:
-        return subprocess.run(command, env=os.environ | slurm.environ, check=False).returncode
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # daemons would outlive this process
+    with (
+        tempfile.TemporaryDirectory(prefix="dqlab-slurm-", ignore_cleanup_errors=True) as root,
+        single_node(Path(root)) as slurm,
+        subprocess.Popen(command, env=os.environ | slurm.environ) as running,
+    ):
+        try:
+            return running.wait()
+        finally:
+            running.terminate()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""Clusters that `connect` has started, and of which no lab has come yet: their jobs wait until somebody gives up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from distributed.core import Status
+
+from dqlab.hpc.clusters import logger, start
+from dqlab.hpc.jobs import jobs_of
+from dqlab.hpc.recipes import Recipe
+
+if TYPE_CHECKING:
+    from distributed import SpecCluster
+
+__all__ = ["arrived", "give_up", "waited_for"]
+
+_clusters: dict[Recipe, Any] = {}
+_busy: set[Recipe] = set()
+"""Recipes for whose clusters a `connect` waits right now."""
+_lock = threading.Lock()
+
+
+@contextmanager
+def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
+    """Start a cluster, or take up the one that was started; it stays, whatever the block raises, until `arrived`.
+
+    Clusters of other recipes that were started before, and that nobody waits for now, are closed: who asks for less
+    than before does not want both. Jobs that end are not submitted again before there is a lab.
+    """
+    with _lock:
+        _busy.add(made_of)
+        left = [_clusters.pop(other) for other in _clusters.keys() - _busy]
+        cluster = _clusters.get(made_of)
+    try:
+        for other in left:
+            _close(other)
+        if cluster is None or cluster.status is not Status.running:
+            cluster = start(made_of, replaces=False)
+            with _lock:
+                _clusters[made_of] = cluster
+        yield cluster
+    except KeyboardInterrupt as stopped:
+        stopped.add_note("Jobs that wait stay in the queue: the same call waits on, dq.hpc.give_up() cancels them.")
+        raise
+    finally:
+        with _lock:
+            _busy.discard(made_of)
+            if made_of in _clusters and _clusters[made_of].status is not Status.running:
+                del _clusters[made_of]
+
+
+def arrived(made_of: Recipe) -> None:
+    """Note that a cluster is somebody's: jobs that are lost are replaced from now on."""
+    with _lock:
+        cluster = _clusters.pop(made_of, None)
+    if cluster is not None:
+        cluster.replaces = True
+
+
+def give_up() -> int:
+    """Cancel the jobs that `dq.connect` has submitted for recipes, and of which no lab has come yet.
+
+    A `connect` that waits for them in another thread raises `ClusterClosed`. Labs and clusters of your own are left.
+
+    Returns
+    -------
+    int
+        How many jobs.
+    """
+    with _lock:
+        given_up = list(_clusters.values())
+        _clusters.clear()
+    return sum(_close(cluster) for cluster in given_up if cluster.status is Status.running)
+
+
+def _close(cluster: Any) -> int:
+    jobs = [str(job.job_id) for job in jobs_of(cluster).values() if job.job_id is not None]
+    logger.warning("event=jobs_given_up jobs=%s", ",".join(jobs))
+    cluster.close()
+    return len(jobs)

@@ -1,0 +1,143 @@
+"""Traps of batch systems and of dask-jobqueue that no other test has: see docs/how-to/on-a-batch-system.md."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+import dqlab as dq
+from dqlab.checkup.jobs import _kind
+from dqlab.cluster.walltime import _SIGNS
+from dqlab.hpc import waiting
+from dqlab.hpc.starting import warn_of_what_is_missing
+from dqlab.hpc.systems import SYSTEMS
+from tests.hpc.single_node import MISSING, TOLD, Slurm, wait_until
+
+pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
+pytestmark = pytest.mark.timeout(90)
+
+
+def recipe(directory: Path, **more: object) -> dq.hpc.Recipe:
+    """Jobs of a partition that is closed: they wait."""
+    usual = {"memory": "1GB", "walltime": "10m", "jobs": 1, "queue": "closed", "security": False}
+    return dq.hpc.recipe("slurm", directory=directory, **(usual | more))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def idle_cluster(pbs_jobs: Path, tmp_path: Path) -> dq.hpc.Recipe:
+    """Jobs that run, of which no worker comes."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 600\n")
+    python.chmod(0o755)
+    return dq.hpc.recipe("pbs", jobs=2, memory="1GB", directory=pbs_jobs, security=False, python=python)
+
+
+def test_several_processes_in_a_job_are_warned_of(tmp_path: Path) -> None:
+    """With several, adapt() starts and stops jobs without end."""
+    from dask_jobqueue import PBSCluster
+
+    with (
+        PBSCluster(cores=2, processes=2, memory="1GB", walltime="00:10:00", log_directory=str(tmp_path)) as cluster,
+        pytest.warns(UserWarning, match="one process in each job"),
+    ):
+        warn_of_what_is_missing(cluster)
+
+
+def test_advice_names_batch_systems_as_they_are_called() -> None:
+    """What is shown to be typed has to work."""
+    assert {_kind(title) for title in _SIGNS.values()} == SYSTEMS.keys()
+
+
+@pytest.mark.filterwarnings("ignore:this PBSCluster works, without. TLS")
+def test_cluster_that_is_closed_ends_the_wait_for_it(idle_cluster: dq.hpc.Recipe) -> None:
+    """Its jobs are cancelled, so no worker comes."""
+    cluster = dq.hpc.clusters.start(idle_cluster)
+    with ThreadPoolExecutor(1) as threads:
+        mine = threads.submit(dq.connect, cluster, timeout="60s")
+        wait_until(lambda: any(job.job_id for job in cluster.workers.values()), 20, "jobs to be submitted")
+        assert not mine.done()
+        cluster.close()
+        assert isinstance(mine.exception(timeout=20), dq.hpc.ClusterClosed)
+    with pytest.raises(dq.hpc.ClusterClosed, match=r"dq\.hpc\.pbs"):
+        dq.connect(cluster)
+
+
+def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        mine = threads.submit(dq.connect, idle_cluster, timeout="60s")
+        wait_until(lambda: len(list(pbs_jobs.glob("*.pid"))) == 2, 20, "jobs to be submitted")
+        wait_until(lambda: all(job.job_id for job in waiting._clusters[idle_cluster].workers.values()), 20, "ids")
+        assert dq.hpc.give_up() == 2
+        assert isinstance(mine.exception(timeout=20), dq.hpc.ClusterClosed)
+    numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
+    wait_until(lambda: not any(map(psutil.pid_exists, numbers)), 20, "jobs to end")
+
+
+def test_cluster_closes_also_while_its_jobs_are_looked_at(idle_cluster: dq.hpc.Recipe) -> None:
+    """Dask takes a job that somebody still knows for one that runs."""
+    cluster = dq.hpc.clusters.start(idle_cluster)
+    wait_until(lambda: len(cluster.workers) == 2, 20, "jobs to be submitted")
+    jobs = list(cluster.workers.values())
+
+    cluster.close()
+
+    assert len(jobs) == 2
+
+
+@pytest.mark.slurm
+def test_jobs_that_wait_are_given_up_by_asking_for_others_or_by_a_word(slurm: Slurm, tmp_path: Path) -> None:
+    """Whoever asks for less does not want what they asked for before as well."""
+    for _ in range(2):
+        with pytest.raises(dq.hpc.JobsPending, match=r"give_up\(\)"):
+            dq.connect(recipe(tmp_path), timeout=1)
+        (first,) = slurm.jobs()
+    with pytest.raises(dq.hpc.JobsPending):
+        dq.connect(recipe(tmp_path, memory="500MB"), timeout=1)
+    (second,) = slurm.jobs()
+    assert second != first
+
+    assert dq.hpc.give_up() == 1
+    assert not slurm.jobs()
+    assert dq.hpc.give_up() == 0
+
+
+@pytest.mark.slurm
+def test_jobs_that_were_cancelled_while_they_waited_stay_cancelled(slurm: Slurm, tmp_path: Path) -> None:
+    """By whoever has looked at `squeue`, and knows better."""
+    made_of = recipe(tmp_path)
+    with pytest.raises(dq.hpc.JobsPending):
+        dq.connect(made_of, timeout=1)
+    slurm.cancel_all()
+    cluster = waiting._clusters[made_of]
+    while not cluster._adaptive._dead:
+        cluster.sync(cluster._adaptive.adapt)
+    cluster._adaptive._toll._until = 0.0
+
+    cluster.sync(cluster._adaptive.adapt)
+
+    assert not slurm.jobs()
+    with pytest.raises(dq.hpc.JobsDied, match="cancelled before it ran"):
+        dq.connect(made_of, timeout="20s")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(MISSING), reason=TOLD)
+def test_slurm_of_our_own_ends_with_its_command_also_when_it_is_terminated() -> None:
+    """`timeout make slurm-notebook` would leave four daemons behind."""
+    command = [sys.executable, "-m", "tests.hpc.single_node", "sh", "-c", "echo $SLURM_CONF; exec sleep 600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as wrapper:
+        assert wrapper.stdout is not None
+        root = Path(wrapper.stdout.readline().strip()).parent
+        daemons = [int(path.read_text()) for path in root.glob("*.pid")]
+        children = [child.pid for child in psutil.Process(wrapper.pid).children()]
+        os.kill(wrapper.pid, signal.SIGTERM)
+    assert len(daemons) == 4
+    assert not any(map(psutil.pid_exists, [*daemons, *children]))
+    assert not root.exists()
