@@ -16,6 +16,7 @@ from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
 from distributed.comm.core import Comm
+from distributed.core import Status
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.beat import BEAT_EVERY
@@ -45,6 +46,8 @@ LEAVE_S = 4.0
 """Seconds that consumers have to settle and give back, and then shards to close their logs, when a worker closes."""
 TERMINATE_S = 9.0
 """Seconds in which a worker that was asked to terminate has left; nannies and batch systems kill after 10 or more."""
+CLOSING_S = 1.0
+"""The same for one that closes already and holds nothing: where its nanny goes first, Dask would never be done."""
 
 
 class DqlabWorkerPlugin(WorkerPlugin):
@@ -161,11 +164,16 @@ class DqlabWorkerPlugin(WorkerPlugin):
         if self._terminating is None:
             self._terminating = asyncio.create_task(self._leave(), name="dqlab-terminate")
 
+    def _patience(self) -> float:
+        held = (*actors_here(self._worker, "queue").values(), *actors_here(self._worker, "consumer").values())
+        closing = self._worker.status not in (Status.running, Status.paused, Status.closing_gracefully)
+        return CLOSING_S if closing and all(actor.closed for actor in held) else TERMINATE_S
+
     async def _leave(self) -> None:
         """Have what lives here brought elsewhere, and close; a nanny that is not itself terminated starts anew."""
         logger.warning("event=worker_terminates worker=%s", self._worker.address)
         try:
-            async with asyncio.timeout(TERMINATE_S):
+            async with asyncio.timeout(self._patience()):
                 await self._worker.close_gracefully(restart=True, reason="sigterm")
         except Exception as error:  # noqa: BLE001 - it has to end in time, whatever is left
             logger.warning("event=worker_killed worker=%s %r", self._worker.address, error)

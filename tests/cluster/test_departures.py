@@ -122,6 +122,22 @@ def test_worker_that_is_asked_to_terminate_hands_over_what_it_holds(lab: dq.Lab,
     assert not gone.keys() & hosts(lab, kind, held.pool).keys()
 
 
+def begin_to_close(dask_worker: Any) -> int:
+    """Leave a worker as Dask does when its nanny is gone in the middle of its close."""
+    from distributed.core import Status
+
+    dask_worker.status = Status.closing
+    return os.getpid()
+
+
+def test_worker_that_closes_already_is_gone_soon_after_it_is_asked_to_terminate(lab: dq.Lab) -> None:
+    """Else jobs stay on their nodes for nine seconds after their cluster was closed."""
+    address = next(iter(lab.client.scheduler_info()["workers"]))
+    process = psutil.Process(lab.client.run(begin_to_close, workers=[address])[address])
+    process.terminate()
+    process.wait(timeout=6)
+
+
 def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, cluster: LocalCluster, tmp_path: Path) -> None:
     """Dask alone refuses: it cannot move actors."""
     held = Held(lab, tmp_path, "retired")
