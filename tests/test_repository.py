@@ -89,13 +89,23 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert not dead
 
 
-def test_every_guarantee_names_a_test_that_is_there() -> None:
+@pytest.mark.parametrize(("page", "least"), [("explanation/guarantees.md", 30), ("how-to/on-a-batch-system.md", 12)])
+def test_every_guarantee_names_a_test_that_is_there(page: str, least: int) -> None:
     """A promise whose test was renamed or removed is held by nobody."""
-    promised = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/explanation/guarantees.md").read_text()))
+    promised = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / page).read_text()))
     tests = "\n".join(text(path) or "" for path in files() if path.name.startswith("test_"))
     there = set(re.findall(r"^(?:async )?def (test_\w+)", tests, flags=re.MULTILINE))
-    assert len(promised) > 30
+    assert len(promised) > least
     assert promised <= there
+
+
+def test_every_trap_of_batch_systems_is_held_by_a_test() -> None:
+    """A row of that table is a promise as well."""
+    page = (ROOT / "docs/how-to/on-a-batch-system.md").read_text()
+    rows = re.search(r"^\| trap .*\n\|[-|]+\n((?:\|.*\n)+)", page, flags=re.MULTILINE)
+
+    assert rows is not None
+    assert not [row for row in rows[1].splitlines() if "`test_" not in row]
 
 
 def test_version_is_written_once() -> None:

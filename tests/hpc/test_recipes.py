@@ -91,8 +91,6 @@ def test_lsf_takes_minutes(tmp_path: Path) -> None:
         ({"cores": 0}, "at least 1"),
         ({"memory": "much"}, "not a size"),
         ({"directory": "/with a/space"}, "space"),
-        ({"job_extra_directives": ["--array=0-2"]}, "job array"),
-        ({"job_extra_directives": [" --array=0-2"]}, "job array"),
         ({"job_extra_directives": "--gres=gpu:1"}, r"Write job_extra_directives=\['--gres=gpu:1'\]"),
         ({"job_script_prologue": "module load x"}, r"Write job_script_prologue=\['module load x'\]"),
         ({"worker_extra_args": "--nthreads"}, "list of lines"),
@@ -109,6 +107,13 @@ def test_lsf_takes_minutes(tmp_path: Path) -> None:
 def test_options_that_cannot_be_are_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises(BadOption, match=says):
         dq.hpc.recipe("slurm", **options)
+
+
+@pytest.mark.parametrize("directive", ["--array=0-2", " --array=0-2", "-a 0-2"])
+def test_job_arrays_are_refused(directive: str) -> None:
+    """All tasks of one would be workers of the same name, and all but one would be turned away."""
+    with pytest.raises(BadOption, match="job array"):
+        dq.hpc.recipe("slurm", job_extra_directives=[directive])
 
 
 @pytest.mark.usefixtures("pbs_jobs")

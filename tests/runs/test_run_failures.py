@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -111,6 +114,23 @@ def test_failure_that_would_come_again_is_not_retried(queue: dq.QueuePool, funct
     [letter] = run.failures()
 
     assert (letter.error, letter.deliveries, letter.reason) == (error, 1, "not retried")
+
+
+def test_document_of_a_class_that_workers_cannot_import_is_the_only_one_that_fails(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask's own tasks of such a class end the worker that reads them, and the next one, and wait for ever."""
+    module = types.ModuleType("only_on_the_client")
+    exec("class Strange: pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    before = lab.client.run(os.getpid)
+
+    run = queue.map(bool, [1, module.Strange(), 0], retry=ONCE).wait(timeout=20)
+
+    [letter] = run.failures()
+    assert (letter.error, letter.ordinal) == ("ModuleNotFoundError", 1)
+    assert list(run.results(errors="skip")) == [True, False]
+    assert lab.client.run(os.getpid) == before
 
 
 def test_failed_run_raises_with_the_first_failure(queue: dq.QueuePool) -> None:
