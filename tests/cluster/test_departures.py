@@ -130,12 +130,17 @@ def begin_to_close(dask_worker: Any) -> int:
     return os.getpid()
 
 
-def test_worker_that_closes_already_is_gone_soon_after_it_is_asked_to_terminate(lab: dq.Lab) -> None:
+def test_worker_that_closes_already_is_gone_soon_after_it_is_asked_to_terminate() -> None:
     """Else jobs stay on their nodes for nine seconds after their cluster was closed."""
-    address = next(iter(lab.client.scheduler_info()["workers"]))
-    process = psutil.Process(lab.client.run(begin_to_close, workers=[address])[address])
-    process.terminate()
-    process.wait(timeout=6)
+    with (
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as alone,
+        Client(alone, set_as_default=False) as client,
+        dq.connect(client),
+    ):
+        address = next(iter(client.scheduler_info()["workers"]))
+        process = psutil.Process(client.run(begin_to_close, workers=[address])[address])
+        process.terminate()
+        process.wait(timeout=6)
 
 
 def test_worker_that_hosts_a_durable_queue_can_be_retired(lab: dq.Lab, cluster: LocalCluster, tmp_path: Path) -> None:
