@@ -214,9 +214,11 @@ def test_retry_with_the_same_code_adds_no_version(queue: dq.QueuePool) -> None:
     assert run.counts["dead"] == 2
 
 
-def test_code_that_mends_documents_of_another_shard_is_a_version_of_the_run_all_the_same(lab: dq.Lab) -> None:
+def test_code_that_mends_documents_of_another_shard_is_a_version_of_the_run_all_the_same(
+    lab: dq.Lab, queue_name: str
+) -> None:
     """The first shard keeps the run record."""
-    pool = lab.queue(n_queues=2)
+    pool = lab.queue(queue_name, n_queues=2)
     run = pool.map(parse, range(10_000), retry=ONCE).wait(timeout=30)
     second = [letter.key for letter in run.failures() if letter.id >> 45 == 1]
 
