@@ -138,6 +138,10 @@ def test_dead_letters_and_their_history_show_records_as_they_were_sent(desk: Any
     assert [letter.history[0].failure for letter in letters] == [sent[0, n] for n in range(30)]
 
 
+RULES = ("*/dqlab/queue/*", "*/dqlab/frame/*", "*/sortedcontainers/*", "*/msgpack/*", "<string>")
+"""Where memory is counted: a client of other tests may live in this process, in threads of its own."""
+
+
 def test_failure_of_a_known_class_costs_little_memory(desk: Any) -> None:
     """A hundred thousand of them are 40 MB at most, with all that the rules note of each; kept whole they were 100."""
     n = 2000
@@ -147,12 +151,11 @@ def test_failure_of_a_known_class_costs_little_memory(desk: Any) -> None:
     settlement = desk.settlement(lease, [Outcome.REJECT] * n, payloads=sent)
     tracemalloc.start()
     try:
-        before, _ = tracemalloc.get_traced_memory()
         desk.shard.settle(settlement)
         del lease
-        after, _ = tracemalloc.get_traced_memory()
+        kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, pattern) for pattern in RULES])
     finally:
         tracemalloc.stop()
 
     assert desk.shard.lanes[RUN].dead.first == 0
-    assert (after - before) / n < 400
+    assert 200 < sum(trace.size for trace in kept.traces) / n < 400
