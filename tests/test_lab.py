@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.errors import BadOption, LabClosed, QueueInUse, QueueNotFound, UsageError
+from dqlab.errors import BadOption, LabClosed, QueueInUse, QueueNotFound, UsageError, VersionMismatch
 from dqlab.stats import Snapshot
 
 
@@ -37,6 +37,18 @@ def test_two_clients_in_one_process_simply_work(lab: dq.Lab, queue_name: str) ->
         with pytest.raises(QueueInUse, match="force=True"):
             second.close()
         second.close(force=True)
+
+
+def test_workers_of_another_dqlab_are_refused_before_anything_is_sent(
+    lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler of this lab is in this process, and speaks what this process speaks; its workers do not."""
+    monkeypatch.setattr("dqlab.cluster.protocol.PROTOCOL", 99)
+    with (
+        Client(address_of(lab), set_as_default=False) as client,
+        pytest.raises(VersionMismatch, match=r"speaks dqlab protocol 99 .*, worker tcp://\S+ speaks \d+ .*pip install"),
+    ):
+        dq.connect(client)
 
 
 def test_run_is_found_from_another_client(lab: dq.Lab, queue: dq.QueuePool, queue_name: str) -> None:
