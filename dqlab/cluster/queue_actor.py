@@ -134,6 +134,7 @@ class QueueActor(QueueControl, QueueViews):
         call = ParkedLease(
             meta["consumer"], meta["session"], Credit(*meta["credit"]), loop.create_future(), loop.time()
         )
+        self._returning.discard(call.consumer.split("#")[0])  # one that has just been made had nothing to say first
         self._recalls.answered(call.consumer)  # it has obeyed every order, also one that found nothing to give back
         self._lot.park(call)
         self._dispatch()

@@ -300,6 +300,17 @@ def test_nobody_is_given_what_another_consumer_has_in_hand() -> None:
     assert asyncio.run(scenario(second_lives=False)) == list(range(10))
 
 
+def test_consumer_that_was_only_just_made_is_not_waited_for_longer_than_its_first_call() -> None:
+    """It has nothing in hand to speak of, and asks for work at once."""
+
+    async def scenario() -> list[int]:
+        actor = await moved()
+        await returns(actor, FIRST, [])
+        return ids_of(await asyncio.wait_for(lease(actor, SECOND), 0.9 * RETURN_S))
+
+    assert asyncio.run(scenario()) == list(range(10))
+
+
 def test_consumers_that_do_not_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dqlab.cluster.queue_desk.RETURN_S", 0.01)
 
