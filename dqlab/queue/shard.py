@@ -187,7 +187,9 @@ class Shard(Orders):
         lane = self.lanes.get(run)
         pieces = [] if lane is None else pick_again(lane, ids, suspects=True)[0]
         if pieces:
-            self._grant(NOBODY, run, pieces, suspect=False, timeout=seconds).early = True
+            now = self.clock.monotonic()
+            held = self.leases.grant(NOBODY, run, pieces, now=now, timeout=seconds, suspect=False, price=0.0)
+            held.early = True
 
     def _grant(
         self,
@@ -196,7 +198,6 @@ class Shard(Orders):
         pieces: list[LeasedPiece],
         *,
         suspect: bool,
-        timeout: float | None = None,
         id: int | None = None,
     ) -> Lease:
         count = sum(piece.n for piece in pieces)
@@ -207,7 +208,7 @@ class Shard(Orders):
             run,
             pieces,
             now=self.clock.monotonic(),
-            timeout=self.lanes[run].visibility_timeout if timeout is None else timeout,
+            timeout=self.lanes[run].visibility_timeout,
             suspect=suspect,
             price=price,
             id=id,
