@@ -46,6 +46,8 @@ PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed in a way nobody thought of."""
 LAST_MESSAGE_S = 5.0
 """Seconds that a running message may still take when its slot stops; then it is given back."""
+LAST_SETTLEMENT_S = 2.0
+"""Seconds that the outcomes of what has ended then may travel; with the others, less than the registry waits."""
 KILLED_IN = 2.0
 """Seconds to wait until a slot's process is dead."""
 COROUTINES_AHEAD = 4
@@ -113,7 +115,7 @@ class Slot:
         await asyncio.wait([working, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
         for task in parking:
             task.cancel()
-        await asyncio.wait([*parking, *self._settling], timeout=LAST_MESSAGE_S)
+        await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
         for task in [*self._tasks, *self._settling]:
             task.cancel()
         if not self.process.stopping:  # else this is the second time
