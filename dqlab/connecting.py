@@ -299,10 +299,8 @@ def _reach(address: str | None, scheduler_file: str | None, timeout: float, what
 
     until = time.monotonic() + timeout
     if scheduler_file is not None:
-        address, what = (
-            _written_in(Path(scheduler_file), timeout),
-            f"as {scheduler_file} says; is it of an earlier one?",
-        )
+        address = _written_in(Path(scheduler_file), timeout)
+        what = f"as {scheduler_file} says; is it of an earlier one?"
     try:
         return Client(address, timeout=max(SHORTEST, until - time.monotonic()), set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

@@ -22,7 +22,7 @@ from dqlab.hpc.tending import Tending
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["logger", "lsf", "oar", "pbs", "sge", "slurm", "start"]
+__all__ = ["lsf", "oar", "pbs", "sge", "slurm", "start"]
 
 logger = logging.getLogger("dqlab.hpc")
 

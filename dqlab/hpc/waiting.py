@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
-from dqlab.hpc.clusters import logger, start
+from dqlab.hpc.clusters import start
 from dqlab.hpc.jobs import jobs_of
 from dqlab.hpc.recipes import Recipe
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from distributed import SpecCluster
 
 __all__ = ["arrived", "give_up", "waited_for"]
+
+logger = logging.getLogger("dqlab.hpc")
+
+CLOSE_TIMEOUT = 30.0
+"""Seconds that the batch system has to cancel jobs."""
 
 _clusters: dict[Recipe, Any] = {}
 _busy: set[Recipe] = set()
@@ -79,6 +85,11 @@ def give_up() -> int:
 
 def _close(cluster: Any) -> int:
     jobs = [str(job.job_id) for job in jobs_of(cluster).values() if job.job_id is not None]
-    logger.warning("event=jobs_given_up jobs=%s", ",".join(jobs))
-    cluster.close()
+    named = ",".join(jobs)
+    logger.warning("event=jobs_given_up jobs=%s", named)
+    try:
+        cluster.close(timeout=CLOSE_TIMEOUT)
+    except TimeoutError:
+        how = "cancel them by the batch system's own command"
+        logger.warning("event=jobs_not_cancelled jobs=%s seconds=%g %s", named, CLOSE_TIMEOUT, how)
     return len(jobs)

@@ -66,3 +66,16 @@ def test_notebook_runs_on_a_batch_system(notebook: Notebook, pbs_jobs: Path) -> 
     assert notebook["lab"] is lab
     notebook.run("%dq close")
     assert lab.closed
+
+
+@pytest.mark.usefixtures("hurried")
+def test_jobs_that_no_lab_has_come_of_are_cancelled_by_close(
+    notebook: Notebook, pbs_jobs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"%dq connect --pbs cores=1,memory=1GB,directory={pbs_jobs} --jobs 2 --timeout 0.1s"
+    assert isinstance(notebook.fails(line), dq.hpc.JobsPending)
+
+    notebook.run("%dq close")
+
+    assert "2 jobs cancelled" in capsys.readouterr().out
+    assert "2 jobs" not in str(notebook.fails("%dq close"))
