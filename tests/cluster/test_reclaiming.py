@@ -25,8 +25,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
         yield lab
 
 
-def until_open_elsewhere(lab: dq.Lab, pool: dq.QueuePool, before: int) -> None:
-    """Return when the queue answers again, from another process."""
+def lose_host(lab: dq.Lab, pool: dq.QueuePool, *others: int) -> None:
+    """Kill the process that holds a queue, and others before; return when the queue answers again, from another one."""
+    before = host_of(lab, pool)
+    for process in (*others, before):
+        os.kill(process, signal.SIGKILL)
     pool.counts()
     assert host_of(lab, pool) != before
 
@@ -44,9 +47,7 @@ def test_document_in_hand_runs_once_though_others_have_nothing_to_do(own_lab: dq
 
     run = pool.map(work, [0])
     gate.until_arrived(1)
-    before = host_of(own_lab, pool)
-    os.kill(before, signal.SIGKILL)
-    until_open_elsewhere(own_lab, pool, before)
+    lose_host(own_lab, pool)
     assert list(pool.map(work, range(2, 50)).results(timeout=30)) == [-x for x in range(2, 50)]
     assert run.counts["leased"] == 1
     gate.open()
@@ -67,9 +68,7 @@ def test_failure_of_a_document_in_hand_counts_as_one(own_lab: dq.Lab, tmp_path: 
 
     run = pool.map(work, [0], retry=dq.Retry(retries, backoff=0.01))
     gate.until_arrived(1)
-    before = host_of(own_lab, pool)
-    os.kill(before, signal.SIGKILL)
-    until_open_elsewhere(own_lab, pool, before)
+    lose_host(own_lab, pool)
     gate.open()
 
     run.wait(timeout=30)
@@ -89,9 +88,7 @@ def test_lease_in_hand_is_renewed_where_its_queue_is_now(own_lab: dq.Lab, tmp_pa
 
     run = pool.map(work, [0])
     gate.until_arrived(1)
-    before = host_of(own_lab, pool)
-    os.kill(before, signal.SIGKILL)
-    until_open_elsewhere(own_lab, pool, before)
+    lose_host(own_lab, pool)
     since = -1
     while not any(held.renewals >= 4 for held in own_lab.stats().unacked.oldest):
         since = own_lab.wait_for_change(since, timeout=0.2).seq
@@ -116,11 +113,7 @@ def test_document_that_was_acked_early_is_dead_only_when_nobody_runs_it(
 
     run = pool.map(work, [0])
     (consumer,) = gate.until_arrived(1)
-    before = host_of(own_lab, pool)
-    if not lives:
-        os.kill(int(consumer), signal.SIGKILL)
-    os.kill(before, signal.SIGKILL)
-    until_open_elsewhere(own_lab, pool, before)
+    lose_host(own_lab, pool, *([] if lives else [int(consumer)]))
     gate.open()
 
     assert list(run.results(errors="skip", timeout=30)) == ([0] if lives else [])
@@ -150,9 +143,7 @@ def test_document_that_a_leaving_consumer_finishes_runs_once_though_its_queue_mo
     (process,) = gate.until_arrived(1)
     worker = next(address for address, pid in own_lab.client.run(os.getpid).items() if str(pid) == process)
     own_lab.client.run_on_scheduler(partial(wind_down, worker))
-    before = host_of(own_lab, pool)
-    os.kill(before, signal.SIGKILL)
-    until_open_elsewhere(own_lab, pool, before)
+    lose_host(own_lab, pool)
     gate.open()
 
     assert list(run.results(timeout=30)) == [0]
@@ -187,9 +178,7 @@ def test_idle_slots_leave_their_neighbours_what_they_run(threads: dq.Lab, tmp_pa
 
     run = pool.map(work, range(4))
     gate.until_arrived(4)
-    before = host_of(threads, pool)
-    os.kill(before, signal.SIGKILL)
-    until_open_elsewhere(threads, pool, before)
+    lose_host(threads, pool)
     assert list(pool.map(work, range(4, 60)).results(timeout=30)) == [-x for x in range(4, 60)]
     threading.Event().wait(lasting)
     gate.open()
