@@ -127,8 +127,9 @@ def _file_system(store: Store, probe: Probe) -> Iterator[Finding]:
     elif probe.shared:
         yield _finding(
             Severity.NOTE,
-            f"store {store.directory} is on a network file system ({_type(probe)}): each confirmation waits for the "
-            "server, and a queue is not taken over from an owner that hangs without letting go of its lock",
+            f"store {store.directory} is on a file system that other machines may see ({_type(probe)}): each "
+            "confirmation may wait for a server, and a queue is not taken over from an owner that hangs without "
+            "letting go of its lock",
             "A local disk is faster and safer where one machine hosts all queues",
             "dask worker ADDRESS --resources dq-queue=1",
             **values,

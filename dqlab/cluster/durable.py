@@ -12,7 +12,7 @@ from typing import Any
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame
-from dqlab.log import DiskFull, GroupCommit, Log, LogOptions, RecordCorrupt
+from dqlab.log import DiskFull, GroupCommit, Log, LogError, LogOptions, NoDescriptors, RecordCorrupt
 from dqlab.queue.batches import Batch
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.results import Stretch
@@ -24,7 +24,7 @@ from dqlab.store.shard import DurableShard
 __all__ = ["LogStore", "keep", "list_stored", "open_durable"]
 
 DISK_PATIENCE = 20.0
-"""Seconds that a confirmation waits for room on a full disk."""
+"""Seconds that a confirmation waits for room on a full disk, or for files that can be opened."""
 
 
 class LogStore(LogJournal):
@@ -40,7 +40,7 @@ class LogStore(LogJournal):
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked = log.end
         self._failure: DqlabError | None = None
-        self._short: DiskFull | None = None
+        self._short: LogError | None = None
         self._maxsize = 0
         self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once that has begun
         self.recorded: Callable[[], None] = lambda: None
@@ -96,8 +96,8 @@ class LogStore(LogJournal):
 
         Raises
         ------
-        DiskFull
-            There has been no room for 20 s; what waits may still become durable.
+        DiskFull, NoDescriptors
+            There has been no room for 20 s, or no file could be opened; what waits may still become durable.
         LogFailed, Fenced
             It is not, and never will be.
         """
@@ -157,7 +157,7 @@ class LogStore(LogJournal):
                 confirmed.set_result(None)
 
     def _failed(self, error: Exception) -> None:
-        if isinstance(error, DiskFull):
+        if isinstance(error, DiskFull | NoDescriptors):
             self._short = error
             return
         assert isinstance(error, DqlabError), "GroupCommit hands on only errors of ours"
@@ -168,7 +168,7 @@ class LogStore(LogJournal):
         self._waiting.clear()
 
     def _impatient(self, confirmed: asyncio.Future[None]) -> None:
-        """Give up waiting when it is the disk that has no room; everything else is a matter of time."""
+        """Give up waiting when there is no room, or no descriptor; everything else is a matter of time."""
         if self._short is not None and not confirmed.done():
             confirmed.set_exception(self._short)
 

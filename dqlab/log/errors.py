@@ -6,7 +6,7 @@
     ├── NotALog · LogTooNew · ManifestCorrupt · SegmentMissing     it cannot be opened; nothing was changed
     ├── OwnerStillAlive · LockUnsupported                         somebody else may be writing to it
     ├── Fenced · LogFailed · LogClosed                            this process may write no more
-    └── DiskFull · RecordCorrupt · RecordTooLarge                 one call failed; the log goes on
+    └── DiskFull · NoDescriptors · RecordCorrupt · RecordTooLarge  one call failed; the log goes on
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "LogFailed",
     "LogTooNew",
     "ManifestCorrupt",
+    "NoDescriptors",
     "NotALog",
     "OwnerStillAlive",
     "RecordCorrupt",
@@ -132,6 +133,15 @@ class DiskFull(LogError):
     text = (
         "no room in {directory}: {needed:,} bytes needed, {free:,} free. Nothing was confirmed and nothing is lost. "
         "Delete files, raise max_bytes, or let consumers go on: space comes back as messages are settled."
+    )
+
+
+class NoDescriptors(LogError):
+    """The process, or the machine, has as many files open as it may; what was to be written stays in memory."""
+
+    text = (
+        "no file can be opened in {directory}: {reason}. Nothing was confirmed and nothing is lost: it is tried again "
+        "every second. Raise the limit of open files (ulimit -n), or close what else this process has open."
     )
 
 

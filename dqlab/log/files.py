@@ -8,16 +8,19 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["Buffer", "Files", "Lock"]
+__all__ = ["Buffer", "Files", "Lock", "mounted"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Lock: TypeAlias = Literal["held", "refused", "unsupported"]
 
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
+"""Blanks, tabs, line ends and backslashes of a mount point, as the kernel writes them; all other bytes are left."""
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
@@ -100,14 +103,22 @@ class Files:
         path.unlink()
 
     def exists(self, path: Path) -> bool:
-        """Return whether a name exists. Opens it: network file systems cache attributes for seconds."""
-        if not os.access(path, os.F_OK):  # a tenth of what the exception costs
-            return False
+        """Return whether a name exists. Opens it: network file systems cache attributes for seconds.
+
+        Raises
+        ------
+        OSError
+            That cannot be told: no descriptor is left, the disk or its server failed. `os.access` says "no" there.
+        """
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    def refresh(self, directory: Path) -> None:
+        """Have a file server asked for a directory's names: what is not there is cached too, until it is opened."""
+        os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted."""
@@ -120,20 +131,31 @@ class Files:
 
     def filesystem(self, directory: Path) -> str:
         """Return the type of a directory's file system, such as "ext4" or "nfs4"; "" when unknown."""
-        place = os.fspath(directory.resolve())
-        best, kind = -1, ""
         try:
-            mounts = Path("/proc/self/mounts").read_text(errors="surrogateescape")
+            mounts = Path("/proc/self/mounts").read_bytes()
         except OSError:
             return ""
-        for line in mounts.splitlines():
-            _, point, fstype, *_ = line.split(" ")
-            point = point.encode().decode("unicode_escape") if "\\" in point else point
-            inside = point == "/" or place == point or place.startswith(point + "/")
-            if inside and len(point) >= best:
-                best, kind = len(point), fstype
-        return kind
+        return mounted(mounts, os.fsencode(directory.resolve()))
 
     def pause(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+
+def mounted(mounts: bytes, place: bytes) -> str:
+    """Return the type of the file system that holds an absolute path; "" when none does.
+
+    Parameters
+    ----------
+    mounts : bytes
+        As in ``/proc/self/mounts``: of two mounts on one point the later one is seen.
+    """
+    best, kind = -1, b""
+    for line in mounts.split(b"\n"):
+        fields = line.split(b" ")
+        if len(fields) < 3:
+            continue
+        point = _ESCAPED.sub(lambda found: bytes((int(found[1], 8),)), fields[1])
+        if (place + b"/").startswith(point.rstrip(b"/") + b"/") and len(point) >= best:
+            best, kind = len(point), fields[2]
+    return kind.decode(errors="replace")

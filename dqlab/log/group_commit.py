@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dqlab.errors import DqlabError
-from dqlab.log.errors import DiskFull
+from dqlab.log.errors import DiskFull, NoDescriptors
 from dqlab.log.log import Log
 
 __all__ = ["GroupCommit"]
@@ -35,8 +35,8 @@ class GroupCommit:
     on_durable : callable
         Called through `wake` with the number of the last confirmed record.
     on_failure : callable
-        Called through `wake` with the error of a commit. After `DiskFull` it is tried again, a second later or
-        when `wanted` is called; after any other the thread ends.
+        Called through `wake` with the error of a commit. After `DiskFull` and `NoDescriptors` it is tried
+        again, a second later or when `wanted` is called; after any other the thread ends.
     """
 
     def __init__(self, log: Log, *, wake: Callable[[Callable[[], None]], None]) -> None:
@@ -81,7 +81,7 @@ class GroupCommit:
                 continue
             try:
                 patience, then = step()
-            except DiskFull as error:
+            except (DiskFull, NoDescriptors) as error:
                 self._wake(partial(self.on_failure, error))
                 patience, then = _RETRY_S, self._commit
             except DqlabError as error:

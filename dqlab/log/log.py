@@ -172,7 +172,7 @@ class Log(LogSpace):
 
         Raises
         ------
-        DiskFull
+        DiskFull, NoDescriptors
             Nothing was confirmed; the records stay in memory, for another commit.
         Fenced, LogFailed, LogClosed
             Nothing was confirmed and nothing will be.

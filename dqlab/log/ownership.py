@@ -16,18 +16,30 @@ from typing import Any, Literal, TypeAlias
 from dqlab.log.directory import EPOCH, LOCK, MANIFEST, Directory, epoch_name
 from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
 
-__all__ = ["SHARED", "LockState", "Ownership"]
+__all__ = ["LOCAL", "LockState", "Ownership", "seen_elsewhere"]
 
 LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
 
 _PAUSE_S = 0.02
 _UNNOTICED_S = 0.05  # an owner that is alive has looked by then, whatever its mode; see `Writer`
 _PATIENCE = 50  # pauses, together 1 s
-SHARED = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "glusterfs", "9p", "afs", ""})
-"""Types of file systems that other machines may see too; "" is one whose type is not known."""
+LOCAL = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "nilfs2", "reiserfs", "ntfs", "ntfs3"}
+    | {"vfat", "msdos", "exfat", "fuseblk", "udf", "ufs", "apfs", "hfs", "hfsplus"}
+    | {"tmpfs", "ramfs", "rootfs", "overlay", "aufs"}
+)
+"""Types of file systems that belong to one machine. Other machines may see whatever else there is: what runs in
+user space, as most cluster file systems can (``fuse.*``), what a host shares with its guests, and what is not known."""
+_TRIES = 2
+"""How often somebody looks whether a log was taken over; of a server's errors most are gone at the second look."""
 
 _registry: dict[Path, object] = {}
 _registry_lock = threading.Lock()
+
+
+def seen_elsewhere(filesystem: str) -> bool:
+    """Return whether other machines may see a file system of that type, so that a lock may be held by one of them."""
+    return filesystem not in LOCAL
 
 
 class Ownership:
@@ -47,6 +59,7 @@ class Ownership:
         self._directory = directory
         self._place = directory.path.resolve()
         self.filesystem = directory.files.filesystem(self._place)
+        self._cached = seen_elsewhere(self.filesystem)
         before = self._register(takeover=takeover)
         self._descriptor = -1
         try:
@@ -69,10 +82,27 @@ class Ownership:
         """Raise `Fenced` when somebody took over.
 
         The next epoch's file is removed once a later one exists, but never before this epoch's own.
+
+        Raises
+        ------
+        OSError
+            That cannot be told, twice.
         """
-        files = self._directory.files
-        if files.exists(self._next) or not files.exists(self._own):
+        for left in reversed(range(_TRIES)):
+            try:
+                taken = self._is_taken()
+                break
+            except OSError:
+                if not left:
+                    raise
+        if taken:
             raise Fenced(directory=str(self._directory), epoch=self.epoch)
+
+    def _is_taken(self) -> bool:
+        files = self._directory.files
+        if self._cached:
+            files.refresh(self._directory.path)
+        return files.exists(self._next) or not files.exists(self._own)
 
     def release(self) -> None:
         """Let the next owner in."""
@@ -108,7 +138,7 @@ class Ownership:
                 filesystem = self.filesystem or "type unknown"
                 raise LockUnsupported(directory=str(self._directory), filesystem=filesystem)
             return "unsupported"
-        if takeover and self.filesystem not in SHARED:
+        if takeover and not seen_elsewhere(self.filesystem):
             return "bypassed"
         raise self._still_alive()
 

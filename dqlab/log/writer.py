@@ -15,7 +15,7 @@ from zlib import crc32
 from dqlab.clock import Clock
 from dqlab.log.catalog import Catalog
 from dqlab.log.directory import Directory, segment_name
-from dqlab.log.errors import Fenced, LogClosed, LogError, LogFailed, RecordTooLarge
+from dqlab.log.errors import Fenced, LogClosed, LogError, LogFailed, NoDescriptors, RecordTooLarge
 from dqlab.log.files import Buffer
 from dqlab.log.manifest import SegmentEntry
 from dqlab.log.options import LogOptions
@@ -28,6 +28,7 @@ from dqlab.log.tail import Entry, Tail
 __all__ = ["OpenSegment", "Writer"]
 
 _FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _UNSYNCED_BYTES = 8 << 20  # kept in memory, so that they can be written again elsewhere
 _LOOK_EVERY_S = 0.01  # whether somebody took over, where a commit takes microseconds; see `Ownership`
 
@@ -204,6 +205,8 @@ class Writer:
             except Fenced as error:
                 raise self.refuse(error) from None
             except (OSError, _Broken) as error:
+                if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:  # the next commit does all of it
+                    raise NoDescriptors(directory=str(self._directory), reason=str(error)) from error
                 raise self.refuse(self._failure(error)) from error
             self.durable, self._durable_bytes = end, appended
             return end

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from dqlab.log import Files
-from dqlab.log.ownership import SHARED
+from dqlab.log.ownership import seen_elsewhere
 
 __all__ = ["Marker", "Probe", "Seen", "probe"]
 
@@ -119,7 +119,7 @@ def probe(directory: Path, marker: str = "", files: Files | None = None) -> Prob
         str(directory),
         made=place == directory,
         filesystem=kind,
-        shared=kind in SHARED,
+        shared=seen_elsewhere(kind),
         device=found.st_dev,
         inode=found.st_ino,
         writable=writable,

@@ -232,7 +232,7 @@ PLANTED = {
         PROBLEM,
         "worker 0 (tcp://n1:0) cannot write to store /data/runs",
     ),
-    "network": (with_store(seen(**NFS)), "store", NOTE, "is on a network file system (nfs4)"),
+    "network": (with_store(seen(**NFS)), "store", NOTE, "is on a file system that other machines may see (nfs4)"),
     "memory": (with_store(seen(filesystem="tmpfs")), "store", WARNING, "lies in memory (tmpfs)"),
     "little room": (with_store(seen(free=5 * 10**8)), "store", WARNING, "500 MB are free for store /data/runs"),
     "no room": (with_worker(0, probes=(seen(free=10**6),)), "store", PROBLEM, "no new message is taken in"),

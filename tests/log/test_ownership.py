@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Fenced, Files, LockUnsupported, Log, LogOptions, OwnerStillAlive
+from dqlab.log import Fenced, Files, LockUnsupported, Log, LogFailed, LogOptions, NoDescriptors, OwnerStillAlive
 from dqlab.log.directory import epoch_name
 from dqlab.log.files import Lock
 from dqlab.log.options import SyncMode
@@ -89,10 +89,16 @@ def test_a_fenced_owner_deletes_and_publishes_nothing(tmp_path: Path) -> None:
     old.close()
 
 
-def test_no_takeover_over_a_network(tmp_path: Path) -> None:
+NETWORKED = ["nfs4", "lustre", "dvs", "wekafs", "panfs", "gfs2", "virtiofs", "9p", ""]
+IN_USER_SPACE = ["fuse.glusterfs", "fuse.ceph-fuse", "fuse.sshfs", "fuse.juicefs"]
+
+
+@pytest.mark.parametrize("filesystem", NETWORKED + IN_USER_SPACE)
+def test_no_takeover_where_another_machine_may_hold_the_lock(tmp_path: Path, filesystem: str) -> None:
+    """Two machines would write one log. A type that nobody here has heard of counts as shared."""
     with Log.open(tmp_path / "log") as log:
         with pytest.raises(OwnerStillAlive):
-            Log.open(tmp_path / "log", files=Elsewhere("refused", "nfs4"), takeover=True)
+            Log.open(tmp_path / "log", files=Elsewhere("refused", filesystem), takeover=True)
         assert log.commit() == 0
         with pytest.raises(OwnerStillAlive):  # still registered as open here
             Log.open(tmp_path / "log")
@@ -136,3 +142,112 @@ def test_an_owner_notices_a_takeover_before_its_successor_reads(
     with pytest.raises(Fenced):
         log.commit()
     log.close()
+
+
+class Cached(Files):
+    """A file server's client: it goes on saying that a name is not there until the directory is opened again."""
+
+    def __init__(self, filesystem: str) -> None:
+        self._filesystem = filesystem
+        self._missing: set[Path] = set()
+
+    def filesystem(self, directory: Path) -> str:
+        return self._filesystem
+
+    def refresh(self, directory: Path) -> None:
+        super().refresh(directory)
+        self._missing.clear()
+
+    def exists(self, path: Path) -> bool:
+        if path in self._missing:
+            return False
+        there = super().exists(path)
+        if not there:
+            self._missing.add(path)
+        return there
+
+
+def test_an_owner_on_a_file_server_notices_a_takeover_that_its_cache_does_not_know(tmp_path: Path) -> None:
+    """That the next epoch has not begun is the normal answer, and cached for up to a minute."""
+    with Log.open(tmp_path / "log", files=Cached("fuse.glusterfs")) as log:
+        log.append(16, [b"first"])
+        log.commit()
+        (tmp_path / "log" / epoch_name(log.epoch + 1)).touch()
+        log.append(16, [b"too late"])
+        with pytest.raises(Fenced):
+            log.commit()
+
+
+class Troubled(Files):
+    """So many looks at whether names exist fail, from `begin` on."""
+
+    def __init__(self, number: int, times: int) -> None:
+        self._number, self._times, self.begun = number, times, False
+
+    def exists(self, path: Path) -> bool:
+        if self.begun and self._times:
+            self._times -= 1
+            raise OSError(self._number, os.strerror(self._number))
+        return super().exists(path)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ESTALE])
+def test_one_look_for_a_takeover_that_fails_ends_no_log(tmp_path: Path, number: int) -> None:
+    """The records are written; whether they may be confirmed is found out by looking again."""
+    files = Troubled(number, times=1)
+    with Log.open(tmp_path / "log", files=files) as log:
+        files.begun = True
+        log.append(16, [b"x"])
+        assert log.commit() == 1
+
+
+def test_a_process_without_descriptors_confirms_nothing_and_goes_on_when_it_has_some(tmp_path: Path) -> None:
+    """A user's function that leaks files is not to end the queue that its documents are in."""
+    files = Troubled(errno.EMFILE, times=6)
+    with Log.open(tmp_path / "log", files=files) as log:
+        files.begun = True
+        log.append(16, [b"x"])
+        for _ in range(3):
+            with pytest.raises(NoDescriptors, match=r"Too many open files.*tried again every second"):
+                log.commit()
+        log.append(16, [b"y"])
+        assert log.commit() == 2
+
+
+def test_a_look_that_is_refused_twice_is_no_confirmation(tmp_path: Path) -> None:
+    files = Troubled(errno.EIO, times=2)
+    log = Log.open(tmp_path / "log", files=files)
+    files.begun = True
+    log.append(16, [b"x"])
+    for _ in range(2):
+        with pytest.raises(LogFailed, match="Input/output error"):
+            log.commit()
+    assert log.durable == 0
+    log.close()
+
+
+def test_a_roll_without_descriptors_is_made_later(tmp_path: Path) -> None:
+    """What a new segment needs to be opened is there again at some time, and the records wait in memory."""
+
+    class Full(Files):
+        full = False
+
+        def create(self, path: Path) -> int:
+            if self.full:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().create(path)
+
+    files = Full()
+    with Log.open(tmp_path / "log", files=files) as log:
+        log.append(16, [b"first"])
+        log.commit()
+        files.full = True
+        log.append(16, [b"second"])
+        with pytest.raises(NoDescriptors):
+            log.roll()
+        files.full = False
+        log.append(16, [b"third"])
+        log.sync()
+        assert log.durable == 3
+    with Log.open(tmp_path / "log") as log:
+        assert [bytes(record.body) for record in log.replay()] == [b"first", b"second", b"third"]

@@ -27,6 +27,7 @@ CALLS = (
     "unlink",
     "exists",
     "names",
+    "refresh",
     "free_bytes",
     "size",
 )
@@ -45,8 +46,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "make_directory": ("ENOSPC", "EIO"),
     "rename": ("EIO", "done, ENOENT", "done, EIO", "ENOSPC", "ESTALE"),
     "unlink": ("EIO", "done, ENOENT", "ESTALE"),
-    "exists": ("EIO", "ESTALE"),
+    "exists": ("EIO", "ESTALE", "EMFILE"),
     "names": ("EIO",),
+    "refresh": ("EIO", "ESTALE", "EMFILE"),
     "free_bytes": ("EIO",),
     "size": ("EIO", "ESTALE"),
 }

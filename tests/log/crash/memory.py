@@ -145,6 +145,9 @@ class MemoryFiles(Files):
         directory, _, name = str(path).rpartition("/")
         return name in self._directories.get(directory, ())
 
+    def refresh(self, directory: Path) -> None:
+        """Nothing is cached."""
+
     def names(self, directory: Path) -> list[str]:
         try:
             return sorted(self._directories[str(directory)])
