@@ -25,10 +25,12 @@ from dqlab import __version__
 if TYPE_CHECKING:
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["main", "quickstart"]
+__all__ = ["READER_GONE", "main", "quickstart"]
 
 NOTEBOOK = "quickstart.ipynb"
 FAILED, MISUSED, UNREADABLE = 1, 2, 3
+READER_GONE = 141
+"""Exit status when what reads the output has ended: 128 + SIGPIPE, as shells count it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit status: 0 done, 1 failed, 2 misused.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _carry_out(words)
+        sys.stdout.flush()  # while a reader that has gone can still be told from other errors
+        return status
+    except BrokenPipeError:
+        # `dqlab inspect runs/ | head`: what reads has enough. Python would complain again as it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+
+
+def _carry_out(words: list[str]) -> int:
     if words and words[0] in OF_NOTEBOOKS:
         return _speak(words[0], words[1:])
     parser = _parser()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dqlab.cli import main
+from dqlab.cli import READER_GONE, main
 from dqlab.testing import FakeClock
 from tests.store.workload import busy_queue
 
@@ -124,3 +125,19 @@ def test_a_store_is_read_without_dask_and_without_a_pickle(directory: Path) -> N
     )
 
     assert done.stdout.splitlines()[-1] == "[0, 0] []"
+
+
+def test_a_reader_that_has_enough_gets_no_traceback(directory: Path) -> None:
+    """`dqlab inspect runs/ | head -n 1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "dqlab", "inspect", str(directory)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    os.close(writing)
+
+    assert (done.returncode, done.stderr) == (READER_GONE, "")

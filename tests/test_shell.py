@@ -51,3 +51,21 @@ def test_words_that_are_wrong_end_with_status_2(lab: dq.Lab, capsys: pytest.Capt
 def test_a_cluster_that_does_not_answer_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--at", "no-such-place"]) == 1
     assert "dqlab status: " in capsys.readouterr().err
+
+
+def test_dead_documents_are_sent_again_from_a_shell(
+    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the code that the run has: a shell defines no functions, and offers no option for one."""
+    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+    run = queue.map(_inverse, [1, 0], name=f"run-{queue.name}", retry=dq.Retry(0))
+    run.wait(timeout=30)
+
+    assert main(["retry", run.name, "--where", "error == 'ZeroDivisionError'", *at]) == 0
+    assert "1 document sent again with the code it had" in capsys.readouterr().out
+    assert main(["retry", run.name, "--fn", "inverse", *at]) == 2
+    assert "--fn" in capsys.readouterr().err
+
+
+def _inverse(x: int) -> float:
+    return 1 / x

@@ -36,6 +36,8 @@ class Names(Enum):
 
 SHELL = "dqlab"
 """What stands before a command in a shell."""
+_OF_NOTEBOOKS = frozenset({"fn", "out"})
+"""Options that name functions and variables, which a shell does not have."""
 _IN_SHELL = frozenset(
     {"status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"}
     | {"purge", "history"}
@@ -71,7 +73,9 @@ class Command:
         """Return the command as it is written in a shell."""
         parser = _parser(f"{SHELL} {self.name}", self.summary)
         for action in self.actions:
-            if action.dest != "out":  # a shell has no variables
+            if action.dest in _OF_NOTEBOOKS:
+                parser.set_defaults(**{action.dest: None})
+            else:
                 parser._add_action(action)
         return replace(self, parser=parser)
 

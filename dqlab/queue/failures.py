@@ -8,6 +8,7 @@ Two failures are of one class when their fingerprints are equal.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, Self
 
@@ -20,7 +21,16 @@ _MAX_MESSAGE = 2_000
 _MAX_TRACEBACK = 16 * 1024
 _MAX_SAMPLE = 300
 _NO_SAMPLE = ("", "", "", None)
-_FUTILE = (NameError, SyntaxError, ImportError, MessageError)
+_FUTILE = (
+    *(NameError, SyntaxError, ImportError, AttributeError, MessageError),
+    *(FileNotFoundError, IsADirectoryError, NotADirectoryError, UnicodeError, EOFError),
+)
+"""Mistakes in the code, and documents that are missing or cannot be decoded: the next delivery meets them again."""
+_SIGNATURE = re.compile(
+    r"\(\) (missing \d+ required|takes (no|at least|at most|exactly|from|\d)|got (an unexpected|multiple values|some))"
+    r"| expected (at (most|least) )?\d+ arguments?, got|needs an argument$|is an invalid keyword argument for"
+)
+"""How Python words a call that does not fit a signature."""
 _TYPES = {"key": str | None, "when": int | float, "seconds": int | float}
 
 
@@ -132,18 +142,24 @@ class Failure:
 
 
 def shown_name(error: str) -> str:
-    """Return the name by which an exception's class is shown, and compared with in filters."""
-    return error.removeprefix("dqlab.errors.")
+    """Return the name by which an exception's class is shown, and compared with in filters.
+
+    Errors of dqlab go by their bare name, whichever of its modules defines them.
+    """
+    return error.rpartition(".")[2] if error.startswith("dqlab.") else error
 
 
 def retryable(exception: BaseException) -> bool:
     """Return False for failures that the same code and document will meet again.
 
-    Those are unknown names, syntax and import errors, and the message errors: `Reject`, values that are
-    no calls, results too large or not picklable. A group is worth a retry when one of its members is.
+    Those are unknown names and attributes, calls that do not fit a signature, syntax and import errors, files that
+    are missing, text that cannot be decoded, and the message errors: `Reject`, values that are not calls, results
+    too large or not picklable. A group is worth a retry when one of its members is.
     """
     if isinstance(exception, BaseExceptionGroup):
         return any(retryable(member) for member in exception.exceptions)
+    if type(exception) is TypeError:
+        return _SIGNATURE.search(tracebacks.message(exception)) is None
     return not isinstance(exception, _FUTILE)
 
 

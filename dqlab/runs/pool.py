@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -197,9 +197,7 @@ class QueuePool(PoolViews, Putting, Shards):
             An option cannot be what it is; a limit for a thread or a coroutine function.
         """
         self._check_open()
-        if isinstance(documents, str | bytes):
-            problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."
-            raise BadOption(option="documents", value=documents[:40], problem=problem)
+        _check_documents(fn, documents)
         if on_existing not in ("attach", "new", "retry-failed"):
             raise BadOption(option="on_existing", value=on_existing, problem="is 'attach', 'new' or 'retry-failed'.")
         _check_retry(retry)
@@ -339,6 +337,28 @@ class QueuePool(PoolViews, Putting, Shards):
         self.handle.link.check_open()
         if self._closed:
             raise QueueClosed(queue=self.name)
+
+
+def _check_documents(fn: object, documents: Any) -> None:
+    """Refuse what iterates as something else than its documents, and arguments in the wrong order."""
+    if callable(documents) and not callable(fn) and not isinstance(documents, Iterable):
+        name = getattr(documents, "__name__", "fn")
+        raise BadOption(option="fn", value=fn, problem=f"is not a function. It comes first: map({name}, documents).")
+    problem = ""
+    if isinstance(documents, str | bytes):
+        problem = "is one text, whose elements are its characters. Pass [text], or dq.Documents.from_glob(path)."
+        documents = documents[:40]
+    elif isinstance(documents, Mapping):
+        problem = "is a mapping, and iterating it gives its keys. Pass list(d) for them, or d.values(), or d.items()."
+        documents = type(documents).__name__
+    elif hasattr(documents, "columns") and hasattr(documents, "shape"):  # whichever library's table it is
+        kind = type(documents)
+        rows = {"polars": "df.to_dicts()", "pyarrow": "table.to_pylist()"}
+        record = rows.get(kind.__module__.partition(".")[0], "df.to_dict('records')")
+        problem = f"iterates as its column names. Pass one column, df['text'], or a dict for each row, {record}."
+        documents = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+    if problem:
+        raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
 
 
 def _check_retry(retry: object) -> None:

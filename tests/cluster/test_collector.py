@@ -9,7 +9,8 @@ import pytest
 
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.statistics import thresholds
-from dqlab.errors import BadOption
+from dqlab.errors import BadOption, MessageTimeout
+from dqlab.queue.tracebacks import class_name
 from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import Effort
@@ -103,7 +104,7 @@ def test_failure_classes_are_listed_for_the_run_that_was_asked_for(hall: Hall) -
 
 
 def test_documents_that_fail_most_come_first(hall: Hall) -> None:
-    failing = [["a.pdf", "KeyError", 2, 7], ["b.pdf", "dqlab.errors.MessageTimeout", 5, None]]
+    failing = [["a.pdf", "KeyError", 2, 7], ["b.pdf", class_name(MessageTimeout), 5, None]]
     hall.shard("a", lane_report("r", failing=failing))
 
     first, second = hall.see().failures.documents

@@ -325,6 +325,11 @@ def test_fingerprint_tells_causes_apart() -> None:
         IndentationError("x"),
         ImportError("x"),
         ModuleNotFoundError("x"),
+        AttributeError("'NoneType' object has no attribute 'x'"),
+        FileNotFoundError(2, "No such file", "a.txt"),
+        IsADirectoryError(21, "Is a directory", "a"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        EOFError("EOF when reading a line"),
         Reject("empty page"),
         ResultNotPicklable(type="lock", reason="x"),
         ResultTooLarge(size=1, limit=0),
@@ -339,9 +344,38 @@ def test_failures_that_will_be_met_again_are_not_retried(error: BaseException) -
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        lambda: (lambda x: x)(),
+        lambda: (lambda x: x)(1, 2),
+        lambda: (lambda: 1)(2),
+        lambda: (lambda x, y=1: x)(1, 2, 3),
+        lambda: (lambda x: x)(1, x=2),
+        lambda: (lambda x: x)(1, y=2),
+        lambda: (lambda *, x: x)(),
+        lambda: (lambda x, /: x)(x=1),
+        lambda: abs(1, 2),
+        lambda: int(1, 2, 3),
+        lambda: divmod(1),
+        lambda: dict(1, 2),
+        lambda: (1).bit_length(2),
+        lambda: sum([1], no=2),
+    ],
+)
+def test_calls_that_do_not_fit_a_signature_are_not_retried(call: Callable[[], object]) -> None:
+    """The same call fails the same way for each document, whoever's function it is."""
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert not retryable(caught.value)
+
+
+@pytest.mark.parametrize(
     "error",
     [
         ValueError(),
+        TypeError("unsupported operand type(s) for +: 'int' and 'NoneType'"),
+        ConnectionError(),
+        TimeoutError(),
         OSError(),
         MemoryError(),
         SystemExit(),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from distributed import Client
 
@@ -212,6 +214,27 @@ def test_attach_to_an_unknown_name_says_which_there_are(lab: dq.Lab, queue: dq.Q
     assert name in caught.value.known
 
 
+@pytest.mark.parametrize(
+    ("documents", "way_out"),
+    [
+        (pd.DataFrame({"text": ["a"], "n": [1]}), r"column names.*df\['text'\].*df\.to_dict\('records'\)"),
+        ({"a": 1}, r"its keys.*d\.values\(\).*d\.items\(\)"),
+        (Counter("abc"), "its keys"),
+        ("papers/*.txt", "its characters"),
+        (b"abc", "its characters"),
+    ],
+    ids=["frame", "dict", "counter", "text", "bytes"],
+)
+def test_what_iterates_as_something_else_than_its_documents_is_refused_with_the_ways_out(
+    queue: dq.QueuePool, documents: Any, way_out: str
+) -> None:
+    """Three column names mapped in silence look like a run that worked."""
+    with pytest.raises(BadOption, match=way_out):
+        queue.map(same, documents)
+
+    assert sum(queue.counts().values()) == 0
+
+
 def test_wrong_options_are_refused_before_anything_is_sent(queue: dq.QueuePool) -> None:
     """Nothing half-made stays behind."""
     with pytest.raises(BadOption, match="on_existing"):
@@ -224,6 +247,8 @@ def test_wrong_options_are_refused_before_anything_is_sent(queue: dq.QueuePool) 
         queue.map(same, 7)  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="fn"):
         queue.map("same", [1])  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match=r"comes first: map\(same, documents\)"):
+        queue.map([1], same)  # type: ignore[arg-type]
 
     assert sum(queue.counts().values()) == 0
 

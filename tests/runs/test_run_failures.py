@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -177,6 +178,24 @@ def test_retry_sends_only_the_chosen_and_with_the_new_code(queue: dq.QueuePool) 
     assert {letter.error for letter in run.failures()} == {"ValueError"}
     assert [version.name for version in run.versions] == ["parse", "parse_better"]
     assert run.stats().code.version == 2
+
+
+def test_a_message_that_took_too_long_is_chosen_by_the_name_of_its_error(queue: dq.QueuePool) -> None:
+    """The how-to filters by this name; which module defines the class is nobody's business."""
+    run = queue.map(_slow_or_broken, [0.0, 30.0, -1.0], timeout="500ms", retry=dq.Retry(0))
+    run.wait(timeout=30)
+
+    assert run.retry(where="error == 'MessageTimeout'", fn=_zero) == 1
+    assert list(run.results(errors="skip")) == [0.0, 0.0]
+
+
+def _slow_or_broken(seconds: float) -> float:
+    time.sleep(seconds)  # longer than the time it is given; refuses what is negative
+    return seconds
+
+
+def _zero(_: float) -> float:
+    return 0.0
 
 
 def test_retry_without_a_function_runs_the_newest_code(queue: dq.QueuePool) -> None:
