@@ -7,10 +7,10 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 
     DqlabError
     ├── ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone · CallTimeout
-    ├── PutError ── QueueFull · QueueDraining · PutTimeout · MessageTooLarge · NotPicklable
+    ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed · DocumentsLost · RunCancelled · RunStalled
-    │               SubmissionIncomplete · ResultsFull · WaitTimeout · JoinStalled
+    │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · WaitTimeout · JoinStalled
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown
@@ -125,6 +125,15 @@ class PutTimeout(PutError):
     )
 
 
+class PutFailed(PutError):
+    """A put ended with an error that is not of dqlab."""
+
+    text = (
+        "a put on queue {queue!r} failed: {reason}. {count:,} messages were not confirmed; they may be queued, and no "
+        "put was repeated. This should not happen: please report it with the log of this process, then put them again."
+    )
+
+
 class MessageTooLarge(PutError):
     """One message is above the limit; a document's contents do not belong in a message."""
 
@@ -220,6 +229,16 @@ class SubmissionIncomplete(RunError):
     text = (
         "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:,} elements "
         "before it were submitted and go on; their results: run.results(errors='skip')."
+    )
+
+
+class DocumentsNotPut(RunError):
+    """The input of a run was read to its end, and its queue did not confirm all that was read."""
+
+    text = (
+        "{missing:,} of {read:,} documents of run {run!r} were read from its input, and its queue never confirmed "
+        "them, without an error that says why. The {held:,} others go on; their results: run.results(errors='skip'). "
+        "Map the same documents under this name again: only the missing ones are sent."
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dqlab.trimming import rendered
 
-__all__ = ["DqlabError"]
+__all__ = ["DqlabError", "in_words"]
 
 _ENDS_A_SENTENCE = re.compile(r"\{(\w+)\}\.(?=\s|$)")
 
@@ -53,3 +53,11 @@ def _without_second_period(text: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 def _rebuild(kind: type[DqlabError], fields: dict[str, Any]) -> DqlabError:
     return kind(**fields)
+
+
+def in_words(error: BaseException) -> str:
+    """Return class and text of an error of anybody's code, whose text may raise in its turn."""
+    try:
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+    except Exception:  # noqa: BLE001 - what broke first is what counts
+        return type(error).__name__

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LONGEST_MODULE = 400
 """Lines; above that a module has two ideas."""
 
 # Written in pieces, or this file would be the first to offend.
@@ -115,13 +114,3 @@ def test_version_is_written_once() -> None:
     repeated = [path.relative_to(ROOT) for path in (ROOT / "dqlab").rglob("*.py") if f'"{version}"' in path.read_text()]
 
     assert not repeated
-
-
-def test_no_module_is_too_long_to_read() -> None:
-    """A module of more than 400 lines owns more than one idea; cut it where the ideas meet."""
-    lengths = {
-        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-        for path in (ROOT / "dqlab").rglob("*.py")
-    }
-
-    assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE}

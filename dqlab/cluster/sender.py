@@ -8,6 +8,7 @@ without gaps, so a put that is repeated counts once, and each producer's message
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from dqlab.errors import (
     ActorGone,
     CallTimeout,
     DqlabError,
+    PutFailed,
     PutTimeout,
     QueueClosed,
     QueueDraining,
@@ -29,8 +31,11 @@ from dqlab.errors import (
 )
 from dqlab.frame import Frame
 from dqlab.log import DiskFull
+from dqlab.sentence import in_words
 
-__all__ = ["CONFIRM_WAIT", "Sender"]
+__all__ = ["BUFFER_BYTES", "BUFFER_MESSAGES", "CONFIRM_WAIT", "Sender"]
+
+logger = logging.getLogger("dqlab.sender")
 
 FRAME_MESSAGES = 1000
 FRAME_BYTES = 256 << 10
@@ -86,7 +91,8 @@ class Sender:
         self.frames_per_call = FRAMES_PER_CALL if patient and (maxsize or _UNBOUNDED) >= BUFFER_MESSAGES * WINDOW else 1
         self.frame_bytes = max(1, min((max_bytes or _UNBOUNDED) // WINDOW, FRAME_BYTES))
         self.buffer: deque[Any] = deque()
-        self.buffered_bytes = 0
+        self.handed_bytes = self.taken_bytes = 0
+        """Bytes that ever came into the buffer, counted by who appends, and that left it, counted on the loop."""
         self._room = threading.Condition()
         self.awake = False
         self._pump: asyncio.Task[None] | None = None
@@ -120,8 +126,16 @@ class Sender:
             raise self.failure
         if not self.awake:
             self._wake()
-        if len(self.buffer) > BUFFER_MESSAGES or self.buffered_bytes > BUFFER_BYTES:
+        if len(self.buffer) > BUFFER_MESSAGES or self.handed_bytes - self.taken_bytes > BUFFER_BYTES:
             self._wait_for_room()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the messages in the buffer."""
+        return self.handed_bytes - self.taken_bytes
+
+    def _has_room(self) -> bool:
+        return len(self.buffer) <= BUFFER_MESSAGES // 2 and self.buffered_bytes <= BUFFER_BYTES // 2
 
     def flush(self, timeout: float | None) -> None:
         """Wait until everything handed over is confirmed.
@@ -169,11 +183,15 @@ class Sender:
         with self._room:
             if not self.awake:
                 self.awake = True
-                event_loop(self.handle.link.client).call_soon_threadsafe(self._begin)
+                try:
+                    event_loop(self.handle.link.client).call_soon_threadsafe(self._begin)
+                except RuntimeError:  # the loop has ended
+                    self.awake = False
+                    raise self.handle.link.closed_error() from None
 
     def _wait_for_room(self) -> None:
         with self._room:
-            while len(self.buffer) > BUFFER_MESSAGES // 2 and self.failure is None:
+            while not self._has_room() and self.failure is None:
                 self._room.wait(0.2)
                 self.handle.link.check_scheduler()
 
@@ -193,6 +211,10 @@ class Sender:
                         self._send(self._parcel())
                 else:
                     self._send(self._parcel())
+        except BaseException as error:
+            self.failure = self.failure or self._unforeseen(error)
+            if not isinstance(error, Exception):
+                raise
         finally:
             self.awake = False
             if self.buffer and self.failure is None:
@@ -208,7 +230,7 @@ class Sender:
         parcel = [self._number(self.gather(), shard)]
         while len(parcel) < self.frames_per_call and len(self.buffer) >= self.frame_messages:
             parcel.append(self._number(self.gather(), shard))
-        if len(self.buffer) <= BUFFER_MESSAGES // 2:
+        if self._has_room():
             with self._room:
                 self._room.notify_all()
         return parcel
@@ -237,6 +259,9 @@ class Sender:
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._flying.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failure = self.failure or self._unforeseen(error)
         if not self._flying:
             with self._room:
                 self._room.notify_all()
@@ -254,6 +279,23 @@ class Sender:
         except DqlabError as error:
             for batch in parcel:
                 self._refused(batch, error)
+        except BaseException as error:
+            failure = self._unforeseen(error)
+            for batch in parcel:
+                self._refused(batch, failure)
+            if not isinstance(error, Exception):  # the loop ends, and means to
+                raise
+
+    def _unforeseen(self, error: BaseException) -> DqlabError:
+        """Return what everybody who waits gets for an error that is not ours."""
+        link = self.handle.link
+        if link.closed:
+            return link.closed_error()
+        count = len(self.buffer) + sum(len(batch.payloads) for batches in self._numbered for batch in batches)
+        failure = PutFailed(queue=self.handle.name, count=count, reason=in_words(error))
+        failure.__cause__ = error
+        logger.error("event=put_failed queue=%s", self.handle.name, exc_info=error)
+        return failure
 
     def _confirmed(self, batch: Batch, first: int | None) -> None:
         self._numbered[batch.shard].discard(batch)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sender import Sender
 from dqlab.cluster.ticket import Batch, Entry, Ticket
-from dqlab.errors import DqlabError, PutTimeout
+from dqlab.errors import DqlabError, PutFailed, PutTimeout
 from dqlab.losses import NotSentAgain
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.states import Verdict
@@ -25,30 +28,35 @@ class PutSender(Sender):
 
     buffer: deque[tuple[Entry, bytes, Ticket]]
 
+    def __init__(self, handle: Handle, **options: Any) -> None:
+        super().__init__(handle, **options)
+        self._appending = threading.Lock()
+
     def append(self, entry: Entry, payload: bytes, ticket: Ticket) -> None:
         """Hand over one message; waits while the buffer is full."""
-        self.buffer.append((entry, payload, ticket))
-        self.buffered_bytes += len(payload)
+        with self._appending:  # any number of threads may put
+            self.buffer.append((entry, payload, ticket))
+            self.handed_bytes += len(payload)
         self.hand_over()
 
     def gather(self) -> Batch:
         """Take neighbours with the same function."""
         buffer, size = self.buffer, 0
         batch = Batch(buffer[0][0])
-        while buffer and len(batch.payloads) < self.frame_messages and size < self.frame_bytes:
+        while buffer and len(batch.payloads) < self.frame_messages:
             entry, payload, ticket = buffer[0]
-            if not entry.joins(batch.entry):
+            if batch.payloads and (size + len(payload) > self.frame_bytes or not entry.joins(batch.entry)):
                 break
             buffer.popleft()
             batch.payloads.append(payload)
             batch.tickets.append(ticket)
             size += len(payload)
-        self.buffered_bytes -= size
+        self.taken_bytes += size
         return batch
 
     def _refused(self, batch: Batch, error: DqlabError) -> None:
         super()._refused(batch, error)
-        if isinstance(error, PutTimeout):  # the queue may have it, so nobody else may have its number
+        if isinstance(error, PutTimeout | PutFailed):  # the queue may have it, so nobody else may have its number
             self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * len(self.handle.refs)
 
 
@@ -101,20 +109,28 @@ class RunSender(Sender):
                 self._confirmed(batch, None)
 
     def gather(self) -> Batch:
-        """Take as many as fit a frame by their mean size."""
+        """Take as many as fit a frame: about that many by their mean size, then no more than fit by their own."""
         buffer, batch = self.buffer, Batch(self.entry)
         mean = self.buffered_bytes / max(1, len(buffer))
         self.sent, stop = self._gaps.popleft()
         n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
         if self.room is not None:
             n = max(1, min(n, self.room[self.shard]))
+        payloads = [buffer.popleft() for _ in range(n)]
+        size = sum(map(len, payloads))
+        if size > self.frame_bytes and n > 1:
+            n = max(1, bisect_right(list(accumulate(map(len, payloads))), self.frame_bytes))
+            buffer.extendleft(reversed(payloads[n:]))
+            del payloads[n:]
+            size = sum(map(len, payloads))
+        if self.room is not None:
             self.room[self.shard] -= n
         if self.sent + n < stop:
             self._gaps.appendleft((self.sent + n, stop))
-        batch.payloads = [buffer.popleft() for _ in range(n)]
+        batch.payloads = payloads
         if self.weights:
             batch.weights = [self.weights.popleft() for _ in range(n)]
-        self.buffered_bytes -= sum(map(len, batch.payloads))
+        self.taken_bytes += size
         return batch
 
     def choose(self) -> int:

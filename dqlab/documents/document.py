@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import builtins
 import io
+import math
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from numbers import Real
+from operator import index
 from tokenize import detect_encoding
 from typing import Any, BinaryIO, Literal, TextIO, overload
 
@@ -23,6 +26,9 @@ __all__ = ["LINES_PER_PAGE", "Document"]
 
 LINES_PER_PAGE = 60
 """What counts as a page of plain text, lines."""
+_MOST_PAGES = (1 << 32) - 1
+"""Frames have 32 bits for it."""
+_MOST_BYTES = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,17 @@ class Document:
     size : int or None
         Bytes; None when unknown.
     n_pages : int or None
-        Pages, as far as whoever listed the document knows; read it as `page_count`.
+        Pages, as far as whoever listed the document knows; read it as `page_count`. At most 4,294,967,295.
+
+    Raises
+    ------
+    BadOption
+        A part cannot be what it is. Whole numbers of another type, as numpy and pandas have them (3.0), become ints.
+
+    Examples
+    --------
+    >>> Document("a.pdf", "", "/data/a.pdf", n_pages=3.0).n_pages
+    3
     """
 
     key: str
@@ -51,6 +67,37 @@ class Document:
     where: str
     size: int | None = None
     n_pages: int | None = None
+
+    def __post_init__(self) -> None:
+        # Checked here, where the caller's line is at hand: further on they are columns of numbers without names.
+        if not type(self.key) is type(self.version) is type(self.where) is str:
+            self._check_texts()
+        size, n_pages = self.size, self.n_pages
+        if size is not None and not (type(size) is int and 0 <= size <= _MOST_BYTES):
+            object.__setattr__(self, "size", self._whole("size", _MOST_BYTES))
+        if n_pages is not None and not (type(n_pages) is int and 0 <= n_pages <= _MOST_PAGES):
+            object.__setattr__(self, "n_pages", self._whole("n_pages", _MOST_PAGES))
+
+    def _check_texts(self) -> None:
+        for part in ("key", "version", "where"):
+            value = getattr(self, part)
+            if not isinstance(value, str):
+                raise BadOption(option=f"{part} of a document", value=value, problem="is not a string.")
+
+    def _whole(self, part: str, most: int) -> int:
+        """Return a part that counts something, as an int."""
+        value: Any = getattr(self, part)
+        try:
+            whole = index(value)
+        except TypeError:  # pandas makes floats of a column in which one number is missing
+            if not isinstance(value, Real) or not math.isfinite(value) or math.trunc(value) != value:
+                problem = "is not a whole number. Pass None where it is unknown."
+                raise BadOption(option=f"{part} of document {self.key!r}", value=value, problem=problem) from None
+            whole = int(float(value))
+        if not 0 <= whole <= most:
+            problem = f"is not between 0 and {most:,}. Pass None where it is unknown."
+            raise BadOption(option=f"{part} of document {self.key!r}", value=value, problem=problem)
+        return whole
 
     @property
     def page_count(self) -> int | None:

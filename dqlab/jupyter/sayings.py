@@ -13,7 +13,6 @@ from dqlab.errors import DqlabError, RunExists
 from dqlab.lab import Lab
 from dqlab.live.display import in_jupyter
 from dqlab.numbers import many
-from dqlab.runs.mapping import unsent
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
 from dqlab.stats import RunState
@@ -78,7 +77,7 @@ def submitted(run: Run, documents: object, expression: str) -> str:
     """Say how much was submitted, as far as that is known without listing anything twice."""
     submitter = run.submitter
     settled = submitter is None or submitter.join(COUNTING)
-    if submitter is not None and submitter.error is not None and unsent(submitter.error):
+    if submitter is not None and submitter.error is not None and submitter.unsent:
         error = submitter.error
         return f"{run.name}: the input stopped at document {submitter.count}: {type(error).__name__}: {error}"
     stats = run.stats()

@@ -120,7 +120,9 @@ class Lane:
         return self.total is not None and sum(self.counts) - self.alive >= self.total
 
     def has_room(self, frame: Frame) -> bool:
-        """Return whether a frame fits the lane's limits."""
+        """Return whether a frame fits the lane's limits; one that would never fit goes into an empty lane."""
+        if not self.alive:
+            return True
         if self.maxsize is not None and self.alive + frame.count > self.maxsize:
             return False
         return self.max_bytes is None or self.nbytes + len(frame.payload) <= self.max_bytes

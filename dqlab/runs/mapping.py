@@ -13,11 +13,12 @@ from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.cluster.senders import RunSender
 from dqlab.config import nbytes, option
 from dqlab.documents import Document
-from dqlab.errors import CallTimeout, DqlabError, MessageTooLarge, NotPicklable, RunExists
+from dqlab.errors import CallTimeout, DocumentsNotPut, DqlabError, MessageTooLarge, NotPicklable, RunExists
 from dqlab.log import DiskFull
 from dqlab.queue.book import CANCELLED
 from dqlab.queue.ranges import Ranges
 from dqlab.runs.submitted import Digest, Submitted
+from dqlab.sentence import in_words
 
 __all__ = ["Submitter"]
 
@@ -43,6 +44,8 @@ class Submitter:
         Elements taken from the input so far.
     error : BaseException or None
         Why the input ended early: what it raised, or what could not be sent.
+    by_input : bool
+        The input itself raised that, so that it is no error of the queue, whatever its class.
     elements : iterable
         The input.
     digest : Digest
@@ -69,6 +72,7 @@ class Submitter:
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
         self.error: BaseException | None = None
+        self.by_input = False
         self.finished = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"dqlab-submit-{name}", daemon=True)
@@ -87,21 +91,31 @@ class Submitter:
             self._stopped = True
             self.sender.close(error)
 
+    @property
+    def unsent(self) -> bool:
+        """Whether `error` is about the input, or one element of it, rather than about the queue."""
+        about_one = isinstance(self.error, NotPicklable | MessageTooLarge)
+        return self.error is not None and (self.by_input or about_one or not isinstance(self.error, DqlabError))
+
     def _run(self) -> None:
         try:
             try:
                 self._submit()
             except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
-                link = self.sender.handle.link.named(f"run {self.name!r}")
-                self.error = link.closed_error() if link.closed else error
+                self.error = self._closed_error() or error
             if not self.verifies and not self._same_end():
                 self._finish()
-        except DqlabError as error:
-            self.error = self.error or error
+        except BaseException as error:  # noqa: BLE001 - likewise; without it the run is never sealed, nor who waits told
+            self.error = self.error or self._closed_error() or error
         finally:
             if self._stopped:
                 self.error = None
             self.finished.set()
+
+    def _closed_error(self) -> DqlabError | None:
+        """Return what everything here ends with when its lab was closed; None while it is open."""
+        link = self.sender.handle.link.named(f"run {self.name!r}")
+        return link.closed_error() if link.closed else None
 
     def _submit(self) -> None:
         sender, limit, seal, update = self.sender, self._limit, make_sealer(), self.digest.update
@@ -109,33 +123,44 @@ class Submitter:
         weighted: bool | None = None  # the first element that is put decides
         before = self._before
         skip, beyond = before.through, before.beyond
+        self.by_input = True
         for element in self.elements:
             try:
-                payload = seal(element)
-            except SealError:
-                payload = seal_or_explain(element, f"element {self.count}")
-            if len(payload) > limit:
-                raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
-            update(element, payload)
-            self.count += 1
-            if time.monotonic() > noted + NOTE_EVERY:
-                noted = self._note()
-            if self.count <= skip or self.verifies:
-                self._check()
-                continue
-            if self._reopen:
-                self._open_again()
-            if beyond and self._is_there():
-                continue
-            if weighted is None:
-                weighted = type(element) is Document and bool(element.page_count)
-            if weighted:
-                sender.weights.append((type(element) is Document and element.page_count) or 0)
-            put(payload)
-            sender.buffered_bytes += len(payload)
-            hand_over()
-        if self.count < before.end:
-            raise RunExists(run=self.name, difference=f"{before.end:,} documents, these are {self.count:,}")
+                try:
+                    payload = seal(element)
+                except SealError:
+                    payload = seal_or_explain(element, f"element {self.count}")
+                if len(payload) > limit:
+                    raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
+                update(element, payload)
+                self.count += 1
+                if time.monotonic() > noted + NOTE_EVERY:
+                    noted = self._note()
+                if self.count <= skip or self.verifies:
+                    self._check()
+                    continue
+                if self._reopen:
+                    self._open_again()
+                if beyond and self._is_there():
+                    continue
+                if weighted is None:
+                    weighted = type(element) is Document and bool(element.page_count)
+                if weighted:
+                    sender.weights.append((type(element) is Document and element.page_count) or 0)
+                put(payload)
+                sender.handed_bytes += len(payload)
+                hand_over()
+            except BaseException:
+                self.by_input = False
+                raise
+        self.by_input = False
+        self._check_end()
+
+    def _check_end(self) -> None:
+        """See that the input has ended no earlier than the first time."""
+        end = self._before.end
+        if self.count < end:
+            raise RunExists(run=self.name, difference=f"{end:,} documents, these are {self.count:,}")
         if self._reopen:
             self._open_again()
 
@@ -192,15 +217,21 @@ class Submitter:
 
     def _finish(self) -> None:
         """Confirm what was sent, then tell each shard that no more will come."""
-        sender = self.sender
-        try:
-            sender.flush(None)
-        except DqlabError as error:
-            self.error = self.error or error
-            sender.land()
-        incomplete = None if self.error is None else f"{type(self.error).__name__}: {self.error}"[:500]
+        self._confirm()
+        held = sum(self.sender.here)
+        if self.error is None and held != self.count:
+            self.error = DocumentsNotPut(run=self.name, read=self.count, held=held, missing=self.count - held)
+        incomplete = None if self.error is None else in_words(self.error)[:500]
         incomplete = CANCELLED if self._stopped else incomplete
         self._tell(incomplete)
+
+    def _confirm(self) -> None:
+        """Wait until the queue has confirmed or refused everything that was sent."""
+        try:
+            self.sender.flush(None)
+        except DqlabError as error:
+            self.error = self.error or error
+            self.sender.land()
 
     def _tell(self, incomplete: str | None) -> None:
         """Tell each shard, for as long as one is out of reach: without that the run would never end."""
@@ -229,8 +260,3 @@ class Submitter:
             if shard == 0:
                 await handle.ask(0, "control", submitted)
             await handle.ask(shard, "control", {"op": "seal", "seal": seal | {"run": sender.run, "here": here}})
-
-
-def unsent(error: BaseException) -> bool:
-    """Whether the error is about one element of the input rather than about the queue."""
-    return isinstance(error, (NotPicklable, MessageTooLarge)) or not isinstance(error, DqlabError)

@@ -41,7 +41,8 @@ class PlainPuts:
         self.handle = handle
         self._sender = PutSender(handle, run=NO_ID, producer=uuid.uuid4().bytes, maxsize=maxsize, max_bytes=max_bytes)
         self._warn = nbytes(option("message.warn-bytes"), name="dqlab.message.warn-bytes")
-        self._limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
+        limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
+        self._limit = limit if max_bytes is None else min(limit, max_bytes)
         self._values = Entry(Kind.VALUE)
         self._warned = False
 

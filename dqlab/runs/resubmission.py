@@ -11,7 +11,7 @@ from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.cluster.senders import RunSender
 from dqlab.cluster.ticket import Entry
 from dqlab.documents import Document
-from dqlab.errors import DqlabError, RunExists
+from dqlab.errors import RunExists
 from dqlab.losses import InputChanged
 from dqlab.queue.ranges import Ranges
 from dqlab.runs.claiming import Claim
@@ -84,7 +84,7 @@ class Resubmission(Submitter):
             if weighted:
                 sender.weights.append((type(element) is Document and element.page_count) or 0)
             sender.buffer.append(payload)
-            sender.buffered_bytes += len(payload)
+            sender.handed_bytes += len(payload)
             sender.hand_over()
 
     def _read(self, lost: Ranges, end: int) -> Iterator[tuple[Any, bytes]]:
@@ -115,12 +115,8 @@ class Resubmission(Submitter):
 
     def _finish(self) -> None:
         """Confirm what was sent; no shard is sealed again."""
-        sender = self.sender
         try:
-            sender.flush(None)
-        except DqlabError as error:
-            self.error = self.error or error
-            sender.land()
+            self._confirm()
         finally:
             self._claim.give_back()
 

@@ -12,6 +12,8 @@ from dqlab.errors import (
     BadOption,
     CallTimeout,
     DocumentsLost,
+    DocumentsNotPut,
+    PutError,
     ResultsFull,
     RunCancelled,
     RunFailed,
@@ -24,12 +26,12 @@ from dqlab.queue.book import CUT_OFF
 from dqlab.runs.deadline import GRACE, Deadline
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import LostDocument
-from dqlab.runs.mapping import unsent
 from dqlab.runs.progress import Progress
 from dqlab.runs.resubmission import Resubmission, claim_of
 from dqlab.runs.results import Results
 from dqlab.runs.run_views import RunViews
 from dqlab.runs.streams import Streams
+from dqlab.sentence import in_words
 
 __all__ = ["RunWaits"]
 
@@ -156,9 +158,8 @@ class RunWaits(RunViews):
             if record["incomplete"] is not None:
                 raise SubmissionIncomplete(run=self.name, position=record["submitted"], reason=record["incomplete"])
             return
-        if unsent(error):
-            reason = f"{type(error).__name__}: {error}"
-            position = self.submitter.count if self.submitter is not None else 0
+        if self.submitter is not None and self.submitter.unsent:
+            position, reason = self.submitter.count, in_words(error)
             raise SubmissionIncomplete(run=self.name, position=position, reason=reason) from error
         raise error
 
@@ -200,7 +201,7 @@ class RunWaits(RunViews):
         deadline = Deadline(seconds(timeout, name="timeout"))
         try:
             self._settled(deadline, self._raise_submission)
-        except SubmissionIncomplete:
+        except (SubmissionIncomplete, DocumentsNotPut, PutError):
             if errors == "raise":
                 raise
             self._settled(deadline, lambda progress: None)

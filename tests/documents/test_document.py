@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import fsspec
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +38,11 @@ def in_memory(contents: bytes) -> Document:
 
 
 @given(
-    key=st.text(), version=st.text(), where=st.text(), size=st.none() | st.integers(), pages=st.none() | st.integers()
+    key=st.text(),
+    version=st.text(),
+    where=st.text(),
+    size=st.none() | st.integers(0, (1 << 63) - 1),
+    pages=st.none() | st.integers(0, (1 << 32) - 1),
 )
 def test_document_survives_pickling(key: str, version: str, where: str, size: int | None, pages: int | None) -> None:
     """The key is sent as part of `where` when it can be; what arrives is the same all the same."""
@@ -40,6 +50,34 @@ def test_document_survives_pickling(key: str, version: str, where: str, size: in
         document = Document(key, version, place, size, pages)
 
         assert pickle.loads(pickle.dumps(document)) == document
+
+
+@pytest.mark.parametrize("pages", [3, 3.0, np.int64(3), np.uint8(3), np.float32(3), Fraction(3)])
+def test_whole_numbers_of_any_type_become_ints(pages: Any) -> None:
+    """A column of pandas has floats as soon as one number is missing."""
+    document = Document("a.pdf", "", "/a.pdf", pages, pages)
+
+    assert (type(document.size), type(document.n_pages)) == (int, int)
+    assert (document.size, document.page_count) == (3, 3)
+
+
+@pytest.mark.parametrize("part", ["size", "n_pages"])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -1, -1.0, 3.5, 1 << 63, 1e300, "3", pd.NA, pd.NaT, Decimal("NaN"), [], 1j]
+)
+def test_numbers_that_count_nothing_are_refused_with_the_documents_name(part: str, value: Any) -> None:
+    """Further on they would end the put of a thousand documents, with an error that names none of them."""
+    with pytest.raises(BadOption, match=f"{part} of document 'a.pdf'=.*None where it is unknown"):
+        Document("a.pdf", "", "/a.pdf", **{part: value})
+
+
+@pytest.mark.parametrize(
+    "parts", [(7, "", "/a"), ("a", None, "/a"), ("a", "", Path("/a")), (math.nan, "", "/a"), (b"a", "", "/a")]
+)
+def test_names_that_are_no_strings_are_refused(parts: tuple[Any, Any, Any]) -> None:
+    """A missing name in a table is a float."""
+    with pytest.raises(BadOption, match=r"of a document=.*is not a string"):
+        Document(*parts)
 
 
 def test_pickled_document_is_small() -> None:

@@ -85,6 +85,20 @@ def test_a_full_lane_takes_the_same_frame_later(make_desk: Callable[..., Any], o
     assert desk.put(n, producer=PRODUCER, sequence=1).verdict is Verdict.ACCEPTED
 
 
+@pytest.mark.parametrize("options", [{"maxsize": 3}, {"max_bytes": 10}])
+def test_a_frame_that_would_never_fit_goes_into_an_empty_lane(
+    make_desk: Callable[..., Any], options: dict[str, int]
+) -> None:
+    """A frame is never divided: for room that cannot come its sender would wait for ever."""
+    desk = make_desk(**options)
+    desk.put()
+    assert desk.put(6).verdict is Verdict.FULL
+    desk.ack(desk.lease())
+
+    assert desk.put(6).verdict is Verdict.ACCEPTED
+    assert desk.put().verdict is Verdict.FULL
+
+
 def test_leased_and_delayed_messages_count_against_the_limit(make_desk: Callable[..., Any]) -> None:
     """Otherwise a prefetching consumer would lift the limit."""
     desk = make_desk(maxsize=2)
@@ -109,7 +123,8 @@ def test_a_lane_may_have_limits_of_its_own(desk: Any) -> None:
     free = desk.shard.open_lane(b"b" * 16, maxsize=None)
 
     assert (small.maxsize, free.maxsize, free.max_bytes) == (1, None, desk.shard.options.max_bytes)
-    assert desk.put(2, run=b"a" * 16).verdict is Verdict.FULL
+    desk.put(run=b"a" * 16)
+    assert desk.put(run=b"a" * 16).verdict is Verdict.FULL
 
 
 def test_opening_a_lane_twice_gives_the_same_lane(desk: Any) -> None:

@@ -1,0 +1,127 @@
+"""What waits on its way into a queue: bounded in bytes too, and cut into frames that fit."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dqlab.cluster.sender import BUFFER_BYTES
+from dqlab.cluster.senders import PutSender, RunSender
+from dqlab.cluster.ticket import Entry, Ticket
+from dqlab.frame import NO_ID, Kind
+
+MiB = 1 << 20
+ENTRY = Entry(Kind.ELEMENT)
+
+
+@pytest.fixture
+def waiting() -> threading.Event:
+    """Set when somebody waits for room, and looks whether the scheduler is still there."""
+    return threading.Event()
+
+
+@pytest.fixture
+def handle(waiting: threading.Event) -> Any:
+    """A queue of one shard to which nobody sends anything: frames are taken by hand."""
+    return SimpleNamespace(name="q", refs=[None], link=SimpleNamespace(check_scheduler=waiting.set))
+
+
+def make(kind: Any, handle: Any, *first: Any, **options: Any) -> Any:
+    sender = kind(handle, *first, run=NO_ID, producer=b"p" * 16, **options)
+    sender.awake = True  # so that it does not look for an event loop
+    return sender
+
+
+def run_sender(handle: Any, sizes: list[int], **options: Any) -> RunSender:
+    sender: RunSender = make(RunSender, handle, ENTRY, **options)
+    for size in sizes:
+        sender.weights.append(size)
+        sender.buffer.append(bytes(size))
+        sender.handed_bytes += size
+    return sender
+
+
+def test_puts_of_large_values_wait_for_room_in_bytes(handle: Any, waiting: threading.Event) -> None:
+    """Eight thousand documents of half a megabyte are four gigabytes in the notebook's kernel."""
+    sender, ticket = make(PutSender, handle), Ticket(100)
+    putting = threading.Thread(target=lambda: [sender.append(ENTRY, bytes(MiB), ticket) for _ in range(6)])
+    putting.start()
+
+    assert waiting.wait(10)
+    assert sender.buffered_bytes == BUFFER_BYTES + MiB
+    while len(sender.buffer) > 2:
+        sender.gather()
+    putting.join(10)
+    assert not putting.is_alive()
+    assert sender.buffered_bytes == 3 * MiB
+
+
+def test_a_run_of_large_elements_waits_for_room_in_bytes(handle: Any, waiting: threading.Event) -> None:
+    """Likewise where the input is iterated: it is taken lazily, and never held whole."""
+    sender = run_sender(handle, [BUFFER_BYTES // 8] * 9)
+    handing = threading.Thread(target=sender.hand_over)
+    handing.start()
+
+    assert waiting.wait(10)
+    while len(sender.buffer) > 4:
+        sender.gather()
+    handing.join(10)
+    assert not handing.is_alive()
+
+
+def test_bytes_in_the_buffer_are_counted_right_by_many_threads(handle: Any) -> None:
+    """A count that drifts upwards would let everybody wait for ever."""
+    sender, ticket = make(PutSender, handle), Ticket(1)
+    threads = [
+        threading.Thread(target=lambda: [sender.append(ENTRY, b"x" * 10, ticket) for _ in range(1000)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    taken = 0
+    while taken < 4000:
+        taken += len(sender.gather().payloads) if sender.buffer else 0
+    for thread in threads:
+        thread.join()
+
+    assert sender.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("sizes", [[600_000, 600_000, *[10] * 500], [*[10] * 500, 900_000, *[10] * 500], [200_000] * 9])
+def test_frames_are_cut_by_the_size_of_what_they_hold(handle: Any, sizes: list[int]) -> None:
+    """A frame above the bound of its lane would wait for room that never comes."""
+    sender = run_sender(handle, sizes, max_bytes=1_000_000)
+    frames = []
+    while sender.buffer:
+        frames.append(sender.gather())
+
+    assert [len(payload) for frame in frames for payload in frame.payloads] == sizes
+    assert [weight for frame in frames for weight in frame.weights or ()] == sizes
+    for frame in frames:
+        assert len(frame.payloads) == 1 or sum(map(len, frame.payloads)) <= sender.frame_bytes
+    assert sender.buffered_bytes == 0
+
+
+def test_ordinals_stay_those_of_the_input_however_frames_are_cut(handle: Any) -> None:
+    """A cut that lost its place would file results under other documents."""
+    sender = run_sender(handle, [10] * 100 + [300_000] * 3 + [10] * 100)
+    sender.go_on([0], [(0, 50), (120, 130)])
+    at = []
+    while sender.buffer:
+        frame = sender.gather()
+        at += range(sender.sent, sender.sent + len(frame.payloads))
+        sender.sent += len(frame.payloads)
+
+    assert at == [*range(50, 120), *range(130, 130 + 203 - 70)]
+
+
+def test_single_puts_share_a_frame_only_while_it_fits(handle: Any) -> None:
+    """Two values of 600 kB do not fit a queue that holds one megabyte."""
+    sender, ticket = make(PutSender, handle, max_bytes=1_000_000), Ticket(3)
+    for size in (600_000, 600_000, 10):
+        sender.append(ENTRY, bytes(size), ticket)
+
+    assert [len(sender.gather().payloads) for _ in range(3)] == [1, 1, 1]
