@@ -108,18 +108,24 @@ class Attachments:
         now : float
             Monotonic seconds.
         """
-        async with self._registry.opening:  # who opens a queue meanwhile gets a new one
-            before, self._vacant = self._vacant, {}
-            for queue in self._registry.queues:
-                had = None if self._clients.get(queue) else self._had(queue)
-                if had is not None:
-                    was, since = before.get(queue, (had, now))
-                    self._vacant[queue] = had, since if was == had else now
-            due = [queue for queue, (_, since) in self._vacant.items() if now - since >= CLOSE_AFTER]
-            for queue in due:
-                logger.info("event=queue_closed queue=%s reason=vacant seconds=%d", queue, now - self._vacant[queue][1])
-                await self._registry.close_queue(queue)
-        return due
+        registry = self._registry
+        before, self._vacant = self._vacant, {}
+        for queue in registry.queues:
+            had = None if self._clients.get(queue) else self._had(queue)
+            if had is not None:
+                was, since = before.get(queue, (had, now))
+                self._vacant[queue] = had, since if was == had else now
+        due = [queue for queue, (_, since) in self._vacant.items() if now - since >= CLOSE_AFTER]
+        closed = []
+        for queue in due:
+            async with registry.turn(queue):  # whoever opens it meanwhile gets a new one
+                had, since = self._vacant.get(queue, (None, now))
+                if queue not in registry.queues or had is None or self._clients.get(queue) or self._had(queue) != had:
+                    continue  # somebody has come, or put something, while it was waited for
+                logger.info("event=queue_closed queue=%s reason=vacant seconds=%d", queue, now - since)
+                await registry.close_queue(queue)
+                closed.append(queue)
+        return closed
 
     def _had(self, queue: str) -> int | None:
         """Return how many messages a queue has had that holds nothing now, else None."""

@@ -21,6 +21,8 @@ SILENCE = 1.2
 """Least seconds of silence after which a worker hangs: two beats are missing, and the third is due."""
 TRANSIENT_SILENCE = 15.0
 """The same of a worker with a transient shard: to end it loses what that holds, to wait does not."""
+OPENING_SILENCE = 15.0
+"""The same of a worker that opens a shard: a long checkpoint is unpacked in pieces that hold the interpreter's lock."""
 PAUSES = 3
 """A worker hangs when it has been silent for so many of the longest pauses that it has lately made between two
 beats. On a machine with too much to do all pauses are long, and nobody is helped by ending who is only slow."""
@@ -81,9 +83,17 @@ class Beat:
         }
 
 
-def patience(shards: Iterable[tuple[str, bool]]) -> dict[str, float]:
-    """Return the silence that each worker is allowed at least, from the address and durability of each shard."""
-    found: dict[str, float] = {}
+def patience(shards: Iterable[tuple[str, bool]], opening: Iterable[str] = ()) -> dict[str, float]:
+    """Return the silence that each worker is allowed at least.
+
+    Parameters
+    ----------
+    shards : iterable of (str, bool)
+        Address and durability of each shard.
+    opening : iterable of str
+        Addresses of workers that open a shard.
+    """
+    found = dict.fromkeys(opening, OPENING_SILENCE)
     for address, durable in shards:
         found[address] = max(found.get(address, 0.0), SILENCE if durable else TRANSIENT_SILENCE)
     return found

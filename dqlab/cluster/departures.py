@@ -157,12 +157,14 @@ class Departures:
         return self._beat.silent(self._watched(), now)
 
     def _watched(self) -> dict[str, float]:
-        """Return workers that host shards and run no functions."""
+        """Return workers that host shards, or are opening one, and run no functions."""
         registry = self._registry
-        entries = [entry for entry in registry.entries.values() if entry.made.is_set() and entry.gone is None]
-        busy = {entry.address for entry in entries if not entry.is_shard}
+        entries = [entry for entry in registry.entries.values() if entry.gone is None]
+        stand = [entry for entry in entries if entry.made.is_set()]
+        busy = {entry.address for entry in stand if not entry.is_shard}
         return patience(
-            (entry.address, entry.durable) for entry in entries if entry.is_shard and entry.address not in busy
+            ((one.address, one.durable) for one in stand if one.is_shard and one.address not in busy),
+            (one.address for one in entries if one.is_shard and one.asked and one.address not in busy),
         )
 
     async def _end(self, worker: str) -> None:

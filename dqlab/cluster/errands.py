@@ -1,6 +1,8 @@
-"""What the scheduler asks of a worker, so that errors come through.
+"""What the scheduler asks of a worker, and clients of the scheduler, so that errors come through.
 
 The connections of Dask's scheduler open no error, and it takes a worker's end for that of whoever waits for the answer.
+An error that a handler raises is logged with Dask's whole traceback, which lands in the notebook's cell where the
+scheduler runs in the kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dqlab.cluster.internals import ask_handler
 from dqlab.cluster.sealed import open_value, seal_value
 from dqlab.errors import DqlabError
 
-__all__ = ["WorkerLost", "answering", "ask_worker"]
+__all__ = ["WorkerLost", "answering", "ask_worker", "opened"]
 
 _RAISED = "dq_raised"
 
@@ -30,7 +32,7 @@ class WorkerLost(DqlabError):
 
 
 def answering(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return a worker's handler whose errors of ours reach `ask_worker` as what they are."""
+    """Return a handler whose errors of ours come out of `opened` as what they are; others are Dask's to pass on."""
 
     @wraps(handler)
     async def answer(**arguments: Any) -> Any:
@@ -56,6 +58,11 @@ async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments:
         answer = await ask_handler(scheduler.rpc, address, call, **arguments)
     except OSError as error:
         raise WorkerLost(worker=address, call=call, reason=str(error) or "no answer") from error
+    return opened(answer)
+
+
+def opened(answer: Any) -> Any:
+    """Return the answer of an `answering` handler, or raise what it raised."""
     if isinstance(answer, dict) and _RAISED in answer:
         raise open_value(answer[_RAISED])
     return answer

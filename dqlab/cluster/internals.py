@@ -252,9 +252,10 @@ def pin(scheduler: Scheduler, keys: Collection[str]) -> None:
     scheduler.client_desires_keys(keys=list(keys), client=KEEPER)
 
 
-async def pin_remotely(worker: Worker, key: str) -> None:
-    """Ask the scheduler, through the registry's handler, to pin a key."""
-    await worker.scheduler.dq_pin(key=key)
+async def pin_remotely(worker: Worker, key: str) -> bool:
+    """Ask the scheduler, through the registry's handler, to pin a key; return whether that still wants it."""
+    wanted: bool = await worker.scheduler.dq_pin(key=key)
+    return wanted
 
 
 def unpin(scheduler: Scheduler, keys: Collection[str]) -> None:

@@ -11,11 +11,13 @@ import asyncio
 import concurrent.futures
 import copy
 import time
+import warnings
 from collections.abc import Coroutine
 from typing import Any, Self, TypeVar
 
 from distributed import Client
 
+from dqlab.cluster.errands import opened
 from dqlab.cluster.internals import event_loop, in_event_loop, scheduler_rpc
 from dqlab.errors import CallTimeout, LabClosed, SchedulerGone, UsageError
 
@@ -75,8 +77,15 @@ class Link:
             work.close()
             raise
 
-    def sync(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
+    def sync(
+        self, work: Coroutine[Any, Any, T], *, timeout: float | None = None, late: tuple[float, str] | None = None
+    ) -> T:
         """Run a coroutine on the client's loop and wait for its result.
+
+        Parameters
+        ----------
+        late : (float, str), optional
+            After so many seconds, warn whoever waits by this sentence, once.
 
         Raises
         ------
@@ -92,11 +101,18 @@ class Link:
             raise UsageError(
                 reason="dqlab was called from the Dask client's own event loop, which would wait for itself."
             )
-        return self.result(self.start(work), timeout=timeout)
+        return self.result(self.start(work), timeout=timeout, late=late)
 
-    def result(self, future: concurrent.futures.Future[T], *, timeout: float | None = None) -> T:
-        """Wait for what `start` began; errors as `sync`. Gives it up when the wait is interrupted."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def result(
+        self,
+        future: concurrent.futures.Future[T],
+        *,
+        timeout: float | None = None,
+        late: tuple[float, str] | None = None,
+    ) -> T:
+        """Wait for what `start` began; options and errors as `sync`. Gives it up when the wait is interrupted."""
+        began = time.monotonic()
+        deadline = None if timeout is None else began + timeout
         try:
             while True:
                 left = SLICE if deadline is None else max(0.0, min(SLICE, deadline - time.monotonic()))
@@ -106,6 +122,9 @@ class Link:
                     if future.done():
                         raise
                     self.check_scheduler()
+                    if late is not None and time.monotonic() - began > late[0]:
+                        warnings.warn(late[1], stacklevel=4)
+                        late = None
                     if deadline is not None and time.monotonic() >= deadline:
                         raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None
         except (SchedulerGone, RuntimeError, concurrent.futures.CancelledError):
@@ -175,9 +194,9 @@ class Link:
         return True
 
     async def scheduler(self, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:
-        """Call one of the registry's handlers on the scheduler."""
+        """Call one of the registry's handlers on the scheduler; raises what that raised."""
         try:
-            return await asyncio.wait_for(getattr(scheduler_rpc(self.client), op)(**arguments), timeout)
+            return opened(await asyncio.wait_for(getattr(scheduler_rpc(self.client), op)(**arguments), timeout))
         except TimeoutError:
             raise CallTimeout(name=self.address, call=op, seconds=timeout) from None
         except OSError as error:

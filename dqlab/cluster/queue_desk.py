@@ -95,12 +95,16 @@ class QueueDesk:
     async def start(self, body: bytes) -> bytes:
         """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread."""
         await self._open()
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
-        self._worker = get_worker()
-        self._reporter = Reporter(self._worker, self.report)
-        self._reporter.touch()
-        self._cut_off(self._clients)
-        self._dispatch()
+        try:
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
+            self._worker = get_worker()
+            self._reporter = Reporter(self._worker, self.report)
+            self._reporter.touch()
+            self._cut_off(self._clients)
+            self._dispatch()
+        except BaseException:
+            await self._store.close()  # nobody will ever ask for that
+            raise
         return pack({"epoch": self.shard.epoch})
 
     async def _open(self) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
@@ -22,7 +23,7 @@ from dqlab.cluster.claims import Claims
 from dqlab.cluster.control_route import add_routes, served_at
 from dqlab.cluster.departures import Departures
 from dqlab.cluster.elasticity import Elasticity
-from dqlab.cluster.errands import ask_worker
+from dqlab.cluster.errands import answering, ask_worker
 from dqlab.cluster.internals import (
     ActorFailed,
     NoSuchActor,
@@ -43,14 +44,17 @@ from dqlab.cluster.statistics import Statistics
 from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack
 from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
+from dqlab.errors import CallTimeout, QueueClosed
 
 __all__ = ["Registry"]
 
 logger = logging.getLogger("dqlab.registry")
 
 SPAWN_TIMEOUT = 30.0
+"""Seconds that an actor may take to begin which reads nothing."""
 OPEN_TIMEOUT = 300.0
-"""Seconds that a shard may take to read a long log; its worker's death ends the wait at once."""
+"""Seconds that a shard may take to read a long log; its worker's death ends the wait at once, and where it hangs it is
+ended: see `Departures`."""
 CLOSE_TIMEOUT = 10.0
 HELLO_TIMEOUT = 3.0
 
@@ -84,7 +88,7 @@ class Registry(SchedulerPlugin):
         self.losses = Losses(self)
         self.claims = Claims(self.attachments)
         self.numbers: dict[str, Iterator[int]] = {}
-        self.opening = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.statistics = Statistics(scheduler, self.where)
         self.collector = self.statistics.collector
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -92,13 +96,13 @@ class Registry(SchedulerPlugin):
             dq_hello=self.hello,
             dq_resolve=self.resolve,
             dq_pin=self.pin,
-            dq_open=self.open_queue,
-            dq_stored=self.stored,
-            dq_serve=self.services.serve,
-            dq_scale=self.services.scale,
+            dq_open=answering(self.open_queue),
+            dq_stored=answering(self.stored),
+            dq_serve=answering(self.services.serve),
+            dq_scale=answering(self.services.scale),
             dq_consumers=self.services.consumers,
             dq_retire=self.services.retire,
-            dq_close=self.leave_queue,
+            dq_close=answering(self.leave_queue),
             dq_queues=self.list_queues,
             dq_run_name=self.name_run,
             dq_cut_off=self.attachments.cut_off_now,
@@ -141,9 +145,16 @@ class Registry(SchedulerPlugin):
             return {"gone": self.supervisor.hopeless(entry), "address": None}
         return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
 
-    async def pin(self, key: str) -> None:
-        """Keep an actor alive without a client."""
-        pin(self.scheduler, [key])
+    async def pin(self, key: str) -> bool:
+        """Keep an actor alive without a client, if it is still wanted; return whether it is."""
+        wanted = any(entry.key == key for entry in self.entries.values())
+        if wanted:
+            pin(self.scheduler, [key])
+        return wanted
+
+    def turn(self, queue: str) -> asyncio.Lock:
+        """Return the lock of whoever makes or closes a queue of that name: one at a time."""
+        return self._turns.setdefault(queue, asyncio.Lock())
 
     async def list_queues(self) -> dict[str, dict[str, Any]]:
         """Return every open queue's options."""
@@ -170,7 +181,7 @@ class Registry(SchedulerPlugin):
         A durable queue that was made before has the shards and options that it was made with. A queue of which
         a shard cannot be made anew is made anew itself.
         """
-        async with self.opening:
+        async with self.turn(name):
             self.attachments.add(name, client)
             if any(entry.gone is not None and entry.name.startswith("queue/") for entry in self._of(name)):
                 await self.close_queue(name)
@@ -192,13 +203,12 @@ class Registry(SchedulerPlugin):
                 kept = await ask_worker(self.scheduler, places[0], "dq_keep", **asked)
                 shards, options = kept["shards"], {**kept["options"], "store": store}
                 self.queues[name] = {"shards": shards, "options": options}
-            made = (
+            await _all(
                 self.spawn(
                     f"queue/{name}/{index}", name, places[index % len(places)], sealed, (name, index, 1, options)
                 )
                 for index in range(shards)
             )
-            await asyncio.gather(*made)
         except BaseException:
             await self.close_queue(name)
             raise
@@ -221,23 +231,25 @@ class Registry(SchedulerPlugin):
 
     async def leave_queue(self, name: str, client: str, *, force: bool) -> int:
         """Close a queue for its last client, or for all with `force`; return how many others keep it open."""
-        others = self.attachments.others(name, client)
-        if others and not force:
-            return others
-        await self.close_queue(name)
-        return 0
+        async with self.turn(name):  # else it would take away what somebody opens meanwhile
+            others = self.attachments.others(name, client)
+            if others and not force:
+                return others
+            await self.close_queue(name)
+            return 0
 
     async def close_queue(self, name: str) -> None:
-        """Retire a queue's consumers, then close its shards and let them go."""
+        """Retire a queue's consumers, then close its shards and let them go; callers hold the queue's turn."""
+        shards = [entry for entry in self._of(name) if entry.is_shard]
         self.queues.pop(name, None)
         self.supervisor.changed()
         self.attachments.forget(name)
         self.services.forget_queue(name)
-        await self.retire([entry.name for entry in self._of(name) if entry.name.startswith("consumer/")])
-        shards = self._of(name)
+        await self.retire([entry.name for entry in self._of(name) if not entry.is_shard])
         await asyncio.gather(*(self._close_actor(entry) for entry in shards))
         for entry in shards:
-            self.entries.pop(entry.name, None)
+            if self.entries.get(entry.name) is entry:
+                del self.entries[entry.name]
         unpin(self.scheduler, [entry.key for entry in shards])
         self.collector.forget_queue(name)
         self.losses.forget(name)
@@ -317,13 +329,24 @@ class Registry(SchedulerPlugin):
         ]
 
     async def spawn(self, name: str, queue: str, address: str, sealed_class: bytes, args: tuple[Any, ...]) -> None:
-        """Make an actor on a worker, and register it."""
+        """Make an actor on a worker, and register it.
+
+        Raises
+        ------
+        QueueClosed
+            Its queue was closed meanwhile. Nothing was made.
+        CallTimeout
+            It took longer than it may. What is made there all the same is let go as soon as it is.
+        WorkerLost, DqlabError
+            As `ask_worker`.
+        """
+        if queue not in self.queues:
+            raise QueueClosed(queue=queue)
         epoch = 1
         key = f"dq-{name}-{secrets.token_hex(4)}"
         self.entries[name] = entry = Entry(name, queue, address, key, epoch, self._host(address), sealed_class, args)
         try:
-            work = self._ask_to_spawn(address, key, self.supervisor.sealed(entry))
-            await asyncio.wait_for(work, SPAWN_TIMEOUT)
+            await self._ask_to_spawn(entry, self.supervisor.sealed(entry))
         except BaseException as error:
             if self.entries.get(name) is entry:
                 del self.entries[name]
@@ -338,7 +361,7 @@ class Registry(SchedulerPlugin):
         unpin(self.scheduler, [entry.key])
         entry.address, entry.host = address, self._host(address)
         entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
-        await asyncio.wait_for(self._ask_to_spawn(address, entry.key, self.supervisor.sealed(entry)), OPEN_TIMEOUT)
+        await self._ask_to_spawn(entry, self.supervisor.sealed(entry))
         if self.entries.get(entry.name) is not entry:  # its queue was closed meanwhile
             entry.made.set()
             await self._close_actor(entry)
@@ -353,12 +376,22 @@ class Registry(SchedulerPlugin):
         state = self.scheduler.workers.get(address)
         return "" if state is None else str(state.name)
 
-    async def _ask_to_spawn(self, address: str, key: str, sealed: bytes) -> None:
-        await ask_worker(self.scheduler, address, "dq_spawn", key=key, sealed=sealed)
+    async def _ask_to_spawn(self, entry: Entry, sealed: bytes) -> None:
+        address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.durable else SPAWN_TIMEOUT
+        entry.asked = True
+        try:
+            async with asyncio.timeout(limit) as within:
+                await ask_worker(self.scheduler, address, "dq_spawn", key=key, sealed=sealed)
+        except TimeoutError:
+            if not within.expired():
+                raise
+            raise CallTimeout(name=entry.name, call="open", seconds=limit) from None
+        finally:
+            entry.asked = False
 
     async def _close_actor(self, entry: Entry, patience: float = 0.0) -> Any:
         """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""
-        if not await entry.standing(SPAWN_TIMEOUT):
+        if not await entry.standing(OPEN_TIMEOUT if entry.durable and entry.asked else SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None
         return None if entry.gone is not None else await self._ask_to_end(entry, "close", patience)
@@ -396,3 +429,14 @@ class Registry(SchedulerPlugin):
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.warning("event=background_failed %r", task.exception())
+
+
+async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Take steps at the same time; once one has failed give up the others, and raise its error when all have ended."""
+    tasks = [asyncio.ensure_future(step) for step in steps]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

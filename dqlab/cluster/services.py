@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.errands import WorkerLost
 from dqlab.cluster.placement import NoWorkers, Plan
+from dqlab.errors import QueueClosed
 
 if TYPE_CHECKING:
     from dqlab.cluster.registry import Registry
@@ -81,6 +82,8 @@ class Services:
         service : str, optional
             Id of the set. Default: the queue's name.
         """
+        if queue not in self._registry.queues:
+            raise QueueClosed(queue=queue)
         shards = self._registry.queues[queue]["shards"]
         if n is not None and not self._registry.plan().consumers:
             raise NoWorkers(queue=queue)
@@ -190,10 +193,12 @@ class Services:
         if any(isinstance(error, WorkerLost) for error in errors):
             registry.in_background(self._fit_later(one))
         for error in errors:
-            if not isinstance(error, WorkerLost):
+            if not isinstance(error, WorkerLost | QueueClosed):
                 raise error
 
     async def _make(self, one: _Service, address: str) -> None:
+        if one not in self._services.values():
+            raise QueueClosed(queue=one.queue)  # it was, and another one of that name may be there by now
         name = f"consumer/{one.queue}/{next(self._numbers.setdefault(one.queue, count()))}"
         await self._registry.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))
         if name in self._registry.entries:  # else its worker has died already

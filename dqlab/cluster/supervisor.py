@@ -56,6 +56,8 @@ class Entry:
     """Address of the worker with which its last epoch ended."""
     left: float = 0.0
     """When that was, seconds of the event loop."""
+    asked: bool = False
+    """Its worker makes it at this moment."""
     made: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when its start has ended, well or not: nobody closes or calls what is still being made."""
 

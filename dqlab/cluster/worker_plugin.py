@@ -42,6 +42,9 @@ __all__ = ["DqlabWorkerPlugin"]
 
 logger = logging.getLogger("dqlab.worker")
 
+_ENDS = {"consumer": "close", "queue": "hand_over"}
+"""How actors of a kind end where their worker does: consumers first, which give back what they hold."""
+
 LEAVE_S = 4.0
 """Seconds that consumers have to settle and give back, and then shards to close their logs, when a worker closes."""
 TERMINATE_S = 9.0
@@ -56,11 +59,18 @@ class DqlabWorkerPlugin(WorkerPlugin):
     name = "dqlab"
     idempotent = True
 
+    def __init__(self) -> None:
+        self._beating: asyncio.Task[None] | None = None
+        self._terminating: asyncio.Task[None] | None = None
+        self._living: dict[str, Any] = {}
+        """Actors of ours that have begun, by key."""
+        self._ending: set[asyncio.Task[None]] = set()
+        self._begins = 0
+        """Actors that are being made."""
+
     def setup(self, worker: Worker) -> None:
         """Add our handlers; on SIGTERM, leave in good order."""
         self._worker = worker
-        self._beating: asyncio.Task[None] | None = None
-        self._terminating: asyncio.Task[None] | None = None
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else somebody knows what to do
             with suppress(RuntimeError, ValueError, NotImplementedError):  # not the main thread, or no such signals
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
@@ -82,7 +92,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
         Takes our handlers away, but the one of the actors that still live here.
         """
-        for kind, end in (("consumer", "close"), ("queue", "hand_over")):
+        for kind, end in _ENDS.items():
             here = [held for held in actors_here(worker, kind).values() if not held.closed]
             ending = [asyncio.create_task(getattr(held, end)(b"")) for held in here]
             if ending:
@@ -127,17 +137,19 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker = self._worker
         if is_leaving(worker):
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason="it is about to leave")
+        self._begins += 1
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat(), name="dqlab-beat")
         try:
             await self._make(worker, key, sealed)
         except (NoSuchActor, CancelledError) as error:
             reason = f"the cluster was restarted meanwhile ({error})"
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
-        if self._beating is None and actors_here(worker, "queue"):
-            self._beating = asyncio.create_task(self._beat(), name="dqlab-beat")
+        finally:
+            self._begins -= 1
         return {"address": worker.address, **greeting()}
 
-    @staticmethod
-    async def _make(worker: Worker, key: str, sealed: bytes) -> None:
+    async def _make(self, worker: Worker, key: str, sealed: bytes) -> None:
         kind, args = open_value(sealed)
         async with Client(
             worker.scheduler.address,
@@ -150,12 +162,37 @@ class DqlabWorkerPlugin(WorkerPlugin):
                 kind, *args, key=key, actor=True, workers=[worker.address], allow_other_workers=False, pure=False
             )
             await future
-            await pin_remotely(worker, key)
+            if not await pin_remotely(worker, key):
+                raise NoSuchActor(key)
+        held = worker.state.actors.get(key)
         await start_actor(worker, key)
+        if worker.state.actors.get(key) is not held:  # whoever asked has given it up, and nobody else knows of it
+            await self._end(key, held)
+            raise NoSuchActor(key)
+        self._living[key] = held
+
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        """End an actor that Dask has let go: it leases, or holds a log, and nobody can reach it any more."""
+        held = self._living.get(key)
+        if held is not None and self._worker.state.actors.get(key) is not held:
+            del self._living[key]
+            ending = asyncio.get_running_loop().create_task(self._end(key, held), name="dqlab-end")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    @staticmethod
+    async def _end(key: str, held: Any) -> None:
+        if held.closed:
+            return
+        logger.warning("event=actor_abandoned key=%s", key)
+        try:
+            await getattr(held, _ENDS[key.removeprefix("dq-").split("/")[0]])(b"")
+        except Exception as error:  # noqa: BLE001 - there is nobody to tell
+            logger.warning("event=actor_not_ended key=%s %r", key, error)
 
     async def _beat(self) -> None:
-        """Say that this worker's event loop runs, as long as shards are here."""
-        while actors_here(self._worker, "queue"):
+        """Say that this worker's event loop runs, as long as shards are here, or something is made."""
+        while self._begins or actors_here(self._worker, "queue"):
             report(self._worker, {}, op="dq-beat")
             await asyncio.sleep(BEAT_EVERY)
         self._beating = None

@@ -18,7 +18,7 @@ from dqlab.cluster.handle import TRANSIENT, Handle
 from dqlab.cluster.link import Link
 from dqlab.cluster.protocol import check_protocol
 from dqlab.cluster.queue_actor import QueueActor
-from dqlab.cluster.registry import Registry
+from dqlab.cluster.registry import OPEN_TIMEOUT, SPAWN_TIMEOUT, Registry
 from dqlab.cluster.sealed import seal_value
 from dqlab.config import nbytes, option, seconds
 from dqlab.errors import BadOption
@@ -39,6 +39,10 @@ MAX_SHARDS = 16
 """Shards of a queue; see decision 8."""
 DIRECT_TIMEOUT = 3.0
 """Seconds the first direct call to a worker may take."""
+OPEN_FOR, OPEN_LOG_FOR = SPAWN_TIMEOUT + 10.0, OPEN_TIMEOUT + 10.0
+"""Seconds to wait for a queue to be opened, and for one with logs to be read; the registry gives up before."""
+OPENS_LATE = 10.0
+"""Seconds after which it is said what is waited for."""
 
 
 class Durability(Enum):
@@ -119,9 +123,11 @@ class Session:
             problem = f"is 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
             raise BadOption(option="n_queues", value=shards, problem=problem)
         sealed, client = seal_value(QueueActor), self.link.client.id
-        answer = self.link.sync(
-            self.link.scheduler("dq_open", name=name, shards=shards, options=options, sealed=sealed, client=client)
-        )
+        limit, late = OPEN_FOR, None
+        if "store" in options:
+            limit, late = OPEN_LOG_FOR, (OPENS_LATE, _opens_late(name, options["store"]["directory"]))
+        asked = {"name": name, "shards": shards, "options": options, "sealed": sealed, "client": client}
+        answer = self.link.sync(self.link.scheduler("dq_open", timeout=limit, **asked), late=late)
         promise = answer["options"].get("store", {}).get("sync", TRANSIENT)
         return Handle(self.link, name, answer["shards"], promise), answer["options"]
 
@@ -154,6 +160,14 @@ class Session:
         self.pools.pop(pool.name, None)
         self._served.discard(pool.name)
         self.runs.closed(pool)
+
+
+def _opens_late(queue: str, directory: str) -> str:
+    return (
+        f"queue {queue!r} is still being opened: its log in {directory} is read, which takes minutes where it is long, "
+        f"or its disk slow or remote. This waits for at most {OPEN_TIMEOUT:.0f} s. Ctrl-C stops the wait; the queue "
+        "goes on being opened: call again for it."
+    )
 
 
 def queue_options(

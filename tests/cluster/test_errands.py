@@ -98,8 +98,8 @@ def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
 ) -> None:
     """Whoever waits tries again elsewhere; anything else would be given up, and told to the user as it is."""
 
-    async def pinned(worker: object, key: str) -> None:
-        """Nobody asks for more."""
+    async def pinned(worker: object, key: str) -> bool:
+        return True
 
     monkeypatch.setattr("dqlab.cluster.worker_plugin.Client", partial(ClientMeanwhile, made=made))
     monkeypatch.setattr("dqlab.cluster.worker_plugin.pin_remotely", pinned)
@@ -109,6 +109,7 @@ def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
         status=Status.running,
         address="tcp://there",
         security=None,
+        batched_stream=SimpleNamespace(comm=None),
         scheduler=scheduler,
         state=SimpleNamespace(actors={}),
     )

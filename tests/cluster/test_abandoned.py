@@ -1,0 +1,187 @@
+"""Actors that are made although whoever asked has given up: they let go of what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.cluster import registry as registry_module
+from dqlab.cluster.errands import WorkerLost
+from dqlab.cluster.internals import NoSuchActor
+from dqlab.cluster.registry import Registry
+from dqlab.cluster.sealed import seal_value
+from dqlab.cluster.supervisor import Entry
+from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
+from dqlab.errors import CallTimeout
+from dqlab.log import OwnerStillAlive
+
+KEY = "dq-queue/q/0-abc"
+
+
+class Held:
+    """An actor that notes how it is ended."""
+
+    def __init__(self) -> None:
+        self.closed, self.ended = False, list[str]()
+
+    async def hand_over(self, body: bytes) -> bytes:
+        self.ended.append("handed over")
+        self.closed = True
+        return b""
+
+    async def close(self, body: bytes) -> bytes:
+        self.ended.append("closed")
+        self.closed = True
+        return b""
+
+
+class Making:
+    """A client that makes an actor on a worker."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    async def __aenter__(self) -> Making:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def submit(self, *_: Any, **__: Any) -> None: ...
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> DqlabWorkerPlugin:
+    async def wanted(worker: object, key: str) -> bool:
+        return True
+
+    monkeypatch.setattr("dqlab.cluster.worker_plugin.Client", Making)
+    monkeypatch.setattr("dqlab.cluster.worker_plugin.pin_remotely", wanted)
+    made = DqlabWorkerPlugin()
+    made._worker = SimpleNamespace(  # type: ignore[assignment]
+        address="tcp://there", security=None, scheduler=SimpleNamespace(address="tcp://s"), state=SimpleNamespace()
+    )
+    made._worker.state.actors = {}
+    return made
+
+
+def test_a_shard_that_was_given_up_while_it_read_its_log_lets_go_of_it(
+    plugin: DqlabWorkerPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock would be held until the process ends, and every later attempt be refused by every worker."""
+    held = Held()
+
+    async def starts(worker: Any, key: str) -> None:
+        del worker.state.actors[key]
+
+    monkeypatch.setattr("dqlab.cluster.worker_plugin.start_actor", starts)
+    plugin._worker.state.actors[KEY] = held
+    with pytest.raises(NoSuchActor):
+        asyncio.run(plugin._make(plugin._worker, KEY, seal_value((object, ()))))
+    assert held.ended == ["handed over"]
+
+
+@pytest.mark.parametrize(("kind", "ended"), [("queue", "handed over"), ("consumer", "closed")])
+def test_an_actor_that_dask_lets_go_is_ended(
+    plugin: DqlabWorkerPlugin, monkeypatch: pytest.MonkeyPatch, kind: str, ended: str
+) -> None:
+    """The answer that it was made may come too late: nobody can reach it then, and it leases, or holds a lock."""
+    held, key = Held(), f"dq-{kind}/q/0-abc"
+
+    async def starts(worker: Any, key: str) -> None: ...
+
+    async def scenario() -> None:
+        plugin._worker.state.actors[key] = held
+        await plugin._make(plugin._worker, key, seal_value((object, ())))
+        plugin.transition(key, "executing", "memory")
+        assert held.ended == []
+        del plugin._worker.state.actors[key]
+        plugin.transition(key, "memory", "released")
+        plugin.transition(key, "released", "forgotten")
+        await asyncio.gather(*plugin._ending)
+
+    monkeypatch.setattr("dqlab.cluster.worker_plugin.start_actor", starts)
+    asyncio.run(scenario())
+    assert held.ended == [ended]
+
+
+def test_what_the_registry_does_not_want_any_more_is_not_kept() -> None:
+    """Kept after it was given up, it would be there for as long as the scheduler."""
+
+    async def scenario() -> tuple[bool, bool]:
+        registry = Registry()
+        kept: list[str] = []
+        registry.scheduler = SimpleNamespace(client_desires_keys=lambda keys, client: kept.extend(keys))  # type: ignore[assignment]
+        registry.entries = {"queue/q/0": Entry("queue/q/0", "q", "tcp://a", "wanted", 1)}
+        answers = await registry.pin("wanted"), await registry.pin("given up")
+        assert kept == ["wanted"]
+        return answers
+
+    assert asyncio.run(scenario()) == (True, False)
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["a log", "memory"])
+def test_a_log_has_longer_to_be_read_than_a_queue_in_memory_to_begin(
+    durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long checkpoint on a cold disk takes minutes, also when the queue is opened for the first time."""
+    monkeypatch.setattr(registry_module, "SPAWN_TIMEOUT", 0.02)
+    monkeypatch.setattr(registry_module, "OPEN_TIMEOUT", 5.0)
+
+    async def reads(*_: Any, **__: Any) -> None:
+        await asyncio.sleep(0.1)
+
+    monkeypatch.setattr(registry_module, "ask_worker", reads)
+    options = {"store": {}} if durable else {}
+
+    async def scenario() -> None:
+        registry = Registry()
+        registry.scheduler = SimpleNamespace()  # type: ignore[assignment]
+        entry = Entry("queue/q/0", "q", "tcp://a", "key", 1, args=("q", 0, 1, options))
+        await registry._ask_to_spawn(entry, b"")
+
+    if durable:
+        asyncio.run(scenario())
+    else:
+        with pytest.raises(CallTimeout, match=r"queue/q/0.*open\(\) within 0.02 s"):
+            asyncio.run(scenario())
+
+
+def slow_opening(seconds: float) -> None:
+    """Have this process take its time for the next shard that it opens."""
+    from dqlab.store.shard import DurableShard
+
+    opens = DurableShard.open
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        DurableShard.open = opens  # type: ignore[method-assign]
+        time.sleep(seconds)
+        return opens(*arguments, **options)
+
+    DurableShard.open = late  # type: ignore[method-assign]
+
+
+def test_a_durable_queue_of_which_the_opening_was_given_up_can_be_opened_soon(
+    lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be refused by every worker until the process ended that had begun too slowly."""
+    host = next(address for address, at in lab.client.scheduler_info()["workers"].items() if str(at["name"]) == "0")
+    lab.client.run(slow_opening, 1.0, workers=[host])
+    with monkeypatch.context() as patch:
+        patch.setattr(registry_module, "OPEN_TIMEOUT", 0.3)
+        with pytest.raises(CallTimeout):
+            dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            pool = dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
+            break
+        except (OwnerStillAlive, WorkerLost):  # it is still being opened there
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert len(pool.put_many(range(3)).ids) == 3
+    pool.close()

@@ -1,0 +1,204 @@
+"""Opening, closing, serving and dying at the same time: the registry beside a cluster whose answers wait their turn.
+
+Each seed is one order of those answers. What is asked of workers is the only thing that is played; all else is real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed.core import Status
+
+from dqlab.cluster.errands import WorkerLost
+from dqlab.cluster.internals import NoSuchActor, Unreachable
+from dqlab.cluster.registry import Registry
+from dqlab.cluster.sealed import seal_value
+from dqlab.cluster.supervisor import Entry
+from dqlab.errors import DqlabError
+from dqlab.log import OwnerStillAlive
+
+QUIET = 5
+"""Looks that find no question, after which there will be none."""
+STORE = {"store": {"directory": "/store/q", "sync": "always"}}
+SEALED = seal_value(object)
+
+
+class World:
+    """Workers that do what the registry asks, each step when `play` picks it.
+
+    Attributes
+    ----------
+    living : dict of str to (str, str)
+        Actors by key: their name, and their worker.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.living: dict[str, tuple[str, str]] = {}
+        self.pinned: set[str] = set()
+        self.registry = Registry()
+        self._steps: list[asyncio.Future[None]] = []
+        self._born = 0
+
+    async def begin(self, patch: pytest.MonkeyPatch) -> None:
+        self.scheduler: Any = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
+        self.scheduler.http_application = None
+        module = "dqlab.cluster.registry"
+        patch.setattr(f"{module}.ask_worker", self.ask)
+        patch.setattr(f"{module}.call_actor", self.call)
+        patch.setattr(f"{module}.pin", lambda scheduler, keys: self.pinned.update(keys))
+        patch.setattr(f"{module}.unpin", self.unpin)
+        for wait in ("supervisor.REPLACEMENT_WAIT", "supervisor.TRANSIENT_WAIT", "supervisor.TRY_AGAIN"):
+            patch.setattr(f"dqlab.cluster.{wait}", 0.0)
+        patch.setattr("dqlab.cluster.services.REPLACEMENT_WAIT", 0.0)
+        await self.registry.start(self.scheduler)
+        for _ in range(3):
+            self.join()
+
+    # --- the cluster -------------------------------------------------------------------------
+
+    def join(self) -> None:
+        self._born += 1
+        address = f"tcp://w{self._born}"
+        state = SimpleNamespace(address=address, name=address, nthreads=1, resources={}, status=Status.running)
+        self.scheduler.workers[address] = state
+        self.registry.add_worker(self.scheduler, address)
+
+    def die(self) -> None:
+        address = self.random.choice(list(self.scheduler.workers))
+        del self.scheduler.workers[address]
+        self.living = {key: at for key, at in self.living.items() if at[1] != address}
+        self.registry.remove_worker(self.scheduler, address, stimulus_id="test")
+        self.join()
+
+    async def step(self) -> None:
+        """Wait to be picked."""
+        step = asyncio.get_running_loop().create_future()
+        self._steps.append(step)
+        await step
+
+    async def ask(self, scheduler: Any, address: str, call: str, **asked: Any) -> Any:
+        await self.step()
+        if address not in self.scheduler.workers:
+            raise WorkerLost(worker=address, call=call, reason="it died")
+        if call == "dq_keep":
+            return {"shards": asked["shards"], "options": asked["options"]}
+        assert call == "dq_spawn"
+        key = asked["key"]
+        name = key.removeprefix("dq-").rpartition("-")[0]
+        if any(at[0] == name for at in self.living.values()):
+            raise OwnerStillAlive(directory=name, pid=1, host="here")
+        self.living[key] = name, address
+        if not await self.registry.pin(key):
+            del self.living[key]
+            raise WorkerLost(worker=address, call=call, reason="nobody wants it")
+        try:
+            await self.step()
+        except asyncio.CancelledError:
+            self.living.pop(key, None)  # the worker lets go of what nobody wants
+            raise
+        if key not in self.living:
+            raise WorkerLost(worker=address, call=call, reason="it died")
+        return {}
+
+    async def call(self, rpc: Any, address: str, key: str, call: str, body: bytes) -> bytes:
+        await self.step()
+        if address not in self.scheduler.workers:
+            raise Unreachable(address)
+        if key not in self.living:
+            raise NoSuchActor(key)
+        if call in ("close", "hand_over"):
+            await self.step()
+            self.living.pop(key, None)
+        return b""
+
+    def unpin(self, scheduler: Any, keys: list[str]) -> None:
+        self.pinned.difference_update(keys)
+
+    # --- the order ---------------------------------------------------------------------------
+
+    async def play(self, acts: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """Begin acts and answer questions in the order of the seed, until nothing is left to do."""
+        tasks: list[asyncio.Task[Any]] = []
+        quiet = 0
+        while acts or self._steps or quiet < QUIET or not all(task.done() for task in tasks):
+            for _ in range(20):
+                await asyncio.sleep(0)
+            self._steps = [step for step in self._steps if not step.done()]
+            quiet = quiet + 1 if not self._steps else 0
+            if acts and (not self._steps or self.random.random() < 0.3):
+                tasks.append(asyncio.create_task(acts.pop(0)))
+            elif self._steps:
+                self._steps.pop(self.random.randrange(len(self._steps))).set_result(None)
+            else:
+                await asyncio.sleep(0.001)  # a pause of the registry's own
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    def wrong(self, holding: set[str]) -> list[str]:
+        """Return what is amiss now that all is quiet; `holding` are the clients that have the queue open."""
+        entries: list[Entry] = list(self.registry.entries.values())
+        registered = {entry.key: entry.name for entry in entries if entry.gone is None}
+        found = [f"{at[0]} lives, and is not registered" for key, at in self.living.items() if key not in registered]
+        found += [
+            f"{name} is registered, and does not live" for key, name in registered.items() if key not in self.living
+        ]
+        found += [f"{key} is kept, and not registered" for key in self.pinned if key not in registered]
+        found += [f"{entry.name} is of no queue" for entry in entries if entry.queue not in self.registry.queues]
+        for queue, made in self.registry.queues.items():
+            shards = {f"queue/{queue}/{index}" for index in range(made["shards"])}
+            found += [f"{name} of an open queue is missing" for name in shards - self.registry.entries.keys()]
+        if holding and "q" not in self.registry.queues:
+            found.append(f"{holding} have opened it, and it is closed")
+        return found
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+@pytest.mark.parametrize(
+    "seeds", [range(25), pytest.param(range(25, 400), marks=pytest.mark.slow)], ids=["some", "many"]
+)
+def test_whoever_opens_closes_serves_or_dies_meanwhile_no_queue_is_lost_and_no_actor_left(
+    durable: bool, seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An actor that nobody knows holds a log's lock until its process ends; a queue taken away loses messages."""
+
+    async def life(seed: int) -> list[str]:
+        with monkeypatch.context() as patch:
+            world = World(seed)
+            await world.begin(patch)
+            registry, holding = world.registry, set[str]()
+            options = dict(STORE) if durable else {}
+
+            async def client(name: str) -> None:
+                for _ in range(world.random.randint(2, 3)):
+                    await registry.open_queue("q", 2, options, SEALED, name)
+                    holding.add(name)
+                    await world.step()
+                    if world.random.random() < 0.4:
+                        await registry.services.serve("q", SEALED, {})
+                    await world.step()
+                    if world.random.random() < 0.8:
+                        holding.discard(name)
+                        if await registry.leave_queue("q", name, force=False):
+                            registry.attachments._clients["q"].discard(name)
+
+            async def death() -> None:
+                await world.step()
+                world.die()
+
+            acts: list[Coroutine[Any, Any, Any]] = [client("ana"), client("ben"), client("cleo")]
+            acts += [death() for _ in range(world.random.randint(0, 2))]
+            world.random.shuffle(acts)
+            outcomes = await asyncio.wait_for(world.play(acts), 20)
+            errors = [error for error in outcomes if isinstance(error, BaseException)]
+            found = world.wrong(holding if not errors else set())
+            found += [f"{error!r}" for error in errors if not isinstance(error, DqlabError)]
+            await registry.close()
+            return found
+
+    violations = {seed: found for seed in seeds if (found := asyncio.run(life(seed)))}
+    assert not violations, f"{len(violations)} of {len(seeds)}: {dict(list(violations.items())[:3])}"
