@@ -255,7 +255,7 @@ class WaitTimeout(RunError):
     """The time given to wait() or results() is over; nothing happened to the run."""
 
     text = (
-        "run {run!r} is not done after {seconds:g} s: {left:,} messages left. It was left as it is. "
+        "run {run!r} is not done after {seconds:g} s: {left:,} messages left.{why} It was left as it is. "
         "Call run.wait(timeout=...) again, or look at run.counts and run.state."
     )
 

@@ -45,6 +45,8 @@ class LogStore(LogJournal):
         self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once that has begun
         self.recorded: Callable[[], None] = lambda: None
         """Called when something was appended."""
+        self.turned: Callable[[], None] = lambda: None
+        """Called when `failure` or `short` has changed."""
 
     def begin(self, results_maxsize: int) -> None:
         """Start to commit; `results_maxsize` is the budget for results, bytes."""
@@ -69,6 +71,11 @@ class LogStore(LogJournal):
     def failure(self) -> DqlabError | None:
         """Why nothing can be confirmed any more."""
         return self._failure
+
+    @property
+    def short(self) -> DqlabError | None:
+        """Why nothing can be confirmed until there is room again."""
+        return self._short
 
     def room(self, nbytes: int) -> bool:
         """Return whether a frame of so many bytes can be kept; if not, have the disk looked at again."""
@@ -150,15 +157,19 @@ class LogStore(LogJournal):
             self._loop.call_soon_threadsafe(callback)
 
     def _committed(self, durable: int) -> None:
-        self._short = None
+        short, self._short = self._short, None
         while self._waiting and self._waiting[0][0] <= durable:
             _, confirmed = self._waiting.popleft()
             if not confirmed.done():
                 confirmed.set_result(None)
+        if short is not None:
+            self.turned()
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, DiskFull | NoDescriptors):
-            self._short = error
+            known, self._short = self._short, error
+            if known is None:
+                self.turned()
             return
         assert isinstance(error, DqlabError), "GroupCommit hands on only errors of ours"
         self._failure = error
@@ -166,6 +177,7 @@ class LogStore(LogJournal):
             if not confirmed.done():
                 confirmed.set_exception(error)
         self._waiting.clear()
+        self.turned()
 
     def _impatient(self, confirmed: asyncio.Future[None]) -> None:
         """Give up waiting when there is no room, or no descriptor; everything else is a matter of time."""

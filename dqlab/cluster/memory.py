@@ -28,6 +28,8 @@ class Store(Journal, Protocol):
         No more results should be taken in.
     failure : DqlabError or None
         Why nothing can be kept any more.
+    short : DqlabError or None
+        Why nothing can be confirmed until there is room again.
     """
 
     @property
@@ -38,6 +40,9 @@ class Store(Journal, Protocol):
 
     @property
     def failure(self) -> DqlabError | None: ...  # noqa: D102
+
+    @property
+    def short(self) -> DqlabError | None: ...  # noqa: D102
 
     def no_room(self, nbytes: int) -> DqlabError | None:
         """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
@@ -79,7 +84,7 @@ class MemoryStore(MemoryJournal):
         Budget for results in memory, and in all, bytes.
     """
 
-    failure = None
+    failure = short = None
 
     def __init__(self, memory_bytes: int, maxsize: int) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from distributed import get_worker
@@ -19,6 +19,7 @@ from dqlab.cluster.parking import Bell, ParkingLot
 from dqlab.cluster.reporter import Reporter
 from dqlab.cluster.upkeep import Upkeep
 from dqlab.cluster.wire import pack
+from dqlab.log import DiskFull
 from dqlab.queue.book import Book
 from dqlab.queue.holding_views import holding
 from dqlab.queue.ledger import Ledger
@@ -128,7 +129,7 @@ class QueueDesk:
             patience = RETURN_S if self._returning else 0.0
             durable, self._store = await open_durable(name, index, rules, store, maxsize, self._clock, patience)
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
-            self._store.recorded = self._upkeep.recorded
+            self._store.recorded, self._store.turned = self._upkeep.recorded, self._store_turned
         self.shard = self.ledger.shard
         if self._returning:
             asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
@@ -165,10 +166,44 @@ class QueueDesk:
             "stored": self._store.nbytes,
             "puts_waiting": self._puts_waiting,
             "failure": "" if self._store.failure is None else str(self._store.failure),
+            "short": "" if self._store.short is None else str(self._store.short),
             "storage": self._upkeep.report() if self._upkeep is not None else None,
             "lanes": [book.report(run) for run, book in self.books.items()],
             **holding(shard),
         }
+
+    def _store_turned(self) -> None:
+        """Go on when there is room again; when the store has failed, raise that in all who wait here, now and later."""
+        if self._store.failure is not None:
+            self._changed.give_up(self._store.failure)
+            self._reporter.touch()
+        else:
+            self._dispatch()
+
+    async def _until(self, condition: Callable[[], bool], wait: float) -> bool:
+        """Wait until a condition holds; return whether it does after `wait` seconds.
+
+        Raises
+        ------
+        LogFailed, Fenced
+            What is in memory may be ahead of the log, and stays there.
+        """
+        holds = await self._changed.until(condition, wait)
+        if self._store.failure is not None:
+            raise self._store.failure
+        return holds
+
+    async def _is_safe(self, wait: float) -> bool:
+        """Return whether what was kept so far is as safe as the store promises; wait for that, 0.25 s at least.
+
+        A disk without room makes everybody wait; it is no reason to give up.
+        """
+        try:
+            async with asyncio.timeout(max(wait, 0.25)):
+                await self._store.durable()
+        except (TimeoutError, DiskFull):
+            return False
+        return True
 
     def _wait_no_longer(self) -> None:
         self._returning.clear()
@@ -177,12 +212,15 @@ class QueueDesk:
     # --- after every change -----------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        """Do what the rules ask for, hand out messages, wake who waits, set the alarm."""
+        """Do what the rules ask for, hand out messages, wake who waits, set the alarm.
+
+        While the disk is full nothing is handed out: outcomes that cannot be written would fill the memory.
+        """
         if self.closed or self._store.failure is not None:
             return
         self.shard.tick()
         self._apply_effects()
-        for call in self._lot.hungry() if not self._returning else ():
+        for call in self._lot.hungry() if not self._returning and self._store.short is None else ():
             _, want, at_least = call.credit
             lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least)
             if lease is not None:

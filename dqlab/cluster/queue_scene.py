@@ -38,6 +38,8 @@ class QueueScene:
         self._shards = known.shards_of(name)
         self._lanes = self._shards.lanes
         self._serving = list(known.serving.get(name, ()))
+        self._failure = next((report["failure"] for report in self._shards.reports if report["failure"]), "")
+        self._trouble = self._failure or next((each["short"] for each in self._shards.reports if each["short"]), "")
         ages = [now - known.consumer_tracks[each].since for each in self._serving]
         self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
 
@@ -58,7 +60,8 @@ class QueueScene:
             at=wall,
             median=self._median,
             unserved=self._unserved() if queue.counts.waiting else None,
-            trouble=next((report["failure"] for report in self._shards.reports if report["failure"]), ""),
+            trouble=self._trouble,
+            full=not self._failure and bool(self._trouble),
             typical=max((typical(known.run_tracks[self._name, lane["run"]].effort) for lane in self._lanes), default=0),
             marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
             in_lately=ins,
@@ -92,7 +95,8 @@ class QueueScene:
         if state == "running":
             keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
             state = self._state(counts, keeps_up=bool(keeps_up))
-        why = {"waiting": "no consumer", "paused": self._known.paused_by.get(self._name, "")}.get(state, "")
+        reasons = {"waiting": self._trouble or "no consumer", "paused": self._known.paused_by.get(self._name, "")}
+        why = reasons.get(state, "")
         storage = [report["storage"] for report in reports if report["storage"]]
         return QueueStats(
             name=self._name,
@@ -129,7 +133,7 @@ class QueueScene:
     def _state(self, counts: Counts, *, keeps_up: bool) -> str:
         if counts.left == 0:
             return "empty"
-        if not self._consumers:
+        if not self._consumers or self._trouble:
             return "waiting"
         return "keeping up" if keeps_up else "running"
 
@@ -176,10 +180,11 @@ class QueueScene:
             or any(lane["paused"] for lane in lanes),
             stopped=stopped,
             consumers=len(self._consumers),
+            blocked=bool(self._trouble),
         )
         why = record["incomplete"] or record["why"]
         if state is RunState.WAITING:
-            why = f"no consumer serves queue {self._name}"
+            why = self._trouble or f"no consumer serves queue {self._name}"
         elif stopped:
             why = "no room for more results"
         elif state is RunState.PAUSED and not why:

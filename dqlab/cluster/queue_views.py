@@ -25,14 +25,22 @@ class QueueViews(QueueDesk):
         meta, _ = unpack(body)
         run, lo, hi = meta["run"], meta["lo"], meta["hi"]
         lost = max(0, min(hi, self._begin) - lo)
-        await self._changed.until(lambda: lost > 0 or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
+        await self._until(lambda: lost > 0 or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
         left = self.shard.unsettled(run, lo, hi)
         paused = self.shard.paused or self.shard.lanes[run].paused
-        await self._store.durable()
+        left = left or (0 if await self._is_safe(meta["wait"]) else hi - lo)
         parts = [] if left or lost else await page(self.ledger.book(run).results, self._store.read, lo, hi)
         died = self.ledger.book(run).died
         return pack(
-            {"left": left, "lost": lost, "died": died, "consumers": len(self._lot.known), "paused": paused}, *parts
+            {
+                "left": left,
+                "lost": lost,
+                "died": died,
+                "consumers": len(self._lot.known),
+                "paused": paused,
+                "why": "" if self._store.short is None else f" What holds it up: {self._store.short}",
+            },
+            *parts,
         )
 
     async def idle(self, body: bytes) -> bytes:
@@ -41,7 +49,7 @@ class QueueViews(QueueDesk):
         Answers {alive, stuck, full, stored}; `stuck` says why nothing will be processed, else "".
         """
         meta, _ = unpack(body)
-        await self._changed.until(lambda: not self._alive() or self._stuck() != meta["stuck"], meta["wait"])
+        await self._until(lambda: not self._alive() or self._stuck() != meta["stuck"], meta["wait"])
         full = any(book.stopped for book in self.books.values())
         return pack({"alive": self._alive(), "stuck": self._stuck(), "full": full, "stored": self._store.nbytes})
 
@@ -71,28 +79,37 @@ class QueueViews(QueueDesk):
         meta, _ = unpack(body)
         book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
         results, cursor = book.results, meta["cursor"] if meta.get("epoch", self._born) == self._born else 0
-        await self._changed.until(lambda: results.end > cursor or lane.done or book.stopped, meta["wait"])
-        await self._store.durable()
+        await self._until(lambda: results.end > cursor or lane.done or book.stopped, meta["wait"])
+        if not await self._is_safe(meta["wait"]):
+            return pack({"cursor": cursor, "epoch": self._born, "done": False})
         parts, cursor = await page_behind(results, self._store.read, cursor)
         done = lane.done and cursor >= results.end
         return pack({"cursor": cursor, "epoch": self._born, "done": done}, *parts)
 
     async def watch(self, body: bytes) -> bytes:
-        """Wait until a run is done or stands still: {run, wait}; answers counts and what is known of it."""
+        """Wait until a run is done or stands still: {run, wait}; answers counts and what is known of it.
+
+        Who waits for its end learns of it when that is as safe as the store promises; who only looks sees what is
+        in memory.
+        """
         meta, _ = unpack(body)
-        book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
-        await self._changed.until(lambda: lane.done or book.stopped, meta.get("wait", 0.0))
-        return pack(
-            self._progress(book) | {"covered": list(book.results.covered), "came": list(lane.came)}
-            if meta.get("covered")
-            else self._progress(book)
-        )
+        book, lane, wait = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]], meta.get("wait", 0.0)
+        safe = True
+        if wait:
+            await self._until(lambda: lane.done or book.stopped, wait)
+            safe = not lane.done or await self._is_safe(wait)
+        progress = self._progress(book)
+        if meta.get("covered"):
+            progress |= {"covered": list(book.results.covered), "came": list(lane.came)}
+        return pack(progress if safe else progress | {"done": False})
 
     def _progress(self, book: Book) -> dict[str, Any]:
         record = book.record
         return book.report(book.lane.run) | {
             "done": book.lane.done,
             "consumers": len(self._lot.known),
+            "failure": "" if self._store.failure is None else str(self._store.failure),
+            "short": "" if self._store.short is None else str(self._store.short),
             "parked": len(self._lot.parked),
             "queue_paused": self.shard.paused,
             "stored": self._store.nbytes,

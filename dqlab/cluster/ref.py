@@ -23,6 +23,7 @@ from dqlab.cluster.internals import (
     scheduler_rpc,
 )
 from dqlab.errors import ActorGone, CallTimeout, SchedulerGone
+from dqlab.log import Fenced
 
 __all__ = ["Place", "Ref"]
 
@@ -140,9 +141,10 @@ class Ref:
             except TimeoutError:
                 self._place = None
                 raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
-            except NoSuchActor:
+            except (NoSuchActor, Fenced) as error:  # fenced: by the actor that took its place, or by somebody else
                 if not await self._moved(place):
-                    raise ActorGone(name=self.name, reason="its worker no longer holds it") from None
+                    gone = ActorGone(name=self.name, reason="its worker no longer holds it")
+                    raise error if isinstance(error, Fenced) else gone from None
             except RuntimeError:
                 self._check_open()
                 raise

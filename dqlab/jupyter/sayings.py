@@ -29,7 +29,7 @@ NAMED = 5
 _STANDINGS = {
     RunState.PAUSED: "it is paused: %dq resume",
     RunState.STOPPED: "it paused itself, for want of room for results",
-    RunState.WAITING: "it waits, for there are no consumers",
+    RunState.WAITING: "it waits, for there are no consumers, or its store takes nothing",
 }
 
 

@@ -66,7 +66,7 @@ _NO_ESTIMATE = {
     Face.SUBMITTING: "when the listing has ended",
     Face.PAUSED: "after Resume",
     Face.STOPPED: "after Resume",
-    Face.WAITING: "no consumers",
+    Face.WAITING: "when it goes on",
     Face.NO_ANSWER: "no live numbers",
 }
 ENOUGH_DOCUMENTS, ENOUGH_SECONDS = 20, 30

@@ -87,6 +87,9 @@ class GroupCommit:
             except DqlabError as error:
                 self._wake(partial(self.on_failure, error))
                 return
+            except Exception as error:  # noqa: BLE001 - this thread is all that commits: those who wait have to know
+                self._wake(partial(self.on_failure, self._log.give_up(error)))
+                return
 
     def _commit(self) -> _Then:
         self._heard.wait(_HEARING_S)

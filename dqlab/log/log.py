@@ -10,6 +10,7 @@ from typing import Self
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import UsageError
+from dqlab.log.errors import LogError, LogFailed
 from dqlab.log.files import Buffer, Files
 from dqlab.log.log_space import LogSpace, quarantined_sizes
 from dqlab.log.opening import open_log
@@ -189,6 +190,10 @@ class Log(LogSpace):
         finally:
             with suppress(OSError):
                 self._look_at_disk()
+
+    def give_up(self, error: Exception) -> LogError:
+        """Take nothing any more, because of an error that should not have happened; return what calls raise now."""
+        return self._writer.refuse(LogFailed(directory=str(self.directory), reason=f"{type(error).__name__}: {error}"))
 
     def note_synced(self) -> None:
         """Write a record that says: everything before it is durable.

@@ -140,7 +140,7 @@ class PutResult:
                 return parts
             now = time.monotonic()
             if deadline.over:
-                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"])
+                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"], why=answer["why"])
             alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
             if alone_since is not None and now - alone_since > PARK:
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)

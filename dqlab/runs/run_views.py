@@ -93,6 +93,7 @@ class RunViews:
             paused=progress.paused,
             stopped=progress.stopped,
             consumers=max(consumers, progress.consumers),
+            blocked=bool(progress.blocked),
         )
         ends = [shard["ended"] for shard in progress.shards]
         units = [Counts(*shard["units"]) for shard in progress.shards if shard["units"]]
@@ -102,7 +103,7 @@ class RunViews:
             state=state,
             counts=counts,
             units=sum(units[1:], units[0]) if units else None,
-            why=known.why if known and known.state == state else record["incomplete"] or "",
+            why=progress.blocked or (known.why if known and known.state == state else record["incomplete"] or ""),
             code=self._code_stats(record),
             total=record["total"] if progress.sealed else None,
             retrying=sum(shard["retrying"] for shard in progress.shards),

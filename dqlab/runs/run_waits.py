@@ -123,8 +123,12 @@ class RunWaits(RunViews):
                 used = sum(shard["stored"] for shard in progress.shards)
                 raise ResultsFull(run=self.name, used=used, limit=limit_bytes["results_maxsize"])
             if deadline.over:
-                raise WaitTimeout(run=self.name, seconds=deadline.limit, left=progress.counts.left)
+                raise self._out_of_time(progress, deadline.limit)
             alone_since = self._watch_consumers(progress, alone_since)
+
+    def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
+        why = f" What holds it up: {progress.blocked}" if progress.blocked else ""
+        return WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left, why=why)
 
     def _are_sent_again(self, deadline: Deadline) -> bool:
         """Return whether some client sends the lost documents again; wait for it, at most until the deadline."""
@@ -279,8 +283,7 @@ class RunWaits(RunViews):
                     raise self._no_answer(deadline) from error
             self._raise_submission()
             if deadline.over and not (over and streams.done):
-                left = self._asked(deadline).counts.left
-                raise WaitTimeout(run=self.name, seconds=limit, left=left)
+                raise self._out_of_time(self._asked(deadline), limit)
         deadline = Deadline(limit)
         self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
 

@@ -63,6 +63,8 @@ class Scene:
         Seconds since the last consumer left, with work waiting; None while there is one, or no work.
     trouble : str
         Why its store can confirm nothing.
+    full : bool
+        That is for want of room on the disk, and ends when there is some.
     typical : float or None
         Seconds in which 95 of 100 documents are done.
     marked : float
@@ -81,6 +83,7 @@ class Scene:
     median: float | None = None
     unserved: float | None = None
     trouble: str = ""
+    full: bool = False
     typical: float | None = None
     marked: float = 0.0
     in_lately: float | None = None
@@ -111,6 +114,7 @@ def brief(found: Attention) -> str:
         "stopped": "stopped itself",
         "no-consumer": "no consumer",
         "store": "store has failed",
+        "disk-full": "disk is full",
         "lost": f"{found.subject}",
         "lease-ends": "lease ends unrenewed",
         "held": f"{found.subject} is stuck",
@@ -140,7 +144,8 @@ def _no_consumer(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
 
 def _store(scene: Scene, _: Thresholds) -> Iterator[Attention]:
     if scene.trouble:
-        yield _of(scene, "store", scene.queue.name, "can confirm nothing", scene.trouble, "doctor")
+        kind, text = ("disk-full", "has no room on its disk") if scene.full else ("store", "can confirm nothing")
+        yield _of(scene, kind, scene.queue.name, text, scene.trouble, "doctor")
     for run in scene.runs:
         if run.counts.lost:
             lost = f"{numbers.count(run.counts.lost)} lost"
@@ -231,7 +236,7 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "store", "lost"})
+_BAD = frozenset({"stopped", "store", "disk-full", "lost"})
 
 
 def _of(

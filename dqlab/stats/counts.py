@@ -16,7 +16,7 @@ class RunState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     WAITING = "waiting"
-    """Work waits and no consumer exists."""
+    """Work waits: no consumer exists, or the store can confirm nothing."""
     DONE = "done"
     CANCELLED = "cancelled"
     INCOMPLETE = "incomplete"
@@ -83,15 +83,16 @@ def run_state(
     paused: bool = False,
     stopped: bool = False,
     consumers: int = 0,
+    blocked: bool = False,
 ) -> RunState:
-    """Judge what a run is doing from what its shards and consumers report."""
+    """Judge what a run is doing from what its shards and consumers report; `blocked`: its store confirms nothing."""
     if sealed and counts.left == 0:
         return RunState.CANCELLED if counts.cancelled else RunState.INCOMPLETE if incomplete else RunState.DONE
     if stopped:
         return RunState.STOPPED
     if paused:
         return RunState.PAUSED
-    if counts.left and consumers == 0:
+    if counts.left and (blocked or consumers == 0):
         return RunState.WAITING
     return RunState.RUNNING if sealed else RunState.SUBMITTING
 

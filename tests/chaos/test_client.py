@@ -22,7 +22,7 @@ LOAD = Load("run", "main", "anna", 3, 0.0)
 LOST = DocumentsLost(run="run", lost=1, total=3, how="its worker died", first="", ranges=((0, 1),))
 CALL_TIMEOUT = CallTimeout(name="queue/main/0", call="progress", seconds=30)
 STALLED = RunStalled(run="run", queue="main", waiting=1, seconds=5)
-TIMEOUT = WaitTimeout(run="run", seconds=75, left=1)
+TIMEOUT = WaitTimeout(run="run", seconds=75, left=1, why="")
 GONE = ActorGone(name="queue/main/0", reason="its worker died")
 
 

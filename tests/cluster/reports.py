@@ -73,6 +73,7 @@ def shard_report(queue: str = "pages", *lanes: dict[str, Any], **more: Any) -> d
         "stored": 0,
         "puts_waiting": 0,
         "failure": "",
+        "short": "",
         "storage": None,
         "lanes": list(lanes),
         "held": [],

@@ -316,6 +316,19 @@ def test_a_failure_class_of_a_hundredth_needs_somebody_and_a_smaller_one_does_no
     assert [need.target for need in hall.see("a", "r").attention] == ["large"]
 
 
+@pytest.mark.parametrize(("where", "kind"), [("short", "disk-full"), ("failure", "store")])
+def test_a_run_whose_store_confirms_nothing_waits_and_says_why(hall: Hall, where: str, kind: str) -> None:
+    """It looked as if it ran, for ever."""
+    hall.shard("a", lane_report("r", counts=[5, 0, 0, 0, 0, 0, 0]), **{where: "no room in /store."})
+    hall.consumer("a", 0)
+
+    seen = hall.see()
+
+    assert (seen.runs[0].state, seen.runs[0].why) == ("waiting", "no room in /store.")
+    assert (seen.queues[0].state, seen.queues[0].why) == ("waiting", "no room in /store.")
+    assert kinds(seen)[0] == kind
+
+
 def test_a_lost_record_and_a_failed_store_stand_before_slow_consumers(hall: Hall) -> None:
     lost = lane_report("r", counts=[5, 0, 1, 0, 0, 0, 3])
     hall.shard("a", lost, failure="the disk is gone")

@@ -15,25 +15,7 @@ from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
-
-
-class SilentReporter:
-    """Nobody listens to this queue."""
-
-    def touch(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class DeskActor(QueueActor):
-    """A queue actor without a worker around it."""
-
-    async def start(self, body: bytes) -> bytes:
-        await self._open()
-        self._reporter: Any = SilentReporter()
-        return pack({})
+from tests.cluster.desk import DeskActor
 
 
 def options() -> dict[str, Any]:

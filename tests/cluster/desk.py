@@ -1,0 +1,90 @@
+"""A queue actor over a log, without a worker around it, and calls to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dqlab.cluster.queue_actor import QueueActor
+from dqlab.cluster.wire import pack, unpack
+from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.retry import Retry
+
+__all__ = ["DeskActor", "SilentReporter", "finish", "frame", "lease", "opened", "put"]
+
+
+class SilentReporter:
+    """Nobody listens to this queue."""
+
+    def touch(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class DeskActor(QueueActor):
+    """A queue actor without a worker around it."""
+
+    async def start(self, body: bytes) -> bytes:
+        await self._open()
+        self._reporter: Any = SilentReporter()
+        return pack({})
+
+
+async def opened(
+    directory: Path | None = None, *, run: bytes = NO_ID, record: dict[str, Any] | None = None, **more: Any
+) -> DeskActor:
+    """Return an actor; over a log when a directory is given, with a run when its record is."""
+    chosen = QueueOptions()
+    options = {
+        **{name: getattr(chosen, name) for name in ("visibility_timeout", "max_deliveries", "maxsize", "max_bytes")},
+        "retry": {"retries": Retry().retries},
+        "results_memory": 1 << 20,
+        "results_maxsize": 1 << 30,
+        **more,
+    }
+    if directory is not None:
+        options["store"] = {"directory": str(directory), "reserve_bytes": 0}
+    actor = DeskActor("q", 0, 1, options)
+    await actor.start(pack({}))
+    if record is not None:
+        await actor.control(pack({"op": "open", "open": {"run": run, "record": record}}))
+    return actor
+
+
+def frame(n: int, *, run: bytes = NO_ID, sequence: int = 0, payload: bytes = b"x") -> bytes:
+    """Return a frame of `n` messages."""
+    return Frame.encode(
+        [payload] * n, kind=Kind.VALUE, run=run, producer=b"p" * 16, sequence=sequence, ordinal=1000 * sequence
+    )
+
+
+async def put(actor: QueueActor, n: int, *, run: bytes = NO_ID, sequence: int = 0) -> dict[str, Any]:
+    """Put a frame; return the answer."""
+    answer, _ = unpack(await actor.put(pack({"frames": 1, "wait": 0.0}, frame(n, run=run, sequence=sequence))))
+    return answer
+
+
+async def lease(actor: QueueActor, consumer: str, want: int = 100) -> dict[str, Any]:
+    """Lease messages; return the lease, with the `epoch`, the `run` and the number `n` of its messages."""
+    answer, parts = unpack(await actor.lease(pack({"consumer": consumer, "session": "s", "credit": [1, want, 1]})))
+    frames = [Frame.decode(bytes(part)) for part in parts]
+    pieces = [
+        Piece(first, each.ordinal, each.count) for first, each in zip(answer["lease"]["firsts"], frames, strict=True)
+    ]
+    return {**answer["lease"], "epoch": answer["epoch"], "run": frames[0].run, "pieces": pieces}
+
+
+async def finish(
+    actor: QueueActor, held: dict[str, Any], results: Sequence[bytes], outcome: Outcome = Outcome.ACK
+) -> dict[str, Any]:
+    """Settle all of a lease; return the answer."""
+    blob = Settlement.encode(
+        held["pieces"], bytes([outcome]) * len(results), list(results),
+        run=held["run"], epoch=held["epoch"], lease=held["id"],
+    )  # fmt: skip
+    answer, _ = unpack(await actor.settle(pack({"consumer": "c"}, blob)))
+    return answer

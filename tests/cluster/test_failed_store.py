@@ -1,0 +1,154 @@
+"""A disk that fails or is full under a durable queue: who waits learns of it, and nobody is told too much."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dqlab.cluster.wire import pack, unpack
+from dqlab.errors import DqlabError
+from dqlab.frame import NO_ID
+from dqlab.log import DiskFull, LogFailed
+from dqlab.log.files import Files
+from tests.cluster.desk import DeskActor, finish, lease, opened, put
+
+RUN = b"a-run-of-a-store"
+WAITS: dict[str, Callable[[DeskActor], Awaitable[bytes]]] = {
+    "settled": lambda actor: actor.settled(pack({"run": NO_ID, "lo": 0, "hi": 10, "wait": 60.0})),
+    "idle": lambda actor: actor.idle(pack({"stuck": "there has been no consumer", "wait": 60.0})),
+    "stream": lambda actor: actor.stream(pack({"run": NO_ID, "cursor": 0, "wait": 60.0})),
+    "watch": lambda actor: actor.watch(pack({"run": NO_ID, "wait": 60.0})),
+}
+
+
+class Disk:
+    """What the files under every log of this process do."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.error: OSError | None = None
+        for name in ("write", "sync"):
+            plain = getattr(Files, name)
+
+            def call(files: Files, *arguments: Any, plain: Any = plain) -> Any:
+                if self.error is not None:
+                    raise self.error
+                return plain(files, *arguments)
+
+            patch.setattr(Files, name, call)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@pytest.mark.parametrize("call", WAITS)
+def test_who_waits_at_a_store_that_fails_gets_its_failure(call: str, disk: Disk, tmp_path: Path) -> None:
+    """Else `run.wait()` and everything like it waits for ever: nothing is leased, and nothing can be settled."""
+
+    async def scenario() -> None:
+        actor = await opened(tmp_path)
+        await put(actor, 3)
+        waiting = asyncio.ensure_future(WAITS[call](actor))
+        await asyncio.sleep(0)
+        disk.error = OSError(errno.EIO, "the cable")
+        with pytest.raises(LogFailed, match="the cable"):
+            await put(actor, 1, sequence=1)
+        with pytest.raises(LogFailed, match="the cable"):
+            await asyncio.wait_for(waiting, 10)
+        with pytest.raises(LogFailed):  # and who comes later
+            await asyncio.wait_for(WAITS[call](actor), 10)
+        assert "the cable" in actor.report()["failure"]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_failed_store_had_is_still_counted(disk: Disk, tmp_path: Path) -> None:
+    """Views go on to show a queue that can confirm nothing, and why."""
+
+    async def scenario() -> dict[str, Any]:
+        actor = await opened(tmp_path)
+        await put(actor, 3)
+        disk.error = OSError(errno.EIO, "the cable")
+        with pytest.raises(LogFailed):
+            await put(actor, 1, sequence=1)
+        answer, _ = unpack(await actor.watch(pack({"run": NO_ID})))
+        return answer
+
+    answer = asyncio.run(scenario())
+    assert "the cable" in answer["failure"]
+    assert sum(answer["counts"]) == 4
+
+
+def test_commits_that_end_in_an_unexpected_error_fail_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that commits would be gone, and every confirmation would wait for ever."""
+
+    async def scenario() -> None:
+        actor = await opened(tmp_path)
+
+        def sync(files: Files, descriptor: int) -> None:
+            raise ZeroDivisionError("nobody thought of this")
+
+        monkeypatch.setattr(Files, "sync", sync)
+        with pytest.raises(LogFailed, match="ZeroDivisionError: nobody thought of this"):
+            await asyncio.wait_for(put(actor, 3), 10)
+
+    asyncio.run(scenario())
+
+
+def test_a_run_is_done_when_that_is_on_disk(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk makes everybody wait, and is named; what was told would be gone with the process."""
+
+    async def scenario() -> None:
+        actor = await opened(tmp_path, record={"name": "run", "codes": [{"name": "f"}]}, run=RUN)
+        await put(actor, 2, run=RUN)
+        await actor.control(pack({"op": "seal", "seal": {"run": RUN, "here": 2, "total": 2}}))
+        held = await lease(actor, "c", 2)
+        disk.error = OSError(errno.ENOSPC, "full")
+        settling = asyncio.ensure_future(finish(actor, held, [b"1", b"2"]))
+        answer, _ = unpack(await actor.watch(pack({"run": RUN, "wait": 0.01})))
+        assert answer["counts"][3] == 2
+        assert not answer["done"]
+        assert "no room in" in answer["short"] == actor.report()["short"]
+        disk.error = None
+        await asyncio.wait_for(settling, 10)
+        answer, _ = unpack(await actor.watch(pack({"run": RUN, "wait": 10.0})))
+        assert answer["done"]
+        assert answer["short"] == ""
+
+    asyncio.run(scenario())
+
+
+def test_errors_of_a_store_cross_borders(tmp_path: Path) -> None:
+    """They are raised where somebody waits, which is another process."""
+    import pickle
+
+    errors: list[DqlabError] = [LogFailed(directory="d", reason="r"), DiskFull(directory="d", needed=1, free=0)]
+    for error in errors:
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_nothing_is_leased_while_the_disk_is_full(disk: Disk, tmp_path: Path) -> None:
+    """Outcomes that cannot be written wait in memory; a run would fill it, whatever its results are."""
+
+    async def scenario() -> None:
+        actor = await opened(tmp_path)
+        await put(actor, 3)
+        held = await lease(actor, "c", 1)
+        disk.error = OSError(errno.ENOSPC, "full")
+        settling = asyncio.ensure_future(finish(actor, held, [b"1"]))
+        await actor._changed.until(lambda: bool(actor.report()["short"]), 10)
+        asking = asyncio.ensure_future(lease(actor, "c", 1))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not asking.done()
+        disk.error = None
+        await asyncio.wait_for(settling, 10)
+        assert (await asyncio.wait_for(asking, 10))["pieces"]
+
+    asyncio.run(scenario())
