@@ -53,8 +53,7 @@ def put(shard: DurableShard, those: Sequence[Frame], n: int) -> None:
 def order(shard: DurableShard, op: str, run: bytes | None, meta: dict[str, Any] | None = None) -> None:
     """Give an order, and have it recorded."""
     meta = meta or {}
-    shard.ledger.order(op, run, meta)
-    shard.journal.ordered(op, run, meta)
+    shard.ledger.obey(op, run, meta)
 
 
 def pieces_of(lease: Lease) -> list[Piece]:
@@ -70,8 +69,7 @@ def ack(lease: Lease, pieces: Sequence[Piece], epoch: int) -> bytes:
 
 def settle(shard: DurableShard, settlement: Settlement) -> None:
     """Apply a settlement and append it."""
-    settled = shard.ledger.shard.settle(settlement)
-    shard.ledger.record(settlement, settled, shard.journal.settled(settlement, settled))
+    shard.ledger.settle(settlement)
 
 
 def drain(shard: DurableShard, batch: int) -> None:

@@ -7,7 +7,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 
     DqlabError
     ├── ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone · CallTimeout
-    ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge · NotPicklable
+    ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
+    │               FunctionTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed · DocumentsLost · RunCancelled · RunStalled
     │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · WaitTimeout · JoinStalled
@@ -141,6 +142,16 @@ class MessageTooLarge(PutError):
         "message {position} is {size:,} bytes, the limit is {limit:,}. It was not queued. Send a reference "
         "(a path or URL) and open it in the function, or raise the limit before connecting: "
         "dask.config.set({{'dqlab.message.max-bytes': '4 MiB'}})."
+    )
+
+
+class FunctionTooLarge(PutError):
+    """A function, with what it captures, is above what a durable queue can keep."""
+
+    text = (
+        "the function is {size:,} bytes with the values it captures, a durable queue keeps functions of up to "
+        "{limit:,}. Nothing of it was queued, and nothing else changed. Load large values inside the function, from a "
+        "file, or use a transient queue."
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame
-from dqlab.log import DiskFull, GroupCommit, Log, LogError, LogOptions, NoDescriptors, RecordCorrupt
+from dqlab.log import DiskFull, GroupCommit, Log, LogClosed, LogError, LogOptions, NoDescriptors, RecordCorrupt
 from dqlab.queue.batches import Batch
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.results import Stretch
@@ -39,7 +39,6 @@ class LogStore(LogJournal):
         super().__init__(log, clock)
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked = log.end
-        self._failure: DqlabError | None = None
         self._short: LogError | None = None
         self._maxsize = 0
         self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once that has begun
@@ -70,7 +69,8 @@ class LogStore(LogJournal):
     @property
     def failure(self) -> DqlabError | None:
         """Why nothing can be confirmed any more."""
-        return self._failure
+        refusal = self.log.refusal
+        return None if isinstance(refusal, LogClosed) else refusal
 
     @property
     def short(self) -> DqlabError | None:
@@ -90,8 +90,6 @@ class LogStore(LogJournal):
 
     def noted(self) -> None:
         """Append what else has moved, and have all that was appended committed."""
-        if self._failure is not None:
-            return
         super().noted()
         if self.log.end != self._asked:
             self._asked = self.log.end
@@ -108,8 +106,8 @@ class LogStore(LogJournal):
         LogFailed, Fenced
             It is not, and never will be.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         end = self.log.end
         if self.log.durable >= end:
             return
@@ -150,7 +148,7 @@ class LogStore(LogJournal):
 
     def _close(self) -> None:
         self._commit.close()
-        self.log.close(clean=self._failure is None)
+        self.log.close(clean=self.failure is None)
 
     def _wake(self, callback: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits
@@ -171,8 +169,6 @@ class LogStore(LogJournal):
             if known is None:
                 self.turned()
             return
-        assert isinstance(error, DqlabError), "GroupCommit hands on only errors of ours"
-        self._failure = error
         for _, confirmed in self._waiting:
             if not confirmed.done():
                 confirmed.set_exception(error)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from dqlab.cluster.results import Vault
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame, Settlement
 from dqlab.queue.batches import Batch
 from dqlab.queue.journal import Journal, MemoryJournal
-from dqlab.queue.leases import Lease
 from dqlab.queue.results import Stretch
 from dqlab.queue.settling import Settled
 
@@ -46,21 +45,6 @@ class Store(Journal, Protocol):
 
     def no_room(self, nbytes: int) -> DqlabError | None:
         """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
-
-    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Keep a settlement that changed something; return where its results are."""
-
-    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Keep an order that was applied."""
-
-    def begun(self, lease: Lease) -> None:
-        """Keep in mind that these messages are never to be delivered again."""
-
-    def function(self, hash: bytes, blob: bytes) -> None:
-        """Keep a function."""
-
-    def noted(self) -> None:
-        """Keep what else has moved since the last record."""
 
     async def durable(self) -> None:
         """Wait until all that was kept so far is as safe as the store promises."""
@@ -109,18 +93,6 @@ class MemoryStore(MemoryJournal):
             place = self._vault.add(bytes(settlement.blob))
             return [Stretch(piece, place, at) for piece, at in settled.results]
         return [Stretch(piece, self._vault.add(settlement.cut(piece, at)), 0) for piece, at in settled.results]
-
-    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def begun(self, lease: Lease) -> None:
-        """Do nothing."""
-
-    def function(self, hash: bytes, blob: bytes) -> None:
-        """Do nothing."""
-
-    def noted(self) -> None:
-        """Do nothing."""
 
     def no_room(self, nbytes: int) -> None:
         """Return None: the bounds of lanes are all there is."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 from dqlab.cluster.internals import NoSuchActor
@@ -23,6 +24,7 @@ from dqlab.cluster.protocol import LEASE_PARK
 from dqlab.cluster.queue_control import QueueControl
 from dqlab.cluster.queue_views import QueueViews
 from dqlab.cluster.wire import pack, unpack
+from dqlab.errors import DqlabError
 from dqlab.frame import Frame, Settlement
 from dqlab.log import RecordCorrupt
 from dqlab.queue.batches import Batch
@@ -53,10 +55,9 @@ class QueueActor(QueueControl, QueueViews):
         if meta.get("epoch") not in (None, self._born):
             return pack({"firsts": [], "verdict": "MOVED"})
         if "open" in meta and meta["open"]["run"] not in self.books:
-            self.ledger.open(meta["open"])
-            self._store.ordered("open", None, {"open": meta["open"]})
+            self.ledger.obey("open", None, {"open": meta["open"]})
         if "function" in meta:
-            self._keep_function(meta["function"], bytes(parts[meta["frames"]]))
+            self.ledger.keep_function(meta["function"], bytes(parts[meta["frames"]]))
         answer: dict[str, Any] = {"firsts": []}
         for part in parts[: meta["frames"]]:
             frame = Frame.decode(bytes(part))
@@ -99,11 +100,6 @@ class QueueActor(QueueControl, QueueViews):
         book = self.ledger.book(run)
         return book.bid(claim) and not (book.record is not None and book.record.cancelled)
 
-    def _keep_function(self, hash: bytes, blob: bytes) -> None:
-        if hash not in self.ledger.functions:
-            self.ledger.functions[hash] = blob
-            self._store.function(hash, blob)
-
     def _fullness(self, frame: Frame) -> dict[str, Any]:
         lane, no_room = self.shard.lanes[frame.run], self._store.no_room(frame.nbytes)
         return {
@@ -143,7 +139,8 @@ class QueueActor(QueueControl, QueueViews):
         except asyncio.CancelledError:
             given = None if call.answer.cancelled() else call.answer.result()
             if given is not None:  # its caller will never see it
-                self.shard.end(given)
+                with suppress(DqlabError):  # the log takes nothing: the lease lasts
+                    self.ledger.take_back(given)
                 self._dispatch()
             raise
         finally:
@@ -191,7 +188,7 @@ class QueueActor(QueueControl, QueueViews):
     def _lose(self, run: bytes, batch: Batch, error: RecordCorrupt) -> None:
         """Give up a frame that cannot be read; its messages are counted as lost, so nobody waits for them."""
         first, stop = batch.first, batch.first + len(batch.states)
-        lost = self.shard.lose(run, [(first, stop)]) if run in self.shard.lanes else 0
+        lost = self.ledger.lose(run, [(first, stop)]) if run in self.shard.lanes else 0
         if lost:  # else they were settled or dropped while the frame was read
             logger.error("event=messages_lost queue=%s first=%d count=%d %s", self.shard.name, first, lost, error)
             self._dispatch()
@@ -202,8 +199,7 @@ class QueueActor(QueueControl, QueueViews):
         settlement = Settlement.decode(parts[0])
         lane = self.shard.lanes.get(settlement.run)
         before = lane.settled_units if lane is not None else 0
-        settled = self.shard.settle(settlement)
-        self.ledger.record(settlement, settled, self._store.settled(settlement, settled))
+        settled = self.ledger.settle(settlement)
         self._note_effort(settlement, settled, before)
         self._stop_when_full(settlement.run)
         if "credit" in meta:
@@ -238,9 +234,9 @@ class QueueActor(QueueControl, QueueViews):
     async def begin(self, body: bytes) -> bytes:
         """Early ack: nothing of this lease will ever be delivered again."""
         meta, _ = unpack(body)
-        begun = self.shard.begin(meta["lease"])
+        begun = self.ledger.begin(meta["lease"])
         if begun:
-            self._store.begun(self.shard.leases[meta["lease"]])
+            self._store.noted()
             await self._store.durable()
         return pack({"begun": begun})
 
@@ -250,8 +246,8 @@ class QueueActor(QueueControl, QueueViews):
         returned = 0
         self._returning.difference_update(meta["consumers"])
         for consumer in [name for name in self._lot.known if name.split("#")[0] in meta["consumers"]]:
+            returned += self.ledger.release(consumer)
             self._lot.release(consumer)
-            returned += self.shard.release(consumer)
         self._dispatch()
         return pack({"returned": returned})
 

@@ -42,9 +42,8 @@ class QueueControl(QueueDesk):
         return pack({"count": count, "after": found[-1][0] if limit and len(found) == limit else None})
 
     async def _obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Apply one order, keep it, and do what follows."""
-        count = self.ledger.order(op, run, meta)
-        self._store.ordered(op, run, meta)
+        """Carry out one order, keep it, and do what follows."""
+        count = self.ledger.obey(op, run, meta)
         if op in ("pause", "drain"):
             self._give_back_untouched(run)
         self._dispatch()

@@ -19,7 +19,7 @@ from dqlab.cluster.parking import Bell, ParkingLot
 from dqlab.cluster.reporter import Reporter
 from dqlab.cluster.upkeep import Upkeep
 from dqlab.cluster.wire import pack
-from dqlab.log import DiskFull
+from dqlab.log import DiskFull, NoDescriptors
 from dqlab.queue.book import Book
 from dqlab.queue.holding_views import holding
 from dqlab.queue.ledger import Ledger
@@ -138,8 +138,7 @@ class QueueDesk:
         """Seal what clients were submitting that are not alive."""
         seals = self.ledger.cut_off(alive)
         for seal in seals:
-            self.ledger.order("seal", None, {"seal": seal})
-            self._store.ordered("seal", None, {"seal": seal})
+            self.ledger.obey("seal", None, {"seal": seal})
         if seals:
             self._dispatch()
         return len(seals)
@@ -201,7 +200,7 @@ class QueueDesk:
         try:
             async with asyncio.timeout(max(wait, 0.25)):
                 await self._store.durable()
-        except (TimeoutError, DiskFull):
+        except (TimeoutError, DiskFull, NoDescriptors):
             return False
         return True
 

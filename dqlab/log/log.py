@@ -103,6 +103,19 @@ class Log(LogSpace):
 
     # --- writing ---------------------------------------------------------------------------
 
+    @property
+    def refusal(self) -> LogError | None:
+        """Why nothing can be appended or committed any more."""
+        return self._writer.refusal
+
+    def admit(self, nbytes: int = 0) -> None:
+        """Raise what `append` would raise for a body of so many bytes; called before what the record tells is done.
+
+        What is then appended as `admitted` is taken in any case. If the log fails in between, the record stays in
+        memory with all others that are not confirmed, and is never durable.
+        """
+        self._writer.admit(nbytes)
+
     def append(
         self,
         type: int,
@@ -113,6 +126,7 @@ class Log(LogSpace):
         aux: int = 0,
         flags: int = 0,
         needed: int = 0,
+        admitted: bool = False,
     ) -> Position:
         """Add a record to memory; a later `commit` makes it durable. Does no I/O.
 
@@ -126,6 +140,8 @@ class Log(LogSpace):
             Kept in the header: 32, 64, 64 and 8 bits.
         needed : int, default 0
             Bytes of this record that the journal needs until it calls `free`.
+        admitted : bool, default False
+            `admit` was asked, and what the record tells is done.
 
         Returns
         -------
@@ -143,7 +159,7 @@ class Log(LogSpace):
             raise ValueError(f"record type {type} is the log's own")
         if (type | flags) >> 8 or count >> 32 or (base | aux) >> 64:
             raise ValueError(f"out of range: type {type}, flags {flags}, count {count}, base {base} or aux {aux}")
-        position = self._writer.append(type, parts, count, base, aux, flags)
+        position = self._writer.append(type, parts, count, base, aux, flags, admitted=admitted)
         if needed:
             self._needed.add(position.segment, needed)
         return position

@@ -112,14 +112,23 @@ class Writer:
 
     # --- appending -------------------------------------------------------------------------
 
-    def append(self, type: int, parts: Sequence[Buffer], count: int, base: int, aux: int, flags: int) -> Position:
+    def admit(self, nbytes: int) -> None:
+        """Raise why a record of so many bytes would not be taken."""
+        if nbytes > MAX_BODY:
+            raise RecordTooLarge(size=nbytes, limit=MAX_BODY)
+        if self.refusal is not None:
+            self.check()
+
+    def append(
+        self, type: int, parts: Sequence[Buffer], count: int, base: int, aux: int, flags: int, *, admitted: bool
+    ) -> Position:
         """Add a record of the journal to memory; return where it will be."""
         body = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
         if len(body) > MAX_BODY:
             raise RecordTooLarge(size=len(body), limit=MAX_BODY)
         body_crc = crc32(body)
         with self.memory:
-            if self.refusal is not None:
+            if self.refusal is not None and not admitted:
                 self.check()
             if self._offset > _FIRST and self._offset + HEADER_BYTES + len(body) > self._options.segment_bytes:
                 self._go_to_next()

@@ -96,13 +96,20 @@ class Holdings:
         return f"<Shard {self.name}/{self.index} epoch {self.epoch}: {len(self.lanes)} lanes, {alive:,} messages alive>"
 
     def tick(self) -> None:
-        """Apply what is due: delayed messages become ready, expired leases end."""
+        """Apply what is due: delayed messages become ready, expired leases end, which is recorded at once.
+
+        So nothing else that is recorded can be taken for its cause. While the journal takes nothing, leases last.
+        """
         now = self.clock.monotonic()
         for lane in self.lanes.values():
             if lane.delayed:
                 lane.wake(now)
-        for lease in self.leases.expired(now):
-            self.end(lease)
+        expired = self.leases.expired(now)
+        if expired:
+            self.journal.admit()
+            for lease in expired:
+                self.end(lease)
+            self.journal.noted()
         self.end_drain()
 
     def next_deadline(self) -> float | None:

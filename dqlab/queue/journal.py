@@ -2,19 +2,24 @@
 
 The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and hears of
 every change of state, so that it can make the same changes again after a crash.
+
+Nothing changes that the journal would not record: whoever is about to change something asks `admit` first. What was
+admitted is recorded, whatever happens meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dqlab.frame import Frame
+from dqlab.frame import Frame, Settlement
 
 if TYPE_CHECKING:
     from dqlab.queue.batches import Batch
     from dqlab.queue.lane import Lane
+    from dqlab.queue.leases import Lease
     from dqlab.queue.results import Stretch
+    from dqlab.queue.settling import Settled
     from dqlab.queue.states import State
 
 __all__ = ["Journal", "MemoryJournal"]
@@ -39,6 +44,27 @@ class Journal(Protocol):
 
     def forgot(self, results: Iterable[Stretch]) -> None:
         """Hear that results are needed no more."""
+
+    def admit(self, nbytes: int = 0) -> None:
+        """Raise why what is about to happen, a record of at most so many bytes, could not be recorded."""
+
+    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Raise why an order could not be recorded; carrying it out may add a little to `meta`."""
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Keep a settlement that changed something; return where its results are."""
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Keep an order that was carried out."""
+
+    def begun(self, lease: Lease) -> None:
+        """Keep in mind that the messages of a lease are never to be delivered again."""
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Keep a function, or raise `FunctionTooLarge`."""
+
+    def noted(self) -> None:
+        """Keep what else has moved since the last record."""
 
 
 class MemoryJournal:
@@ -67,3 +93,25 @@ class MemoryJournal:
 
     def forgot(self, results: Iterable[Stretch]) -> None:
         """Do nothing: it keeps no results."""
+
+    def admit(self, nbytes: int = 0) -> None:
+        """Do nothing: memory takes everything."""
+
+    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Return nothing: it keeps no results."""
+        return []
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def begun(self, lease: Lease) -> None:
+        """Do nothing."""
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Do nothing."""
+
+    def noted(self) -> None:
+        """Do nothing."""

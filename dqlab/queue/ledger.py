@@ -13,6 +13,7 @@ from typing import Any
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.queue.book import CANCELLED, CUT_OFF, Book, RunRecord
+from dqlab.queue.leases import Lease
 from dqlab.queue.results import Stretch
 from dqlab.queue.retry import Retry
 from dqlab.queue.settling import Settled
@@ -20,6 +21,9 @@ from dqlab.queue.shard import Shard
 from dqlab.queue.states import State
 
 __all__ = ["Ledger"]
+
+_RULING, _RULED = 1024, 320
+"""Bytes, at most, that a settlement's record has beside the settlement: in all, and for each message."""
 
 
 class Ledger:
@@ -77,10 +81,70 @@ class Ledger:
             entry = bytes(settlement.entry(failed.at))
             book.failed(entry, dead=failed.dead, ordinal=failed.ordinal, id=failed.id)
 
+    # --- changes that are recorded: each is admitted, carried out and recorded, or refused and nothing changed ------
+
+    def settle(self, settlement: Settlement) -> Settled:
+        """Apply a consumer's outcomes, and keep what they brought; see `Shard.settle`."""
+        journal = self.shard.journal
+        journal.admit(len(settlement.blob) + _RULING + _RULED * settlement.count)
+        settled = self.shard.settle(settlement)
+        self.record(settlement, settled, journal.settled(settlement, settled))
+        return settled
+
+    def obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+        """Carry out one order, and record it; return how many messages it touched. Parameters: see `order`."""
+        journal = self.shard.journal
+        journal.admit_order(op, run, meta)
+        count = self.order(op, run, meta)
+        journal.ordered(op, run, meta)
+        return count
+
+    def keep_function(self, hash: bytes, blob: bytes) -> None:
+        """Keep a function for consumers to fetch.
+
+        Raises
+        ------
+        FunctionTooLarge
+            It cannot be kept.
+        """
+        if hash not in self.functions:
+            self.shard.journal.function(hash, blob)
+            self.functions[hash] = blob
+
+    def begin(self, lease_id: int) -> bool:
+        """Ack a lease early; see `Shard.begin`."""
+        shard = self.shard
+        shard.tick()
+        lease = shard.leases.get(lease_id)
+        if lease is not None:
+            shard.journal.begun(lease)
+        return lease is not None and shard.begin(lease_id)
+
+    def release(self, consumer: str) -> int:
+        """Take back all that a dead consumer held; return how many messages that were."""
+        self.shard.journal.admit()
+        released = self.shard.release(consumer)
+        self.shard.journal.noted()
+        return released
+
+    def take_back(self, lease: Lease) -> int:
+        """Return to their lane the messages of a lease that never reached its consumer."""
+        self.shard.journal.admit()
+        returned = self.shard.end(lease)
+        self.shard.journal.noted()
+        return returned
+
+    def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
+        """Give up messages whose bytes cannot be read; see `Shard.lose`."""
+        self.shard.journal.admit()
+        lost = self.shard.lose(run, ids)
+        self.shard.journal.noted()
+        return lost
+
     # --- orders -----------------------------------------------------------------------------
 
     def order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Apply one order; return how many messages it touched.
+        """Apply one order and record nothing, as when it is read back; return how many messages it touched.
 
         Parameters
         ----------

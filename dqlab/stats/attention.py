@@ -64,7 +64,7 @@ class Scene:
     trouble : str
         Why its store can confirm nothing.
     full : bool
-        That is for want of room on the disk, and ends when there is some.
+        That is for want of room, or of files it may open, and ends by itself when there is some.
     typical : float or None
         Seconds in which 95 of 100 documents are done.
     marked : float
@@ -114,7 +114,7 @@ def brief(found: Attention) -> str:
         "stopped": "stopped itself",
         "no-consumer": "no consumer",
         "store": "store has failed",
-        "disk-full": "disk is full",
+        "no-room": "no room",
         "lost": f"{found.subject}",
         "lease-ends": "lease ends unrenewed",
         "held": f"{found.subject} is stuck",
@@ -144,7 +144,7 @@ def _no_consumer(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
 
 def _store(scene: Scene, _: Thresholds) -> Iterator[Attention]:
     if scene.trouble:
-        kind, text = ("disk-full", "has no room on its disk") if scene.full else ("store", "can confirm nothing")
+        kind, text = ("no-room", "waits for room in its store") if scene.full else ("store", "can confirm nothing")
         yield _of(scene, kind, scene.queue.name, text, scene.trouble, "doctor")
     for run in scene.runs:
         if run.counts.lost:
@@ -236,7 +236,7 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "store", "disk-full", "lost"})
+_BAD = frozenset({"stopped", "store", "no-room", "lost"})
 
 
 def _of(

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from dqlab.clock import Clock
+from dqlab.errors import FunctionTooLarge
 from dqlab.frame import Frame, Outcome, Settlement
 from dqlab.log import Log, RecordType
+from dqlab.log.records import MAX_BODY
 from dqlab.queue.batches import Batch
 from dqlab.queue.lane import Lane, microseconds
 from dqlab.queue.leases import Lease
@@ -19,8 +21,14 @@ from dqlab.store.needed import NeededBytes
 from dqlab.store.places import place_of, position_of
 from dqlab.store.records import Counts, Move, Ruling, pack_plain, pack_settle
 
-__all__ = ["LogJournal"]
+__all__ = ["MAX_FUNCTION", "MOVES", "LogJournal"]
 
+MAX_FUNCTION = MAX_BODY - (1 << 20)
+"""Bytes of a function, with room beside it for the order that brings it."""
+MOVES = 100_000
+"""Most moves in one record: some 20 MB."""
+
+_ADDED = 1024
 _UNRECORDED = frozenset({"why", "purge"})
 """Orders that are no records: words for people, and one whose moves are recorded, for it depends on leases."""
 
@@ -76,7 +84,14 @@ class LogJournal(NeededBytes):
         counts = None if trouble is None or new.final else Counts.of(trouble)
         self._moves.append(Move(lane.run, lo, hi, new, suspect, delay, counts))
 
-    # --- what the shell tells ---------------------------------------------------------------
+    def admit(self, nbytes: int = 0) -> None:
+        """Raise why the log would not take a record of so many bytes."""
+        self.log.admit(nbytes)
+
+    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Raise why the log would not take an order, with what carrying it out may add."""
+        _check_function(meta.get("blob") or b"")
+        self.log.admit(0 if op in _UNRECORDED else len(pack_plain([op, run, meta])) + _ADDED)
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
         """Append a settlement that changed something; return where its results are."""
@@ -89,7 +104,7 @@ class LogJournal(NeededBytes):
         )
         ruling = None if whole else Ruling.of(settled, [move for move in moves if move.state is not State.ACKED])
         parts = pack_settle(settlement, ruling)
-        position = self.log.append(RecordType.SETTLE, parts, count=settlement.count, aux=self._now())
+        position = self.log.append(RecordType.SETTLE, parts, count=settlement.count, aux=self._now(), admitted=True)
         if settled.results:
             self.keep(position)
         place = place_of(position)
@@ -98,20 +113,22 @@ class LogJournal(NeededBytes):
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
         """Append an order; what moved by it will move again when it is read."""
         if op in _UNRECORDED:
+            self.noted()
             return
         self._moves.clear()
-        self.log.append(RecordType.RUN, [pack_plain([op, run, meta])], aux=self._now())
+        self.log.append(RecordType.RUN, [pack_plain([op, run, meta])], aux=self._now(), admitted=True)
 
     def noted(self) -> None:
-        """Append what has moved since the last record."""
-        if self._moves:
-            moves, self._moves = self._moves, []
-            self.log.append(RecordType.STATE, [pack_plain(moves)], aux=self._now())
+        """Append what has moved since the last record, in as many records as it takes."""
+        moves, self._moves = self._moves, []
+        for start in range(0, len(moves), MOVES):
+            part = moves[start : start + MOVES]
+            self.log.append(RecordType.STATE, [pack_plain(part)], aux=self._now(), admitted=True)
 
     def begun(self, lease: Lease) -> None:
         """Append that these messages are never to be delivered again, unless they are given back untouched."""
-        self.remember_begun([lease])
         self.log.append(RecordType.LEASE, [pack_plain([lease.run, list(lease.remaining)])], aux=self._now())
+        self.remember_begun([lease])
 
     def remember_begun(self, leases: Iterable[Lease]) -> None:
         """Take in what the log says already, of leases of an earlier epoch."""
@@ -120,7 +137,8 @@ class LogJournal(NeededBytes):
                 self._early.add(lo, hi)
 
     def function(self, hash: bytes, blob: bytes) -> None:
-        """Append a function."""
+        """Append a function, unless it fits no record."""
+        _check_function(blob)
         self.log.append(RecordType.FUNCTION, [hash, blob], aux=self._now())
 
     # --- what was kept ----------------------------------------------------------------------
@@ -135,3 +153,8 @@ class LogJournal(NeededBytes):
 
     def _now(self) -> int:
         return round(self._clock.wall() * 1e9)
+
+
+def _check_function(blob: bytes) -> None:
+    if len(blob) > MAX_FUNCTION:
+        raise FunctionTooLarge(size=len(blob), limit=MAX_FUNCTION)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from dqlab.frame import Frame
+from dqlab.frame import Frame, Settlement
 from dqlab.log import Position
 from dqlab.queue.batches import Batch, share
 from dqlab.queue.lane import Lane
+from dqlab.queue.leases import Lease
 from dqlab.queue.ledger import Ledger
 from dqlab.queue.results import Stretch
+from dqlab.queue.settling import Settled
 from dqlab.queue.states import State, stretches
 from dqlab.store.places import position_of
 
@@ -63,6 +66,31 @@ class NeededBytes:
             position = position_of(place)
             self._free(position.segment, position.size)
             self.stored -= position.size
+
+    def admit(self, nbytes: int = 0) -> None:
+        """Do nothing: what is read back was taken."""
+
+    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Not called: nothing is settled."""
+        raise AssertionError("a journal that is only read takes no settlement")
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Not called: nothing is ordered."""
+        raise AssertionError("a journal that is only read takes no order")
+
+    def begun(self, lease: Lease) -> None:
+        """Not called: nothing is leased."""
+        raise AssertionError("a journal that is only read takes no lease")
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Not called: nothing is put."""
+        raise AssertionError("a journal that is only read takes no function")
+
+    def noted(self) -> None:
+        """Do nothing: what moves now is not recorded."""
 
     def took(self, segment: int, nbytes: int) -> None:
         """Count frames as needed."""

@@ -316,7 +316,7 @@ def test_a_failure_class_of_a_hundredth_needs_somebody_and_a_smaller_one_does_no
     assert [need.target for need in hall.see("a", "r").attention] == ["large"]
 
 
-@pytest.mark.parametrize(("where", "kind"), [("short", "disk-full"), ("failure", "store")])
+@pytest.mark.parametrize(("where", "kind"), [("short", "no-room"), ("failure", "store")])
 def test_a_run_whose_store_confirms_nothing_waits_and_says_why(hall: Hall, where: str, kind: str) -> None:
     """It looked as if it ran, for ever."""
     hall.shard("a", lane_report("r", counts=[5, 0, 0, 0, 0, 0, 0]), **{where: "no room in /store."})

@@ -27,8 +27,7 @@ def test_what_was_acked_early_and_never_heard_of_again_is_dead_for_good(tmp_path
         rules.put(Frame.decode(Frame.encode([b"x"] * 5, kind=Kind.VALUE)))
         lease = rules.lease("c", 2)
         assert lease is not None
-        assert rules.begin(lease.id)
-        store.begun(lease)
+        assert durable.ledger.begin(lease.id)
         await store.durable()
         store.log.close(clean=False)
 

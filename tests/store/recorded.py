@@ -7,6 +7,7 @@ from typing import Any
 
 from dqlab.frame import Settlement
 from dqlab.queue.settling import Settled
+from dqlab.queue.states import State
 from dqlab.store.shard import DurableShard
 
 __all__ = ["RecordedShard"]
@@ -32,15 +33,16 @@ class RecordedShard:
         return call
 
     def settle(self, settlement: Settlement) -> Settled:
-        settled = self._shard.settle(settlement)
-        self._ledger.record(settlement, settled, self._journal.settled(settlement, settled))
-        return settled
+        return self._ledger.settle(settlement)
 
     def begin(self, lease_id: int) -> bool:
-        begun = self._shard.begin(lease_id)
-        if begun:
-            self._journal.begun(self._shard.leases[lease_id])
-        return begun
+        return self._ledger.begin(lease_id)
+
+    def release(self, consumer: str) -> int:
+        return self._ledger.release(consumer)
+
+    def purge(self, run: bytes | None, state: State) -> int:
+        return self._order("purge", run, {"state": state.name})
 
     def open_lane(self, run: bytes) -> None:
         self._order("open", None, {"open": {"run": run}})
@@ -62,8 +64,4 @@ class RecordedShard:
         self._order("drain", None, {})
 
     def _order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
-        self._shard.tick()
-        self._journal.noted()
-        count = self._ledger.order(op, run, meta)
-        self._journal.ordered(op, run, meta)
-        return count
+        return self._ledger.obey(op, run, meta)

@@ -42,8 +42,9 @@ class SqliteJournal(LogJournal):
 
     def put(self, frame: Frame, first: int) -> int:
         rows = [(first + at, frame.run, payload, State.READY) for at, payload in enumerate(frame.messages())]
+        place = super().put(frame, first)
         self.database.executemany("INSERT INTO message VALUES (?, ?, ?, ?)", rows)
-        return super().put(frame, first)
+        return place
 
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int

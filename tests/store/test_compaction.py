@@ -46,9 +46,7 @@ def ack(shard: DurableShard, but: Callable[[int], bool] = lambda id: False, resu
         pieces = [Piece(id, id, 1) for id in ids]
         blob = Settlement.encode(pieces, outcomes, payloads, run=NO_ID, epoch=shard.ledger.shard.epoch, lease=lease.id)
         settlement = Settlement.decode(blob)
-        settled = shard.ledger.shard.settle(settlement)
-        shard.ledger.record(settlement, settled, shard.journal.settled(settlement, settled))
-        shard.journal.noted()
+        shard.ledger.settle(settlement)
     shard.journal.log.commit()
 
 
@@ -88,8 +86,7 @@ def results(shard: DurableShard) -> dict[int, bytes]:
 
 def forget_results(shard: DurableShard) -> None:
     """Drop all results of lane 0, and what is left of it: the space they take can come back."""
-    shard.ledger.order("drop", NO_ID, {})
-    shard.journal.ordered("drop", NO_ID, {})
+    shard.ledger.obey("drop", NO_ID, {})
 
 
 def test_one_stuck_message_in_each_frame_keeps_its_payload_and_nothing_else(tmp_path: Path) -> None:

@@ -76,8 +76,7 @@ class Soak:
     # --- traffic ----------------------------------------------------------------------------
 
     def order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        self.shard.ledger.order(op, run, meta)
-        self.shard.journal.ordered(op, run, meta)
+        self.shard.ledger.obey(op, run, meta)
 
     def put(self, number: int) -> None:
         """Put a frame; each fiftieth is sent twice."""
@@ -111,15 +110,14 @@ class Soak:
 
     def ack(self, lease: Lease) -> None:
         """Ack a lease, with empty results; drop its run when that was the last of it."""
-        run, rules, journal = lease.run, self.shard.ledger.shard, self.shard.journal
+        run, rules = lease.run, self.shard.ledger.shard
         pieces = [Piece(piece.frame + piece.lo, piece.ordinal, piece.n) for piece in lease.pieces]
         n = sum(piece.n for piece in pieces)
         blob = Settlement.encode(pieces, bytes(n), [b""] * n, run=run, epoch=rules.epoch, lease=lease.id)
         settlement = Settlement.decode(blob)
-        settled = rules.settle(settlement)
+        settled = self.shard.ledger.settle(settlement)
         assert sum(piece.n for piece, _ in settled.results) == n
         assert (settled.duplicates, settled.stale, settled.failed) == (0, 0, ())
-        self.shard.ledger.record(settlement, settled, journal.settled(settlement, settled))
         acks = self.runs[run]
         for _, ordinal, count in pieces:
             assert not any(acks.acked[ordinal : ordinal + count]), "delivered twice"
