@@ -37,7 +37,10 @@ def frames(draw: st.DrawFn) -> tuple[list[bytes], dict[str, object]]:
 @st.composite
 def settlements(draw: st.DrawFn) -> tuple[tuple[list[Piece], bytes, list[bytes]], dict[str, object]]:
     sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
-    pieces = [Piece(draw(u64), draw(u64), n) for n in sizes]
+    pieces, first = [], draw(st.integers(0, 2**63))
+    for size in sizes:
+        pieces.append(Piece(first, draw(u64), size))
+        first += size + draw(st.integers(0, 2**40))
     n = sum(sizes)
     outcomes = bytes(draw(st.lists(st.sampled_from(Outcome), min_size=n, max_size=n)))
     entries = draw(st.lists(st.binary(max_size=40), min_size=n, max_size=n))

@@ -197,6 +197,7 @@ class QueueActor(QueueControl, QueueViews):
         """Take in outcomes and results of one lease, and the consumer's credit."""
         meta, parts = unpack(body)
         settlement = Settlement.decode(parts[0])
+        settlement.check_order()
         lane = self.shard.lanes.get(settlement.run)
         before = lane.settled_units if lane is not None else 0
         settled = self.ledger.settle(settlement)

@@ -39,8 +39,8 @@ logger = logging.getLogger("dqlab.consumer")
 
 SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
-SETTLE_MOST = 4096
-"""Messages in one settlement."""
+SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
+"""Messages in one settlement, and bytes of their outcomes: it is one record of a log, and one turn of a shard's loop."""
 IN_HAND = 2
 PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed in a way nobody thought of."""
@@ -359,7 +359,7 @@ class Slot:
         """Settle what is finished; with `tell`, at least say how many messages are wanted now."""
         while True:
             done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
-            settlement = chunk.collect(SETTLE_MOST)
+            settlement = chunk.collect(SETTLE_MOST, SETTLE_BYTES)
             if settlement is None:
                 break
             self.done += chunk.acked + chunk.failed - done
@@ -368,7 +368,7 @@ class Slot:
             self.last_error = chunk.last_error or self.last_error
             tell = False
             await self._settle(chunk, settlement)
-            chunk.confirmed = chunk.acked + chunk.failed
+            chunk.confirm()
         if tell:
             await self._settle(chunk, chunk.nothing())
 

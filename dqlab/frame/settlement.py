@@ -90,7 +90,17 @@ class Settlement:
         busy_s: float = 0.0,
         keys: Sequence[str] | None = None,
     ) -> bytes:
-        """Pack outcomes; `outcomes`, `payloads` and `keys` run over the pieces' messages in order."""
+        """Pack outcomes; `outcomes`, `payloads` and `keys` run over the pieces' messages in order.
+
+        Raises
+        ------
+        FrameCorrupt
+            Pieces that overlap or do not ascend, or columns of different lengths: outcomes would be recorded for
+            the wrong messages.
+        """
+        columns_n = {len(outcomes), len(payloads), len(outcomes if keys is None else keys)}
+        if wrong := _disorder(pieces, len(outcomes)) or (len(columns_n) > 1 and "columns of different lengths"):
+            raise FrameCorrupt(kind="settlement", reason=wrong, size=sum(map(len, payloads)))
         encoded = None if keys is None else [key.encode("utf-8", "surrogatepass") for key in keys]
         flags, columns = _columns(pieces, outcomes, map(len, payloads), None if encoded is None else map(len, encoded))
         head = b"DS", VERSION, flags, len(outcomes), lease, round(busy_s * 1e6), run, epoch, len(pieces)
@@ -133,6 +143,17 @@ class Settlement:
             raise FrameCorrupt(kind="settlement", reason="lengths do not add up to the payload", size=size)
         payload, keys = view[body:keys_at], view[keys_at:]
         return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys)
+
+    def check_order(self) -> None:
+        """Refuse what `encode` would not have packed; apart from `decode`, for a log may hold what was taken once.
+
+        Raises
+        ------
+        FrameCorrupt
+            Pieces that are empty, overlap, or do not ascend.
+        """
+        if wrong := _disorder(self.pieces, self.count):
+            raise FrameCorrupt(kind="settlement", reason=wrong, size=self.nbytes)
 
     @property
     def count(self) -> int:
@@ -194,6 +215,16 @@ class Settlement:
             start = sum(self.key_lengths[:at])
             parts.append(self._keys[start : start + sum(key_lengths)])
         return b"".join(parts)
+
+
+def _disorder(pieces: Sequence[Piece], count: int) -> str:
+    """Return what is wrong with the order and the sizes of pieces of `count` messages; "" when nothing is."""
+    least = total = 0
+    for first, _, n in pieces:
+        if n < 1 or first < least:
+            return f"{n:,} messages from id {first} stand behind id {least - 1}"
+        least, total = first + n, total + n
+    return "" if total == count else f"pieces of {total:,} messages with {count:,} outcomes"
 
 
 def _columns(

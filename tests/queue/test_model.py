@@ -137,7 +137,7 @@ class ShardMachine(RuleBasedStateMachine):
             self.clock.advance(late)
             self.shard.tick()
             self.model.pass_time(self.now())
-            ids = data.draw(st.permutations(held.ids))[: len(results)]
+            ids = sorted(data.draw(st.permutations(held.ids))[: len(results)])
             self._settle(held, ids, [Piece(id, 0, 1) for id in ids], results[: len(ids)], delay, held.epoch)
 
     def _lease(self, consumer: str, n: int, slots: int, max_bytes: int) -> Held | None:
@@ -192,9 +192,9 @@ class ShardMachine(RuleBasedStateMachine):
             first = data.draw(st.sampled_from(held.ids))
             ids, pieces = list(range(first, first + len(results))), [Piece(first, 0, len(results))]
         else:
-            known = st.sampled_from([*held.ids, 0, 9999])
-            ids = data.draw(st.lists(known, min_size=len(results), max_size=len(results)))
-            pieces = [Piece(id, 0, 1) for id in ids]
+            known = st.sampled_from(sorted({*held.ids, 0, 9999}))
+            ids = sorted(data.draw(st.lists(known, min_size=1, max_size=len(results), unique=True)))
+            pieces, results = [Piece(id, 0, 1) for id in ids], results[: len(ids)]
         self._settle(held, ids, pieces, results, delay, held.epoch - older)
 
     def _settle(

@@ -182,15 +182,6 @@ def test_a_settlement_under_another_run_is_stale(desk: Any) -> None:
     assert desk.counts() == {State.LEASED: 1}
 
 
-def test_a_message_named_twice_in_one_settlement_counts_once(desk: Any) -> None:
-    """Each id has one outcome, the first."""
-    desk.put()
-
-    settled = desk.settle(desk.lease(), ACK, FAIL, ids=[0, 0])
-
-    assert (len(settled.results), settled.failed, settled.duplicates) == (1, (), 1)
-
-
 def test_a_wholly_acked_frame_is_freed_and_its_acks_remembered(desk: Any) -> None:
     """Memory follows what is unfinished; a late copy of an ack still succeeds."""
     desk.put(3)

@@ -1,0 +1,316 @@
+"""Each outcome is recorded for the message that it is of, in whatever order messages end, and however they travel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dqlab.cluster.chunk import Chunk
+from dqlab.cluster.memory import MemoryStore
+from dqlab.cluster.results import page
+from dqlab.cluster.sealed import open_value, seal_value
+from dqlab.errors import FrameCorrupt
+from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.queue.failures import Failure
+from dqlab.queue.ledger import Ledger
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.retry import Retry
+from dqlab.queue.shard import Shard
+from dqlab.queue.states import State
+from dqlab.testing import FakeClock
+
+TIMEOUT = 60.0
+
+
+def chunk_of(*sizes: int) -> Chunk:
+    """A lease of several frames: ids 1000, 2000 …, ordinals 10,000, 20,000 …"""
+    frames = [
+        Frame.decode(Frame.encode([b"x"] * n, kind=Kind.VALUE, ordinal=10_000 * (at + 1)))
+        for at, n in enumerate(sizes)
+    ]
+    return Chunk(0, 1, 1, TIMEOUT, [1000 * (at + 1) for at in range(len(sizes))], frames)
+
+
+def told(settlement: bytes | None) -> dict[int, tuple[int, Outcome, bytes, str | None]]:
+    """What a settlement says, by id."""
+    assert settlement is not None
+    opened = Settlement.decode(settlement)
+    opened.check_order()
+    columns = zip(opened.ids(), opened.ordinals(), opened.outcomes, opened.entries(), strict=True)
+    return {
+        id: (ordinal, Outcome(outcome), entry, opened.key(at))
+        for at, (id, ordinal, outcome, entry) in enumerate(columns)
+    }
+
+
+@pytest.mark.parametrize("order", [[0, 2, 1, 3], [0, 7, 2], [3, 9, 5], [2, 1, 0], [5, 0, 6]])
+def test_outcomes_belong_to_their_messages_whatever_ended_first(order: list[int]) -> None:
+    """Coroutines end as they like: the last one minus the first one says nothing about those between them."""
+    chunk = chunk_of(10)
+    chunk.done += [(index, Outcome.ACK, b"%d" % index, f"{index}.txt") for index in order]
+
+    said = told(chunk.collect(100, 1 << 20))
+
+    assert said == {1000 + i: (10_000 + i, Outcome.ACK, b"%d" % i, f"{i}.txt") for i in order}
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 2**32).map(Random), st.integers(1, 200))
+@settings(max_examples=150, deadline=None)
+def test_every_message_of_a_lease_is_told_of_once_with_its_own_outcome(
+    sizes: list[int], random: Random, most_bytes: int
+) -> None:
+    """In any order of ends, cancels, give-backs, and settlements that are cut by count and by bytes."""
+    chunk = chunk_of(*sizes)
+    running: list[int] = []
+    expected: dict[int, tuple[int, Outcome, bytes, str | None]] = {}
+    said: dict[int, tuple[int, Outcome, bytes, str | None]] = {}
+    ids = {index: chunk.id_at(index) for index in range(chunk.count)}
+    ordinals = {index: ids[index] + 9000 * (ids[index] // 1000) for index in ids}
+
+    def note(settlement: bytes | None) -> None:
+        if settlement is not None:
+            found = told(settlement)
+            assert not found.keys() & said.keys()
+            said.update(found)
+
+    while len(said) < chunk.count:
+        act = random.randrange(6)
+        if act == 0 and chunk.todo:
+            running.append(chunk.todo.popleft())
+        elif act == 1 and len(running) > 1:  # a process that died: what it had begun last goes to the next one
+            chunk.todo.appendleft(running.pop(0))
+        elif act == 2 and running:
+            index = running.pop(random.randrange(len(running)))
+            outcome = random.choice([Outcome.ACK, Outcome.ACK, Outcome.FAIL, Outcome.RETURN])
+            payload = b"%d" % index * random.randrange(40) if outcome is Outcome.ACK else b""
+            if outcome is Outcome.FAIL:
+                payload = Failure.from_exception(ValueError(index), when=0.0, seconds=0.0).to_bytes()
+            key = random.choice([f"{index}.txt", None])
+            chunk.done.append((index, outcome, payload, key))
+            expected[ids[index]] = ordinals[index], outcome, payload, key
+        elif act == 3 and random.random() < 0.3:
+            before = list(chunk.todo)
+            n = random.randrange(1, 4)
+            note(chunk.give_back(n))
+            for index in before[len(before) - min(n, len(before)) :]:
+                expected[ids[index]] = ordinals[index], Outcome.RETURN, b"", None
+        elif act == 4:
+            note(chunk.collect(random.randrange(1, 5), most_bytes))
+            # Until it is confirmed an ack on its way is still held, or its message would be run a second time.
+            held = {id for lo, hi in chunk.unsettled() for id in range(lo, hi)}
+            assert held >= {id for id, (_, outcome, _, _) in expected.items() if id not in said}
+            chunk.confirm()
+            held = {id for lo, hi in chunk.unsettled() for id in range(lo, hi)}
+            assert held == set(ids.values()) - said.keys()
+
+    assert chunk.finished
+    assert {id: (o, a, b, k or None) for id, (o, a, b, k) in said.items()} == expected
+
+
+def test_settlements_are_cut_by_bytes_and_hold_one_message_at_least() -> None:
+    """A log takes records up to 64 MiB, and a shard one at a time: results that end together need not fit together."""
+    chunk = chunk_of(6)
+    chunk.done += [(index, Outcome.ACK, bytes(n), None) for index, n in enumerate([10, 90, 1, 500, 60, 40])]
+
+    found = [told(chunk.collect(4096, 100)) for _ in range(4)]
+
+    assert [[len(payload) for _, _, payload, _ in said.values()] for said in found] == [[10, 90], [1], [500], [60, 40]]
+    assert chunk.collect(4096, 100) is None
+
+
+def test_large_results_are_let_go_of_when_they_have_arrived() -> None:
+    """60 results of 8 MB in one lease need not stay in their consumer until its last message has ended."""
+    chunk = chunk_of(3)
+    chunk.done += [(index, Outcome.ACK, bytes(1 << 20), None) for index in (1, 0)]
+    chunk.collect(4096, 1 << 23)
+    chunk.confirm()
+
+    assert sum(len(payload) for _, _, payload, _ in chunk.done) == 0
+    assert chunk.unsettled() == [(1002, 1003)]
+
+
+def test_message_that_ended_twice_is_refused() -> None:
+    """Else one of its outcomes would be recorded for its neighbour."""
+    chunk = chunk_of(4)
+    chunk.done += [(index, Outcome.ACK, b"", None) for index in (0, 1, 1, 3)]
+
+    with pytest.raises(FrameCorrupt, match="position 1 stands behind 1"):
+        chunk.collect(100, 1 << 20)
+
+
+# --- through the rules ----------------------------------------------------------------------
+
+
+@dataclass
+class Town:
+    """A shard in memory, two consumers, and what their functions do."""
+
+    random: Random
+    clock: FakeClock = field(default_factory=FakeClock)
+    chunks: list[Chunk] = field(default_factory=list)
+    running: dict[int, list[int]] = field(default_factory=dict)
+    sent: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        rules = QueueOptions(visibility_timeout=TIMEOUT, max_deliveries=50, retry=Retry(1, backoff=0.0))
+        self.store = MemoryStore(1 << 20, 1 << 30)
+        self.shard = Shard(
+            "q", 0, epoch=1, options=rules, clock=self.clock, random=self.random, journal=self.store
+        )
+        self.ledger = Ledger(self.shard)
+
+    def put(self, n: int, ordinal: int) -> None:
+        payloads = [seal_value(ordinal + at) for at in range(n)]
+        self.shard.put(Frame.decode(Frame.encode(payloads, kind=Kind.VALUE, ordinal=ordinal)))
+
+    def lease(self, consumer: str) -> None:
+        lease = self.shard.lease(consumer, self.random.randrange(1, 9))
+        if lease is not None:
+            cuts = [
+                self.store.frames[self.shard.lanes[NO_ID].batches[piece.frame].place].cut(
+                    piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal
+                )
+                for piece in lease.pieces
+            ]
+            firsts = [piece.frame + piece.lo for piece in lease.pieces]
+            chunk = Chunk(0, lease.id, 1, TIMEOUT, firsts, [Frame.decode(cut) for cut in cuts])
+            self.chunks.append(chunk)
+            self.running[id(chunk)] = []
+
+    def run(self, chunk: Chunk, index: int) -> None:
+        """End one message: every fifth is never right, and each third raises at times."""
+        value = open_value(chunk.messages()[index])
+        key = f"{value}.txt"
+        if value % 5 == 0 or (value % 3 == 0 and self.random.random() < 0.5):
+            failure = Failure.from_exception(ValueError(f"about {value}"), when=0.0, seconds=0.0, key=key)
+            chunk.done.append((index, Outcome.FAIL, failure.to_bytes(), key))
+        else:
+            chunk.done.append((index, Outcome.ACK, seal_value({"is": value}), key))
+
+    def settle(self, blob: bytes | None) -> None:
+        if blob is not None:
+            self.sent.append(blob)
+            settlement = Settlement.decode(blob)
+            settlement.check_order()
+            settled = self.shard.settle(settlement)
+            self.ledger.record(settlement, settled, self.store.settled(settlement, settled))
+            self.shard.invariants()
+
+    def results(self) -> Iterator[tuple[int, str | None, object]]:
+        parts = asyncio.run(page(self.ledger.book(NO_ID).results, self.store.read, 0, 1 << 40))
+        for settlement in map(Settlement.decode, parts):
+            for at, ordinal in enumerate(settlement.ordinals()):
+                yield ordinal, settlement.key(at), open_value(settlement.entry(at))
+
+
+@given(st.integers(0, 2**32).map(Random), st.integers(1, 16))
+@settings(max_examples=40, deadline=None)
+def test_results_and_dead_letters_bear_the_keys_of_their_own_documents(random: Random, n: int) -> None:
+    """Through two consumers, retries, give-backs, cancels, leases that expire, and settlements that come twice or late."""
+    town = Town(random)
+    for ordinal in range(0, n, 4):
+        town.put(min(4, n - ordinal), ordinal)
+    counts = town.shard.lanes[NO_ID].counts
+    for _ in range(5000):
+        if counts[State.ACKED] + counts[State.DEAD] == n:
+            break
+        act = random.randrange(9)
+        if act == 0:
+            town.lease(f"consumer/{random.randrange(2)}")
+        elif act == 1 and random.random() < 0.05:
+            town.clock.advance(TIMEOUT + 1)
+        elif act == 2 and town.sent and random.random() < 0.2:
+            town.settle(random.choice(town.sent))
+        elif town.chunks:
+            chunk = random.choice(town.chunks[-4:])
+            running = town.running[id(chunk)]
+            if act in (3, 4) and chunk.todo:
+                index = chunk.todo.popleft()
+                running.append(index)
+            elif act in (5, 6) and running:
+                index = running.pop(random.randrange(len(running)))
+                if random.random() < 0.1:
+                    chunk.done.append((index, Outcome.RETURN, b"", None))
+                else:
+                    town.run(chunk, index)
+            elif act == 7:
+                town.settle(chunk.collect(random.randrange(1, 9), random.randrange(1, 300)))
+                chunk.confirm()
+            elif act == 8 and random.random() < 0.3:
+                town.settle(chunk.give_back(random.randrange(1, 4)))
+
+    for ordinal, key, value in town.results():
+        assert (key, value) == (f"{ordinal}.txt", {"is": ordinal})
+    for letter in town.shard.dead_letters(NO_ID):
+        failure = Failure.from_bytes(letter.failure)
+        assert (failure.key, failure.message) == (f"{letter.ordinal}.txt", f"about {letter.ordinal}")
+    assert len(list(town.results())) == counts[State.ACKED]
+
+
+# --- what is refused ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [Piece(10, 0, 2), Piece(5, 2, 1)],
+        [Piece(10, 0, 2), Piece(11, 2, 1)],
+        [Piece(10, 0, 2), Piece(10, 0, 1)],
+        [Piece(10, 0, 3), Piece(20, 3, 0)],
+        [Piece(10, 0, 2)],
+        [Piece(10, 0, 4)],
+        [],
+    ],
+    ids=["descend", "overlap", "twice", "empty", "too few", "too many", "none"],
+)
+def test_pieces_that_cannot_be_of_these_outcomes_are_refused(pieces: list[Piece]) -> None:
+    """Columns bear no ids of their own: what is out of order is recorded for somebody else, and nobody sees it."""
+    with pytest.raises(FrameCorrupt, match="settlement"):
+        Settlement.encode(pieces, bytes(3), [b""] * 3, run=NO_ID, epoch=1, lease=1)
+
+
+@pytest.mark.parametrize(("payloads", "keys"), [(2, None), (4, None), (3, 2), (3, 4)])
+def test_columns_of_different_lengths_are_refused(payloads: int, keys: int | None) -> None:
+    with pytest.raises(FrameCorrupt, match="different lengths"):
+        Settlement.encode(
+            [Piece(10, 0, 3)],
+            bytes(3),
+            [b""] * payloads,
+            run=NO_ID,
+            epoch=1,
+            lease=1,
+            keys=None if keys is None else ["k"] * keys,
+        )
+
+
+def test_shard_refuses_a_settlement_out_of_order_before_it_changes_anything() -> None:
+    """One of another version of dqlab, or of one with a defect, is an error of its consumer and no wrong result."""
+    from dqlab.cluster.wire import pack
+    from tests.cluster.test_parking import opened, put
+    from tests.cluster.test_parking import lease as parked_lease
+
+    blob = bytearray(
+        Settlement.encode([Piece(0, 0, 1), Piece(1, 1, 1)], bytes(2), [b"a", b"b"], run=NO_ID, epoch=1, lease=1)
+    )
+    swapped = blob.index(b"DS") + 48
+    blob[swapped : swapped + 48] = blob[swapped + 24 : swapped + 48] + blob[swapped : swapped + 24]
+
+    async def scenario() -> list[int]:
+        actor = await opened()
+        await put(actor, 2)
+        await parked_lease(actor, "c#0")
+        with pytest.raises(FrameCorrupt, match="stand behind"):
+            await actor.settle(pack({"consumer": "c#0"}, bytes(blob)))
+        counts = list(actor.shard.lanes[NO_ID].counts)
+        await actor.close(pack({}))
+        return counts
+
+    counts = asyncio.run(scenario())
+
+    assert (counts[State.LEASED], counts[State.ACKED]) == (2, 0)
