@@ -31,8 +31,7 @@ TIMEOUT = 60.0
 def chunk_of(*sizes: int) -> Chunk:
     """A lease of several frames: ids 1000, 2000 …, ordinals 10,000, 20,000 …"""
     frames = [
-        Frame.decode(Frame.encode([b"x"] * n, kind=Kind.VALUE, ordinal=10_000 * (at + 1)))
-        for at, n in enumerate(sizes)
+        Frame.decode(Frame.encode([b"x"] * n, kind=Kind.VALUE, ordinal=10_000 * (at + 1))) for at, n in enumerate(sizes)
     ]
     return Chunk(0, 1, 1, TIMEOUT, [1000 * (at + 1) for at in range(len(sizes))], frames)
 
@@ -160,9 +159,7 @@ class Town:
     def __post_init__(self) -> None:
         rules = QueueOptions(visibility_timeout=TIMEOUT, max_deliveries=50, retry=Retry(1, backoff=0.0))
         self.store = MemoryStore(1 << 20, 1 << 30)
-        self.shard = Shard(
-            "q", 0, epoch=1, options=rules, clock=self.clock, random=self.random, journal=self.store
-        )
+        self.shard = Shard("q", 0, epoch=1, options=rules, clock=self.clock, random=self.random, journal=self.store)
         self.ledger = Ledger(self.shard)
 
     def put(self, n: int, ordinal: int) -> None:

@@ -71,9 +71,7 @@ def test_values_failures_and_tables_bear_the_keys_of_their_own_documents(
     pool.close()
 
 
-def test_coroutines_that_raise_are_settled_at_once_in_whatever_order_they_end(
-    lab: dq.Lab, queue_name: str
-) -> None:
+def test_coroutines_that_raise_are_settled_at_once_in_whatever_order_they_end(lab: dq.Lab, queue_name: str) -> None:
     """What was taken for its neighbour's outcome left messages leased, until their visibility timeout of a minute."""
 
     async def half_raise(x: int) -> int:
