@@ -40,7 +40,7 @@ logger = logging.getLogger("dqlab.consumer")
 SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
 SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
-"""Messages in one settlement, and bytes of their outcomes: it is one record of a log, and one turn of a shard's loop."""
+"""Messages in one settlement, and bytes of their outcomes: it becomes one record of a log, which has a limit."""
 IN_HAND = 2
 PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed in a way nobody thought of."""

@@ -15,6 +15,7 @@ from dqlab.cluster.chunk import Chunk
 from dqlab.cluster.memory import MemoryStore
 from dqlab.cluster.results import page
 from dqlab.cluster.sealed import open_value, seal_value
+from dqlab.cluster.wire import pack
 from dqlab.errors import FrameCorrupt
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.queue.failures import Failure
@@ -24,6 +25,8 @@ from dqlab.queue.retry import Retry
 from dqlab.queue.shard import Shard
 from dqlab.queue.states import State
 from dqlab.testing import FakeClock
+from tests.cluster.test_parking import lease as parked_lease
+from tests.cluster.test_parking import opened, put
 
 TIMEOUT = 60.0
 
@@ -205,11 +208,39 @@ class Town:
             for at, ordinal in enumerate(settlement.ordinals()):
                 yield ordinal, settlement.key(at), open_value(settlement.entry(at))
 
+    def step(self) -> None:
+        """Let one thing happen."""
+        random, act = self.random, self.random.randrange(9)
+        if act == 0:
+            self.lease(f"consumer/{random.randrange(2)}")
+        elif act == 1 and random.random() < 0.05:
+            self.clock.advance(TIMEOUT + 1)
+        elif act == 2 and self.sent and random.random() < 0.2:
+            self.settle(random.choice(self.sent))
+        elif self.chunks:
+            self.work(random.choice(self.chunks[-4:]), act)
+
+    def work(self, chunk: Chunk, act: int) -> None:
+        random, running = self.random, self.running[id(chunk)]
+        if act in (3, 4) and chunk.todo:
+            running.append(chunk.todo.popleft())
+        elif act in (5, 6) and running:
+            index = running.pop(random.randrange(len(running)))
+            if random.random() < 0.1:
+                chunk.done.append((index, Outcome.RETURN, b"", None))
+            else:
+                self.run(chunk, index)
+        elif act == 7:
+            self.settle(chunk.collect(random.randrange(1, 9), random.randrange(1, 300)))
+            chunk.confirm()
+        elif act == 8 and random.random() < 0.3:
+            self.settle(chunk.give_back(random.randrange(1, 4)))
+
 
 @given(st.integers(0, 2**32).map(Random), st.integers(1, 16))
 @settings(max_examples=40, deadline=None)
 def test_results_and_dead_letters_bear_the_keys_of_their_own_documents(random: Random, n: int) -> None:
-    """Through two consumers, retries, give-backs, cancels, leases that expire, and settlements that come twice or late."""
+    """Through two consumers, retries, give-backs, cancels, leases that expire, settlements that come twice or late."""
     town = Town(random)
     for ordinal in range(0, n, 4):
         town.put(min(4, n - ordinal), ordinal)
@@ -217,30 +248,7 @@ def test_results_and_dead_letters_bear_the_keys_of_their_own_documents(random: R
     for _ in range(5000):
         if counts[State.ACKED] + counts[State.DEAD] == n:
             break
-        act = random.randrange(9)
-        if act == 0:
-            town.lease(f"consumer/{random.randrange(2)}")
-        elif act == 1 and random.random() < 0.05:
-            town.clock.advance(TIMEOUT + 1)
-        elif act == 2 and town.sent and random.random() < 0.2:
-            town.settle(random.choice(town.sent))
-        elif town.chunks:
-            chunk = random.choice(town.chunks[-4:])
-            running = town.running[id(chunk)]
-            if act in (3, 4) and chunk.todo:
-                index = chunk.todo.popleft()
-                running.append(index)
-            elif act in (5, 6) and running:
-                index = running.pop(random.randrange(len(running)))
-                if random.random() < 0.1:
-                    chunk.done.append((index, Outcome.RETURN, b"", None))
-                else:
-                    town.run(chunk, index)
-            elif act == 7:
-                town.settle(chunk.collect(random.randrange(1, 9), random.randrange(1, 300)))
-                chunk.confirm()
-            elif act == 8 and random.random() < 0.3:
-                town.settle(chunk.give_back(random.randrange(1, 4)))
+        town.step()
 
     for ordinal, key, value in town.results():
         assert (key, value) == (f"{ordinal}.txt", {"is": ordinal})
@@ -288,9 +296,6 @@ def test_columns_of_different_lengths_are_refused(payloads: int, keys: int | Non
 
 def test_shard_refuses_a_settlement_out_of_order_before_it_changes_anything() -> None:
     """One of another version of dqlab, or of one with a defect, is an error of its consumer and no wrong result."""
-    from dqlab.cluster.wire import pack
-    from tests.cluster.test_parking import opened, put
-    from tests.cluster.test_parking import lease as parked_lease
 
     blob = bytearray(
         Settlement.encode([Piece(0, 0, 1), Piece(1, 1, 1)], bytes(2), [b"a", b"b"], run=NO_ID, epoch=1, lease=1)
