@@ -27,6 +27,8 @@ Done: TypeAlias = tuple[int, Outcome, bytes, str | None]
 named one costs as much to make as calling a small function."""
 
 
+SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
+"""Messages in one settlement, and bytes of their outcomes: it becomes one record of a log, which has a limit."""
 _POSITION = itemgetter(0)
 _HELD_BYTES = 1 << 20
 """Bytes of confirmed outcomes from which on a chunk lets go of them before it ends."""
@@ -168,7 +170,7 @@ class Chunk:
         n = len(indexes)
         return self._encode(indexes[::-1], [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
-    def collect(self, most: int, most_bytes: int) -> bytes | None:
+    def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | None:
         """Return a settlement of finished messages, or None when there are none.
 
         Parameters

@@ -39,8 +39,6 @@ logger = logging.getLogger("dqlab.consumer")
 
 SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
-SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
-"""Messages in one settlement, and bytes of their outcomes: it becomes one record of a log, which has a limit."""
 IN_HAND = 2
 PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed in a way nobody thought of."""
@@ -359,7 +357,7 @@ class Slot:
         """Settle what is finished; with `tell`, at least say how many messages are wanted now."""
         while True:
             done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
-            settlement = chunk.collect(SETTLE_MOST, SETTLE_BYTES)
+            settlement = chunk.collect()
             if settlement is None:
                 break
             self.done += chunk.acked + chunk.failed - done

@@ -243,9 +243,8 @@ class LocalQueue:
             chunk = Chunk(0, lease.id, self.shard.epoch, lease.timeout, firsts, frames)
             self._run_chunk(chunk, values)
             ran += chunk.count
-            settlement = chunk.collect(chunk.count)
-            assert settlement is not None, "every message of a chunk that ran has an outcome"
-            self._settle(settlement)
+            while (settlement := chunk.collect()) is not None:
+                self._settle(settlement)
         return ran
 
     def _run_chunk(self, chunk: Chunk, values: Work) -> None:

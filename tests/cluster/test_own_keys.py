@@ -38,7 +38,8 @@ def kinds(tally: Tally) -> dict[str, Any]:
         return about(document, tally)
 
     async def coroutine(document: dq.Document) -> dict[str, Any]:
-        await asyncio.sleep(random.uniform(0, 0.02))
+        late = int(document.key.split(".")[0]) % 4 == 1  # neighbours end in another order, first and last in theirs
+        await asyncio.sleep(0.01 if late else 0.003)
         return about(document, tally)
 
     return {"thread": thread, "process": thread, "coroutine": coroutine}
