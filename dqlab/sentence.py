@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from dqlab.texts import block
 from dqlab.trimming import rendered
 
 __all__ = ["DqlabError", "in_words"]
@@ -18,7 +19,7 @@ class DqlabError(Exception):
     Parameters
     ----------
     **fields
-        Values for the gaps in `text`; each becomes an attribute.
+        Values for the gaps in `text`; each becomes an attribute, as it is. In the sentence they are printable.
     """
 
     text: ClassVar[str] = "dqlab failed"
@@ -26,7 +27,8 @@ class DqlabError(Exception):
     def __init__(self, **fields: Any) -> None:
         super().__init__(fields)
         self.fields = fields
-        self.sentence = self.text.format(**_without_second_period(self.text, fields))
+        sentence = self.text.format(**_without_second_period(self.text, fields))
+        self.sentence = sentence if sentence.isprintable() else block(sentence)
 
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__.get("fields", {})

@@ -42,6 +42,20 @@ def answers(facts: Facts) -> Iterator[Finding]:
     for worker in facts.workers:
         if worker.process is None:
             yield _silent(facts, worker)
+        elif worker.unsent:
+            yield _unreported(f"{worker.who} could not send", worker.unsent, "that worker's", worker.address)
+    if facts.registry is not None and facts.registry.untaken:
+        yield _unreported("the scheduler could not read", facts.registry.untaken, "the scheduler's", scheduler.address)
+
+
+def _unreported(who: str, amount: int, whose: str, address: str) -> Finding:
+    return Finding(
+        "answers",
+        Severity.WARNING,
+        f"{who} {many(amount, 'report')}: statistics and views may be out of date; messages and results are complete",
+        f"This is a defect of dqlab. Please report what follows event=report_not in {whose} log",
+        values={"address": address, "reports": amount},
+    )
 
 
 def _silent(facts: Facts, worker: Worker) -> Finding:

@@ -120,6 +120,8 @@ class Worker:
         Seconds until that job ends, as far as the job says so.
     missing : tuple of str or None
         Packages that open runs need, and that it cannot import; None: not known.
+    unsent : int
+        Reports of its shards and consumers that it had to leave out.
     """
 
     address: str
@@ -138,6 +140,7 @@ class Worker:
     consumers: tuple[str, ...] = ()
     missing: tuple[str, ...] | None = None
     probes: tuple[Probe, ...] = ()
+    unsent: int = 0
 
     @property
     def who(self) -> str:
@@ -188,6 +191,8 @@ class Registered:
     queues: tuple[Queue, ...] = ()
     served: tuple[str, ...] = ()
     """Queues with a consumer on each serving worker."""
+    untaken: int = 0
+    """Reports that came and could not be read."""
 
 
 @dataclass(frozen=True, slots=True)

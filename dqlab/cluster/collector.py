@@ -44,6 +44,8 @@ class Collector:
     def __init__(self, *, where: str = "", clock: Clock | None = None, thresholds: Thresholds | None = None) -> None:
         self.where = where
         self.workers = 0
+        self.untaken = 0
+        """Reports that came and could not be read."""
         self.leaving: Callable[[float], tuple[int, float]] = lambda within: (0, 0.0)
         """How many workers leave within some seconds because their jobs end, and when the first does."""
         self.seq = 0

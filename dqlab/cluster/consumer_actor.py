@@ -138,6 +138,11 @@ class ConsumerActor:
             "last_error": next((slot.last_error for slot in slots if slot.last_error), None),
         }
 
+    @property
+    def unsent_reports(self) -> int:
+        """Reports that were left out because they could not be made or packed."""
+        return self._reporter.unsent
+
     async def close(self, body: bytes) -> bytes:
         """Retire: lease no more, settle, give back; answers the last totals.
 

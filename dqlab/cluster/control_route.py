@@ -18,6 +18,7 @@ from dqlab.cluster.action import Action
 from dqlab.cluster.dead_pages import dead_page
 from dqlab.cluster.internals import ActorFailed
 from dqlab.errors import BadOption, CallTimeout, DqlabError, RunNotFound
+from dqlab.texts import valid
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -90,10 +91,10 @@ class _Handler(RequestHandler):
         kind, text = "Failed", "the scheduler could not answer; its log says why."
         if isinstance(raised, HTTPError):
             kind, text = _SAID.get(status_code, ("BadRequest", str(raised)))
-        self.finish(json.dumps({"error": kind, "message": text}))
+        self.answer({"error": kind, "message": text})
 
     def answer(self, content: dict[str, Any]) -> None:
-        self.finish(json.dumps(content, separators=(",", ":")))
+        self.finish(json.dumps(valid(content), separators=(",", ":")))
 
     def refuse(self, error: DqlabError | ActorFailed) -> None:
         kind = error.kind if isinstance(error, ActorFailed) else type(error).__name__

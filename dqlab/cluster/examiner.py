@@ -70,4 +70,5 @@ def _registry(registry: Registry) -> dict[str, Any]:
         "actors": actors,
         "queues": queues,
         "served": registry.services.queues,
+        "untaken": registry.collector.untaken,
     }

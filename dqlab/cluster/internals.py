@@ -21,6 +21,8 @@ from distributed.protocol.serialize import Serialized, deserialize, to_serialize
 from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
+from dqlab.texts import said_by, shown
+
 __all__ = [
     "CALL",
     "KEEPER",
@@ -114,7 +116,11 @@ async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: b
     except NoSuchActor:  # it left while the call waited
         return {"status": "missing"}
     except Exception as error:  # noqa: BLE001 - it is the caller's to judge
-        return {"status": "error", "exception": to_serialize(error), "said": [type(error).__name__, str(error)]}
+        return {
+            "status": "error",
+            "exception": to_serialize(error),
+            "said": [type(error).__name__, shown(said_by(error))],
+        }
     return {"status": "OK", "result": answer if len(answer) <= COPIED else to_serialize(answer)}
 
 
@@ -265,8 +271,12 @@ def unpin(scheduler: Scheduler, keys: Collection[str]) -> None:
         scheduler.client_releases_keys(keys=known, client=KEEPER)
 
 
-def report(worker: Worker, message: dict[str, Any], op: str = "dq-report") -> None:
-    """Send something to the scheduler's plugin over the worker's open stream: 22 µs, no answer."""
+def report(worker: Worker, op: str, **message: float | bytes) -> None:
+    """Send something to the scheduler's plugin over the worker's open stream: 22 µs, no answer.
+
+    Numbers and bytes alone: what Dask cannot encode, or what the plugin cannot take, closes that stream for good, and
+    the worker with all it holds is thrown out.
+    """
     stream = worker.batched_stream
     if stream.comm is not None and not stream.comm.closed():
         stream.send({"op": op, **message})

@@ -14,6 +14,7 @@ from dqlab.cluster.execution import Origin
 from dqlab.errors import DqlabError
 from dqlab.queue.failures import Failure
 from dqlab.queue.tracebacks import is_users
+from dqlab.texts import kept
 
 __all__ = ["how_it_ended", "obituary"]
 
@@ -54,7 +55,7 @@ def obituary(error: DqlabError, stack: str, origin: Origin, *, key: str | None, 
         failure,
         traceback=f"Traceback (most recent call last):\n{told}{failure.traceback}",
         at=f"{last.name}:{last.lineno}",
-        fingerprint=blake2b("\n".join(kind).encode("utf-8", "replace"), digest_size=4).hexdigest(),
+        fingerprint=blake2b(kept("\n".join(kind)), digest_size=4).hexdigest(),
     )
 
 

@@ -12,6 +12,8 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from dqlab.texts import kept, restored
+
 __all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
 
 TURN = struct.Struct("<I")
@@ -50,7 +52,7 @@ def record(say: Say, turn: int = 0, body: bytes = b"", *, outcome: int = 0, key:
     """Return a record's bytes."""
     if key is None:
         return _HEAD.pack(say, outcome, turn, -1, len(body)) + body
-    named = key.encode("utf-8", "surrogatepass")
+    named = kept(key)
     return b"".join((_HEAD.pack(say, outcome, turn, len(named), len(body)), named, body))
 
 
@@ -73,7 +75,7 @@ class Records:
             middle = start + max(named, 0)
             if len(buffer) < middle + length:
                 break
-            key = None if named < 0 else buffer[start:middle].decode("utf-8", "surrogatepass")
+            key = None if named < 0 else restored(bytes(buffer[start:middle]))
             at = middle + length
             complete.append(Record(say, turn, bytes(buffer[middle:at]), outcome, key))
         del buffer[:at]
@@ -101,7 +103,7 @@ class LastWords:
 
     def note(self, turn: int, key: str) -> None:
         """Note a message's key, for it is not known before the message is opened."""
-        named = key.encode("utf-8", "surrogatepass")
+        named = kept(key)
         if len(named) <= _KEY_ROOM - _KEY.size:
             os.pwrite(self.fd, _KEY.pack(turn, len(named)) + named, 0)
 
@@ -111,7 +113,7 @@ class LastWords:
         if len(noted) < _KEY.size:
             return None
         of, length = _KEY.unpack_from(noted)
-        return noted[_KEY.size : _KEY.size + length].decode("utf-8", "surrogatepass") if turn and of == turn else None
+        return restored(noted[_KEY.size : _KEY.size + length]) if turn and of == turn else None
 
     def stack(self) -> str:
         """Return where a crash was, as `faulthandler` says it; "" when it had no time to."""

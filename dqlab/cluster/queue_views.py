@@ -166,6 +166,11 @@ class QueueViews(QueueDesk):
         """Return the same totals that are reported to the scheduler."""
         return pack(self.report())
 
+    @property
+    def unsent_reports(self) -> int:
+        """Reports that were left out because they could not be made or packed."""
+        return self._reporter.unsent
+
     def vitals(self) -> dict[str, Any]:
         """Return what an examination wants to know of this shard; called in its own process."""
         return shard_vitals(self.ledger, self._store, len(self._lot.known))

@@ -42,7 +42,7 @@ from dqlab.cluster.ref import RESOLVE_WAIT
 from dqlab.cluster.services import Services
 from dqlab.cluster.statistics import Statistics
 from dqlab.cluster.supervisor import Entry, Supervisor
-from dqlab.cluster.wire import pack
+from dqlab.cluster.wire import pack, unpack_report
 from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout, QueueClosed
 
@@ -254,9 +254,13 @@ class Registry(SchedulerPlugin):
         self.collector.forget_queue(name)
         self.losses.forget(name)
 
-    def collect(self, worker: str, **report: Any) -> None:
-        """Take in a report of an actor; a stream handler, so it must not wait."""
-        self.collector.take(report)
+    def collect(self, worker: str, totals: bytes) -> None:
+        """Take in a report of an actor; a stream handler, so it must neither wait nor raise."""
+        try:
+            self.collector.take(unpack_report(totals))
+        except Exception:  # it would close the worker's stream, and with it everything that lives there
+            self.collector.untaken += 1
+            logger.exception("event=report_not_taken worker=%s so_far=%s", worker, self.collector.untaken)
 
     # --- what the scheduler tells -----------------------------------------------------------
 

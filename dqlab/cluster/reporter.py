@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from distributed import Worker
 
 from dqlab.cluster.internals import report
+from dqlab.cluster.wire import pack_report
 
 __all__ = ["Reporter"]
+
+logger = logging.getLogger("dqlab.reporter")
 
 INTERVAL = 0.25
 
@@ -18,18 +22,26 @@ INTERVAL = 0.25
 class Reporter:
     """Sends absolute totals, so that a lost or repeated report does no harm.
 
+    One that cannot be made or packed is left out and counted: views are late then, and work goes on.
+
     Parameters
     ----------
     worker : Worker
         Whose stream to the scheduler is used.
     totals : callable
         Returns the report, plain data.
+
+    Attributes
+    ----------
+    unsent : int
+        Reports that were left out.
     """
 
     def __init__(self, worker: Worker, totals: Callable[[], dict[str, Any]]) -> None:
         self._worker, self._totals = worker, totals
         self._timer: asyncio.TimerHandle | None = None
         self._last = 0.0
+        self.unsent = 0
 
     def touch(self) -> None:
         """Note that something changed; a report follows within the interval."""
@@ -42,7 +54,13 @@ class Reporter:
         """Report now."""
         self.close()
         self._last = asyncio.get_running_loop().time()
-        report(self._worker, self._totals())
+        try:
+            totals = pack_report(self._totals() | {"unsent": self.unsent})
+        except Exception:  # the next one may fare better, and nothing else is to suffer
+            self.unsent += 1
+            logger.exception("event=report_not_sent worker=%s so_far=%s", self._worker.address, self.unsent)
+            return
+        report(self._worker, "dq-report", totals=totals)
 
     def close(self) -> None:
         """Cancel what is due."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import psutil
 from distributed import Worker
@@ -29,6 +29,7 @@ from dqlab.cluster.protocol import greeting
 from dqlab.cluster.walltime import batch_system, read_end
 from dqlab.queue.ledger import Ledger
 from dqlab.store.probe import Probe, probe
+from dqlab.texts import valid
 
 if TYPE_CHECKING:
     from dqlab.cluster.memory import Store
@@ -88,9 +89,10 @@ class WorkerVitals:
             self.look_at_disk(stores, limit),
             self._in_time("functions", lambda: [sorted(_named(functions)) for functions in used], limit),
         )
-        return {
+        found = {
             **process_vitals(),
             "name": str(worker.name),
+            "unsent": sum(held.unsent_reports for held in (*shards, *consumers)),
             "threads": worker.state.nthreads,
             "lag": loop_lag(worker),
             "memory": psutil.Process().memory_info().rss,
@@ -105,6 +107,7 @@ class WorkerVitals:
             "consumers": [_consumer(held.report()) for held in consumers],
             "stores": probes,
         }
+        return cast("dict[str, Any]", valid(found))
 
     async def look_at_disk(self, stores: Sequence[Sequence[str]], limit: float) -> list[dict[str, Any]]:
         """Return what stores look like from here; of one that hangs, that it does."""

@@ -85,7 +85,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         worker.handlers[CALL] = self.call
         end = read_end(os.environ, SystemClock().wall())
         if end is not None:
-            report(worker, {"left": end.left, "drain": end.drain}, op="dq-deadline")
+            report(worker, "dq-deadline", left=end.left, drain=end.drain)
 
     async def teardown(self, worker: Worker) -> None:
         """Let consumers give back what they hold and shards close their logs, so that nobody need wait for them.
@@ -193,7 +193,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
     async def _beat(self) -> None:
         """Say that this worker's event loop runs, as long as shards are here, or something is made."""
         while self._begins or actors_here(self._worker, "queue"):
-            report(self._worker, {}, op="dq-beat")
+            report(self._worker, "dq-beat")
             await asyncio.sleep(BEAT_EVERY)
         self._beating = None
 

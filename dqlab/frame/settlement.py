@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from dqlab.errors import FrameCorrupt
 from dqlab.frame.columns import VERSION, Flag, check_head, lengths_column, read_lengths, u32
+from dqlab.texts import kept, restored
 
 __all__ = ["Outcome", "Piece", "Settlement"]
 
@@ -101,7 +102,7 @@ class Settlement:
         columns_n = {len(outcomes), len(payloads), len(outcomes if keys is None else keys)}
         if wrong := _disorder(pieces, len(outcomes)) or (len(columns_n) > 1 and "columns of different lengths"):
             raise FrameCorrupt(kind="settlement", reason=wrong, size=sum(map(len, payloads)))
-        encoded = None if keys is None else [key.encode("utf-8", "surrogatepass") for key in keys]
+        encoded = None if keys is None else [kept(key) for key in keys]
         flags, columns = _columns(pieces, outcomes, map(len, payloads), None if encoded is None else map(len, encoded))
         head = b"DS", VERSION, flags, len(outcomes), lease, round(busy_s * 1e6), run, epoch, len(pieces)
         return b"".join((_SETTLEMENT.pack(*head), *columns, *payloads, *(encoded or ())))
@@ -183,7 +184,7 @@ class Settlement:
         if self._key_ends is None:
             self._key_ends = array("Q", accumulate(self.key_lengths))
         end = self._key_ends[index]
-        return bytes(self._keys[end - self.key_lengths[index] : end]).decode("utf-8", "surrogatepass")
+        return restored(bytes(self._keys[end - self.key_lengths[index] : end]))
 
     def ordinals(self) -> Iterable[int]:
         """Yield each message's position in the run's input, in the order of the columns."""

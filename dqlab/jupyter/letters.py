@@ -9,15 +9,15 @@ from typing import Any
 
 from dqlab.errors import UsageError
 from dqlab.live.display import Mode, mode
-from dqlab.live.plain import one_line
 from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures
+from dqlab.texts import block, one_line, shown
 
 __all__ = ["find_letter", "letter_bundle"]
 
 
 def find_letter(failures: Failures, word: str) -> DeadLetter:
-    """Return the dead document whose key, or whose message's id, is `word`.
+    """Return the dead document whose key, as it is or as it is shown, or whose message's id is `word`.
 
     Raises
     ------
@@ -26,9 +26,9 @@ def find_letter(failures: Failures, word: str) -> DeadLetter:
     """
     keys = []
     for letter in failures:
-        if word in (str(letter.key), str(letter.id)):
+        if word in (key := str(letter.key), shown(key), one_line(key), str(letter.id)):
             return letter
-        keys.append(str(letter.key))
+        keys.append(shown(key))
     near = get_close_matches(word, keys, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"It has {many(len(keys), 'dead document')}: %dq failed"
     raise UsageError(reason=f"run {failures.name!r} has no dead document {word!r}. {hint}")
@@ -36,25 +36,25 @@ def find_letter(failures: Failures, word: str) -> DeadLetter:
 
 def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
     """Return a dead document as text and, unless only text is wanted, as HTML."""
-    head, lines = _head(letter), _lines(letter)
-    text = "\n".join([head, *lines, "", letter.traceback.rstrip()])
+    head, lines, traceback = _head(letter), _lines(letter), block(letter.traceback.rstrip())
+    text = "\n".join([head, *lines, "", traceback])
     if mode() is Mode.TEXT:
         return {"text/plain": text}
     about = "<br>".join(map(escape, lines))
     html = (
         f'<div><b>{escape(head)}</b></div><div style="opacity:.8">{about}</div>'
-        f'<pre style="margin:8px 0 0;overflow-x:auto">{escape(letter.traceback.rstrip())}</pre>'
+        f'<pre style="margin:8px 0 0;overflow-x:auto">{escape(traceback)}</pre>'
     )
     return {"text/plain": text, "text/html": html}
 
 
 def _head(letter: DeadLetter) -> str:
-    return f"{one_line(letter.key)}  {letter.error}: {one_line(letter.message, 300)}"
+    return f"{one_line(letter.key)}  {one_line(letter.error)}: {one_line(letter.message, 300)}"
 
 
 def _lines(letter: DeadLetter) -> list[str]:
-    code = f"code {letter.version}, " if letter.version else ""
-    place = letter.at or "a place unknown"
+    code = f"code {one_line(letter.version)}, " if letter.version else ""
+    place = one_line(letter.at) or "a place unknown"
     return [
         f"dead after {_deliveries(letter.deliveries)} ({one_line(letter.reason)}), {code}at {place}",
         f"document: {_document(letter)}",

@@ -13,9 +13,10 @@ from typing import Any
 from dqlab import numbers
 from dqlab.live.html import inked, quiet, wrap
 from dqlab.live.palette import Ink
-from dqlab.live.plain import columns, one_line
+from dqlab.live.plain import columns
 from dqlab.live.style import PLAIN, Span, TextStyle, paint
 from dqlab.numbers import many
+from dqlab.texts import one_line
 
 __all__ = ["checkup_html", "checkup_text"]
 

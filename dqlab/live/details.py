@@ -24,9 +24,9 @@ from dqlab.live.pieces import (
     Need,
     Pulse,
 )
-from dqlab.live.plain import block, one_line
 from dqlab.numbers import many
 from dqlab.stats import AGE_EDGES, Attention, CodeStats, Eta, History, RunStats, Severity, Snapshot
+from dqlab.texts import block, one_line
 
 __all__ = [
     "band",

@@ -26,12 +26,12 @@ from dqlab.live.lab_rows import Place, absent_queues, lab_view, moved_queues, qu
 from dqlab.live.lab_view import QueuesView
 from dqlab.live.obeying import Obeying
 from dqlab.live.pieces import Example
-from dqlab.live.plain import one_line
 from dqlab.live.rows import Focus, absent_view, connecting_view, moved_view, run_view
 from dqlab.live.source import LabSource, PoolSource, QueueControls, RunSource, has_details, is_lab, is_queue
 from dqlab.live.view import Command, Press, RunView
 from dqlab.numbers import many, size
 from dqlab.stats import History, RunStats, Snapshot
+from dqlab.texts import one_line
 
 __all__ = ["Canvas", "Live", "LiveQueues", "LiveRun", "following"]
 

@@ -12,10 +12,10 @@ from html import escape
 
 from dqlab.live.palette import Ink, State
 from dqlab.live.pieces import Need
-from dqlab.live.plain import one_line
 from dqlab.live.tables import Table
 from dqlab.live.view import Notice, RunView, Tone
 from dqlab.numbers import UNKNOWN
+from dqlab.texts import one_line
 
 __all__ = ["inked", "needs_html", "notice_html", "quiet", "run_html", "table_html", "wrap"]
 

@@ -13,12 +13,12 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
 from dqlab.live.pieces import Details
-from dqlab.live.plain import one_line
 from dqlab.live.rows import Silence, failure_row, silence_notice
 from dqlab.live.tables import status_table
 from dqlab.live.view import NO_NOTICE, Button, Command, Figure, Notice, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import Attention, Counts, History, QueueStats, RunStats, Severity, Snapshot
+from dqlab.texts import one_line
 
 __all__ = ["Place", "absent_queues", "lab_view", "moved_queues", "queue_view"]
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from dqlab import numbers
 from dqlab.live.palette import Ink
-from dqlab.live.plain import one_line
 from dqlab.live.rows import failure_row
 from dqlab.numbers import many
 from dqlab.stats import QueueStats, RunStats, Snapshot
+from dqlab.texts import one_line
 
 __all__ = ["NO_TABLE", "Cell", "Column", "Table", "classes_table", "failures_table", "results_table", "status_table"]
 

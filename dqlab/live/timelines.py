@@ -7,9 +7,9 @@ from html import escape
 
 from dqlab import numbers
 from dqlab.live.html import wrap
-from dqlab.live.plain import one_line
 from dqlab.live.style import TextStyle
 from dqlab.stats import History, Mark
+from dqlab.texts import one_line
 
 __all__ = ["blocks", "timeline_html", "timeline_text"]
 

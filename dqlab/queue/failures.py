@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from dqlab.errors import FrameCorrupt, MessageError
 from dqlab.queue import tracebacks
+from dqlab.texts import brief, kept, restored
 
 __all__ = ["Failure", "FailureClass", "FailureClasses", "OtherClasses", "retryable", "shown_name"]
 
@@ -99,7 +100,7 @@ class Failure:
         trace = tracebacks.users_part(exception.__traceback__, skip)
         return cls(
             error=tracebacks.class_name(type(exception)),
-            message=_head(tracebacks.message(exception), _MAX_MESSAGE),
+            message=brief(tracebacks.message(exception), _MAX_MESSAGE),
             traceback=_without_middle(tracebacks.text(exception, trace), _MAX_TRACEBACK),
             at=tracebacks.innermost(trace),
             fingerprint=tracebacks.fingerprint(exception, trace),
@@ -113,11 +114,7 @@ class Failure:
 
     def to_bytes(self) -> bytes:
         """Return the record as JSON."""
-        record = asdict(self)
-        try:
-            return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
-        except UnicodeEncodeError:  # file names that are not UTF-8 hold lone surrogates, which only escapes carry
-            return json.dumps(record, separators=(",", ":")).encode()
+        return kept(json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":")))
 
     @classmethod
     def from_bytes(cls, record: bytes | memoryview) -> Self:
@@ -129,7 +126,7 @@ class Failure:
             Not such a record.
         """
         try:
-            entries = json.loads(bytes(record))
+            entries = json.loads(restored(bytes(record)))
             values = {field.name: entries[field.name] for field in fields(cls)}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -163,17 +160,23 @@ def retryable(exception: BaseException) -> bool:
     return not isinstance(exception, _FUTILE)
 
 
-def _head(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
 def _without_middle(text: str, limit: int) -> str:
-    encoded = text.encode("utf-8", "surrogatepass")
+    encoded = kept(text)
     if len(encoded) <= limit:
         return text
     mark = f"\n... {len(encoded) - limit:,} bytes left out ...\n"
     half = (limit - len(mark)) // 2
-    return encoded[:half].decode(errors="ignore") + mark + encoded[-half:].decode(errors="ignore")
+    stop, start = half, len(encoded) - half
+    while _inside(encoded[stop]):
+        stop -= 1
+    while _inside(encoded[start]):
+        start += 1
+    return restored(encoded[:stop]) + mark + restored(encoded[start:])
+
+
+def _inside(byte: int) -> bool:
+    """Return whether a byte of UTF-8 is not the first one of its character."""
+    return byte & 0xC0 == 0x80
 
 
 # --- classes --------------------------------------------------------------------------------
@@ -338,7 +341,12 @@ class FailureClasses:
             if smallest.count:
                 self._bare[smallest.fingerprint] = smallest
         self._bare.pop(mark, None)
-        row.sample = failure.error, _head(failure.message, _MAX_SAMPLE), failure.at, failure.key
+        row.sample = (
+            failure.error,
+            brief(failure.message, _MAX_SAMPLE),
+            failure.at,
+            failure.key and brief(failure.key, _MAX_SAMPLE),
+        )
         self._described[mark] = row
 
 

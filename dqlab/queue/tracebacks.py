@@ -17,9 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from dqlab.texts import brief, kept, said_by
+
 __all__ = ["class_name", "fingerprint", "innermost", "is_users", "message", "text", "users_part"]
 
 _MAX_FRAMES = 1_000
+_MAX_NAME = 300
 _MAX_CAUSES = 5
 _MAX_MEMBERS = 50
 _OWN = str(Path(__file__).parents[1]) + os.sep
@@ -67,7 +70,7 @@ def innermost(trace: TracebackType | None) -> str:
     """Return "function:line" of the last frame that is no library's, else of the last; "" without frames."""
     frames = list(_frames(trace))
     users = [frame for frame in frames if frame.is_users] or frames
-    return f"{users[-1].function}:{users[-1].line}" if users else ""
+    return f"{brief(users[-1].function, _MAX_NAME)}:{users[-1].line}" if users else ""
 
 
 def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
@@ -83,8 +86,7 @@ def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
         parts += dict.fromkeys(
             f"{frame.function}: {_VARYING.sub('<n>', frame.text) or frame.offset}" for frame in _frames(part)
         )
-    text = "\n".join(parts).encode("utf-8", "surrogatepass")
-    return blake2b(text, digest_size=4).hexdigest()
+    return blake2b(kept("\n".join(parts)), digest_size=4).hexdigest()
 
 
 def _causes(
@@ -105,16 +107,17 @@ def _members(exception: BaseException) -> Iterator[type[BaseException]]:
 
 def class_name(kind: type[BaseException]) -> str:
     """Return a class's name as Python's own tracebacks write it."""
-    name, module = kind.__qualname__, kind.__module__
-    return name if module in ("builtins", "__main__") else f"{module}.{name}"
+    try:
+        name, module = kind.__qualname__, kind.__module__
+        told = name if module in ("builtins", "__main__") else f"{module}.{name}"
+        return brief(str.__str__(told), _MAX_NAME)
+    except BaseException:  # noqa: BLE001 - a metaclass may answer with anything, or raise
+        return brief(type.__dict__["__name__"].__get__(kind), _MAX_NAME)
 
 
 def message(exception: BaseException) -> str:
     """Return what an exception says, or that it cannot say it."""
-    try:
-        return str(exception)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - __str__ is the user's code
-        return f"<str() of it raised {class_name(type(error))}>"
+    return said_by(exception)
 
 
 def text(exception: BaseException, trace: TracebackType | None) -> str:
@@ -122,6 +125,6 @@ def text(exception: BaseException, trace: TracebackType | None) -> str:
     try:
         told = traceback.TracebackException(type(exception), exception, trace, limit=-_MAX_FRAMES, compact=True)
         return "".join(told.format())
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - formatting runs the user's code
+    except BaseException as error:  # noqa: BLE001 - formatting runs the user's code
         reason = f"its traceback cannot be shown: {class_name(type(error))}"
         return f"{class_name(type(exception))}: {message(exception)}\n({reason})\n"

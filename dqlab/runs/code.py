@@ -42,6 +42,7 @@ from uuid import UUID
 
 from dqlab.cluster.sealed import captured, global_names
 from dqlab.runs.explain import Sources, attribute, cell_number, hint_text, innermost, written
+from dqlab.texts import kept
 
 __all__ = ["CodeVersion", "code_version"]
 
@@ -317,7 +318,7 @@ class _Walk:
 def _pack(tag: str, *parts: bytes | str) -> bytes:
     digest = blake2b(tag.encode(), digest_size=16)
     for part in parts:
-        encoded = part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass")
+        encoded = part if isinstance(part, bytes) else kept(part)
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.digest()

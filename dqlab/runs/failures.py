@@ -10,6 +10,7 @@ from dqlab.cluster.dead_pages import described
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import open_value
 from dqlab.frame import Kind
+from dqlab.texts import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +69,8 @@ class DeadLetter:
         return self.argument
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.error}: {self.message} ({self.reason})"
+        said = one_line(self.message, 300)
+        return f"{one_line(self.key)}: {one_line(self.error)}: {said} ({one_line(self.reason)})"
 
 
 class Failures(Sequence[DeadLetter]):

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from dqlab.cluster.link import Link
 from dqlab.errors import DqlabError
+from dqlab.texts import shown
 
 __all__ = ["mark", "pausing", "running_cell"]
 
@@ -31,8 +32,8 @@ def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str 
 
     async def tell() -> None:
         with suppress(DqlabError):
-            arguments = {"cell": cell if cell is not None else running_cell(), "queue": queue, "by": by}
-            await link.scheduler("dq_mark", text=text, timeout=PATIENCE, **arguments)
+            arguments = {"cell": cell if cell is not None else running_cell(), "queue": queue, "by": shown(by)}
+            await link.scheduler("dq_mark", text=shown(text), timeout=PATIENCE, **arguments)
 
     with suppress(DqlabError):
         link.start(tell())

@@ -32,6 +32,7 @@ from dqlab.runs.results import Results
 from dqlab.runs.run_views import RunViews
 from dqlab.runs.streams import Streams
 from dqlab.sentence import in_words
+from dqlab.texts import one_line
 
 __all__ = ["RunWaits"]
 
@@ -249,7 +250,7 @@ class RunWaits(RunViews):
         self._raise_lost(progress, deadline)
         if counts.dead:
             first = next(iter(self.failures()))
-            what = f"{first.error} at document {first.key!r}: {first.message}"
+            what = f"{first.error} at document {first.key!r}: {one_line(first.message, 300)}"
             raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what)
 
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dqlab.documents import Document
 from dqlab.queue.ranges import Ranges
+from dqlab.texts import kept
 
 __all__ = ["Digest", "Submitted"]
 
@@ -39,7 +40,7 @@ class Digest:
     def update(self, element: Any, payload: bytes) -> None:
         """Take in the next element."""
         if type(element) is Document:
-            payload = f"{element.key}\0{element.version}\n".encode("utf-8", "surrogatepass")
+            payload = kept(f"{element.key}\0{element.version}\n")
         self._pending.append(payload)
         if len(self._pending) > BLOCK:
             self._fold()

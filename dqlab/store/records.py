@@ -23,6 +23,7 @@ from dqlab.frame import Piece, Settlement
 from dqlab.queue.settling import Failed, Settled
 from dqlab.queue.states import State
 from dqlab.queue.trouble import Trouble
+from dqlab.texts import EXACT
 
 __all__ = ["Counts", "Move", "Ruling", "open_settle", "pack_plain", "pack_settle", "unpack_plain"]
 
@@ -114,13 +115,13 @@ class Ruling:
 
 def pack_plain(value: Any) -> bytes:
     """Return numbers, strings, bytes, lists and dicts as msgpack."""
-    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors=EXACT)
     return packed
 
 
 def unpack_plain(blob: bytes | memoryview) -> Any:
     """Return what `pack_plain` was given; tuples have become lists."""
-    return msgpack.unpackb(blob, raw=False, strict_map_key=False, use_list=True)
+    return msgpack.unpackb(blob, raw=False, strict_map_key=False, use_list=True, unicode_errors=EXACT)
 
 
 def pack_settle(settlement: Settlement, ruling: Ruling | None) -> list[bytes | memoryview]:

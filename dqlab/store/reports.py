@@ -9,9 +9,11 @@ from typing import Any
 from dqlab.log.holder import Holder
 from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.inspection import QueueInfo, RunInfo, ShardInfo, StoreInfo
+from dqlab.texts import one_line
 
 __all__ = ["fsck_text", "inspect_text"]
 
+_LONG = 2_000
 _WORDS = {
     Level.CLEAN: "clean",
     Level.DAMAGED: "damaged, and nothing is lost",
@@ -32,8 +34,8 @@ def fsck_text(found: FsckReport) -> str:
     """Return the findings, worst shard and next step in plain sight."""
     lines: list[str] = []
     for queue in found.queues:
-        lines.append(f"queue {queue.name}: {queue.directory}")
-        lines += [f"  - {finding}" for finding in queue.findings]
+        lines.append(f"queue {one_line(queue.name)}: {one_line(queue.directory, _LONG)}")
+        lines += [f"  - {one_line(finding, _LONG)}" for finding in queue.findings]
         for shard in queue.shards:
             lines += _shard_check(shard)
     shards = list(found.shards())
@@ -51,7 +53,7 @@ def _shard_check(shard: ShardCheck) -> Iterator[str]:
     size = f"{shard.segments:,} {_plural('segment', shard.segments)}, {shard.records:,} records"
     yield f"  shard {shard.index:03d}: {_WORDS[shard.level]} ({size})"
     for finding in shard.findings:
-        yield f"    - {finding}"
+        yield f"    - {one_line(finding, _LONG)}"
     if shard.lost:
         yield f"    lost in all: {describe_ids(shard.lost)}"
 
@@ -60,11 +62,11 @@ def _shard_check(shard: ShardCheck) -> Iterator[str]:
 
 
 def _queue(queue: QueueInfo) -> Iterator[str]:
-    yield f"queue {queue.name}: {queue.directory}"
+    yield f"queue {one_line(queue.name)}: {one_line(queue.directory, _LONG)}"
     if queue.error is not None:
-        yield f"  {queue.error}"
+        yield f"  {one_line(queue.error, _LONG)}"
     if queue.options:
-        yield f"  options: {_options(queue.options)}"
+        yield f"  options: {one_line(_options(queue.options), _LONG)}"
     runs = [(shard.index, run) for shard in queue.shards for run in shard.runs]
     yield from _indented(_run_table(runs), 2)
     for shard in queue.shards:
@@ -92,14 +94,14 @@ def _run_table(runs: Sequence[tuple[int, RunInfo]]) -> Iterator[str]:
         counts = [f"{run.counts[state]:,}" for state in states]
         functions = f"{run.functions} of {run.versions}" if run.versions else "-"
         oldest = "-" if run.oldest_ready_s is None else f"{run.oldest_ready_s:,.0f} s"
-        name = names.get(run.run, "-")
+        name = one_line(names.get(run.run, "-"))
         rows.append([run.run[:8], name, str(index), *counts, f"{run.results:,}", functions, oldest])
     yield from _aligned(rows, left=2)
 
 
 def _shard(shard: ShardInfo) -> Iterator[str]:
     if shard.error is not None:
-        yield f"shard {shard.index:03d}: {shard.error}"
+        yield f"shard {shard.index:03d}: {one_line(shard.error, _LONG)}"
         return
     ended = "closed" if shard.clean else "not closed"
     holder = shard.holder
@@ -112,15 +114,16 @@ def _shard(shard: ShardInfo) -> Iterator[str]:
     for entry in shard.segments:
         live = f"{entry.needed / entry.nbytes:.0%}" if entry.nbytes else "-"
         kind = entry.kind if entry.sealed else f"{entry.kind}, open"
-        rows.append([entry.file, kind, f"{entry.nbytes:,}", f"{entry.needed:,}", live])
+        rows.append([one_line(entry.file), kind, f"{entry.nbytes:,}", f"{entry.needed:,}", live])
     yield from _indented(_aligned(rows, left=2), 2)
-    yield f"  checkpoints: {', '.join(shard.checkpoints) or 'none'}"
+    yield f"  checkpoints: {', '.join(map(one_line, shard.checkpoints)) or 'none'}"
     if shard.torn_bytes:
         yield f"  behind the last whole record: {shard.torn_bytes:,} bytes"
 
 
 def _holder(holder: Holder) -> str:
-    who = f"process {holder.pid} on {holder.host}" + (f" ({holder.owner})" if holder.owner else "")
+    owner = f" ({one_line(holder.owner)})" if holder.owner else ""
+    who = f"process {holder.pid} on {one_line(holder.host)}{owner}"
     if holder.held:
         return f"open in {who}"
     return f"last opened by {who}; whether it still is cannot be seen from here"

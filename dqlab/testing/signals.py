@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dqlab.texts import kept, restored
+
 __all__ = ["Gate", "Tally"]
 
 LOOK_AGAIN_S = 0.005
@@ -32,13 +34,13 @@ class Tally:
         # One write of O_APPEND is atomic, so lines of several processes never mix.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(descriptor, f"{entry}\n".encode())
+            os.write(descriptor, kept(f"{entry}\n"))
         finally:
             os.close(descriptor)
 
     def seen(self) -> list[str]:
         """Return what was noted so far, as text, oldest first."""
-        return self._path.read_text().splitlines() if self._path.exists() else []
+        return restored(self._path.read_bytes()).splitlines() if self._path.exists() else []
 
     def __len__(self) -> int:
         return len(self.seen())

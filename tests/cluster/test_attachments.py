@@ -14,6 +14,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.cluster.attachments import CLOSE_AFTER
 from dqlab.cluster.registry import Registry
+from dqlab.cluster.wire import pack_report
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
 
@@ -36,7 +37,7 @@ class Town:
 
     def report(self, name: str, counts: list[int], *, shard: int = 0, stored: int = 0) -> None:
         lane = lane_report(None, counts=counts)
-        self.registry.collect("w", **shard_report(name, lane, shard=shard, stored=stored))
+        self.registry.collect("w", pack_report(shard_report(name, lane, shard=shard, stored=stored)))
 
     async def after(self, seconds: float) -> list[str]:
         """Look once a minute, for so long; return what was closed."""

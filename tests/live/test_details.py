@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from dqlab.live.details import code_pane, consumers, depth_chart, leases, left_chart, needs, pulse
-from dqlab.live.plain import block
 from dqlab.stats import CodeStats, Eta, History, RunStats, Snapshot, Unacked
+from dqlab.texts import block
 
 
 def test_needs_have_one_thing_to_do_each_and_only_where_it_can_be_done(snapshot: Snapshot) -> None:

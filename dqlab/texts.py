@@ -1,0 +1,113 @@
+r"""Text that users bring along: kept exactly between our own processes, made valid wherever others read it.
+
+File names that are not UTF-8 reach Python with lone surrogates (``os.fsdecode``), and names, keys and messages may
+hold line breaks, terminal escapes, text that runs backwards, or a megabyte. UTF-8, and with it msgpack, JSON, HTTP,
+terminals and notebooks, refuses the first and obeys the others. Owns the two ways that such text takes:
+
+::
+
+    kept, restored      exact and reversible: keys, messages and sources in frames, logs and calls of ours
+    shown, valid        what is valid stays as it is, the byte 0xE9 becomes ``\xe9``: reports, JSON, metrics
+    one_line, block     printable besides, and short: what people read
+
+Knows nothing of HTML: escaping is the business of the view that writes HTML.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["EXACT", "JOINERS", "SHOWN", "block", "brief", "kept", "one_line", "restored", "said_by", "shown", "valid"]
+
+EXACT = "surrogatepass"
+"""Name of the codec error handler that keeps lone surrogates; the same must stand where text is read again."""
+SHOWN = "dqlab.shown"
+"""Name of the codec error handler that writes lone surrogates as escapes."""
+JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
+"""Unprintable characters that letters of some scripts, and families of emoji, are made with."""
+
+_GONE = "\N{REPLACEMENT CHARACTER}"
+_ESCAPED_BYTES = range(0xDC80, 0xDD00)
+"""What ``surrogateescape`` makes of the bytes 0x80 to 0xFF."""
+
+
+def kept(text: str) -> bytes:
+    """Return text as bytes that `restored` turns into the same text, whatever it holds."""
+    return text.encode("utf-8", EXACT)
+
+
+def restored(data: bytes) -> str:
+    """Return the text that `kept` was given."""
+    return data.decode("utf-8", EXACT)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    codes = map(ord, error.object[error.start : error.end])
+    return "".join(
+        f"\\x{code - 0xDC00:02x}" if code in _ESCAPED_BYTES else f"\\u{code:04x}" for code in codes
+    ), error.end
+
+
+codecs.register_error(SHOWN, _escape)
+
+
+def shown(text: str) -> str:
+    r"""Return text that is valid Unicode: the same, unless it has lone surrogates.
+
+    Those that stand for a byte become ``\xe9``, others ``\udabc``.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-8", SHOWN).decode()
+
+
+def valid(data: Any) -> Any:
+    """Return plain data (dicts, lists, tuples, scalars) in which every text is `shown`, keys included."""
+    if isinstance(data, str):
+        return shown(data)
+    if isinstance(data, Mapping):
+        return {valid(key): valid(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [valid(each) for each in data]
+    return data
+
+
+def brief(text: str, limit: int) -> str:
+    """Return text of at most `limit` characters; one that was cut ends with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def said_by(value: object) -> str:
+    """Return ``str(value)``, exactly of type `str`; of something that cannot say it, that it cannot."""
+    try:
+        return str.__str__(str(value))
+    except BaseException as error:  # noqa: BLE001 - __str__ is the user's code, and may even call sys.exit
+        return f"<str() of it raised {type(error).__name__}>"
+
+
+def one_line(text: object, limit: int = 120) -> str:
+    """Return text as one printable line of at most `limit` characters.
+
+    White space becomes single spaces, lone surrogates become escapes, control and bidirectional characters the
+    replacement character. A cut ends with an ellipsis.
+    """
+    raw = shown(said_by(text)[: 4 * limit + 16])  # what is behind the cut is not even looked at
+    line = "".join(
+        character if character.isprintable() or character in JOINERS else _GONE for character in " ".join(raw.split())
+    )
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def block(text: object, limit: int = 20_000) -> str:
+    """Return text of several lines, each printable, of at most `limit` characters; tabs become four spaces."""
+    said = said_by(text)
+    lines = shown(said[:limit]).expandtabs(4).splitlines()
+    printable = [
+        "".join(each if each.isprintable() or each in JOINERS else " " if each.isspace() else _GONE for each in line)
+        for line in map(str.rstrip, lines)
+    ]
+    return "\n".join(printable) + ("\n…" if len(said) > limit else "")
