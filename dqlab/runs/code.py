@@ -1,17 +1,22 @@
 """Code versions: a name for what a function does, the same in every process.
 
 Two functions have one version when their syntax trees agree, and so do those of the functions and
-classes of ``__main__`` they name, the values they read, and the versions of the packages they import.
-File names, lines, comments and the order of dictionaries do not count. A pickle cannot serve: its
-bytes differ between processes. Knows nothing of runs; transport has its own hash (`cluster.sealed`).
+classes of ``__main__`` and of local modules they name, the values they read, and the versions of the
+packages they import. File names, lines, comments and the order of dictionaries do not count. A pickle
+cannot serve: its bytes differ between processes. Knows nothing of runs; transport has its own hash
+(`cluster.sealed`).
 
-Everything reached from a function is described on its own and refers to the rest by name; the sorted
-descriptions are hashed. So neither cycles nor the order of the search matter.
+Every definition reached from a function is described on its own and refers to the rest by name; the
+sorted descriptions are hashed. So neither cycles nor the order of the search matter. Values are
+described by what they hold: frames and arrays by `contents`, other objects by what they would give
+to pickle, walked part by part, so that neither identity nor the order of a set counts. Values are read
+again each time: nothing is remembered by identity, since a frame can be changed in place.
 """
 
 from __future__ import annotations
 
 import builtins
+import copyreg
 import dataclasses
 import operator
 import re
@@ -22,6 +27,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum, EnumMeta
 from fractions import Fraction
+from collections import OrderedDict
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -31,6 +37,7 @@ from types import (
     ClassMethodDescriptorType,
     CodeType,
     FunctionType,
+    MappingProxyType,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
@@ -40,16 +47,28 @@ from types import (
 from typing import Any
 from uuid import UUID
 
+from dqlab.cluster.local_modules import is_local, lazy_imports, sources_of
 from dqlab.cluster.sealed import captured, global_names
+from dqlab.numbers import size as size_text
+from dqlab.runs.contents import Content, content_of, flat
 from dqlab.runs.explain import Sources, attribute, cell_number, hint_text, innermost, written
 from dqlab.texts import kept
 
-__all__ = ["CodeVersion", "code_version"]
+__all__ = ["CodeVersion", "code_version", "fingerprint"]
 
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
+_MOST_PARTS = 100_000
+"""Parts of values that are described one by one; a second or two."""
+_MANY = 64
+"""Plain values that are worth describing all at once."""
+_LARGE = 1 << 20
+_KEPT_PARTS = 100
+"""Parts of a version that are kept by name, to say which of them has changed."""
 _BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
+_OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
+"""Attributes of functions that say where they come from."""
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _CONTAINERS = (tuple, list, dict, set, frozenset)
 _PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spec__"})
@@ -73,7 +92,11 @@ class CodeVersion:
     cell : int or None
         Number of the notebook cell that defined it.
     uncertain : tuple of str
-        Values it depends on of which only the type counted: "model of score (torch.nn.Linear)".
+        Values it depends on of which only the type counted: "model of score (_thread.lock)".
+    sampled : tuple of str
+        Values above 64 MB, of which evenly spaced blocks counted: "table of score (1.2 GB)".
+    parts : dict of str to str
+        What it rests on: eight hex digits for each function, class and value by its name.
     """
 
     name: str
@@ -82,22 +105,34 @@ class CodeVersion:
     source: str | None = None
     cell: int | None = None
     uncertain: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+    parts: dict[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     def explain(self) -> str:
         """Return in words what the version rests on."""
         where = f" from cell {self.cell}" if self.cell is not None else ""
-        text = f"{self.name}{where}, version {self.short}"
-        if not self.uncertain:
-            return f"{text}: its code and every value it reads count."
-        return f"{text}: of these values only the type counts: {', '.join(self.uncertain)}."
+        text = f"{self.name}{where}, version {self.short}: its code and every value it reads count"
+        if self.sampled:
+            text += f"; of these, blocks of 64 MB in all: {', '.join(self.sampled)}"
+        if self.uncertain:
+            text += f"; of these only the type: {', '.join(self.uncertain)}"
+        return f"{text}."
+
+    def changed_since(self, earlier: dict[str, str]) -> list[str]:
+        """Return the names of what differs from the parts of another version; empty when that kept none."""
+        if not earlier:
+            return []
+        names = sorted(self.parts.keys() | earlier.keys())
+        return [name for name in names if self.parts.get(name) != earlier.get(name)]
 
 
 def code_version(function: Callable[..., Any]) -> CodeVersion:
     """Return the version of a function, or of anything else that can be called.
 
-    Functions of ``__main__``, lambdas and nested functions count by their code; imported ones by module,
-    name and the version of their distribution, or where none is installed by the source of their module.
-    Functions without source count by their bytecode, which differs between versions of Python.
+    Functions of ``__main__`` and of local modules, lambdas and nested functions count by their code; other
+    imported ones by module, name and the version of their distribution. Functions of local modules, and those
+    without source, count by their bytecode: it is what is loaded, whatever stands in the file by now, and differs
+    between versions of Python.
     """
     inner = innermost(function)
     walk = _Walk(inner)
@@ -112,46 +147,77 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
         source=definition.text if definition else None,
         cell=cell_number(code) if isinstance(code, CodeType) else None,
         uncertain=tuple(sorted(walk.uncertain)),
+        sampled=tuple(sorted(walk.sampled)),
+        parts=dict(sorted(walk.parts.items())[:_KEPT_PARTS]),
     )
 
 
+def fingerprint(values: list[Any]) -> bytes:
+    """Return what some functions, classes and modules are, as 16 bytes that are the same in every process."""
+    return _Walk(values).version_of(values)
+
+
 class _Walk:
-    """Describes a function and everything of ``__main__`` that it reaches."""
+    """Describes a function and everything of ``__main__`` and of local modules that it reaches."""
 
     def __init__(self, root: Any) -> None:
         self.sources = Sources()
         self.uncertain: set[str] = set()
+        self.sampled: set[str] = set()
+        self.parts: dict[str, str] = {}
         self._user = _name(root)
-        self._waiting: list[FunctionType | type] = []
-        self._reached: dict[int, FunctionType | type] = {}
-        self._open: set[int] = set()
+        self._waiting: list[FunctionType | type | ModuleType] = []
+        self._reached: dict[int, FunctionType | type | ModuleType] = {}
+        self._open: dict[int, int] = {}
+        self._described: dict[int, tuple[object, bytes]] = {}
+        """Values by identity, for the length of one walk; kept alive, so that no identity is given twice."""
+        self._back = 0
+        self._count = 0
         self._shapes: dict[CodeType, bytes] = {}
 
     def version(self, function: Callable[..., Any]) -> bytes:
-        root = self._called(function)
+        """Return the digest of something that can be called."""
+        return self._all(self._called(function))
+
+    def version_of(self, values: list[Any]) -> bytes:
+        """Return the digest of several definitions together."""
+        return self._all(self._value(values, "them"))
+
+    def _all(self, root: bytes) -> bytes:
         parts = []
         while self._waiting:
             definition = self._waiting.pop()
             self._user = definition.__name__
-            parts.append(self._class(definition) if isinstance(definition, type) else self._function(definition))
+            if isinstance(definition, ModuleType):
+                parts.append(self._module(definition))
+                continue
+            is_class = isinstance(definition, type)
+            parts.append(self._class(definition) if is_class else self._function(definition))
+            code = parts[-1] if is_class else self._by_name(definition)
+            self._keep(f"class {self._user}" if is_class else f"code of {self._user}", code)
         return _pack("version", root, *sorted(parts))
+
+    def _keep(self, what: str, digest: bytes) -> None:
+        self.parts[what] = digest.hex()[:8]
 
     # --- definitions: each once, in full --------------------------------------------------------
 
     def _function(self, function: FunctionType) -> bytes:
-        parts = [
-            self._by_name(function),
-            self._value(function.__defaults__, "a default"),
-            self._value(function.__kwdefaults__, "a default"),
-        ]
-        parts += [_pack("cell", name, self._value(value, name)) for name, value in sorted(captured(function).items())]
+        parts = [self._by_name(function)]
+        own = {name: value for name, value in vars(function).items() if name not in _OWN_ATTRIBUTES}
+        for what, value in (("a default", function.__defaults__), ("a default by keyword", function.__kwdefaults__)):
+            parts.append(self._read(what, value) if value is not None else b"")
+        parts.append(self._read("an attribute", own) if own else b"")
+        for name, value in sorted(captured(function).items()):
+            parts.append(_pack("cell", name, self._read(name, value)))
         home = function.__globals__.get("__name__")
         module = sys.modules.get(home) if isinstance(home, str) and home not in _MAIN else None
-        if module is not None and vars(module) is function.__globals__:
+        if module is not None and vars(module) is function.__globals__ and not is_local(module):
             # The body of an imported decorator: what it reads comes with its module.
             parts.append(_pack("home", module.__name__, self._pin(module.__name__)))
         else:
             parts += self._globals(function)
+            parts += [_pack("imports", name, tree) for name, tree in self._lazy(function.__code__)]
         return _pack("def", *parts)
 
     def _globals(self, function: FunctionType) -> Iterator[bytes]:
@@ -159,9 +225,33 @@ class _Walk:
             if name in _PLACE:
                 continue
             if name in function.__globals__:
-                yield _pack("global", name, self._value(function.__globals__[name], name))
+                yield _pack("global", name, self._read(name, function.__globals__[name]))
             else:
                 yield _pack("builtin" if hasattr(builtins, name) else "missing", name)
+
+    def _read(self, name: str, value: object) -> bytes:
+        """Describe a value that a function reads by name, and keep its digest by that name."""
+        digest = self._value(value, name)
+        if not isinstance(value, FunctionType | type | ModuleType):  # those are kept as what they are
+            self._keep(f"{name} of {self._user}", digest)
+        return digest
+
+    def _lazy(self, code: CodeType) -> Iterator[tuple[str, str]]:
+        """Yield the local modules that a function imports when it is called, with what their files hold now."""
+        for name in lazy_imports(code):
+            for file in sources_of(name):
+                tree = self.sources.file(file)
+                if tree is not None:
+                    self._keep(f"module {name}", _pack("module", tree))
+                    yield name, tree
+
+    def _module(self, module: ModuleType) -> bytes:
+        """Describe all that a local module holds now: an attribute that was set after its import counts."""
+        held = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+        parts = [_pack("holds", name, self._value(value, name)) for name, value in sorted(held.items())]
+        digest = _pack("local module", module.__name__, *parts)
+        self._keep(f"module {module.__name__}", digest)
+        return digest
 
     def _class(self, kind: type) -> bytes:
         parts = [self._by_name(kind), self._known(type(kind)), *map(self._known, kind.__bases__)]
@@ -193,25 +283,99 @@ class _Walk:
         if isinstance(value, Enum):
             return _pack("enum", self._known(type(value)), str(value.name), self._value(value.value, name))
         if isinstance(value, ModuleType):
-            return _pack("module", value.__name__, self._pin(value.__name__))
+            return self._known(value) if is_local(value) else _pack("module", value.__name__, self._pin(value.__name__))
         if type(value) in _CONTAINERS:
-            return self._contents(value, name)
-        return self._callable(value) or self._unseen(value, name)
+            return self._once(value, name, self._contents)
+        if isinstance(value, CodeType):
+            return self._bytecode(value)
+        return self._callable(value) or self._once(value, name, self._object)
+
+    def _once(self, value: object, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
+        """Describe a value that has parts: each once, and a value inside itself by how far up it stands."""
+        identity, depth = id(value), len(self._open)
+        if identity in self._described:
+            return self._described[identity][1]
+        if identity in self._open:
+            self._back = min(self._back, self._open[identity])
+            return _pack("cycle", str(depth - self._open[identity]))
+        self._count += 1
+        if depth >= _MAX_NESTING or self._count > _MOST_PARTS:
+            self._back = -1  # elsewhere it may be described in full
+            return self._unseen(value, name)
+        self._open[identity] = depth
+        outer, self._back = self._back, depth
+        try:
+            digest = describe(value, name)
+        finally:
+            del self._open[identity]
+        if self._back >= depth:  # it refers to nothing that it stands in, so it is the same wherever it stands
+            self._described[identity] = value, digest
+        self._back = min(outer, self._back)
+        return digest
 
     def _contents(self, value: Any, name: str) -> bytes:
-        if id(value) in self._open:
-            return _pack("cycle")
-        if len(self._open) >= _MAX_NESTING:
-            return self._unseen(value, name)
-        self._open.add(id(value))
+        kind = type(value).__name__
+        if type(value) is dict:
+            if len(value) > _MANY and all(type(key) is str for key in value):
+                items = sorted(value.items())
+                many = flat(part for _, part in items)
+                if many is not None:
+                    return _pack(kind, flat(key for key, _ in items) or b"", many)
+            return _pack(kind, *sorted(_pack("", *self._each(pair, name)) for pair in value.items()))
+        unordered = isinstance(value, set | frozenset)
+        many = flat(value, ordered=not unordered) if len(value) > _MANY else None
+        if many is not None:
+            return _pack(kind, many)
+        parts = list(self._each(value, name))
+        return _pack(kind, *(sorted(parts) if unordered else parts))
+
+    def _each(self, values: Any, name: str) -> Iterator[bytes]:
+        return (self._value(value, name) for value in values)
+
+    def _object(self, value: Any, name: str) -> bytes:
+        """Describe an object by its content or its state: by what it would give to pickle."""
+        kind = type(value)
         try:
-            if type(value) is dict:
-                parts = sorted(self._value(key, name) + self._value(part, name) for key, part in value.items())
-            else:
-                parts = [self._value(part, name) for part in value]
-            return _pack(type(value).__name__, *(sorted(parts) if isinstance(value, set | frozenset) else parts))
-        finally:
-            self._open.discard(id(value))
+            content = content_of(value, lambda part: self._value(part, name))
+            if content is not None:
+                return self._content(content, name)
+            if isinstance(value, MappingProxyType):
+                return _pack("proxy", self._value(dict(value), name))
+            if isinstance(value, set | frozenset):  # pickled in the order of its hashes
+                return _pack("set", self._known(kind), *sorted(self._each(value, name)), self._state(value, name))
+            token = getattr(kind, "__dask_tokenize__", None)  # what the object itself takes for its content
+            if token is not None:
+                return _pack("token", self._known(kind), self._value(token(value), name))
+            return self._reduced(value, name)
+        except Exception:  # noqa: BLE001 - it runs the object's own code, which may raise anything; then nothing is known
+            return self._unseen(value, name)
+
+    def _content(self, content: Content, name: str) -> bytes:
+        if content.sampled:
+            self.sampled.add(f"{name} of {self._user} ({size_text(content.size)})")
+        return _pack("content", content.digest)
+
+    def _state(self, value: Any, name: str) -> bytes:
+        state = getattr(value, "__dict__", None)
+        return self._value(state, name) if state else b""
+
+    def _reduced(self, value: Any, name: str) -> bytes:
+        kind = type(value)
+        reducer = copyreg.dispatch_table.get(kind)
+        reduced = reducer(value) if reducer is not None else value.__reduce_ex__(4)
+        if isinstance(reduced, str):
+            return _pack("object", self._known(kind), reduced)
+        made, arguments, state, items, entries, *_ = (*reduced, None, None, None)
+        pairs = [_pack("", *self._each(pair, name)) for pair in entries or ()]
+        return _pack(
+            "object",
+            self._known(kind),
+            self._value(made, name),
+            self._value(arguments, name),
+            self._value(state, name),
+            _pack("items", *self._each(items or (), name)),
+            _pack("entries", *(pairs if isinstance(value, OrderedDict) else sorted(pairs))),
+        )
 
     def _unseen(self, value: object, name: str) -> bytes:
         kind = type(value)
@@ -224,10 +388,7 @@ class _Walk:
         known = self._callable(value)
         if known is not None:
             return known
-        state = getattr(value, "__dict__", None)
-        if not isinstance(state, dict):
-            return self._value(value, type(value).__name__)
-        return _pack("instance", self._known(type(value)), self._contents(state, _name(value)))
+        return self._value(value, type(value).__name__)
 
     def _callable(self, value: Any) -> bytes | None:
         """Describe classes, functions and what wraps them; None for everything else."""
@@ -255,11 +416,12 @@ class _Walk:
             return _pack("bound", value.__name__, self._value(value.__self__, value.__name__))
         if imported is None and isinstance(attribute(value, "__wrapped__"), FunctionType):
             kind = type(value)
-            wrapper = self._known(kind) if kind.__module__ == "functools" else self._unseen(value, _name(value))
+            own = kind.__module__ == "functools"
+            wrapper = self._known(kind) if own else self._once(value, _name(value), self._object)
             return _pack("wrapped", wrapper, self._known(value.__wrapped__))
         return imported
 
-    def _known(self, definition: FunctionType | type) -> bytes:
+    def _known(self, definition: FunctionType | type | ModuleType) -> bytes:
         imported = self._imported(definition)
         if imported is not None:
             return imported
@@ -268,7 +430,9 @@ class _Walk:
             self._waiting.append(definition)
         return self._by_name(definition)
 
-    def _by_name(self, definition: FunctionType | type) -> bytes:
+    def _by_name(self, definition: FunctionType | type | ModuleType) -> bytes:
+        if isinstance(definition, ModuleType):
+            return _pack("local module", definition.__name__)
         shape = self._shape(definition) if isinstance(definition, FunctionType) else b""
         return _pack(type(definition).__name__, definition.__qualname__, shape)
 
@@ -278,6 +442,8 @@ class _Walk:
         if not isinstance(module, str) or not isinstance(name, str) or module in _MAIN:
             return None
         found: Any = sys.modules.get(module)
+        if found is None or is_local(found):
+            return None
         for part in name.split("."):
             found = attribute(found, part)
         return _pack("import", module, name, self._pin(module)) if found is value else None
@@ -298,7 +464,9 @@ class _Walk:
     def _shape(self, function: FunctionType) -> bytes:
         code = function.__code__
         if code not in self._shapes:
-            definition = self.sources.definition(code, function.__globals__)
+            home = sys.modules.get(function.__globals__.get("__name__", ""))
+            local = home is not None and home.__name__ not in _MAIN and is_local(home)
+            definition = None if local else self.sources.definition(code, function.__globals__)
             self._shapes[code] = _pack("tree", definition.tree) if definition else self._bytecode(code)
         return self._shapes[code]
 
@@ -315,10 +483,10 @@ class _Walk:
 # --- without a walk -------------------------------------------------------------------------
 
 
-def _pack(tag: str, *parts: bytes | str) -> bytes:
+def _pack(tag: str, *parts: bytes | bytearray | str) -> bytes:
     digest = blake2b(tag.encode(), digest_size=16)
     for part in parts:
-        encoded = part if isinstance(part, bytes) else kept(part)
+        encoded = kept(part) if isinstance(part, str) else part
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.digest()
@@ -332,8 +500,8 @@ def _plain(value: Any) -> bytes | None:
         return _pack("int", format(value, "x"))
     if kind is str:
         return _pack("str", value)
-    if kind in (bytes, bytearray):
-        return _pack(kind.__name__, bytes(value))
+    if kind in (bytes, bytearray) and len(value) < _LARGE:
+        return _pack(kind.__name__, value)
     if isinstance(value, PurePath):
         return _pack("path", kind.__name__, str(value))
     if isinstance(value, re.Pattern):

@@ -83,6 +83,14 @@ class Sources:
         except RecursionError:  # as above
             return None
 
+    def file(self, filename: str) -> str | None:
+        """Return the syntax of a whole file, or None when it cannot be read."""
+        parsed = self._read(filename, None)
+        try:
+            return ast.dump(parsed[0]) if parsed else None
+        except RecursionError:  # as above
+            return None
+
     def _read(self, filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module, str] | None:
         if filename not in self._trees:
             self._trees[filename] = _parse(filename, namespace)

@@ -1,0 +1,304 @@
+"""Arrays, frames and tensors by their content, for code versions.
+
+Libraries are found among the loaded modules and never imported: a value of a library that is not loaded cannot exist.
+Up to 64 MB of a value are read whole, of a larger one evenly spaced blocks of as much. Knows nothing of functions.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+__all__ = ["WHOLE", "Content", "content_of", "flat"]
+
+WHOLE = 64 << 20
+"""Bytes of one value that are read whole; so much is read of a larger one."""
+BLOCKS = 1024
+"""Stretches that a larger value is read in, evenly spaced, the first and the last included."""
+_FLAT = frozenset({str, bytes, int, float, bool, type(None)})
+_SORTED = frozenset({str, bytes, int})
+
+Look = Callable[[object], bytes]
+"""Describes a value that is part of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a value holds.
+
+    Attributes
+    ----------
+    digest : bytes
+        Equal for equal content, in every process.
+    size : int
+        Bytes of it in memory, as its library counts them.
+    sampled : bool
+        It was too large to be read whole.
+    """
+
+    digest: bytes
+    size: int
+    sampled: bool = False
+
+
+def content_of(value: Any, look: Look) -> Content | None:
+    """Return the content of an array, a frame or a tensor; None for anything else.
+
+    Raises
+    ------
+    Exception
+        Whatever the library raises about a value that it cannot read.
+    """
+    kind = type(value)
+    if isinstance(value, array):
+        data = value.tobytes()
+        return Content(_digest("array.array", value.typecode, data), len(data))
+    if kind in (bytes, bytearray, memoryview):
+        return _buffer(value)
+    for library, describe in _LIBRARIES.items():
+        loaded = sys.modules.get(library)
+        if loaded is not None and any(base.__module__.partition(".")[0] == library for base in kind.__mro__):
+            found = describe(loaded, value, look)
+            if found is not None:
+                return found
+    return None
+
+
+def flat(items: Iterable[object], *, ordered: bool = True) -> bytes | None:
+    """Return the digest of many plain values at once, or None when one of them is something else.
+
+    Parameters
+    ----------
+    ordered : bool
+        Whether their order counts; where it does not, they must be of one kind that can be sorted.
+    """
+    values = list(items)
+    kinds = set(map(type, values))
+    if not ordered and (len(kinds) > 1 or not kinds <= _SORTED):
+        return None
+    if not kinds <= _FLAT:
+        return None
+    hash = _Digest()
+    pickler = pickle.Pickler(hash, 5)
+    pickler.fast = True  # no memo: equal texts are the same bytes, be they one object or two
+    pickler.dump(values if ordered else sorted(values))  # type: ignore[type-var]
+    return hash.digest()
+
+
+class _Digest:
+    """A file that keeps nothing of what is written but its digest."""
+
+    def __init__(self) -> None:
+        self._hash = blake2b(digest_size=16)
+
+    def write(self, data: Any) -> int:
+        """Take in bytes."""
+        self._hash.update(data)
+        return len(data)
+
+    def digest(self) -> bytes:
+        """Return what was taken in, as 16 bytes."""
+        return self._hash.digest()
+
+
+def _digest(*parts: str | bytes | memoryview) -> bytes:
+    hash = blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        hash.update(len(data).to_bytes(8, "little"))
+        hash.update(data)
+    return hash.digest()
+
+
+def _stretches(count: int, whole: int) -> Iterator[tuple[int, int]]:
+    """Yield what to read of `count` elements, when `whole` of them may be read: all, or evenly spaced blocks."""
+    if count <= whole:
+        yield 0, count
+        return
+    length = max(1, whole // BLOCKS)
+    blocks, end = min(BLOCKS, whole, count), 0
+    for number in range(blocks):
+        first = (count - length) * number // max(1, blocks - 1)
+        yield max(first, end), first + length
+        end = first + length
+
+
+def _rows(count: int, size: int) -> Any:
+    """Return the numbers of the rows to read of a frame, as a list or an array; None = all."""
+    if size <= WHOLE:
+        return None
+    stretches = list(_stretches(count, min(count, max(BLOCKS, count * WHOLE // size))))
+    np = sys.modules.get("numpy")
+    if np is None:
+        return [row for first, end in stretches for row in range(first, end)]
+    return np.concatenate([np.arange(first, end) for first, end in stretches])
+
+
+def _buffer(value: bytes | bytearray | memoryview) -> Content:
+    view = memoryview(value)
+    shape = f"{view.format} {view.shape}"
+    data = memoryview(view.tobytes()) if not view.c_contiguous else view.cast("B") if view.nbytes else memoryview(b"")
+    parts = [data[a:b] for a, b in _stretches(len(data), WHOLE)]
+    return Content(_digest(type(value).__name__, shape, *parts), len(data), len(data) > WHOLE)
+
+
+# --- one function for each library ----------------------------------------------------------
+
+
+def _numpy(np: Any, value: Any, look: Look) -> Content | None:
+    if isinstance(value, np.dtype):
+        return Content(_digest("dtype", repr(value)), 0)
+    if isinstance(value, np.generic) and not isinstance(value, np.void | np.object_):
+        return Content(_digest("scalar", repr(value.dtype), value.tobytes()), value.nbytes)
+    if isinstance(value, np.void):
+        value = np.asarray(value)
+    if not isinstance(value, np.ndarray):
+        return None
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    more = b""
+    if isinstance(value, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(value)
+        more = _values(np, mask, look)
+        value = np.where(mask, np.zeros((), value.dtype), value.data)  # what lies under a mask is nobody's
+    elif type(value) not in (np.ndarray, np.memmap):
+        more = look(vars(value)) if hasattr(value, "__dict__") else b""
+    plain = value.view(np.ndarray) if type(value) is not np.ndarray else value
+    return Content(_digest(kind, _values(np, plain, look), more), plain.nbytes, plain.nbytes > WHOLE)
+
+
+def _values(np: Any, values: Any, look: Look) -> bytes:
+    """Describe a plain array: its shape, its type and its bytes in C order, whatever its layout in memory."""
+    dtype = values.dtype
+    head = f"{dtype!r} {values.shape}"
+    if dtype.fields is not None:  # between fields lie bytes that mean nothing
+        return _digest(head, *(_values(np, values[name], look) for name in dtype.names))
+    if dtype.hasobject or dtype.kind == "T":
+        each = max(1, dtype.itemsize)
+        items = (item for a, b in _stretches(values.size, WHOLE // each // 4) for item in values.flat[a:b].tolist())
+        return _digest(head, _items(items, look))
+    if not values.nbytes:
+        return _digest(head)
+    whole = values.nbytes <= WHOLE
+    if whole or values.flags.c_contiguous:
+        data = memoryview(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+        return _digest(head, *(data[a:b] for a, b in _stretches(len(data), WHOLE)))
+    stretches = _stretches(values.size, WHOLE // dtype.itemsize)
+    return _digest(head, *(values.flat[a:b].tobytes() for a, b in stretches))
+
+
+def _items(items: Iterable[object], look: Look) -> bytes:
+    listed = list(items)
+    return flat(listed) or look(listed)
+
+
+def _pandas(pd: Any, value: Any, look: Look) -> Content | None:
+    if not isinstance(value, pd.DataFrame | pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
+        return None
+    part = partial(_pandas_part, pd, look=look)
+    if isinstance(value, pd.RangeIndex):
+        return Content(part(value), 0)
+    usage = getattr(value, "memory_usage", None)
+    size = int(value.nbytes) if usage is None else int(pd.Series(usage(deep=False)).sum())
+    rows = _rows(len(value), size)
+    kind = f"{type(value).__qualname__} {len(value)}"
+    attributes = look(value.attrs) if getattr(value, "attrs", None) else b""
+    if rows is not None:
+        value = value.take(rows)
+    return Content(_digest(kind, part(value), attributes), size, rows is not None)
+
+
+def _pandas_part(pd: Any, value: Any, look: Look) -> bytes:
+    part = partial(_pandas_part, pd, look=look)
+    if isinstance(value, pd.DataFrame):
+        columns = (part(value.iloc[:, at].array) for at in range(value.shape[1]))
+        return _digest("frame", part(value.columns), part(value.index), *columns)
+    if isinstance(value, pd.Series):
+        return _digest("series", look(value.name), part(value.index), part(value.array))
+    if isinstance(value, pd.RangeIndex):
+        return _digest("range", f"{value.start} {value.stop} {value.step}", look(value.name))
+    if isinstance(value, pd.MultiIndex):
+        levels = [*map(part, value.levels), *(_values(sys.modules["numpy"], codes, look) for codes in value.codes)]
+        return _digest("levels", look(list(value.names)), *levels)
+    if isinstance(value, pd.Index):
+        return _digest("index", look(value.name), part(value.array))
+    np = sys.modules["numpy"]
+    if isinstance(value, pd.Categorical):
+        codes = _values(np, np.asarray(value.codes), look)
+        return _digest("categorical", f"{value.ordered}", part(value.categories), codes)
+    if isinstance(value, pd.arrays.IntervalArray):
+        return _digest("interval", value.closed, part(value.left), part(value.right))
+    dtype = str(value.dtype)
+    numbers = getattr(value, "asi8", None)  # times, as what they are stored as
+    if numbers is not None:
+        return _digest(dtype, _values(np, numbers, look))
+    if isinstance(value, pd.arrays.NumpyExtensionArray | np.ndarray):
+        return _digest(dtype, _values(np, value.to_numpy(), look))
+    missing = np.asarray(value.isna(), dtype=bool)
+    items = np.array(value.to_numpy(dtype=object), dtype=object)  # a copy
+    items[missing] = None
+    return _digest(dtype, _values(np, missing, look), _items(items.tolist(), look))
+
+
+def _polars(pl: Any, value: Any, look: Look) -> Content | None:
+    if not isinstance(value, pl.DataFrame | pl.Series):
+        return None
+    size = int(value.estimated_size())
+    rows = _rows(len(value), size)
+    head = f"{type(value).__qualname__} {len(value)}"
+    if rows is not None:
+        value = value[rows]
+    columns = value.get_columns() if isinstance(value, pl.DataFrame) else [value]
+    parts = [_column(repr(column.dtype), column.name, column, column.null_count(), look) for column in columns]
+    return Content(_digest(head, *parts), size, rows is not None)
+
+
+def _pyarrow(pa: Any, value: Any, look: Look) -> Content | None:
+    if not isinstance(value, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
+        return None
+    size = int(value.nbytes)
+    rows = _rows(len(value), size)
+    tabular = isinstance(value, pa.Table | pa.RecordBatch)
+    names = value.schema.names if tabular else [""]
+    head = f"{type(value).__qualname__} {len(value)} {value.schema if tabular else value.type}"
+    if rows is not None:
+        value = value.take(pa.array(rows))
+    columns = value.columns if tabular else [value]
+    parts = [
+        _column(str(column.type), name, column, column.null_count, look)
+        for name, column in zip(names, columns, strict=True)
+    ]
+    return Content(_digest(head, *parts), size, rows is not None)
+
+
+def _column(kind: str, name: str, column: Any, missing: int, look: Look) -> bytes:
+    """Describe a column of polars or Arrow: as numbers where it is nothing else, else by its values."""
+    np = sys.modules.get("numpy")
+    if np is not None and not missing:
+        values = np.asarray(column.to_numpy())
+        if values.dtype.kind in "iufbmM":
+            return _digest(kind, name, _values(np, values, look))
+    listed = column.to_list() if hasattr(column, "to_list") else column.to_pylist()
+    return _digest(kind, name, _items(listed, look))
+
+
+def _torch(torch: Any, value: Any, look: Look) -> Content | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    data = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
+    head = f"{type(value).__qualname__} {value.dtype} {tuple(value.shape)} {value.device} {value.requires_grad}"
+    return Content(_digest(head, _values(sys.modules["numpy"], data, look)), data.nbytes, data.nbytes > WHOLE)
+
+
+_LIBRARIES: dict[str, Callable[[Any, Any, Look], Content | None]] = {
+    "numpy": _numpy,
+    "pandas": _pandas,
+    "polars": _polars,
+    "pyarrow": _pyarrow,
+    "torch": _torch,
+}
