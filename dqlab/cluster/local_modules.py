@@ -122,7 +122,11 @@ class LazyImports:
 def _expect(modules: dict[str, tuple[str, str]]) -> LazyImports:
     with LazyImports._lock:
         for name, (digest, folder) in modules.items():
-            if folder not in sys.path and Path(folder).is_dir() and PathFinder.find_spec(name.partition(".")[0]) is None:
+            if (
+                folder not in sys.path
+                and Path(folder).is_dir()
+                and PathFinder.find_spec(name.partition(".")[0]) is None
+            ):
                 sys.path.append(folder)
             if LazyImports._opened.get(name) != digest:
                 LazyImports._opened[name] = digest

@@ -7,17 +7,26 @@ and the search for what in a value cannot be pickled. Knows nothing of frames, q
 from __future__ import annotations
 
 import dis
+import operator
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
+from importlib import import_module
+from io import BytesIO
 from itertools import chain, islice
+from pathlib import Path
+from threading import Lock
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import cloudpickle
+from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value  # private; held by tests/cluster
 
+from dqlab.cluster.local_modules import Either, LazyImports, is_local, lazy_imports, sources_of
 from dqlab.errors import NotPicklable
 
 __all__ = [
@@ -32,6 +41,9 @@ __all__ = [
     "seal_value",
 ]
 
+_MAIN = ("__main__", "__mp_main__")
+_MACHINERY = frozenset({"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__package__", "__spec__"})
+_Cached = type(lru_cache(len))
 _MAX_DEPTH = 4
 _MAX_CHILDREN = 10_000
 _SHORTEST_REFERENCE = 29
@@ -54,10 +66,149 @@ class SealError(Exception):
         self.reason = reason
 
 
-def _by_value(value: object) -> bytes:
+class _Pickler(cloudpickle.Pickler):
+    """As cloudpickle's, for what it cannot do: cached functions, and modules by value for one pickle alone.
+
+    Parameters
+    ----------
+    version : callable, optional
+        Returns a name for what a function does; functions of one name share their cache in a process.
+    local : dict of str to module
+        Modules whose functions and classes travel by value, and they themselves too.
+    elsewhere : dict of int to (str, str)
+        Objects, by identity, that only the module itself can make: (module, name).
+    """
+
+    def __init__(
+        self,
+        file: BytesIO,
+        version: Callable[[Any], str] | None = None,
+        local: Mapping[str, ModuleType] | None = None,
+        elsewhere: Mapping[int, tuple[str, str]] | None = None,
+    ) -> None:
+        super().__init__(file, protocol=5)
+        self._version, self._local, self._elsewhere = version, local or {}, elsewhere or {}
+        self._shells: dict[str, _Shell] = {}
+        self.taken: set[tuple[str, str]] = set()
+        """What was taken from local modules: (module, name); "" = all of it."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Say how a value is pickled, where it is not done as usual."""
+        kind = type(value)
+        if kind is _Cached and not self._stays(value):
+            key = self._version(value) if self._version is not None else None
+            names = {name: getattr(value, name, None) for name in ("__module__", "__name__", "__qualname__", "__doc__")}
+            return _cached_again, (value.__wrapped__, value.cache_parameters(), key, names)
+        if kind is cached_property:  # Python 3.11 gives each a lock
+            return _property_again, (value.func, value.attrname)
+        if self._local:
+            if id(value) in self._elsewhere:
+                return _from_module, self._elsewhere[id(value)]
+            if kind is ModuleType and value.__name__ in self._local:
+                self.taken.add((value.__name__, ""))
+                state = {name: part for name, part in vars(value).items() if name not in _MACHINERY}
+                return _same, (self._shell(value),), state, None, None, _fill
+            if (kind is FunctionType or issubclass(kind, type)) and self._is_local(value):
+                self.taken.add((value.__module__, value.__qualname__))
+                if kind is not FunctionType:
+                    return _class_by_value(value)
+                home = self._local[value.__module__]
+                if value.__globals__ is vars(home):
+                    self.globals_ref.setdefault(id(vars(home)), _Names(self._shell(home)))
+                return self._dynamic_function_reduce(value)
+        return super().reducer_override(value)
+
+    def _shell(self, module: ModuleType) -> _Shell:
+        return self._shells.setdefault(module.__name__, _Shell(module))
+
+    def _is_local(self, value: Any) -> bool:
+        return getattr(value, "__module__", None) in self._local and self._found(value) is value
+
+    def _stays(self, value: Any) -> bool:
+        """Whether a function is one of a module that is imported wherever it is opened."""
+        return value.__module__ not in (*_MAIN, *self._local) and self._found(value) is value
+
+    def _found(self, value: Any) -> Any:
+        found: Any = sys.modules.get(value.__module__)
+        for part in value.__qualname__.split("."):
+            found = getattr(found, part, None)
+        return found
+
+
+class _Shell:
+    """A local module as it is opened: empty at first; its functions have it for their globals."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._names = {name: getattr(module, name, None) for name in ("__name__", "__package__", "__file__")}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _empty_module, (self._names,)
+
+
+class _Names:
+    """The names of a module that travels by value."""
+
+    def __init__(self, shell: _Shell) -> None:
+        self._shell = shell
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return vars, (self._shell,)
+
+
+def _empty_module(names: dict[str, Any]) -> ModuleType:
+    module = ModuleType(names["__name__"])
+    vars(module).update(names)
+    return module
+
+
+def _same(module: ModuleType) -> ModuleType:
+    return module
+
+
+def _fill(module: ModuleType, state: dict[str, Any]) -> None:
+    vars(module).update(state)
+
+
+def _from_module(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
+
+
+def _property_again(func: Callable[[Any], Any], name: str | None) -> cached_property[Any]:
+    made = cached_property(func)
+    made.attrname = name
+    return made
+
+
+_caches: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""Cached functions of this process by version: a model that one has loaded serves every function that calls it."""
+_caches_lock = Lock()
+
+
+def _cached_again(
+    function: Callable[..., Any], parameters: dict[str, Any], key: str | None, names: dict[str, Any]
+) -> Any:
+    with _caches_lock:
+        known = _caches.get(key) if key is not None else None
+        if known is not None:
+            return known
+        made = lru_cache(**parameters)(function)
+        for name, value in names.items():  # of the function itself not yet, when it calls itself
+            setattr(made, name, value)
+        if key is not None:
+            _caches[key] = made
+        return made
+
+
+def _by_value(value: object, version: Callable[[Any], str] | None = None) -> bytes:
+    return _pickled(value, version)[0]
+
+
+def _pickled(value: object, version: Callable[[Any], str] | None = None, **more: Any) -> tuple[bytes, _Pickler]:
     try:
-        sealed: bytes = cloudpickle.dumps(value, protocol=5)
-        return sealed
+        with BytesIO() as file:
+            pickler = _Pickler(file, version, **more)
+            pickler.dump(value)
+            return file.getvalue(), pickler
     except Exception as error:  # see make_sealer
         if isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError):
             raise SealError(_TOO_DEEP) from error
@@ -94,8 +245,22 @@ def seal_value(value: object) -> bytes:
     return _seal(value)
 
 
-def seal_function(function: Callable[..., Any]) -> bytes:
+def seal_function(
+    function: Callable[..., Any],
+    version: Callable[[Any], str] | None = None,
+    fingerprint: Callable[[list[Any]], bytes] | None = None,
+) -> bytes:
     """Return a function as bytes: lambdas, nested functions and those of ``__main__`` travel by value.
+
+    What it takes from local modules travels both ways; see `local_modules`.
+
+    Parameters
+    ----------
+    version : callable, optional
+        Returns a name for what a function does: cached functions of one name share their cache in a process.
+    fingerprint : callable, optional
+        Returns what functions, classes and modules are; importable by name. Without one, local modules travel by
+        name alone.
 
     Raises
     ------
@@ -103,7 +268,88 @@ def seal_function(function: Callable[..., Any]) -> bytes:
         It holds something that cannot be pickled; names it.
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return _explained(function, f"function {name}", _by_value)
+    named = _explained(function, f"function {name}", partial(_by_value, version=version))
+    local = {key: module for key, module in list(sys.modules.items()) if _may_be_local(key, module, named)}
+    lazy = _lazy_imports(function) if fingerprint is not None else {}
+    if fingerprint is None or not (local or lazy):
+        return named
+    if not any(is_local(module) for module in local.values()):
+        return named if not lazy else _by_value(_With(function, lazy), version)
+    everything = {key: module for key, module in list(sys.modules.items()) if _is_module(module) and is_local(module)}
+    return _both(_With(function, lazy), everything, version, fingerprint, named)
+
+
+def _both(
+    function: _With,
+    local: dict[str, ModuleType],
+    version: Callable[[Any], str] | None,
+    fingerprint: Callable[[list[Any]], bytes],
+    named: bytes,
+) -> bytes:
+    """Seal a function with references to local modules and with what these hold; whoever opens it takes what fits."""
+    valued, reason, taken = None, "", set[tuple[str, str]]()
+    try:
+        valued, pickler = _pickled(function, version, local=local)
+    except SealError:
+        try:
+            valued, pickler = _pickled(function, version, local=local, elsewhere=_unpicklable(local))
+        except SealError as error:
+            reason = error.reason
+    taken = pickler.taken if valued is not None else {(name, "") for name in local if name.encode() in named}
+    values = [_value_of(local[module], name) for module, name in sorted(taken)]
+    both = Either(sorted(taken), fingerprint(values), fingerprint, _by_value(function, version), valued, reason)
+    return _by_value(both)
+
+
+class _With:
+    """A function and what its imports need, opened in this order."""
+
+    def __init__(self, function: Callable[..., Any], lazy: dict[str, tuple[str, str]]) -> None:
+        self._parts = LazyImports(lazy), function
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return operator.getitem, (self._parts, 1)
+
+
+def _may_be_local(key: str, module: object, sealed: bytes) -> bool:
+    return _is_module(module) and key not in _MAIN and sealed.find(key.encode()) >= 0 and is_local(module)  # type: ignore[arg-type]
+
+
+def _is_module(module: object) -> bool:
+    return type(module) is ModuleType
+
+
+def _value_of(module: ModuleType, name: str) -> Any:
+    found: Any = module
+    for part in name.split(".") if name else ():
+        found = getattr(found, part)
+    return found
+
+
+def _unpicklable(local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
+    """Return the globals of some modules that cannot be pickled, by identity: locks, connections, clients."""
+    found = {}
+    for module in local.values():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, FunctionType | type | ModuleType) or name in _MACHINERY:
+                continue
+            try:
+                _pickled(value, local=local)
+            except SealError:
+                found[id(value)] = module.__name__, name
+    return found
+
+
+def _lazy_imports(function: Any) -> dict[str, tuple[str, str]]:
+    code = getattr(function, "__code__", None)
+    lazy = {}
+    for name in lazy_imports(code) if isinstance(code, CodeType) else ():
+        files = sources_of(name)
+        if files:
+            texts = b"\0".join(Path(file).read_bytes() for file in files)
+            folder = Path(files[0]).parent if not files[0].endswith("__init__.py") else Path(files[0]).parent.parent
+            lazy[name] = blake2b(texts, digest_size=16).hexdigest(), str(folder)
+    return lazy
 
 
 def open_value(sealed: bytes | memoryview) -> Any:

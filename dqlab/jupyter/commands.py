@@ -17,7 +17,7 @@ from dqlab.hpc.waiting import give_up
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.queue_commands import compact, drain, gc, history, open_panel, purge, queues, scale
-from dqlab.jupyter.sayings import Said, end, in_words_of_a_line, standing, submitted
+from dqlab.jupyter.sayings import Said, end, in_words_of_a_line, standing, submitted, warned
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, is_watched
 from dqlab.numbers import many
@@ -57,20 +57,23 @@ def submit(line: Line, options: Namespace) -> Run:
     retry = Retry(options.retries) if options.retries is not None else None
     pool = line.lab.queue(options.queue or line.queue)
     with in_words_of_a_line(options.function, defined=options.defined):
-        run = pool.map(
-            function,
-            documents,
-            name=options.name,
-            on_existing=options.on_existing,
-            retry=retry,
-            executor=options.executor,
-            timeout=_duration(options.timeout),
-            memory=options.memory,
-            max_messages_per_process=options.max_messages_per_process,
-            cell=line.cell,
-        )
+        with warned() as notices:
+            run = pool.map(
+                function,
+                documents,
+                name=options.name,
+                on_existing=options.on_existing,
+                retry=retry,
+                executor=options.executor,
+                timeout=_duration(options.timeout),
+                memory=options.memory,
+                max_messages_per_process=options.max_messages_per_process,
+                cell=line.cell,
+            )
         line.desk.submitted(line.lab, run)
         line.say(submitted(run, documents, options.over))
+        for notice in notices:
+            line.say(notice)
         if options.watch:
             line.desk.show(run)
         return _waited(line, run) if options.wait else run

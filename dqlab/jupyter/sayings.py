@@ -5,6 +5,7 @@ Python's errors name keywords of Python; here they name the words of a line.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 
@@ -14,10 +15,11 @@ from dqlab.lab import Lab
 from dqlab.live.display import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.run import Run
+from dqlab.runs.sealing import Uncomparable
 from dqlab.runs.session import Durability
 from dqlab.stats import RunState
 
-__all__ = ["NameTaken", "Said", "end", "in_words_of_a_line", "standing", "submitted"]
+__all__ = ["NameTaken", "Said", "end", "in_words_of_a_line", "standing", "submitted", "warned"]
 
 COUNTING = 1.0
 """Seconds a submission may take to count its documents, so that the line can say how many there are."""
@@ -71,6 +73,20 @@ def in_words_of_a_line(function: str | None = None, *, defined: bool = False) ->
         else:
             steps = "To start over with these documents: submit with --on-existing new. To keep both: another --name."
         raise NameTaken(run=error.run, difference=error.difference, steps=steps) from None
+
+
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """Collect what is said about values that cannot be compared, in the words of a line; other warnings go on."""
+    sentences: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", Uncomparable)
+        yield sentences
+    for warning in caught:
+        if issubclass(warning.category, Uncomparable):
+            sentences.append(str(warning.message).replace("on_existing='new'", "--on-existing new"))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def submitted(run: Run, documents: object, expression: str) -> str:

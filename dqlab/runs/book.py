@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from dqlab.cluster import run_orders
 from dqlab.cluster.isolation import Isolation
 from dqlab.cluster.link import Link
 from dqlab.cluster.senders import RunSender
@@ -20,10 +21,11 @@ from dqlab.errors import ActorGone, BadOption, CallTimeout, RunExists, RunNotFou
 from dqlab.frame import Kind
 from dqlab.queue.retry import Retry
 from dqlab.runs.claiming import Claim
+from dqlab.runs.code import CodeVersion
 from dqlab.runs.mapping import Submitter
 from dqlab.runs.marks import mark
 from dqlab.runs.run import Run
-from dqlab.runs.sealing import code_record, sealed_function
+from dqlab.runs.sealing import code_record, sealed_function, tell_uncertain
 from dqlab.runs.submitted import Submitted
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ __all__ = ["RunBook"]
 
 NAMING = 60.0
 """Seconds that another client may take to start a run of the same name."""
+COMPARING = 2.0
+"""Seconds that `map` waits for the input to be compared before it returns, when failed documents are to be retried."""
+NAMED = 5
+"""Parts of a function that are named one by one, when they have changed."""
 LANDING = 20.0
 """Seconds that puts in flight may take to be refused, behind one that was."""
 
@@ -86,7 +92,11 @@ class RunBook:
             if serve:
                 self._serve(pool)
             if found is not None and on_existing != "new":
-                return self._again(found, fn, elements, code, Entry(Kind.ELEMENT, hash, blob), on_existing)
+                entry = Entry(Kind.ELEMENT, hash, blob)
+                run = self._again(found, fn, elements, code, version, entry, on_existing)
+                if on_existing == "attach":
+                    tell_uncertain(found.name, version)
+                return run
             if found is not None:
                 found.drop()
             name = name if name is not None else self._fresh_name(version.name)
@@ -214,13 +224,16 @@ class RunBook:
         fn: Callable[..., Any],
         elements: Iterable[Any],
         code: dict[str, Any],
+        version: CodeVersion,
         entry: Entry,
         on_existing: str,
     ) -> Run:
-        """Attach to a run that exists, after checking that it is the same one."""
-        if on_existing == "retry-failed":
-            run.retry(fn)
-            return run
+        """Attach to a run that exists, after checking that it is the same one.
+
+        Code is the same when any version of the run is it: a function that was mended by a retry attaches too. What
+        is put now runs the newest version.
+        """
+        retries = on_existing == "retry-failed"
         if run.submitter is not None and run.submitter.error is not None:
             run.submitter.join(LANDING)  # it still tells the queue where the input ended
         progress = run._progress(covered=True)
@@ -228,8 +241,13 @@ class RunBook:
             self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue))
             progress = run._progress(covered=True)
         record = progress.record
-        if record["codes"][0]["hash"] != code["hash"]:
-            raise RunExists(run=run.name, difference=f"other code ({record['codes'][0]['name']})")
+        codes: list[dict[str, Any]] = record["codes"]
+        if not retries:
+            if all(each["hash"] != code["hash"] for each in codes):
+                raise RunExists(run=run.name, difference=_difference(version, codes[-1]))
+            if codes[-1]["hash"] != code["hash"]:
+                newest = self._link.sync(run_orders.newest_code(run.handle, codes[-1]))
+                entry = Entry(Kind.ELEMENT, newest["function"], newest["blob"]) if newest else entry
         if progress.sealed and (run.submitter is None or run.submitter.finished.is_set()):
             cut_off = record["incomplete"] is not None and not progress.cancelled
             bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
@@ -251,9 +269,24 @@ class RunBook:
                 before=before,
                 verify=not cut_off,
                 reopen=cut_off,
+                then=(lambda: run.retry(fn)) if retries else None,
             )
             run.submitter.start()
+            if retries:
+                run.submitter.join(COMPARING)  # most inputs are compared by then, and the caller sees what was retried
+        elif retries:  # the input is still being submitted, by this client or another one
+            run.retry(fn)
         return run
+
+
+def _difference(code: CodeVersion, newest: dict[str, Any]) -> str:
+    """Return what of a function differs from the newest version of a run, in a few words."""
+    changed = code.changed_since(newest.get("parts") or {})
+    own = f"code of {code.name}"
+    if not changed or changed == [own]:
+        return f"other code ({newest['name']})"
+    named = ", ".join(changed[:NAMED]) + (f" and {len(changed) - NAMED} more" if len(changed) > NAMED else "")
+    return f"other code ({newest['name']}; changed: {named})"
 
 
 def _iterable(documents: Any) -> Iterable[Any]:

@@ -21,13 +21,13 @@ import dataclasses
 import operator
 import re
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum, EnumMeta
 from fractions import Fraction
-from collections import OrderedDict
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -37,6 +37,8 @@ class Submitter:
         Put nothing: the run is complete, and the input only has to be the same.
     reopen : bool
         The run's input was cut off; what the queue does not hold is put now.
+    then : callable, optional
+        Called when all of the input has been read and was what it was; what it raises is the submission's error.
 
     Attributes
     ----------
@@ -63,6 +65,7 @@ class Submitter:
         before: Submitted | None = None,
         verify: bool = False,
         reopen: bool = False,
+        then: Callable[[], object] | None = None,
     ) -> None:
         self.name, self.count = name, 0
         self.digest = Digest(lambda: sender.through)
@@ -71,6 +74,7 @@ class Submitter:
         # A message above its lane's bound would wait for ever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
+        self._then = then
         self.error: BaseException | None = None
         self.by_input = False
         self.finished = threading.Event()
@@ -101,6 +105,8 @@ class Submitter:
         try:
             try:
                 self._submit()
+                if self._then is not None and not self._stopped:
+                    self._then()
             except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
                 self.error = self._closed_error() or error
             if not self.verifies and not self._same_end():

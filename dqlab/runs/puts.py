@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from dqlab.cluster.functions import pack_function
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.message import Message
-from dqlab.cluster.sealed import blob_hash, seal_function, seal_or_explain
+from dqlab.cluster.sealed import blob_hash, seal_or_explain
 from dqlab.cluster.sender import CONFIRM_WAIT
 from dqlab.cluster.senders import PutSender
 from dqlab.cluster.ticket import Entry, Ticket
@@ -115,6 +115,6 @@ class PlainPuts:
 
 
 def _entry(fn: Callable[..., Any]) -> Entry:
-    pickled = seal_function(fn)
+    pickled = sealed(fn)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from dqlab.cluster.functions import pack_function
 from dqlab.cluster.sealed import blob_hash, seal_function
-from dqlab.runs.code import CodeVersion, code_version
+from dqlab.runs.code import CodeVersion, code_version, fingerprint
 
-__all__ = ["code_record", "sealed_function"]
+__all__ = ["Uncomparable", "code_record", "sealed", "sealed_function", "tell_uncertain"]
 
 
 def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
@@ -21,8 +24,19 @@ def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
         The function, or something it captured, cannot be pickled.
     """
     version = code_version(fn)
-    blob = pack_function(seal_function(fn), code=version.short)
+    blob = pack_function(sealed(fn), code=version.short)
     return blob_hash(blob), blob, version
+
+
+def sealed(fn: Callable[..., Any]) -> bytes:
+    """Return a function's pickle, with what it takes from local modules.
+
+    Raises
+    ------
+    NotPicklable
+        As `sealed_function`.
+    """
+    return seal_function(fn, version=lambda part: code_version(part).hash, fingerprint=fingerprint)
 
 
 def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
@@ -34,4 +48,33 @@ def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
         "source": version.source,
         "cell": version.cell,
         "blob": blob,
+        "parts": version.parts,
     }
+
+
+class Uncomparable(UserWarning):
+    """A run was attached to whose function reads a value of which only the type, or only samples, were compared."""
+
+
+def tell_uncertain(run: str, version: CodeVersion) -> None:
+    """Warn of values that may have changed since the run was made, without its code version showing it."""
+    for values, problem in ((version.uncertain, "cannot compare {}"), (version.sampled, "compared {} by 64 MB of it")):
+        if values:
+            named, them = _named(values)
+            text = f"run {run!r}: {problem.format(named)}: use on_existing='new' if {them} changed."
+            frame = _outside()
+            # Each time: the usual way warns once a line, and a cell is run again just because something changed.
+            warnings.warn_explicit(text, Uncomparable, frame.f_code.co_filename, frame.f_lineno, registry={})
+
+
+def _named(values: tuple[str, ...]) -> tuple[str, str]:
+    names = [f"`{value.split(' of ')[0]}`" for value in values]
+    return ", ".join(dict.fromkeys(names)), "it" if len(names) == 1 else "one of them"
+
+
+def _outside() -> FrameType:
+    """Return the frame of the first caller outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dqlab."):
+        frame = frame.f_back
+    return frame
