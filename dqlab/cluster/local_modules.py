@@ -15,15 +15,16 @@ from importlib import import_module, invalidate_caches
 from importlib.machinery import PathFinder
 from pathlib import Path
 from threading import Lock
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from dqlab.errors import DqlabError
 
-__all__ = ["Either", "LazyImports", "ModuleDiffers", "is_local", "lazy_imports", "sources_of"]
+__all__ = ["Either", "LazyImports", "ModuleDiffers", "is_local", "lazy_imports", "local_modules", "sources_of", "stamp"]
 
 _NEVER = sys.stdlib_module_names | {"dqlab", "__main__", "__mp_main__"}
 _INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_IMPORTS = dis.opmap["IMPORT_NAME"]
 _FOLDERS = ("/site-packages/", "/dist-packages/")
 
 
@@ -44,19 +45,39 @@ def is_local(module: ModuleType) -> bool:
         return False
     file = getattr(module, "__file__", None)
     places = [file] if isinstance(file, str) else list(getattr(module, "__path__", []))
-    return bool(places) and all(_is_own(str(place), isinstance(file, str)) for place in places)
+    return bool(places) and all(_is_own(str(place), is_file=isinstance(file, str)) for place in places)
 
 
-def _is_own(place: str, is_file: bool) -> bool:
+def _is_own(place: str, *, is_file: bool) -> bool:
     if is_file and not place.endswith(".py"):  # built in, compiled, or made up
         return False
     return not place.startswith(_INSTALLED) and not any(folder in place for folder in _FOLDERS) and place[:1] != "<"
 
 
+def local_modules() -> dict[str, ModuleType]:
+    """Return the local modules that this process has loaded, by name."""
+    global _local
+    if _local[0] != len(sys.modules):
+        loaded = list(sys.modules.items())
+        _local = len(loaded), [name for name, module in loaded if type(module) is ModuleType and is_local(module)]
+    found = ((name, sys.modules.get(name)) for name in _local[1])
+    return {name: module for name, module in found if type(module) is ModuleType and name not in _NEVER}
+
+
+def stamp(modules: dict[str, ModuleType]) -> tuple[int, ...]:
+    """Return what changes when one of these modules is reloaded, or one of its names gets another value."""
+    held = [value for module in modules.values() for value in list(vars(module).values())]
+    return (*map(id, held), *(id(value.__code__) for value in held if isinstance(value, FunctionType)))
+
+
+_local: tuple[int, list[str]] = (0, [])
+
+
 def lazy_imports(code: CodeType) -> set[str]:
     """Return the local modules that a function, or one nested in it, imports when it is called; loaded or not."""
-    instructions = list(dis.get_instructions(code))
     names = set()
+    # Disassembling takes a hundred times as long as looking whether there is anything to find.
+    instructions = list(dis.get_instructions(code)) if _IMPORTS in code.co_code[::2] else []
     for at, instruction in enumerate(instructions):
         if instruction.opname == "IMPORT_NAME" and at >= 2 and instructions[at - 2].argval == 0:  # no relative one
             names |= {instruction.argval} if _found_beside(instruction.argval) else set()
@@ -109,9 +130,6 @@ class LazyImports:
         By name: a digest of the files, and the folder that the import is found from.
     """
 
-    _opened: dict[str, str] = {}
-    _lock = Lock()
-
     def __init__(self, modules: dict[str, tuple[str, str]]) -> None:
         self.modules = modules
 
@@ -119,17 +137,19 @@ class LazyImports:
         return _expect, (self.modules,)
 
 
+_expected: dict[str, str] = {}
+"""Digests of the files of local modules that functions of this process import when they are called."""
+_lock = Lock()
+
+
 def _expect(modules: dict[str, tuple[str, str]]) -> LazyImports:
-    with LazyImports._lock:
+    with _lock:
         for name, (digest, folder) in modules.items():
-            if (
-                folder not in sys.path
-                and Path(folder).is_dir()
-                and PathFinder.find_spec(name.partition(".")[0]) is None
-            ):
+            known = folder in sys.path or not Path(folder).is_dir() or PathFinder.find_spec(name.partition(".")[0])
+            if not known:
                 sys.path.append(folder)
-            if LazyImports._opened.get(name) != digest:
-                LazyImports._opened[name] = digest
+            if _expected.get(name) != digest:
+                _expected[name] = digest
                 invalidate_caches()
                 loaded = sys.modules.get(name)
                 if loaded is not None and is_local(loaded):

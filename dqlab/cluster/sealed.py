@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 import cloudpickle
 from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value  # private; held by tests/cluster
 
-from dqlab.cluster.local_modules import Either, LazyImports, is_local, lazy_imports, sources_of
+from dqlab.cluster.local_modules import Either, LazyImports, lazy_imports, local_modules, sources_of, stamp
 from dqlab.errors import NotPicklable
 
 __all__ = [
@@ -66,7 +66,7 @@ class SealError(Exception):
         self.reason = reason
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """As cloudpickle's, for what it cannot do: cached functions, and modules by value for one pickle alone.
 
     Parameters
@@ -249,6 +249,8 @@ def seal_function(
     function: Callable[..., Any],
     version: Callable[[Any], str] | None = None,
     fingerprint: Callable[[list[Any]], bytes] | None = None,
+    *,
+    remember: bool = False,
 ) -> bytes:
     """Return a function as bytes: lambdas, nested functions and those of ``__main__`` travel by value.
 
@@ -261,6 +263,9 @@ def seal_function(
     fingerprint : callable, optional
         Returns what functions, classes and modules are; importable by name. Without one, local modules travel by
         name alone.
+    remember : bool
+        Take what was sealed before, while its pickle and the names in local modules are the same: a value of a local
+        module that was changed in place is not seen.
 
     Raises
     ------
@@ -269,14 +274,24 @@ def seal_function(
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     named = _explained(function, f"function {name}", partial(_by_value, version=version))
-    local = {key: module for key, module in list(sys.modules.items()) if _may_be_local(key, module, named)}
-    lazy = _lazy_imports(function) if fingerprint is not None else {}
-    if fingerprint is None or not (local or lazy):
+    if fingerprint is None:
         return named
-    if not any(is_local(module) for module in local.values()):
+    local, lazy = local_modules(), _lazy_imports(function)
+    if not any(_names(named, name) for name in local):
         return named if not lazy else _by_value(_With(function, lazy), version)
-    everything = {key: module for key, module in list(sys.modules.items()) if _is_module(module) and is_local(module)}
-    return _both(_With(function, lazy), everything, version, fingerprint, named)
+    if not remember:
+        return _both(_With(function, lazy), local, version, fingerprint, named)
+    key = named, str(lazy), stamp(local)
+    if key not in _remembered:
+        while len(_remembered) >= REMEMBERED:
+            _remembered.pop(next(iter(_remembered)))
+        _remembered[key] = _both(_With(function, lazy), local, version, fingerprint, named)
+    return _remembered[key]
+
+
+REMEMBERED = 8
+_remembered: dict[tuple[bytes, str, tuple[int, ...]], bytes] = {}
+"""Functions that were sealed for single calls, which come by the thousand."""
 
 
 def _both(
@@ -295,10 +310,16 @@ def _both(
             valued, pickler = _pickled(function, version, local=local, elsewhere=_unpicklable(local))
         except SealError as error:
             reason = error.reason
-    taken = pickler.taken if valued is not None else {(name, "") for name in local if name.encode() in named}
+    taken = pickler.taken if valued is not None else {(name, "") for name in local if _names(named, name)}
     values = [_value_of(local[module], name) for module, name in sorted(taken)]
     both = Either(sorted(taken), fingerprint(values), fingerprint, _by_value(function, version), valued, reason)
     return _by_value(both)
+
+
+def _names(sealed: bytes, name: str) -> bool:
+    """Return whether a pickle holds a text that is just this name."""
+    text = name.encode()
+    return sealed.find((b"\x8c" + bytes([len(text)]) if len(text) < 256 else b"") + text) >= 0
 
 
 class _With:
@@ -309,14 +330,6 @@ class _With:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return operator.getitem, (self._parts, 1)
-
-
-def _may_be_local(key: str, module: object, sealed: bytes) -> bool:
-    return _is_module(module) and key not in _MAIN and sealed.find(key.encode()) >= 0 and is_local(module)  # type: ignore[arg-type]
-
-
-def _is_module(module: object) -> bool:
-    return type(module) is ModuleType
 
 
 def _value_of(module: ModuleType, name: str) -> Any:

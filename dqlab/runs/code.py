@@ -191,10 +191,12 @@ class _Walk:
             if isinstance(definition, ModuleType):
                 parts.append(self._module(definition))
                 continue
-            is_class = isinstance(definition, type)
-            parts.append(self._class(definition) if is_class else self._function(definition))
-            code = parts[-1] if is_class else self._by_name(definition)
-            self._keep(f"class {self._user}" if is_class else f"code of {self._user}", code)
+            if isinstance(definition, type):
+                parts.append(self._class(definition))
+                self._keep(f"class {self._user}", parts[-1])
+                continue
+            parts.append(self._function(definition))
+            self._keep(f"code of {self._user}", self._by_name(definition))
         return _pack("version", root, *sorted(parts))
 
     def _keep(self, what: str, digest: bytes) -> None:
@@ -362,10 +364,11 @@ class _Walk:
     def _reduced(self, value: Any, name: str) -> bytes:
         kind = type(value)
         reducer = copyreg.dispatch_table.get(kind)
-        reduced = reducer(value) if reducer is not None else value.__reduce_ex__(4)
+        reduced: Any = reducer(value) if reducer is not None else value.__reduce_ex__(4)
         if isinstance(reduced, str):
             return _pack("object", self._known(kind), reduced)
-        made, arguments, state, items, entries, *_ = (*reduced, None, None, None)
+        given: list[Any] = [*reduced, None, None, None]
+        made, arguments, state, items, entries = given[:5]
         pairs = [_pack("", *self._each(pair, name)) for pair in entries or ()]
         return _pack(
             "object",

@@ -87,7 +87,7 @@ def flat(items: Iterable[object], *, ordered: bool = True) -> bytes | None:
     hash = _Digest()
     pickler = pickle.Pickler(hash, 5)
     pickler.fast = True  # no memo: equal texts are the same bytes, be they one object or two
-    pickler.dump(values if ordered else sorted(values))  # type: ignore[type-var]
+    pickler.dump(values if ordered else sorted(values))
     return hash.digest()
 
 

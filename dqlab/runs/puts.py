@@ -18,6 +18,7 @@ from dqlab.config import nbytes, option
 from dqlab.errors import BadOption, MessageTooLarge
 from dqlab.frame import NO_ID, Kind
 from dqlab.runs.put import PutResult
+from dqlab.runs.sealing import function_bytes
 
 __all__ = ["PlainPuts"]
 
@@ -115,6 +116,6 @@ class PlainPuts:
 
 
 def _entry(fn: Callable[..., Any]) -> Entry:
-    pickled = sealed(fn)
+    pickled = function_bytes(fn, remember=True)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))

@@ -12,7 +12,7 @@ from dqlab.cluster.functions import pack_function
 from dqlab.cluster.sealed import blob_hash, seal_function
 from dqlab.runs.code import CodeVersion, code_version, fingerprint
 
-__all__ = ["Uncomparable", "code_record", "sealed", "sealed_function", "tell_uncertain"]
+__all__ = ["Uncomparable", "code_record", "function_bytes", "sealed_function", "tell_uncertain"]
 
 
 def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
@@ -24,19 +24,23 @@ def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
         The function, or something it captured, cannot be pickled.
     """
     version = code_version(fn)
-    blob = pack_function(sealed(fn), code=version.short)
+    blob = pack_function(function_bytes(fn), code=version.short)
     return blob_hash(blob), blob, version
 
 
-def sealed(fn: Callable[..., Any]) -> bytes:
-    """Return a function's pickle, with what it takes from local modules.
+def function_bytes(fn: Callable[..., Any], *, remember: bool = False) -> bytes:
+    """Return a function's pickle, with what it takes from local modules; see `seal_function`.
 
     Raises
     ------
     NotPicklable
         As `sealed_function`.
     """
-    return seal_function(fn, version=lambda part: code_version(part).hash, fingerprint=fingerprint)
+    return seal_function(fn, version=_version, fingerprint=fingerprint, remember=remember)
+
+
+def _version(fn: Callable[..., Any]) -> str:
+    return code_version(fn).hash
 
 
 def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+PAIR = [('a', 'i4'), ('b', 'f8')]
+
 class Slots:
     __slots__ = ("a", "b")
     def __init__(self, a, b): self.a, self.b = a, b
@@ -84,10 +86,7 @@ PAIRS = [
     ("np.array(['a', 'b'])", "np.array(['a', 'c'])"),
     ("np.array(['a', None, [1]], dtype=object)", "np.array(['a', None, [2]], dtype=object)"),
     ("np.array(['a', 'b'], dtype=object)", "np.array(['ab', ''], dtype=object)"),
-    (
-        "np.array([(1, 2.0)], dtype=[('a', 'i4'), ('b', 'f8')])",
-        "np.array([(1, 3.0)], dtype=[('a', 'i4'), ('b', 'f8')])",
-    ),
+    ("np.array([(1, 2.0)], dtype=PAIR)", "np.array([(1, 3.0)], dtype=PAIR)"),
     ("np.ma.array([1, 2], mask=[0, 1])", "np.ma.array([1, 2], mask=[1, 0])"),
     ("np.arange(9).reshape(3, 3).T", "np.arange(9).reshape(3, 3)"),
     ("np.float32(1.5)", "np.float64(1.5)"),
@@ -194,13 +193,10 @@ def test_value_that_was_changed_in_place_is_another_value(make: str, change: str
 
 def test_what_has_changed_is_named() -> None:
     """ "Other code" sends people to a function that they never touched."""
-    text = (
-        PREPARE
-        + "\nlimit = {}\ntable = frame(1, 2, {})\ndef g(x):\n    return table\ndef f(x):\n    return g(x) {} limit\n"
-    )
+    text = "\nlimit = {}\ntable = frame(1, 2, {})\ndef g(x):\n    return table\ndef f(x):\n    return g(x) {} limit\n"
 
     def made(*values: object) -> CodeVersion:
-        return code_version(cell(text.replace("{}", "%s") % values)["f"])
+        return code_version(cell(PREPARE + text.format(*values))["f"])
 
     first = made(1, 3, "or")
 
@@ -211,7 +207,7 @@ def test_what_has_changed_is_named() -> None:
 def test_values_above_64_mb_count_by_samples_and_that_is_told() -> None:
     """Hashing what fills memory must not hold up the cell, and what was not read must not look as if it was."""
     large = f"np.arange({WHOLE // 8 + 1000}, dtype=np.int64)"
-    wide = "pd.DataFrame({name: np.arange(%d) for name in 'abcdefgh'})" % (WHOLE // 64 + 1000)
+    wide = f"pd.DataFrame({{name: np.arange({WHOLE // 64 + 1000}) for name in 'abcdefgh'}})"
     began = time.perf_counter()
     for make, change in ((large, "V[-1] = 7"), (wide, "V.iloc[-1, 3] = 7"), (f"{large}[::-1]", "V[0] = 7")):
         names = cell(f"{PREPARE}\nV = {make}\ndef f(x):\n    return V\n")
@@ -257,7 +253,7 @@ for one, other in PAIRS:
 
 
 def test_two_kernels_give_values_the_same_versions() -> None:
-    """After a kernel restart sets have another order and objects other addresses; the run must be found all the same."""
+    """After a kernel restart sets have another order and objects other addresses; the run must be found."""
 
     def hashes(seed: str) -> list[str]:
         environment = os.environ | {"PYTHONHASHSEED": seed}

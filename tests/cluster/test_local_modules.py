@@ -1,0 +1,238 @@
+"""Modules beside a notebook: what a function takes from them is what the notebook has, or is refused; never old."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dqlab.cluster.local_modules import ModuleDiffers, is_local, lazy_imports, sources_of
+from dqlab.cluster.sealed import open_value
+from dqlab.runs.code import code_version
+from dqlab.runs.sealing import function_bytes
+from tests.runs.test_code import cell
+
+HELPERS = """
+import threading
+LIMIT = 3
+lock = threading.Lock()
+class Item:
+    def __init__(self, x): self.x = x
+    def value(self): return ("old", self.x)
+def get(x):
+    with lock:
+        return Item(x).value() + (LIMIT,)
+"""
+NAME = "dq_helpers_beside"
+
+
+@pytest.fixture
+def helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module in a folder that only this process has in its path."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    path = tmp_path / f"{NAME}.py"
+    path.write_text(HELPERS)
+    yield path
+    for name in [name for name in sys.modules if name.startswith(NAME)]:
+        del sys.modules[name]
+
+
+def edit(path: Path) -> None:
+    path.write_text(path.read_text().replace("old", "EDITED").replace("LIMIT = 3", "LIMIT = 40"))
+
+
+def elsewhere(blob: bytes, folder: Path | None) -> str:
+    """Return what a function gives for 1 in another process, which has the folder in its path or has not."""
+    path = f"sys.path.insert(0, {str(folder)!r}); sys.dont_write_bytecode = True; " if folder else ""
+    script = f"import sys, pickle; {path}f = pickle.load(sys.stdin.buffer); print(f(1))"
+    done = subprocess.run([sys.executable, "-c", script], input=blob, capture_output=True, timeout=60)
+    return done.stdout.decode().strip() or done.stderr.decode()
+
+
+WAYS = {
+    "name": f"from {NAME} import get\ndef f(x):\n    return get(x)\n",
+    "module": f"import {NAME}\ndef f(x):\n    return {NAME}.get(x)\n",
+    "itself": f"from {NAME} import get as f\n",
+    "method": f"import {NAME}\ndef f(x):\n    return {NAME}.Item(x).value() + ({NAME}.LIMIT,)\n",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_module_that_others_cannot_import_travels_along(helpers: Path, way: str) -> None:
+    """`sys.path.insert` in the notebook: every document died of ModuleNotFoundError."""
+    text = HELPERS.replace("with lock:", "if True:").replace("lock = threading.Lock()", "")
+    helpers.write_text(text)
+
+    assert elsewhere(function_bytes(cell(WAYS[way])["f"]), None) == "('old', 1, 3)"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_edited_and_reloaded_module_is_never_old(helpers: Path, way: str) -> None:
+    """`importlib.reload` and `%autoreload 2`: workers ran the old code, in silence."""
+    f = cell(WAYS[way])["f"]
+    before, version = function_bytes(f), code_version(f).hash
+    assert open_value(before)(1) == ("old", 1, 3)  # this process is also one that imported it long ago
+
+    edit(helpers)
+    importlib.reload(sys.modules[NAME])
+    f = cell(WAYS[way])["f"]
+
+    assert code_version(f).hash != version
+    after = function_bytes(f)
+    assert elsewhere(after, helpers.parent) == "('EDITED', 1, 40)"
+    assert elsewhere(before, helpers.parent) == "('old', 1, 3)"
+
+
+def test_edited_module_that_was_not_reloaded_is_what_the_notebook_has(helpers: Path) -> None:
+    """A fresh worker would import the new file; the cell below would show the old one."""
+    f = cell(WAYS["name"])["f"]
+    version = code_version(f).hash
+    edit(helpers)
+
+    assert code_version(f).hash == version
+    assert elsewhere(function_bytes(f), helpers.parent) == "('old', 1, 3)"
+
+
+def test_modules_that_a_module_imports_travel_too(helpers: Path) -> None:
+    """The edit is often two modules down."""
+    lower = helpers.with_name(f"{NAME}_lower.py")
+    lower.write_text("def base(x): return ('old', x)\n")
+    helpers.write_text(f"import {NAME}_lower\ndef get(x): return {NAME}_lower.base(x)\n")
+    f = cell(WAYS["name"])["f"]
+    version = code_version(f).hash
+    assert elsewhere(function_bytes(f), None) == "('old', 1)"
+
+    lower.write_text("def base(x): return ('EDITED', x)\n")
+    importlib.reload(sys.modules[f"{NAME}_lower"])
+
+    assert code_version(f).hash != version
+    assert elsewhere(function_bytes(f), helpers.parent) == "('EDITED', 1)"
+
+
+def test_name_that_the_notebook_has_set_in_a_module_travels(helpers: Path) -> None:
+    """`helpers.LIMIT = 5` in a cell worked in the notebook alone."""
+    f = cell(WAYS["module"])["f"]
+    version = code_version(f).hash
+    sys.modules[NAME].LIMIT = 5  # type: ignore[attr-defined]
+
+    assert code_version(f).hash != version
+    assert elsewhere(function_bytes(f), helpers.parent) == "('old', 1, 5)"
+
+
+def test_unchanged_module_is_the_one_that_is_imported_there(helpers: Path) -> None:
+    """Its classes and its state are those of the worker's own import: `isinstance` and singletons are as ever."""
+    f = cell(f"import {NAME}\ndef f(x):\n    import sys\n    return sys.modules['{NAME}'].Item is {NAME}.Item\n")["f"]
+
+    assert elsewhere(function_bytes(f), helpers.parent) == "True"
+
+
+def test_what_can_neither_be_named_nor_sent_is_refused(helpers: Path) -> None:
+    """A sentence, where old code in silence would be the other way out."""
+    helpers.write_text("import threading\nlocks = [threading.Lock()]\ndef get(x):\n    return len(locks), 'old'\n")
+    f = cell(WAYS["name"])["f"]
+    assert elsewhere(function_bytes(f), helpers.parent) == "(1, 'old')"
+
+    edit(helpers)
+
+    assert "ModuleDiffers" in elsewhere(function_bytes(f), helpers.parent)
+    assert ModuleDiffers.__name__ in elsewhere(function_bytes(f), None)
+
+
+def test_module_that_is_imported_inside_the_function_is_imported_again_when_its_file_changes(helpers: Path) -> None:
+    """`import helpers` in the function's body: the worker imported it once, and kept it."""
+    source = f"def f(x):\n    import {NAME}\n    return {NAME}.get(x)\n"
+    f = cell(source)["f"]
+    version = code_version(f).hash
+    assert open_value(function_bytes(f))(1) == ("old", 1, 3)
+
+    edit(helpers)
+
+    assert code_version(f).hash != version
+    assert open_value(function_bytes(f))(1) == ("EDITED", 1, 40)
+    assert elsewhere(function_bytes(f), None) == "('EDITED', 1, 40)"
+
+
+def test_sealing_leaves_no_trace(helpers: Path) -> None:
+    """Dask pickles in other threads of this process; what travels by value here must not there."""
+    import cloudpickle
+
+    names = cell(WAYS["name"])
+    function_bytes(names["f"])
+
+    assert cloudpickle.list_registry_pickle_by_value() == set()
+    assert pickle.loads(cloudpickle.dumps(names["get"])) is names["get"]
+
+
+def test_installed_modules_are_not_local(helpers: Path) -> None:
+    """Packages have versions, and are the same everywhere or said to be missing."""
+    names = cell(WAYS["module"])
+    assert is_local(names[NAME])
+    for module in (pickle, pytest, importlib.import_module("dqlab"), importlib.import_module("numpy")):
+        assert not is_local(module)
+    assert sources_of(NAME) == [str(helpers)]
+    assert sources_of("numpy.linalg") == sources_of("json") == sources_of("no.such.module") == []
+    assert lazy_imports(cell("def f():\n    import json, numpy.linalg\n")["f"].__code__) == set()
+
+
+# --- cached functions --------------------------------------------------------------------------
+
+CACHED = """
+import functools, os
+@functools.cache
+def get_model():
+    return os.urandom(4)
+@functools.lru_cache(maxsize=8)
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+class Parser:
+    @functools.cached_property
+    def table(self):
+        return {}
+    @functools.lru_cache
+    def limit(self):
+        return 7
+def f(x):
+    return get_model()
+def g(x):
+    return x, get_model()
+def h(x):
+    return fib(40), fib.cache_parameters(), fib.__name__, Parser().table, Parser().limit()
+"""
+
+
+def opened(f: Callable[..., Any]) -> Callable[..., Any]:
+    return open_value(function_bytes(f))  # type: ignore[no-any-return]
+
+
+def test_cached_functions_of_a_cell_work() -> None:
+    """The standard way to load a model once: AttributeError: Can't get attribute 'get_model' on <module '__main__'>."""
+    names = cell(CACHED)
+
+    parameters = {"maxsize": 8, "typed": False}
+    assert opened(names["h"])(1) == (102334155, parameters, "fib", {}, 7)
+
+
+def test_model_is_loaded_once_for_all_functions_that_use_it() -> None:
+    """Editing what uses the model must not load the model again; editing the model must."""
+    one, two = cell(CACHED), cell(CACHED.replace("return x, get_model()", "return -x, get_model()"))
+    other = cell(CACHED.replace("urandom(4)", "urandom(5)"))
+    f, g = opened(one["f"]), opened(two["g"])
+
+    assert f(1) == g(1)[1]
+    assert len(opened(other["f"])(1)) == 5
+
+
+def test_cached_function_of_a_module_stays_that_of_the_module() -> None:
+    """Packages have caches of their own."""
+    cached = functools.lru_cache(lambda: 1)
+
+    assert opened(functools._make_key.__class__) is type(functools._make_key)  # nothing of the library is copied
+    assert opened(cached)() == 1
