@@ -15,6 +15,8 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from dqlab.texts import kept
+
 __all__ = ["WHOLE", "Content", "content_of", "flat"]
 
 WHOLE = 64 << 20
@@ -110,7 +112,7 @@ class _Digest:
 def _digest(*parts: str | bytes | memoryview) -> bytes:
     hash = blake2b(digest_size=16)
     for part in parts:
-        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        data = kept(part) if isinstance(part, str) else part
         hash.update(len(data).to_bytes(8, "little"))
         hash.update(data)
     return hash.digest()
