@@ -184,6 +184,7 @@ def start_cluster(n: int, *, port: int = 0) -> LocalCluster:
     from distributed import LocalCluster
 
     from dqlab.cluster.internals import keep_replaced_workers
+    from dqlab.cluster.tending import tend_workers
 
     with dask.config.set({"distributed.worker.profile.enabled": False}):
         cluster = LocalCluster(
@@ -195,6 +196,7 @@ def start_cluster(n: int, *, port: int = 0) -> LocalCluster:
             preload=["dqlab.preload"],
         )
     keep_replaced_workers(cluster)
+    tend_workers(cluster)
     return cluster
 
 

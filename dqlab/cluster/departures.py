@@ -34,6 +34,8 @@ class Departures:
     ----------
     leaving : set of str
         Addresses of workers that get nothing more.
+    retired : set of str
+        Names of workers that somebody retired for good.
     deadlines : Deadlines
         When the jobs of workers end.
     """
@@ -42,6 +44,7 @@ class Departures:
         self._registry = registry
         self._beat = Beat()
         self.leaving: set[str] = set()
+        self.retired: set[str] = set()
         self.deadlines = Deadlines()
 
     def start(self, scheduler: Scheduler) -> None:
@@ -68,7 +71,10 @@ class Departures:
             chosen = {key: options.pop(key) for key in _SELECTING & options.keys()}
             workers = scheduler.workers_to_close(**chosen)
         meant = {str(one) for one in (workers if workers is not None else names) or ()}
-        await self._empty({at for at, state in scheduler.workers.items() if at in meant or str(state.name) in meant})
+        chosen_ones = {at: state for at, state in scheduler.workers.items() if at in meant or str(state.name) in meant}
+        if options.get("close_workers"):
+            self.retired |= {str(state.name) for state in chosen_ones.values()}
+        await self._empty(chosen_ones)
         known: dict[str, Any] = {"workers": list(workers)} if workers is not None else {"names": list(names or ())}
         return await scheduler.retire_workers(**known, **options)
 

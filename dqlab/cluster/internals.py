@@ -20,6 +20,7 @@ from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialized, deserialize, to_serialize
 from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
+from tornado.ioloop import PeriodicCallback
 
 from dqlab.texts import said_by, shown
 
@@ -49,12 +50,14 @@ __all__ = [
     "opened_bytes",
     "pin",
     "pin_remotely",
+    "replace_lost_workers",
     "report",
     "scheduler_rpc",
     "security_of",
     "start_actor",
     "take_over_adapting",
     "take_over_retiring",
+    "tend",
     "unpin",
 ]
 
@@ -69,6 +72,9 @@ COPIED = 64 << 10
 
 KILL_AT_ONCE = 0.3
 """Seconds that a nanny waits for a worker to end by itself, and then for the system to end it."""
+
+ABSENT_LOOKS = 2
+"""Looks, one after another, that find neither a worker nor anybody who starts it, after which it is made again."""
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""
@@ -337,6 +343,50 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
             give_up(op, message)  # type: ignore[no-untyped-call]
 
     cluster._update_worker_status = update  # type: ignore[method-assign]
+
+
+async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str], absent: dict[Any, int]) -> list[Any]:
+    """Make workers of a cluster again that nobody replaces any more; return their names.
+
+    A worker that loses its scheduler for half a minute (its process was stopped, the laptop slept) ends for good, and
+    so does its nanny. A nanny whose new worker is refused, while the scheduler does not know that the last one is gone,
+    tries no more.
+
+    Parameters
+    ----------
+    kept_away : collection of str
+        Names of workers that were retired: they are to stay away.
+    absent : dict
+        How often a worker was found to be gone, by name; belongs to the caller, who comes back with it.
+    """
+    scheduler: Any = cluster.scheduler
+    lost = []
+    for name in cluster.worker_spec if cluster.status is Status.running else ():
+        nanny: Any = cluster.workers.get(name)
+        ended = nanny is None or nanny.status in (Status.closed, Status.failed)
+        stuck = not ended and (nanny.process is None or not nanny.process.is_alive())
+        if name in scheduler.aliases or str(name) in kept_away or not (ended or stuck):
+            absent.pop(name, None)
+            continue
+        absent[name] = absent.get(name, 0) + 1
+        if absent[name] >= ABSENT_LOOKS:
+            lost.append(name)
+    for name in lost:
+        del absent[name]
+        nanny = cluster.workers.pop(name, None)
+        if nanny is not None:
+            await nanny.close(reason="dqlab-replaced")
+    if lost:
+        await cluster._correct_state()
+    return lost
+
+
+def tend(cluster: SpecCluster, every: float, look: Callable[[], Awaitable[object]]) -> None:
+    """Have something done every so many seconds in a cluster's event loop, one at a time, until the cluster closes."""
+    ticking = PeriodicCallback(look, every * 1000)
+    cluster.periodic_callbacks["dqlab-tend"] = ticking
+    loop: Any = cluster.loop
+    loop.add_callback(ticking.start)
 
 
 async def ask_handler(pool: ConnectionPool, address: str, op: str, **arguments: Any) -> Any:

@@ -1,0 +1,91 @@
+"""An embedded cluster keeps its number of workers, also where Dask gives one up."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed.core import Status
+
+import dqlab as dq
+from dqlab.cluster.internals import replace_lost_workers
+
+
+class Nanny:
+    def __init__(self, status: Status = Status.running, alive: bool = True) -> None:
+        self.status, self.closed = status, False
+        self.process = SimpleNamespace(is_alive=lambda: alive)
+
+    async def close(self, reason: str) -> None:
+        self.closed = True
+
+
+class Cluster:
+    """Workers a and b, of which b is as a test wants it."""
+
+    def __init__(self, b: Nanny | None, *, known: bool = False) -> None:
+        self.status = Status.running
+        self.worker_spec = {"a": {}, "b": {}}
+        self.workers: dict[str, Any] = {"a": Nanny(), **({"b": b} if b is not None else {})}
+        self.scheduler = SimpleNamespace(aliases={"a": "tcp://a", **({"b": "tcp://b"} if known else {})})
+        self.corrected = 0
+
+    async def _correct_state(self) -> None:
+        self.corrected += 1
+        for name in self.worker_spec:
+            self.workers.setdefault(name, Nanny())
+
+
+def looks(cluster: Cluster, kept_away: tuple[str, ...] = (), n: int = 2) -> list[list[Any]]:
+    async def scenario() -> list[list[Any]]:
+        absent: dict[Any, int] = {}
+        return [await replace_lost_workers(cluster, kept_away, absent) for _ in range(n)]  # type: ignore[arg-type]
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "nanny", [None, Nanny(Status.closed), Nanny(alive=False)], ids=["given up", "ended", "start failed"]
+)
+def test_a_worker_that_nobody_replaces_is_made_again_at_the_second_look(nanny: Nanny | None) -> None:
+    """A kernel that was stopped for a minute used to be one worker short for good, and it was that of the queues."""
+    cluster = Cluster(nanny)
+    assert looks(cluster) == [[], ["b"]]
+    assert cluster.corrected == 1
+    assert nanny is None or nanny.closed
+
+
+@pytest.mark.parametrize("how", ["registered", "starting", "retired", "closing"])
+def test_a_worker_that_is_there_or_comes_or_was_retired_is_left(how: str) -> None:
+    """Two nannies of one name would fight; who was sent away is to stay away."""
+    cluster = Cluster(Nanny() if how == "starting" else Nanny(Status.closed), known=how == "registered")
+    if how == "closing":
+        cluster.status = Status.closing
+    assert looks(cluster, ("b",) if how == "retired" else (), n=4) == [[]] * 4
+    assert cluster.corrected == 0
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_worker_lost_its_scheduler_has_all_its_workers_again() -> None:
+    """Its nanny ends with it then: the same as after the notebook's process was stopped for a minute."""
+    with dq.connect(n=1, name="tended") as lab:
+        lab.client.wait_for_workers(2, timeout=30)
+        addresses = set(lab.client.scheduler_info()["workers"])
+        lost = sorted(addresses)[0]
+
+        async def close(dask_worker: Any) -> None:
+            asyncio.get_running_loop().call_later(
+                0.1,
+                lambda: asyncio.ensure_future(dask_worker.close(reason="worker-handle-scheduler-connection-broken")),
+            )
+
+        lab.client.run(close, workers=[lost])
+        for _ in range(300):
+            now = set(lab.client.scheduler_info()["workers"])
+            if lost not in now and len(now) == 2:
+                break
+            lab.client.sync(asyncio.sleep, 0.1)
+        assert len(now - {lost}) == 2
+        assert list(lab.map(abs, range(-10, 0)).results(timeout=30)) == list(range(10, 0, -1))
