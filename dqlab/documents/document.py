@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import io
-import math
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -90,7 +89,7 @@ class Document:
         try:
             whole = index(value)
         except TypeError:  # pandas makes floats of a column in which one number is missing
-            if not isinstance(value, Real) or not math.isfinite(value) or math.trunc(value) != value:
+            if not (isinstance(value, Real) and float(value).is_integer()):
                 problem = "is not a whole number. Pass None where it is unknown."
                 raise BadOption(option=f"{part} of document {self.key!r}", value=value, problem=problem) from None
             whole = int(float(value))
