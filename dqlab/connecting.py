@@ -218,7 +218,10 @@ def _open_lab(key: tuple[Any, ...]) -> Lab | None:
     with _lock:
         for closed in [key for key, lab in _open.items() if lab.closed]:
             del _open[closed]
-        return _open.get(key)
+        lab = _open.get(key)
+    if lab is not None and not lab.session.link.here:
+        lab.session.link.check_open()
+    return lab
 
 
 def _make(

@@ -344,8 +344,8 @@ class Lab(LabViews):
         return examine(self.session.link, of=f"lab {self.name}", stores=stores, timeout=timeout)
 
     def close(self) -> None:
-        """Close this lab's queues, detach, and end the cluster if this lab started it."""
-        if self.closed:
+        """Close this lab's queues, detach, and end the cluster if this lab started it; nothing in a forked process."""
+        if self.closed or not self.session.link.here:
             return
         self.closed = True
         if self.embedded and self._announced is not None:

@@ -77,10 +77,10 @@ class Attachments:
         """Let a queue's shards seal what clients were submitting that are gone."""
         await self._registry.ask_shards(queue, "cut_off", {"alive": self.alive()})
 
-    async def cut_off_now(self, queue: str) -> None:
-        """Do so without waiting for clients that left: somebody else submits their run again."""
+    async def cut_off_now(self, queue: str, run: bytes | None = None) -> None:
+        """Do so without waiting for clients that left, and for a run whose client gave it up: it is submitted again."""
         alive = list(self._registry.scheduler.clients)
-        await self._registry.ask_shards(queue, "cut_off", {"alive": alive})
+        await self._registry.ask_shards(queue, "cut_off", {"alive": alive, "run": run})
 
     def client_came(self, client: str) -> None:
         """Attach a client that has come back to those of its queues that are still open."""

@@ -41,6 +41,7 @@ __all__ = [
     "has_tasks",
     "in_event_loop",
     "install",
+    "install_plugin",
     "is_leaving",
     "is_shut",
     "keep_replaced_workers",
@@ -233,6 +234,19 @@ def scheduler_rpc(owner: Any) -> rpc:
     """Return the pooled RPC of a client or worker to its scheduler."""
     scheduler: rpc = owner.scheduler
     return scheduler
+
+
+async def install_plugin(call: Callable[..., Awaitable[Any]], plugin: Any) -> None:
+    """Give a scheduler a plugin; `Client.register_plugin` does so without a limit of time.
+
+    Parameters
+    ----------
+    call : callable
+        Calls a handler of the scheduler by name, in a limited time.
+    plugin : SchedulerPlugin
+        With a name, and idempotent or not.
+    """
+    await call("register_scheduler_plugin", plugin=dumps(plugin), name=plugin.name, idempotent=plugin.idempotent)
 
 
 def is_shut(owner: Client | Worker) -> bool:

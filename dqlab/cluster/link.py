@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import copy
+import os
 import time
 import warnings
 from collections.abc import Coroutine
@@ -19,7 +20,7 @@ from distributed import Client
 
 from dqlab.cluster.errands import opened
 from dqlab.cluster.internals import event_loop, in_event_loop, scheduler_rpc
-from dqlab.errors import CallTimeout, LabClosed, SchedulerGone, UsageError
+from dqlab.errors import CallTimeout, DqlabError, LabClosed, SchedulerGone, UsageError
 
 __all__ = ["Link"]
 
@@ -56,8 +57,9 @@ class Link:
         self.address = str(getattr(client.scheduler, "address", "?"))
         self.direct = True
         self.lab, self.embedded = self.address, False
-        self._what = "it"
+        self._what = "this lab"
         self._lost_since: float | None = None
+        self._pid = os.getpid()
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine on the client's loop; returns at once.
@@ -73,7 +75,7 @@ class Link:
         except RuntimeError:  # the loop has ended meanwhile
             work.close()
             raise self.closed_error() from None
-        except LabClosed:
+        except DqlabError:
             work.close()
             raise
 
@@ -163,8 +165,20 @@ class Link:
         """Whether the client is closed, or closes."""
         return self.client.status in ("closed", "closing")
 
+    @property
+    def here(self) -> bool:
+        """Whether this is the process that connected, and no fork of it."""
+        return self._pid == os.getpid()
+
     def check_open(self) -> None:
-        """Raise `LabClosed` when the client is closed."""
+        """Raise `LabClosed` when the client is closed, or `UsageError` in a process that was forked from its own."""
+        if not self.here:
+            raise UsageError(
+                reason=f"{self._what} cannot be used here: it belongs to process {self._pid}, and this is a fork of "
+                "that one, into which no thread came along that would answer. Nothing was done. Start processes with "
+                "multiprocessing.get_context('spawn'), and call dq.connect(ADDRESS) in them; or let the lab itself "
+                "run the function, with lab.map."
+            )
         if self.closed:
             raise self.closed_error() from None
 

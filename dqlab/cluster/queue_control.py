@@ -57,9 +57,12 @@ class QueueControl(QueueDesk):
         return pack({})
 
     async def cut_off(self, body: bytes) -> bytes:
-        """Seal the runs that somebody was submitting who is gone: {alive}, clients; answers how many."""
+        """Seal the runs that somebody was submitting who is gone: {alive, run?}, clients; answers how many.
+
+        Also `run`, which is submitted by nobody, as its own client says.
+        """
         meta, _ = unpack(body)
-        sealed = self._cut_off(meta["alive"])
+        sealed = self._cut_off(meta["alive"], meta.get("run"))
         await self._store.durable()
         return pack({"sealed": sealed})
 

@@ -134,9 +134,9 @@ class QueueDesk:
         if self._returning:
             asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
 
-    def _cut_off(self, alive: Collection[str]) -> int:
-        """Seal what clients were submitting that are not alive."""
-        seals = self.ledger.cut_off(alive)
+    def _cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> int:
+        """Seal what clients were submitting that are not alive, and one run that its own client gave up."""
+        seals = self.ledger.cut_off(alive, given_up)
         for seal in seals:
             self.ledger.obey("seal", None, {"seal": seal})
         if seals:

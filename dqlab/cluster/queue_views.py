@@ -25,23 +25,32 @@ class QueueViews(QueueDesk):
         meta, _ = unpack(body)
         run, lo, hi = meta["run"], meta["lo"], meta["hi"]
         lost = max(0, min(hi, self._begin) - lo)
-        await self._until(lambda: lost > 0 or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
+        book = self.ledger.book(run)
+        await self._until(lambda: lost > 0 or book.stopped or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
         left = self.shard.unsettled(run, lo, hi)
         paused = self.shard.paused or self.shard.lanes[run].paused
         left = left or (0 if await self._is_safe(meta["wait"]) else hi - lo)
-        parts = [] if left or lost else await page(self.ledger.book(run).results, self._store.read, lo, hi)
-        died = self.ledger.book(run).died
+        parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
         return pack(
             {
                 "left": left,
                 "lost": lost,
-                "died": died,
+                "died": book.died,
                 "consumers": len(self._lot.known),
                 "paused": paused,
                 "why": "" if self._store.short is None else f" What holds it up: {self._store.short}",
+                **self._fill(book),
             },
             *parts,
         )
+
+    def _fill(self, book: Book) -> dict[str, Any]:
+        """Return whether a run stands still for want of room for results, bytes that are kept, and how many may be."""
+        return {
+            "stopped": book.stopped,
+            "stored": self._store.nbytes,
+            "results_maxsize": self._options["results_maxsize"],
+        }
 
     async def idle(self, body: bytes) -> bytes:
         """Wait until nothing here is ready, delayed or leased, or until `stuck` changes: {wait, stuck}.
@@ -79,7 +88,7 @@ class QueueViews(QueueDesk):
         meta, _ = unpack(body)
         book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
         results, cursor = book.results, meta["cursor"] if meta.get("epoch", self._born) == self._born else 0
-        await self._until(lambda: results.end > cursor or lane.done or book.stopped, meta["wait"])
+        await self._until(lambda: results.end > cursor or lane.done, meta["wait"])
         if not await self._is_safe(meta["wait"]):
             return pack({"cursor": cursor, "epoch": self._born, "done": False})
         parts, cursor = await page_behind(results, self._store.read, cursor)
@@ -112,12 +121,13 @@ class QueueViews(QueueDesk):
             "short": "" if self._store.short is None else str(self._store.short),
             "parked": len(self._lot.parked),
             "queue_paused": self.shard.paused,
-            "stored": self._store.nbytes,
+            **self._fill(book),
             "codes": record.codes if record else [],
             "submitted": record.submitted if record else 0,
             "digest": record.digest if record else "",
             "keyed": record.keyed if record else False,
             "cancelled": record.cancelled if record else False,
+            "client": record.client if record else "",
             "process": record.process if record else None,
         }
 

@@ -194,12 +194,12 @@ class Ledger:
         if record is not None:
             record.total, record.incomplete = total, incomplete
 
-    def cut_off(self, alive: Collection[str]) -> list[dict[str, Any]]:
-        """Return the orders that seal what is still open of clients that are not alive."""
+    def cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> list[dict[str, Any]]:
+        """Return the orders that seal what is still open of clients that are not alive, or was given up by its own."""
         books = [
             (run, book)
             for run, book in self.books.items()
-            if book.record is not None and not book.lane.sealed and book.record.client not in alive
+            if book.record is not None and not book.lane.sealed and (book.record.client not in alive or run == given_up)
         ]
         return [{"run": run, "here": sum(book.lane.counts), "incomplete": CUT_OFF} for run, book in books]
 

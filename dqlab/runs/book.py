@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from dqlab.cluster import run_orders
+from dqlab.cluster.handle import Handle
 from dqlab.cluster.isolation import Isolation
 from dqlab.cluster.link import Link
 from dqlab.cluster.senders import RunSender
 from dqlab.cluster.ticket import Entry
 from dqlab.config import check_name
-from dqlab.errors import ActorGone, BadOption, CallTimeout, RunExists, RunNotFound
+from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.queue.retry import Retry
 from dqlab.runs.claiming import Claim
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RunBook"]
 
+logger = logging.getLogger("dqlab.runs")
+
 NAMING = 60.0
 """Seconds that another client may take to start a run of the same name."""
 COMPARING = 2.0
@@ -41,6 +47,11 @@ NAMED = 5
 """Parts of a function that are named one by one, when they have changed."""
 LANDING = 20.0
 """Seconds that puts in flight may take to be refused, behind one that was."""
+LETTING_GO, LET_GO_FOR, LET_GO_EVERY, SOON = 1.0, 60.0, 0.5, 0.01
+"""Seconds: how long who interrupts `map` waits for its run to be let go of, and what that may take by itself."""
+
+_books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
+"""The books of this process by their client."""
 
 
 class RunBook:
@@ -60,6 +71,7 @@ class RunBook:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
         self._lock = threading.RLock()
+        _books[link.client.id] = self
         self.open_others: Callable[[str], None] = lambda name: None
         """Opens what queues there are beside the open ones, when a name is not found."""
 
@@ -101,7 +113,6 @@ class RunBook:
                 found.drop()
             name = name if name is not None else self._fresh_name(version.name)
             run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process)
-            self._runs[name] = run
             mark(self._link, "submit", pool.name, cell=cell)
             return run
 
@@ -211,12 +222,50 @@ class RunBook:
             maxsize=pool.options["maxsize"],
             max_bytes=pool.options["max_bytes"],
         )
-        self._link.sync(pool.handle.note(id, {"open": opening}))
-        self._link.sync(pool.handle.control("open", open=opening))
         submitter = Submitter(name, elements, sender)
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
-        submitter.start()
+        try:
+            self._link.sync(pool.handle.note(id, {"open": opening}))
+            self._link.sync(pool.handle.control("open", open=opening))
+            self._runs[name] = run
+            submitter.start()
+        except BaseException:  # Ctrl-C, or a shard out of reach: nobody submits it, and nobody is to wait for it
+            self._dropped(run)
+            submitter.stop(RunNotFound(run=name, hint=" It was interrupted.", known="-"))
+            self._let_go(pool.handle, id, submitter)
+            raise
         return run
+
+    def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
+        """Drop a run that was not started; goes on in the background while its shards are out of reach."""
+
+        async def let_go() -> None:
+            deadline = time.monotonic() + LET_GO_FOR
+            while submitter.began and not submitter.finished.is_set() and time.monotonic() < deadline:
+                await asyncio.sleep(SOON)
+            while True:
+                try:
+                    await handle.note(run, None)
+                    await handle.control("drop", run=run)
+                    return
+                except CallTimeout:
+                    if time.monotonic() > deadline:
+                        raise
+                    await asyncio.sleep(LET_GO_EVERY)
+
+        async def reported() -> None:
+            try:
+                await let_go()
+            except Exception:  # it stays, as one that is submitted by nobody: mapped again it is cut off
+                logger.warning("event=run_not_let_go queue=%s run=%s", handle.name, run.hex(), exc_info=True)
+
+        with suppress(DqlabError, TimeoutError):
+            self._link.start(reported()).result(LETTING_GO)
+
+    def _submits(self, run: bytes) -> bool:
+        """Return whether this lab is submitting a run."""
+        submitters = [mine.submitter for mine in list(self._runs.values()) if mine.id == run]
+        return any(submitter is not None and not submitter.finished.is_set() for submitter in submitters)
 
     def _again(
         self,
@@ -237,8 +286,12 @@ class RunBook:
         if run.submitter is not None and run.submitter.error is not None:
             run.submitter.join(LANDING)  # it still tells the queue where the input ended
         progress = run._progress(covered=True)
-        if not progress.sealed and run.submitter is None:  # by another client; if that is gone, this one goes on
-            self._link.sync(self._link.scheduler("dq_cut_off", queue=run.queue))
+        if not progress.sealed and (run.submitter is None or run.submitter.finished.is_set()):
+            # By another client; if that is gone, or was interrupted when it began, this one goes on.
+            submits = _books.get(progress.record["client"])
+            given_up = submits is not None and not submits._submits(run.id)  # a `map` of this process was interrupted
+            cut = self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if given_up else None)
+            self._link.sync(cut)
             progress = run._progress(covered=True)
         record = progress.record
         codes: list[dict[str, Any]] = record["codes"]

@@ -83,7 +83,18 @@ class Submitter:
 
     def start(self) -> None:
         """Begin to iterate."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException as error:
+            if not self.began:  # it never began, so nobody is to wait for its end
+                self.error = error
+                self.finished.set()
+            raise
+
+    @property
+    def began(self) -> bool:
+        """Whether it iterates, or has done so."""
+        return self._thread.ident is not None
 
     def join(self, timeout: float = 5.0) -> bool:
         """Wait for the thread to end; return whether it did. The input may hold it up as long as it likes."""
@@ -253,7 +264,8 @@ class Submitter:
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
         sender = self.sender
         for shard in range(len(sender.here)):
-            await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
+            if not self._stopped:  # one that was dropped stays so
+                await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
             if incomplete is not None:
                 answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
                 sender.recount(shard, sum(answer["counts"]))

@@ -11,7 +11,7 @@ from dqlab.cluster.protocol import PARK
 from dqlab.cluster.sender import CONFIRM_WAIT
 from dqlab.cluster.ticket import Ticket
 from dqlab.config import seconds
-from dqlab.errors import CallTimeout, PutTimeout, RunFailed, RunStalled, WaitTimeout
+from dqlab.errors import CallTimeout, PutTimeout, ResultsFull, RunFailed, RunStalled, WaitTimeout
 from dqlab.frame import NO_ID
 from dqlab.losses import MessagesLost, NoAnswer
 from dqlab.queue.states import State
@@ -85,6 +85,8 @@ class PutResult:
             The time is over; the messages stay queued.
         RunStalled
             No consumer has existed for 5 s.
+        ResultsFull
+            The queue has no room for more results of single calls, and stands still.
         """
         deadline = Deadline(seconds(timeout, name="timeout"))
         sync, values = self._handle.link.sync, list[Any]()
@@ -138,6 +140,9 @@ class PutResult:
                 raise MessagesLost(queue=self._handle.name, lost=answer["lost"], total=total, worker=worker)
             if not answer["left"]:
                 return parts
+            if answer["stopped"]:
+                puts = f"puts on {self._handle.name}"
+                raise ResultsFull(run=puts, used=answer["stored"], limit=answer["results_maxsize"])
             now = time.monotonic()
             if deadline.over:
                 raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"], why=answer["why"])

@@ -40,6 +40,8 @@ NAMED = 3
 """Lost documents that an error names."""
 AT_ONCE = 0.2
 """Seconds between two looks at a run that is done but for its submission."""
+LOOK_EVERY = 0.5
+"""Seconds between two looks whether results still come, while none comes."""
 STALLED_AFTER = 5.0
 """Seconds without any consumer after which waiting is given up."""
 
@@ -119,10 +121,7 @@ class RunWaits(RunViews):
                 return progress
             if progress.done and self.submitter is not None:
                 self.submitter.finished.wait(deadline.within(AT_ONCE))
-            if progress.stopped:
-                limit_bytes = self.handle.link.sync(self.handle.link.scheduler("dq_queues"))[self.queue]["options"]
-                used = sum(shard["stored"] for shard in progress.shards)
-                raise ResultsFull(run=self.name, used=used, limit=limit_bytes["results_maxsize"])
+            self._raise_full(progress)
             if deadline.over:
                 raise self._out_of_time(progress, deadline.limit)
             alone_since = self._watch_consumers(progress, alone_since)
@@ -130,6 +129,11 @@ class RunWaits(RunViews):
     def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
         why = f" What holds it up: {progress.blocked}" if progress.blocked else ""
         return WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left, why=why)
+
+    def _raise_full(self, progress: Progress) -> None:
+        for shard in progress.shards:
+            if shard["stopped"]:
+                raise ResultsFull(run=self.name, used=shard["stored"], limit=shard["results_maxsize"])
 
     def _are_sent_again(self, deadline: Deadline) -> bool:
         """Return whether some client sends the lost documents again; wait for it, at most until the deadline."""
@@ -265,20 +269,27 @@ class RunWaits(RunViews):
         ------
         WaitTimeout
             No result came in time.
+        RunStalled, ResultsFull, SubmissionIncomplete
+            Nothing more comes; as in `wait`.
         DocumentsLost
             All results came but those of lost documents.
         """
         limit = seconds(timeout, name="timeout")
         streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
-        deadline, over = Deadline(limit), False
+        deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
         while not (over and streams.done):
             try:
                 over = over or (streams.done and self._is_over(deadline))  # asked first: nothing comes behind the pages
+                came = False
                 for page in streams.pages(longest, deadline.patience):
                     for stretch in page:
                         yield from stretch.items()
-                    deadline = Deadline(limit)
+                    deadline, came = Deadline(limit), True
+                if came or over:
+                    alone_since = None
+                elif time.monotonic() > looked + LOOK_EVERY:
+                    alone_since, looked = self._watch_idle(deadline, alone_since), time.monotonic()
             except CallTimeout as error:  # a shard is being made anew, and takes its time
                 if deadline.over:
                     raise self._no_answer(deadline) from error
@@ -287,6 +298,14 @@ class RunWaits(RunViews):
                 raise self._out_of_time(self._asked(deadline), limit)
         deadline = Deadline(limit)
         self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
+
+    def _watch_idle(self, deadline: Deadline, alone_since: float | None) -> float | None:
+        """Look, while no result comes, whether any will; return since when there has been no consumer."""
+        progress = self._tried(deadline)
+        if progress is None:
+            return alone_since
+        self._raise_full(progress)
+        return self._watch_consumers(progress, alone_since)
 
     def _is_over(self, deadline: Deadline) -> bool:
         """Return whether nothing more comes of a run whose shards are done; wait a little for what may."""

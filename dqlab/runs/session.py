@@ -15,13 +15,14 @@ from distributed import Client
 
 from dqlab.cluster.examiner import Examiner
 from dqlab.cluster.handle import TRANSIENT, Handle
+from dqlab.cluster.internals import install_plugin
 from dqlab.cluster.link import Link
 from dqlab.cluster.protocol import check_protocol
 from dqlab.cluster.queue_actor import QueueActor
 from dqlab.cluster.registry import OPEN_TIMEOUT, SPAWN_TIMEOUT, Registry
 from dqlab.cluster.sealed import seal_value
 from dqlab.config import nbytes, option, seconds
-from dqlab.errors import BadOption
+from dqlab.errors import BadOption, CallTimeout
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 from dqlab.runs.book import RunBook
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
 __all__ = ["Durability", "Session", "queue_options"]
 
 _sessions: weakref.WeakKeyDictionary[Client, Session] = weakref.WeakKeyDictionary()
+_turns: weakref.WeakKeyDictionary[Client, threading.Lock] = weakref.WeakKeyDictionary()
+"""Who makes a client's session holds its lock; a scheduler that hangs meanwhile holds up no other client."""
 _lock = threading.Lock()
+"""For those two, and never for long."""
 
+INSTALLING = 60.0
+"""Seconds to wait for another thread that installs dqlab through the same client."""
 MAX_SHARDS = 16
 """Shards of a queue; see decision 8."""
 DIRECT_TIMEOUT = 3.0
@@ -80,15 +86,24 @@ class Session:
         if not isinstance(client, Client):
             raise BadOption(option="client", value=client, problem="is not a dask.distributed.Client.")
         with _lock:
+            session, turn = _sessions.get(client), _turns.setdefault(client, threading.Lock())
+        if session is not None:
+            return session
+        if not turn.acquire(timeout=INSTALLING):
+            raise CallTimeout(name=str(getattr(client.scheduler, "address", "?")), call="install", seconds=INSTALLING)
+        try:
             session = _sessions.get(client)
             if session is None:
-                session = _sessions[client] = cls(client, reserved, where, grows=grows)
+                session = cls(client, reserved, where, grows=grows)
+                with _lock:
+                    _sessions[client] = session
             return session
+        finally:
+            turn.release()
 
     def _install(self, reserved: Collection[str], where: str, *, grows: bool) -> None:
-        client = self.link.client
-        client.register_plugin(Registry(reserved, where))
-        client.register_plugin(Examiner())
+        for plugin in (Registry(reserved, where), Examiner()):
+            self.link.sync(install_plugin(self.link.scheduler, plugin))
         hello = self.link.sync(self.link.scheduler("dq_hello"))
         check_protocol("the scheduler", hello)
         for worker, greeting in hello["workers"].items():

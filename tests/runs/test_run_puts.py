@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import dask.config
 import pytest
 
 import dqlab as dq
 from dqlab.cluster import sender
 from dqlab.cluster.handle import Handle
-from dqlab.errors import BadOption, CallTimeout, MessageTooLarge, NotPicklable, PutTimeout, RunFailed, WaitTimeout
+from dqlab.errors import (
+    BadOption,
+    CallTimeout,
+    MessageTooLarge,
+    NotPicklable,
+    PutTimeout,
+    ResultsFull,
+    RunFailed,
+    RunStalled,
+    WaitTimeout,
+)
 from dqlab.frame import NO_ID
 
 
@@ -159,3 +170,37 @@ def test_repeated_frame_is_counted_once(unserved: dq.QueuePool) -> None:
     assert (first["verdict"], second["verdict"]) == ("ACCEPTED", "DUPLICATE")
     assert second["firsts"] == first["firsts"]
     assert unserved.counts()["ready"] == 5
+
+
+@pytest.fixture
+def cramped(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
+    """A queue with room for a few results."""
+    with dask.config.set({"dqlab.results.maxsize": 20_000, "dqlab.results.memory-bytes": 10_000}):
+        pool = lab.queue(queue_name)
+    yield pool
+    pool.close()
+
+
+def test_waiting_for_calls_raises_when_results_have_no_room(cramped: dq.QueuePool) -> None:
+    """The queue pauses itself then, which is nobody's wish; without a limit the wait never ended."""
+    put = cramped.batch_submit([(bytes, 1_000)] * 100)
+
+    with pytest.raises(ResultsFull, match="20,000"):
+        put.results()
+
+
+def test_streaming_results_raises_when_they_have_no_room(cramped: dq.QueuePool) -> None:
+    """What has come is given first; then it is said why no more comes."""
+    came: list[Any] = []
+    results = cramped.map(bytes, [1_000] * 1_000).as_completed()
+
+    with pytest.raises(ResultsFull, match="20,000"):
+        came.extend(key for key, _ in results)
+
+    assert came
+
+
+def test_streaming_results_raises_when_there_is_no_consumer(unserved: dq.QueuePool) -> None:
+    """As `wait` does: nothing comes by itself."""
+    with pytest.raises(RunStalled):
+        next(iter(unserved.map(bytes, [1], consumers=None).as_completed()))

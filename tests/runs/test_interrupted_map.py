@@ -1,0 +1,133 @@
+"""`map` that is interrupted leaves nothing behind for which the same cell would wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.cluster.handle import Handle
+from dqlab.errors import CallTimeout
+from dqlab.runs.book import RunBook
+from dqlab.runs.mapping import Submitter
+from tests.runs.test_cut_off import double
+
+OUT_OF_REACH = CallTimeout(name="q", call="control", seconds=1)
+
+
+def after(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException) -> None:
+    """Raise an error just after the first call of a method has done its work."""
+    original: Callable[..., Any] = getattr(owner, name)
+    calls = iter(range(1 << 30))
+
+    def interrupted(self: Any, *args: Any, **options: Any) -> Any:
+        done = original(self, *args, **options)
+        if next(calls):
+            return done
+        if hasattr(done, "__await__"):
+            return awaited(done)
+        raise error
+
+    async def awaited(done: Any) -> Any:
+        await done
+        raise error
+
+    monkeypatch.setattr(owner, name, interrupted)
+
+
+def runs_of(pool: dq.QueuePool) -> list[Any]:
+    answer, _ = pool.handle.link.sync(pool.handle.ask(0, "runs", {}))
+    return list(answer["runs"])
+
+
+PLACES = [
+    (Handle, "note", OUT_OF_REACH),
+    (Handle, "control", OUT_OF_REACH),
+    (Submitter, "start", KeyboardInterrupt()),
+    (Submitter, "__init__", KeyboardInterrupt()),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "error"), PLACES)
+def test_the_same_cell_again_runs_after_an_interrupted_map(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException
+) -> None:
+    """One presses Ctrl-C just when `map` does not come back; it attached to a run that nobody submitted."""
+    after(monkeypatch, owner, name, error)
+    with pytest.raises(type(error)):
+        queue.map(double, range(100), name="again")
+    monkeypatch.undo()
+
+    assert list(queue.map(double, range(100), name="again").results(timeout=20)) == [2 * x for x in range(100)]
+
+
+@pytest.mark.parametrize(("owner", "name", "error"), PLACES)
+def test_an_interrupted_map_without_a_name_leaves_no_run(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException
+) -> None:
+    """Else it stands in every view as one that is being submitted, and nobody can name it."""
+    after(monkeypatch, owner, name, error)
+    with pytest.raises(type(error)):
+        queue.map(double, range(100))
+
+    assert runs_of(queue) == []
+
+
+def test_an_interrupt_while_the_run_is_opened_drops_it(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is on its way to the shards when the interrupt comes."""
+    link = queue.handle.link
+    control = Handle.control
+
+    async def interrupted(self: Handle, op: str, **meta: Any) -> int:
+        done = await control(self, op, **meta)
+        if op == "open":
+            raise KeyboardInterruptOfTheTest
+        return done
+
+    class KeyboardInterruptOfTheTest(Exception):
+        """A real one would end the client's loop."""
+
+    monkeypatch.setattr(Handle, "control", interrupted)
+    with pytest.raises(KeyboardInterruptOfTheTest):
+        queue.map(double, range(10))
+
+    assert link.connected
+    assert runs_of(queue) == []
+
+
+@pytest.mark.parametrize("same_lab", [True, False])
+def test_a_run_that_could_not_be_let_go_of_is_cut_off_when_it_is_mapped_again(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, *, same_lab: bool
+) -> None:
+    """Its shard was out of reach all the time, or this process was too busy; its client lives, and submits nothing."""
+    monkeypatch.setattr(RunBook, "_let_go", lambda *args: None)
+    after(monkeypatch, Handle, "control", OUT_OF_REACH)
+    with pytest.raises(CallTimeout):
+        queue.map(double, range(100), name="ghost")
+    monkeypatch.undo()
+
+    assert len(runs_of(queue)) == 1
+    with_lab = lab if same_lab else dq.connect(lab.client.scheduler.address, name="another")
+    pool = with_lab.queue(queue.name)
+    assert list(pool.map(double, range(100), name="ghost").results(timeout=20)) == [2 * x for x in range(100)]
+    if not same_lab:
+        with_lab.close()
+
+
+def test_a_run_that_this_client_still_submits_is_not_cut_off(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Another lab of this process attaches, and both see the whole run."""
+    go_on = threading.Event()
+
+    def slowly() -> Any:
+        yield from range(50)
+        go_on.wait(20)
+        yield from range(50, 100)
+
+    first = queue.map(double, slowly(), name="both")
+    with dq.connect(lab.client.scheduler.address, name="another") as other:
+        second = other.queue(queue.name).map(double, range(100), name="both")
+        go_on.set()
+        assert list(second.results(timeout=20)) == list(first.results(timeout=20)) == [2 * x for x in range(100)]
