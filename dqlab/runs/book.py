@@ -241,7 +241,7 @@ class RunBook:
 
         async def let_go() -> None:
             deadline = time.monotonic() + LET_GO_FOR
-            while submitter.began and not submitter.finished.is_set() and time.monotonic() < deadline:
+            while submitter.began and not submitter.finished.is_set() and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(SOON)
             while True:
                 try:
