@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,7 +19,6 @@ __all__ = ["check_name", "nbytes", "option", "seconds"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _PART = re.compile(r"\d+(?:\.\d*)?\s*[a-zA-Z]+")
 _SEVERAL = re.compile(r"\s*(?:\d+(?:\.\d*)?\s*[a-zA-Z]+\s*){2,}")
-_defaults_loaded = False
 
 
 def option(key: str) -> Any:
@@ -28,16 +29,26 @@ def option(key: str) -> Any:
     key : str
         Dotted, below ``dqlab``: ``"queue.visibility-timeout"``. Defaults and units: `dqlab.yaml`.
     """
-    global _defaults_loaded
     import dask.config
 
-    if not _defaults_loaded:
-        import yaml
+    default = dask.config.get(key, config=_defaults())
+    said = dask.config.get(f"dqlab.{key}", default)
+    both = isinstance(default, Mapping) and isinstance(said, Mapping)
+    return dask.config.merge(default, said) if both else said
 
-        with Path(__file__).with_name("dqlab.yaml").open() as file:
-            dask.config.update_defaults(yaml.safe_load(file))
-        _defaults_loaded = True
-    return dask.config.get(f"dqlab.{key}")
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Return what holds where nobody has said anything else.
+
+    It stays out of Dask's configuration, which others clear, restore and leave (`dask.config.refresh`, a
+    ``with dask.config.set(...)`` that began before us): then it would be gone as well.
+    """
+    import yaml
+
+    with Path(__file__).with_name("dqlab.yaml").open() as file:
+        defaults: dict[str, Any] = yaml.safe_load(file)["dqlab"]
+    return defaults
 
 
 @overload

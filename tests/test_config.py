@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import dask.config
 import pytest
+from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,3 +122,58 @@ def test_unknown_option_is_an_error() -> None:
     """A misspelt key inside dqlab must not silently be None."""
     with pytest.raises(KeyError):
         option("queue.no-such-key")
+
+
+def reset() -> None:
+    dask.config.refresh()
+
+
+def clear_and_restore() -> None:
+    before = dict(dask.config.config)
+    dask.config.config.clear()
+    dask.config.config.update({key: value for key, value in before.items() if key != "dqlab"})
+
+
+def leave_a_block() -> None:
+    with dask.config.set({"dqlab.queue.max-deliveries": 9}):
+        assert option("queue.max-deliveries") == 9
+
+
+def spoil() -> None:
+    dask.config.config["dqlab"] = None
+
+
+RESETS = (reset, clear_and_restore, leave_a_block, spoil)
+
+
+def asked_after(change: Callable[[], None]) -> tuple[Any, Any]:
+    """Return options of this process after its configuration was changed; what stood there before comes back."""
+    before = copy.deepcopy(dask.config.config)
+    try:
+        option("queue.max-deliveries")
+        change()
+        return option("queue.max-deliveries"), option("queue")["maxsize"]
+    finally:
+        dask.config.config.clear()
+        dask.config.config.update(before)
+
+
+@pytest.mark.parametrize("change", RESETS)
+def test_defaults_outlive_what_others_do_to_dasks_configuration(change: Callable[[], None]) -> None:
+    """Test tools and notebooks reset it; every queue made later used to fail with a KeyError."""
+    assert asked_after(change) == (5, 100_000)
+
+
+def test_defaults_outlive_it_on_scheduler_and_workers_too(client: Client) -> None:
+    """Options are read there as well."""
+    for change in RESETS:
+        assert client.run_on_scheduler(asked_after, change) == (5, 100_000)
+        assert set(client.run(asked_after, change).values()) == {(5, 100_000)}
+
+
+def test_section_has_what_was_said_and_the_defaults_of_the_rest() -> None:
+    """One threshold that somebody changes must not cost the others."""
+    with dask.config.set({"dqlab.queue.max_deliveries": 9}):
+        assert option("queue")["max-deliveries"] == option("queue.max-deliveries") == 9
+        assert option("queue")["maxsize"] == 100_000
+    assert option("queue")["max-deliveries"] == 5
