@@ -89,14 +89,14 @@ class Book:
         self.classes.add(failure, dead=dead, ordinal=ordinal)
         self.worst[id] = (failure.key or f"#{ordinal}")[:_KEY], failure.error[:_KEY]
         if len(self.worst) > _WORST:
-            del self.worst[min(self.worst, key=lambda other: (self._deliveries(other), other))]
+            del self.worst[min(self.worst, key=lambda other: (self._exceptions(other), other))]
 
-    def _deliveries(self, id: int) -> int:
+    def _exceptions(self, id: int) -> int:
         trouble = self.lane.trouble.get(id)
-        return trouble.deliveries if trouble is not None else 0
+        return trouble.exceptions if trouble is not None else 0
 
     def _failing(self) -> list[list[Any]]:
-        """Return [key, error, deliveries, weight] of the documents that failed most, and are not acked since."""
+        """Return [key, error, exceptions, weight] of the documents that failed most, and are not acked since."""
         rows: list[list[Any]] = []
         for id, (key, error) in list(self.worst.items()):
             found = self.lane.batches.at(id) if id in self.lane.trouble else None
@@ -105,7 +105,7 @@ class Book:
                 continue
             batch, index = found
             weight = None if batch.weights is None else batch.units(index, index + 1)
-            rows.append([key, error, self._deliveries(id), weight])
+            rows.append([key, error, self._exceptions(id), weight])
         return rows
 
     def go_on(self, now: float) -> None:
@@ -145,6 +145,6 @@ class Book:
             "classes_total": len(self.classes),
             "failed": self.classes.failed,
             "failing": self._failing(),
-            "max_deliveries": lane.max_deliveries,
+            "max_deliveries": lane.retry.retries + 1,
             "effort": self.effort.to_list(),
         }

@@ -2,6 +2,7 @@
 
 A delivery counts when it ends in an exception or is given back by the function, or when the message was
 leased alone and that lease ended by death or expiry. Everything else returns the message uncounted.
+Exceptions are bounded by the lane's retries, deliveries that count and ended otherwise by its `max_deliveries`.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def _lose(lane: Lane, batch: Batch, index: int, lease: Lease) -> None:
     record.receipt = lease.receipt
     if lease.early:
         record.reason = "lost after early ack"
-    elif record.deliveries >= lane.max_deliveries:
-        record.reason = f"its consumer died or its lease ended {_times(record.deliveries)}"
+    elif record.unanswered >= lane.max_deliveries:
+        record.reason = f"its consumer died or its lease ended {_times(record.unanswered)}"
     lane.move(batch, index, index + 1, State.DEAD if record.reason else State.READY, suspect=not record.reason)
 
 
@@ -99,16 +100,10 @@ def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str
         return "not retried after early ack"
     if outcome is Outcome.REJECT:
         return "not retried"
-    if outcome is Outcome.FAIL and record.exceptions > lane.retry.retries:
-        retries = lane.retry.retries
-        return f"{retries} {'retry' if retries == 1 else 'retries'} used up"
-    if record.deliveries >= lane.max_deliveries:
-        return f"given back {_times(record.deliveries)}" if outcome is Outcome.NACK else _used_up(record.deliveries)
-    return ""
-
-
-def _used_up(deliveries: int) -> str:
-    return f"{deliveries} {'delivery' if deliveries == 1 else 'deliveries'} used up"
+    if outcome is Outcome.NACK:
+        return f"given back {_times(record.unanswered)}" if record.unanswered >= lane.max_deliveries else ""
+    retries = lane.retry.retries
+    return f"{retries} {'retry' if retries == 1 else 'retries'} used up" if record.exceptions > retries else ""
 
 
 def _times(n: int) -> str:

@@ -20,9 +20,10 @@ class QueueOptions:
     visibility_timeout : float, default 60
         Seconds a lease lasts unless it is renewed.
     max_deliveries : int, default 5
-        Counted deliveries after which a message becomes a dead letter.
+        Deliveries that count and end without an exception, after which a message becomes a dead letter: it was given
+        back by the function, or leased alone when its consumer died or its lease ended.
     retry : Retry
-        What happens after exceptions.
+        What happens after exceptions, and how many there may be.
     maxsize : int or None, default 100,000
         Most messages (ready + delayed + leased) of one lane; None = no limit.
     max_bytes : int or None, default 1 GiB

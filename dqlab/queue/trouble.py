@@ -80,6 +80,11 @@ class Trouble:
     history: tuple[Death, ...] = ()
     filed: int = field(default=0, compare=False, repr=False)
 
+    @property
+    def unanswered(self) -> int:
+        """Deliveries that counted and did not raise: given back, or ended by death or expiry."""
+        return self.deliveries - self.exceptions
+
     def start_anew(self) -> None:
         """Move the counts to the history, before a retry by hand."""
         death = Death(self.reason, self.failure, self.deliveries, self.exceptions)

@@ -57,7 +57,8 @@ class QueuePool(PoolViews, Putting, Shards):
     visibility_timeout : float or str, default "60s"
         How long a delivered message is held; renewed while its executor lives.
     max_deliveries : int, default 5
-        Counted deliveries before a message is dead.
+        How often a message may be given back, or be the only one in hand when its consumer dies or its lease ends,
+        before it is dead. Exceptions are bounded by `retry` alone.
     maxsize : int or None
         Most messages in one lane. Default None here (put everything, then start), and 100,000 for
         `lab.queue`.

@@ -96,7 +96,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class FailingDocument:
-    """A document that failed often: its key, its last error, pages, and how many of at most `limit` deliveries."""
+    """A document that failed often: its key, its last error, pages, and how many of `limit` deliveries raised."""
 
     key: str
     error: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dqlab.frame import Outcome
 
-TIMEOUT, RETRIES, BACKOFF, MAX_DELIVERIES, MAXSIZE, EPOCH = 10, 2, 4, 4, 12, 3
+TIMEOUT, RETRIES, BACKOFF, MAX_DELIVERIES, MAXSIZE, EPOCH = 10, 3, 4, 3, 12, 3
 ALIVE = {"ready", "delayed", "leased"}
 FINAL = {"acked", "cancelled"}
 
@@ -72,7 +72,7 @@ class Model:
             if lease.early or len(lease.ids) == 1:
                 m.deliveries += 1
                 m.receipt = (lease.epoch, lease.id)
-                if lease.early or m.deliveries >= MAX_DELIVERIES:
+                if lease.early or m.deliveries - m.exceptions >= MAX_DELIVERIES:
                     m.state, m.suspect = "dead", False
         del self.leases[lease.id]
         return len(lost)
@@ -108,7 +108,8 @@ class Model:
         m.deliveries += 1
         m.exceptions += outcome is not Outcome.NACK
         m.receipt, m.suspect = receipt, False
-        spent = m.deliveries >= MAX_DELIVERIES or (outcome is Outcome.FAIL and m.exceptions > RETRIES)
+        raised, unanswered = m.exceptions, m.deliveries - m.exceptions
+        spent = unanswered >= MAX_DELIVERIES if outcome is Outcome.NACK else raised > RETRIES
         if spent or outcome is Outcome.REJECT or (lease is not None and lease.early):
             m.state = "dead"
         else:

@@ -43,14 +43,28 @@ def test_a_message_is_dead_after_its_last_retry(desk: Any) -> None:
     assert (letter.deliveries, letter.exceptions, letter.history) == (4, 4, ())
 
 
-def test_deliveries_end_a_message_even_when_retries_are_left(make_desk: Callable[..., Any]) -> None:
-    """Two limits; the reason says which was met."""
-    desk = make_desk(max_deliveries=2, retry=Retry(9))
+def test_retries_after_exceptions_are_not_cut_by_the_limit_for_deaths(make_desk: Callable[..., Any]) -> None:
+    """Somebody who asks for eight retries of a server that is often busy gets eight."""
+    desk = make_desk(max_deliveries=5, retry=Retry(8))
     desk.put()
-    desk.fail_alone()
-    desk.fail_alone()
+    dead = [desk.fail_alone().failed[0].dead for _ in range(9)]
 
-    assert only_letter(desk).reason == "2 deliveries used up"
+    assert dead == [False] * 8 + [True]
+    assert only_letter(desk).reason == "8 retries used up"
+
+
+def test_exceptions_do_not_count_towards_the_limit_for_deaths(make_desk: Callable[..., Any]) -> None:
+    """A document that failed four times and was then on a machine that died is not the one that kills."""
+    desk = make_desk(max_deliveries=2, retry=Retry(8))
+    desk.put()
+    for _ in range(4):
+        desk.fail_alone()
+    desk.clock.advance(100)
+    desk.settle(desk.lease(), NACK, payloads=[b"0"])
+    assert list(desk.shard.dead_letters(RUN)) == []
+    desk.settle(desk.lease(), NACK, payloads=[b"0"])
+
+    assert only_letter(desk).reason == "given back 2 times"
 
 
 def test_a_rejected_message_is_dead_at_once(desk: Any) -> None:
