@@ -6,8 +6,9 @@ what is remembered is in `tracks`. While nobody looks only the reports are enter
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import add, sub
 from typing import Any
 
@@ -26,6 +27,8 @@ __all__ = ["Collector"]
 
 REMEMBER_EVERY = 1.0
 """Seconds between two entries into the rings and meters of a queue or consumer."""
+SET_BACK = 1.0
+"""Seconds by which the wall clock must go back to be taken as set; it is slewed otherwise."""
 MAX_MARKS = 200
 """What people did is remembered so many times."""
 
@@ -72,6 +75,8 @@ class Collector:
         self._consumers_due: dict[str, tuple[float, float]] = {}
         """Queues, and consumers, whose last report is not yet remembered: when it came, monotonic and wall seconds."""
         self._remembered: dict[str, float] = {}
+        self._ahead = -math.inf
+        """Wall seconds less monotonic ones: falls when the wall clock is set back."""
         self._scenery = Scenery(self)
         self._shards: dict[str, dict[int, dict[str, Any]]] = {}
         self._came: dict[str, dict[int, float]] = {}
@@ -81,7 +86,7 @@ class Collector:
 
     def take(self, report: dict[str, Any]) -> None:
         """Note a report."""
-        now, wall = self.clock.monotonic(), self.clock.wall()
+        now, wall = self._times()
         queue = report["queue"]
         if report["kind"] == "shard":
             known = self._shards.setdefault(queue, {})
@@ -98,6 +103,27 @@ class Collector:
             self._note(self._consumers_due, name, now, wall)
         self.versions[queue] = self.versions.get(queue, 0) + 1
         self._changed()
+
+    def _times(self) -> tuple[float, float]:
+        """Return monotonic and wall seconds; drop what was noted for later when the wall clock was set back.
+
+        Late entries are older than newer ones too, so the rings themselves cannot tell.
+        """
+        now, wall = self.clock.monotonic(), self.clock.wall()
+        ahead, self._ahead = self._ahead, wall - now
+        if self._ahead < ahead - SET_BACK:
+            for due in (self._due, self._consumers_due):
+                due |= {name: (came, min(at, wall)) for name, (came, at) in due.items()}
+            for ring in self._rings():
+                ring.forget_after(wall)
+        return now, wall
+
+    def _rings(self) -> Iterator[Ring]:
+        for track in (self.all, *self.queue_tracks.values()):
+            yield from track.rings()
+        yield from (track.ring for track in self.run_tracks.values())
+        yield from (track.ring for track in self.consumer_tracks.values())
+        yield from self.host_rings.values()
 
     def _note(self, due: dict[str, tuple[float, float]], name: str, now: float, wall: float) -> None:
         """Remember a report: at once when the last time is a second ago, else when somebody looks."""
@@ -135,6 +161,7 @@ class Collector:
 
     def remember(self) -> None:
         """Enter into the rings and meters what has come since; who looks calls this first."""
+        self._times()
         for due in (self._due, self._consumers_due):
             for name in list(due):
                 self._remember(name, due)
@@ -169,7 +196,7 @@ class Collector:
         track = self.queue_tracks.pop(queue, None)
         if track is not None:
             gauges = tuple(map(sub, self.all.gauges, track.gauges))
-            self.all.note(self.clock.wall(), gauges, (0.0, 0.0, 0.0))
+            self.all.note(self._times()[1], gauges, (0.0, 0.0, 0.0))
         for key in [key for key in self.run_tracks if key[0] == queue]:
             del self.run_tracks[key]
         self.forget(list(self.serving.pop(queue, ())))

@@ -94,6 +94,10 @@ class QueueTrack:
         if self.last_used is None or grown[0] or grown[1]:
             self.last_used = wall
 
+    def rings(self) -> list[Ring]:
+        """Return all its rings."""
+        return [self.ring, self.depth, *(track.ring for track in self.classes.values())]
+
     def count_classes(self, wall: float, failed: dict[str, int]) -> None:
         """Note how many deliveries have ended in each failure class so far."""
         for mark, total in failed.items():

@@ -40,6 +40,15 @@ class _Band:
             if amount:
                 self.values[middle + offset] += amount
 
+    def forget_after(self, at: float) -> None:
+        last = floor(at / self.seconds)
+        self.newest = -1
+        for place, slot in enumerate(self.stamps):
+            if slot > last:
+                self.stamps[place] = -1
+            else:
+                self.newest = max(self.newest, slot)
+
     @property
     def oldest(self) -> float:
         """Start of the oldest slot that there is room for, seconds since 1970 UTC."""
@@ -83,6 +92,17 @@ class Ring:
             self.born = at
         for band in self._bands:
             band.note(at, gauges, flows)
+
+    def forget_after(self, at: float) -> None:
+        """Drop what was noted for later than an instant: the clock was ahead, and is right now.
+
+        Else the newest slot would stay where no time is yet, and all that comes would be too old to be shown.
+        """
+        if self.born is not None and self.born > at:
+            self.born = at
+        for band in self._bands:
+            if band.newest * band.seconds > at:
+                band.forget_after(at)
 
     def gauges(self, t0: float, step: float, points: int) -> list[list[float | None]]:
         """Return each gauge at ``t0 + i * step``; None before the first value that is still known."""

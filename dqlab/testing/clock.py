@@ -34,3 +34,7 @@ class FakeClock:
             raise ValueError(f"time does not go back ({seconds} s)")
         self._monotonic += seconds
         self._wall += seconds
+
+    def set_wall(self, seconds: float) -> None:
+        """Set the wall clock alone, in either direction, as people and NTP do."""
+        self._wall = seconds

@@ -423,3 +423,25 @@ def test_a_threshold_that_is_none_is_named(spoken: dict[str, Any], said: str) ->
         thresholds(spoken)
 
     assert f"dqlab.attention.{next(iter(spoken))}" in str(caught.value)
+
+
+@pytest.mark.parametrize("ahead", [40.0, 2_000.0, 30 * 86_400.0])
+def test_clock_that_was_ahead_for_one_report_costs_the_charts_nothing_else(hall: Hall, ahead: float) -> None:
+    """A month ahead used to leave every chart empty for a month."""
+    for n in range(60):
+        hall.shard("a", lane_report("r", counts=counts(ready=100 - n, acked=n)))
+        hall.consumer("a", units=n, done=n)
+        hall.after(1)
+    hall.clock.set_wall(hall.clock.wall() + ahead)
+    hall.shard("a", lane_report("r", counts=counts(ready=40, acked=60)))
+    hall.see("a")
+    hall.clock.set_wall(hall.clock.wall() - ahead)
+    for n in range(61, 90):
+        hall.shard("a", lane_report("r", counts=counts(ready=100 - n, acked=n)))
+        hall.after(1)
+
+    for history in (hall.collector.history(60, "a"), hall.collector.history(60), hall.collector.history(60, "a", "r")):
+        assert None not in history.ready
+        assert history.ready[-1] == 11
+        assert sum(rate or 0 for rate in history.out_rate) == pytest.approx(60, abs=2)
+    assert hall.collector.history(60, "a", "r").units_left[-1] is not None
