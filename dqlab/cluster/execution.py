@@ -20,6 +20,7 @@ from dqlab.cluster.cancelling import running
 from dqlab.cluster.chunk import Chunk, Done
 from dqlab.cluster.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.documents import Document
+from dqlab.documents.document import sealed_key
 from dqlab.errors import NotACall, ResultNotPicklable, ResultTooLarge
 from dqlab.frame import Kind, Outcome
 from dqlab.queue.failures import Failure, retryable
@@ -140,8 +141,10 @@ def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> Non
 
 def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
     """Fail every message left in the chunk: its function cannot be opened here."""
+    messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
     while (index := _take(chunk)) is not None:
-        chunk.done.append(_failed(index, error, origin, "", None, 0.0))
+        key = sealed_key(messages[index]) if is_element else None
+        chunk.done.append(_failed(index, error, origin, "", key, 0.0))
 
 
 def _take(chunk: Queued) -> int | None:

@@ -182,7 +182,7 @@ class Services:
             entries = registry.entries
             here = [entries[name].address for name in one.names if name in entries]
             where = missing(one.n, registry.plan().consumers, here)
-            surplus = one.names[one.n :] if one.n is not None else []
+            surplus = one.names[one.n :] if one.n is not None else doubled(one.names, entries)
             leaving = misplaced(one.names, entries, registry.plan()) if one.n is None else []
             self._drop(one, [*surplus, *leaving])
             if leaving:
@@ -209,6 +209,13 @@ def misplaced(names: Iterable[str], entries: Mapping[str, Entry], plan: Plan) ->
     """Return the consumers that live on workers kept for queues, where there are others for consumers."""
     kept = set(plan.queues) - set(plan.consumers) if plan.consumers else set()
     return [name for name in names if name in entries and entries[name].address in kept]
+
+
+def doubled(names: Iterable[str], entries: Mapping[str, Entry]) -> list[str]:
+    """Return the consumers on whose workers an older one of their set lives."""
+    first: dict[str, str] = {}
+    known = [name for name in names if name in entries]
+    return [name for name in known if first.setdefault(entries[name].address, name) != name]
 
 
 def missing(n: int | None, addresses: Sequence[str], here: Iterable[str]) -> list[str]:

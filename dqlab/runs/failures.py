@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from dqlab.cluster.dead_pages import described
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import open_value
+from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind
 from dqlab.texts import one_line
 
@@ -135,10 +136,7 @@ class Failures(Sequence[DeadLetter]):
 
 def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:
     """Return a dead letter from [id, ordinal, reason, deliveries, exceptions, kind], its failure record and payload."""
-    return DeadLetter(
-        **described(row, bytes(record)),
-        ordinal=row[1],
-        exceptions=row[4],
-        kind=Kind(row[5]),
-        payload=bytes(payload),
-    )
+    said, kind, ordinal = described(row, bytes(record)), Kind(row[5]), row[1]
+    if kind is Kind.ELEMENT and said["key"] == ordinal:  # nobody has opened it: its consumer died with it
+        said["key"] = sealed_key(payload) or ordinal
+    return DeadLetter(**said, ordinal=ordinal, exceptions=row[4], kind=kind, payload=bytes(payload))

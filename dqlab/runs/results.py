@@ -136,6 +136,9 @@ class Results(Sequence[Any]):
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas DataFrame indexed by key; values that are dicts become its columns.
 
+        Rows of values that are None are empty then, and so are those of documents without a result, which
+        `errors="return"` lists: why they have none stands in a column ``error``.
+
         Raises
         ------
         ImportError
@@ -148,8 +151,14 @@ class Results(Sequence[Any]):
             keys.append(key)
             values.append(value)
         index = pd.Index(keys, name="key")
-        if values and all(isinstance(value, dict) for value in values):
-            return pd.DataFrame.from_records(values, index=index)
+        failed = {id(failure) for failure in self._failures.values()}
+        reasons = [str(value) if id(value) in failed else None for value in values]
+        told = [{} if id(value) in failed or value is None else value for value in values]
+        if all(isinstance(value, dict) for value in told) and any(isinstance(value, dict) for value in values):
+            frame = pd.DataFrame.from_records(told, index=index)
+            if self._failures:
+                frame["error" if "error" not in frame else "dqlab_error"] = pd.Series(reasons, index, dtype=object)
+            return frame
         column = pd.Series(values, index=index, name="value", dtype=object).infer_objects()
         return column.to_frame()
 

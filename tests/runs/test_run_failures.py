@@ -10,6 +10,7 @@ import threading
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client
@@ -329,3 +330,45 @@ def test_scale_of_a_run_says_when_its_consumers_are_somebodys_own(client: Client
         with pytest.raises(BadOption, match="ConsumerPool"):
             run.scale(2)
         run.cancel()
+
+
+def not_here() -> None:
+    raise ImportError("no such library on this worker")
+
+
+class OpensNowhere:
+    def __call__(self, document: dq.Document) -> str:
+        return document.key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return not_here, ()
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_documents_whose_function_cannot_be_opened_keep_their_keys(queue: dq.QueuePool, executor: str) -> None:
+    """Else the table of failures counts 0, 1, 2, and nobody finds the document that it is about."""
+    documents = [dq.Document(f"{n}.txt", "", f"/nowhere/{n}.txt") for n in range(3)]
+    run = queue.map(OpensNowhere(), documents, executor=executor).wait(timeout=50)
+
+    assert [(letter.key, letter.error) for letter in run.failures()] == [(f"{n}.txt", "ImportError") for n in range(3)]
+
+
+def consumers_of(pool: dq.QueuePool, n: int) -> list[str]:
+    """Wait until a queue has so many consumers."""
+    for _ in range(100):
+        workers = [consumer.worker for consumer in pool.snapshot(timeout=20).consumers]
+        if len(workers) == n:
+            return workers
+        time.sleep(0.1)
+    raise AssertionError(workers)
+
+
+def test_auto_after_a_number_is_one_consumer_on_each_worker_again(queue: dq.QueuePool) -> None:
+    """Who tried more consumers must be able to go back."""
+    run = queue.map(parse_better, range(10)).wait(timeout=30)
+    run.scale(6)
+    assert len(consumers_of(queue, 6)) == 6
+    run.scale("auto")
+
+    assert len(set(consumers_of(queue, 2))) == 2
+    assert list(queue.map(parse_better, range(10)).results(timeout=30)) == [-n for n in range(10)]

@@ -210,3 +210,23 @@ def test_counts_agree_with_the_snapshot_after_a_run(lab: dq.Lab, queue: dq.Queue
     assert sum(entry.dead for entry in run.stats().classes) == 51
     assert queue.counts() == run.counts
     assert run.stats().counts == seen.counts
+
+
+def row_or_nothing(x: int) -> dict[str, int] | None:
+    if x == 1:
+        raise ValueError("no table")
+    return None if x == 2 else {"number": x, "square": x * x}
+
+
+def test_columns_survive_rows_that_are_missing(queue: dq.QueuePool) -> None:
+    """One document without a table used to cost the columns of all others."""
+    run = queue.map(row_or_nothing, range(5), retry=dq.Retry(0)).wait(timeout=30)
+    some, all_of_them = (run.results(errors=how).to_frame() for how in ("skip", "return"))
+
+    assert some.columns.tolist() == ["number", "square"]
+    assert some["square"].dropna().tolist() == [0, 9, 16]
+    assert some.index.tolist() == [0, 2, 3, 4]
+    assert all_of_them.columns.tolist() == ["number", "square", "error"]
+    assert all_of_them["square"].dropna().tolist() == [0, 9, 16]
+    assert "ValueError: no table" in all_of_them["error"][1]
+    assert all_of_them["error"].dropna().index.tolist() == [1]
