@@ -25,7 +25,7 @@ from dqlab import __version__
 if TYPE_CHECKING:
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["READER_GONE", "main", "quickstart"]
+__all__ = ["READER_GONE", "main", "parser", "quickstart"]
 
 NOTEBOOK = "quickstart.ipynb"
 FAILED, MISUSED, UNREADABLE = 1, 2, 3
@@ -60,16 +60,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _carry_out(words: list[str]) -> int:
     if words and words[0] in OF_NOTEBOOKS:
         return _speak(words[0], words[1:])
-    parser = _parser()
+    grammar = parser()
     wrong = next((word for word in words[:1] if not word.startswith("-") and word not in COMMANDS), None)
     if wrong is not None:
         return _unknown(wrong)
-    options, rest = parser.parse_known_args(words)
+    options, rest = grammar.parse_known_args(words)
     if options.command is None:
-        parser.print_help()
+        grammar.print_help()
         return MISUSED
     if rest and options.command != "lab":
-        parser.error(f"{options.command} takes no {rest[0]!r}")
+        grammar.error(f"{options.command} takes no {rest[0]!r}")
     return COMMANDS[options.command](options, rest)
 
 
@@ -95,7 +95,8 @@ def quickstart(directory: Path) -> Path:
     raise FileNotFoundError(f"no {NOTEBOOK} in {tried}. Install dqlab again, or run this in its checkout.")
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the words and options of every command but those of notebooks."""
     parser = argparse.ArgumentParser(
         prog="dqlab",
         description="A Jupyter-first, distributed task queue on Dask.",

@@ -18,7 +18,7 @@ from dqlab.config import option
 from dqlab.errors import BadOption, CallTimeout, DqlabError, QueueNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.queue.retry import Retry
-from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.keywords import checks_keywords, documented_as
 from dqlab.runs.lab_views import LabViews
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
@@ -228,6 +228,7 @@ class Lab(LabViews):
             raise WorkersGone(lab=self.name) from None
 
     @checks_keywords
+    @documented_as(QueuePool.map)
     def map(
         self,
         fn: Callable[[Any], Any],
@@ -243,7 +244,7 @@ class Lab(LabViews):
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
-        """Map a function over documents on the queue "default"; see `QueuePool.map`."""
+        """Map a function over documents on the queue "default"; returns at once."""
         return self.queue().map(
             fn,
             documents,

@@ -10,10 +10,21 @@ from typing import ParamSpec, TypeVar
 
 from dqlab.errors import UnknownOption
 
-__all__ = ["checks_keywords"]
+__all__ = ["checks_keywords", "documented_as"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def documented_as(other: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Append to a function's summary everything but the summary of another one that takes the same parameters."""
+
+    def document(function: Callable[P, R]) -> Callable[P, R]:
+        summary, rest = inspect.cleandoc(function.__doc__ or ""), inspect.cleandoc(other.__doc__ or "")
+        function.__doc__ = f"{summary}\n{rest.partition(chr(10))[2]}"
+        return function
+
+    return document
 
 
 def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:

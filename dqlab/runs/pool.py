@@ -196,6 +196,12 @@ class QueuePool(PoolViews, Putting, Shards):
             `name` cannot be one.
         BadOption
             An option cannot be what it is; a limit for a thread or a coroutine function.
+
+        Examples
+        --------
+        >>> run = lab.map(len, ["a", "bb", "ccc"], name="lengths")
+        >>> list(run.results())
+        [1, 2, 3]
         """
         self._check_open()
         _check_documents(fn, documents)

@@ -1,0 +1,164 @@
+"""What the documentation shows is true: its lines parse, its names exist, its recipes run."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import re
+import shlex
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pytest
+
+import dqlab as dq
+from dqlab.cli import OF_NOTEBOOKS, parser
+from dqlab.errors import UsageError
+from dqlab.jupyter.grammar import COMMANDS
+from dqlab.runs.where import compile_where
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_WHERE = re.compile(r"""where=(["'])(.+?)\1[,)`]|--where "(.+?)"[`\n ]""")
+CLASSES = {"lab": dq.Lab, "run": dq.Run, "pool": dq.QueuePool, "queue": dq.QueuePool}
+
+
+class Block(NamedTuple):
+    """A fenced block, and where it stands."""
+
+    page: Path
+    line: int
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def _blocks(*kinds: str) -> list[Block]:
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in _BLOCK.finditer(text):
+            if match[1] in kinds:
+                found.append(Block(page, text.count("\n", 0, match.start()) + 2, match[1], match[2]))
+    return found
+
+
+def _lines(kind: str, start: str) -> Iterator[tuple[str, str]]:
+    """Yield lines of blocks that begin so, and where they stand; without their comments."""
+    for block in _blocks(kind):
+        for number, line in enumerate(block.text.splitlines()):
+            if line.startswith(start):
+                yield f"{block.page.relative_to(ROOT)}:{block.line + number}", line.removeprefix(start)
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(line, id=where) for start in ("%dq ", "%%dq ") for where, line in _lines("text", start)]
+)
+def test_every_line_that_the_documentation_shows_is_understood(line: str) -> None:
+    """A renamed option breaks what people copy."""
+    words = shlex.split(line, comments=True)
+
+    COMMANDS[words[0]].parse(words[1:])
+
+
+@pytest.mark.parametrize("line", [pytest.param(line, id=where) for where, line in _lines("console", "$ dqlab ")])
+def test_every_command_that_the_documentation_shows_is_understood(line: str) -> None:
+    words = shlex.split(line, comments=True)
+    if words[0] in OF_NOTEBOOKS:
+        at = words.index("--at") if "--at" in words else len(words)
+        COMMANDS[words[0]].for_shell().parse(words[1:at] + words[at + 2 :])
+    else:
+        parser().parse_args(words[: words.index("|")] if "|" in words else words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(match[2] or match[3], id=f"{page.relative_to(ROOT)}:{match.start()}")
+        for page in PAGES
+        for match in _WHERE.finditer(page.read_text())
+        if (match[2] or match[3]) != "..."
+    ],
+)
+def test_every_filter_that_the_documentation_shows_can_be_compiled(text: str) -> None:
+    compile_where(text)
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=str(block)) for block in _blocks("python")])
+def test_every_name_and_keyword_in_the_examples_exists(block: Block) -> None:
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner: Any = dq if node.value.id == "dq" else CLASSES.get(node.value.id)
+            assert owner is None or hasattr(owner, node.attr), ast.unparse(node)
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ):
+            owner = dq if node.func.value.id == "dq" else CLASSES.get(node.func.value.id)
+            if owner is not None:
+                known = inspect.signature(getattr(owner, node.func.attr)).parameters
+                free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+                wrong = {word.arg for word in node.keywords if word.arg} - known.keys()
+                assert free or not wrong, f"{ast.unparse(node.func)} has no {wrong}"
+
+
+def test_help_of_the_lab_is_as_whole_as_that_of_the_queue() -> None:
+    """`lab.map` is what people call, and ask about."""
+    (shared,) = re.findall(r"(Parameters\n-+.*)", inspect.getdoc(dq.QueuePool.map) or "", re.DOTALL)
+
+    assert (inspect.getdoc(dq.Lab.map) or "").endswith(shared)
+
+
+def test_examples_in_docstrings_are_true(lab: dq.Lab) -> None:
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for documented in (dq.QueuePool.map,):
+        for test in finder.find(documented, globs={"lab": lab, "dq": dq}):
+            assert test.examples
+            assert runner.run(test).failed == 0
+
+
+def test_every_page_is_listed_in_the_index() -> None:
+    """A decision that nobody finds is made a second time."""
+    index = (ROOT / "docs/index.md").read_text()
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.parent != ROOT and page.name != "index.md"]
+
+    assert [page for page in pages if f"({page})" not in index] == []
+
+
+def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the page, in one notebook, over files that a reader might have."""
+    (tmp_path / "texts").mkdir()
+    with zipfile.ZipFile(tmp_path / "texts.zip", "w") as archive:
+        for number in range(40):
+            text = "the word " * number
+            (tmp_path / f"texts/{number:02}.txt").write_text(text)
+            archive.writestr(f"{number:02}.txt", text)
+    pd.DataFrame({"id": range(7), "abstract": ["word " * n for n in range(1, 8)]}).to_csv(tmp_path / "papers.csv")
+    monkeypatch.chdir(tmp_path)
+    lab.client.run(lambda: __import__("os").chdir(tmp_path))  # as workers of a notebook's own cluster have it
+    names: dict[str, Any] = {"lab": lab, "__name__": "__main__"}
+
+    for block in _blocks("python"):
+        if block.page.name == "recipes.md":
+            exec(compile(block.text, str(block), "exec"), names)
+
+    assert names["flat"] == [9 * n for n in range(40)]
+    assert list(names["words"]) == [2 * n for n in range(40)]
+    assert list(names["lengths"]) == [5 * n for n in range(1, 8)]
+    assert names["joined"]["long"].tolist() == [5 * n > 20 for n in range(1, 8)]
+    assert list(names["counts"]) == list(range(40))
+    assert list(names["answers"]) == [2 * n for n in range(100)]
+    assert sorted(pd.read_parquet("labels.parquet")["id"]) == list(range(7))
+
+
+def test_a_word_that_no_command_has_is_noticed() -> None:
+    with pytest.raises(UsageError):
+        COMMANDS["submit"].parse(["--ovr", "docs"])
