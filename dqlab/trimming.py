@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-__all__ = ["rendered", "users_frames"]
+__all__ = ["StoppedWaiting", "interruptible", "rendered", "users_frames"]
 
 _OWN = str(Path(__file__).parent) + os.sep
 _STANDARD = (str(Path(os.__file__).parent) + os.sep, "<frozen ")
@@ -116,3 +116,25 @@ def _chain(error: BaseException) -> list[_Link]:
         chain.append(link)
         following = link.before
     return chain
+
+
+class StoppedWaiting(KeyboardInterrupt):
+    """Ctrl-C while something was waited for: a `KeyboardInterrupt` that says what became of that, in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Answer IPython, which asks for it by this name."""
+        shell: Any = sys.modules["IPython"].get_ipython()
+        if sys.exc_info()[1] is not self:  # asked for later, by %tb
+            return shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__)  # type: ignore[no-any-return]
+        return [f"Interrupted: {self}".removesuffix(": ")]
+
+
+@contextmanager
+def interruptible(text: str) -> Iterator[None]:
+    """Say on Ctrl-C what goes on and what to do next, in the place of fifty lines of what waited."""
+    try:
+        yield
+    except StoppedWaiting:
+        raise
+    except KeyboardInterrupt:
+        raise StoppedWaiting(text) from None

@@ -28,6 +28,7 @@ from dqlab.runs.results import Results
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
 from dqlab.stats import Snapshot
+from dqlab.trimming import StoppedWaiting
 
 __all__ = ["ACTIONS"]
 
@@ -253,7 +254,7 @@ def _waited(line: Line, run: Run, timeout: str | None = None) -> Run:
         return run.wait(_duration(timeout))
     except KeyboardInterrupt:
         line.say(f"no longer waiting for {run.name}; {standing(run)}")
-        raise
+        raise StoppedWaiting from None
 
 
 def _duration(text: str | None) -> float | str | None:

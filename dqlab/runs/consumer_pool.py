@@ -27,6 +27,7 @@ from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import open_settlements
 from dqlab.runs.session import consumer_options
+from dqlab.trimming import interruptible
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -231,8 +232,14 @@ class ConsumerPool:
         PutError
             A put before was refused and its result never looked at.
         """
+        name = self.queue_pool.name
+        text = f"no longer waiting for queue {name!r}; its consumers go on. Call join() again, or cancel()."
+        with interruptible(text):
+            self._join(seconds(print_timestep, name="print_timestep") if progress else PARK, progress=progress)
+
+    def _join(self, every: float | None, *, progress: bool) -> None:
+        every = PARK if every is None else every
         self.queue_pool.flush(None)
-        every = seconds(print_timestep, name="print_timestep") if progress else PARK
         stuck, since = "", 0.0
         while True:
             limit = min(PARK, every) if not stuck else min(every, max(0.0, since + STALLED_AFTER - time.monotonic()))

@@ -18,6 +18,7 @@ from dqlab.queue.states import State
 from dqlab.runs.deadline import Deadline
 from dqlab.runs.failures import Failures
 from dqlab.runs.results import open_settlements
+from dqlab.trimming import interruptible
 
 __all__ = ["PutResult"]
 
@@ -88,7 +89,11 @@ class PutResult:
         ResultsFull
             The queue has no room for more results of single calls, and stands still.
         """
-        deadline = Deadline(seconds(timeout, name="timeout"))
+        text = f"no longer waiting for {self!r}, which was left as it is. Call results() again."
+        with interruptible(text):
+            return self._results(Deadline(seconds(timeout, name="timeout")))
+
+    def _results(self, deadline: Deadline) -> list[Any]:
         sync, values = self._handle.link.sync, list[Any]()
         self._ticket.read = True
         ranges, parts = sync(self._first_look(deadline))

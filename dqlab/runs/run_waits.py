@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Self
 
 from dqlab.cluster.protocol import PARK
@@ -33,6 +34,7 @@ from dqlab.runs.run_views import RunViews
 from dqlab.runs.streams import Streams
 from dqlab.sentence import in_words
 from dqlab.texts import one_line
+from dqlab.trimming import interruptible
 
 __all__ = ["RunWaits"]
 
@@ -79,8 +81,13 @@ class RunWaits(RunViews):
             There is nobody left to ask.
         """
         deadline = Deadline(seconds(timeout, name="timeout"))
-        self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
+        with self._interruptible():
+            self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
         return self
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        again = f"lab.attach({self.name!r}).wait() waits again, lab.attach({self.name!r}).cancel() gives it up."
+        return interruptible(f"no longer waiting for run {self.name!r}, which was left as it is. {again}")
 
     def _asked(self, deadline: Deadline, **question: Any) -> Progress:
         """Ask until all shards answer: one may be about to be opened by another worker, and take its time.
@@ -207,7 +214,10 @@ class RunWaits(RunViews):
         """
         if errors not in ("raise", "skip", "return"):
             raise BadOption(option="errors", value=errors, problem="is one of 'raise', 'skip', 'return'.")
-        deadline = Deadline(seconds(timeout, name="timeout"))
+        with self._interruptible():
+            return self._results(errors, Deadline(seconds(timeout, name="timeout")))
+
+    def _results(self, errors: str, deadline: Deadline) -> Results:
         try:
             self._settled(deadline, self._raise_submission)
         except (SubmissionIncomplete, DocumentsNotPut, PutError):
@@ -275,6 +285,10 @@ class RunWaits(RunViews):
             All results came but those of lost documents.
         """
         limit = seconds(timeout, name="timeout")
+        with self._interruptible():
+            yield from self._completed(limit)
+
+    def _completed(self, limit: float | None) -> Iterator[tuple[Any, Any]]:
         streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()

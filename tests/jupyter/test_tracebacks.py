@@ -118,3 +118,20 @@ def test_import_alone_is_enough(connected: Any, shown: Any) -> None:
     connected.run("%load_ext dqlab")
     assert "RunNotFound: no run named 'nowhere'" in text
     assert "/dqlab/" not in text
+
+
+def test_interrupted_wait_shows_one_line(connected: Any, shown: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty-five lines of what waited say nothing about the run."""
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    connected.run("run = lab.map(abs, [1], name='interrupted')")
+    monkeypatch.setattr("dqlab.runs.run_views.RunViews._progress", interrupted)
+    for line in ("run.wait()", "run.results()", "list(run.as_completed())"):
+        text = shown(line)
+
+        assert text.startswith("Interrupted: no longer waiting for run 'interrupted', which was left as it is.")
+        assert text.count("\n") == 1
+    monkeypatch.undo()
+    connected.run("run.drop()")

@@ -24,6 +24,9 @@ from dqlab.errors import (
 )
 from dqlab.frame import NO_ID
 
+MANY = 20_000
+"""More than two consumers settle at once."""
+
 
 def add(a: int, b: int = 0) -> int:
     return a + b
@@ -183,7 +186,7 @@ def cramped(lab: dq.Lab, queue_name: str) -> Iterator[dq.QueuePool]:
 
 def test_waiting_for_calls_raises_when_results_have_no_room(cramped: dq.QueuePool) -> None:
     """The queue pauses itself then, which is nobody's wish; without a limit the wait never ended."""
-    put = cramped.batch_submit([(bytes, 1_000)] * 100)
+    put = cramped.batch_submit([(bytes, 1_000)] * MANY)
 
     with pytest.raises(ResultsFull, match="20,000"):
         put.results()
@@ -192,7 +195,7 @@ def test_waiting_for_calls_raises_when_results_have_no_room(cramped: dq.QueuePoo
 def test_streaming_results_raises_when_they_have_no_room(cramped: dq.QueuePool) -> None:
     """What has come is given first; then it is said why no more comes."""
     came: list[Any] = []
-    results = cramped.map(bytes, [1_000] * 1_000).as_completed()
+    results = cramped.map(bytes, [1_000] * MANY).as_completed()
 
     with pytest.raises(ResultsFull, match="20,000"):
         came.extend(key for key, _ in results)
