@@ -80,6 +80,15 @@ class ActorGone(DqlabError):
     )
 
 
+class StoreFailed(ActorGone):
+    """The files of a durable queue fail, and have failed for a while."""
+
+    text = (
+        "{name!r} cannot be opened: {reason} What was confirmed is on disk. The log is opened again by itself, once a "
+        "minute at least, and runs go on then; lab.queue(NAME) tries it at once."
+    )
+
+
 class CallTimeout(DqlabError):
     """A queue or consumer did not answer in time; the call may or may not have taken effect."""
 

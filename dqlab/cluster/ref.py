@@ -22,8 +22,8 @@ from dqlab.cluster.internals import (
     is_shut,
     scheduler_rpc,
 )
-from dqlab.errors import ActorGone, CallTimeout, SchedulerGone
-from dqlab.log import Fenced
+from dqlab.errors import ActorGone, CallTimeout, SchedulerGone, StoreFailed
+from dqlab.log import Fenced, LogFailed
 
 __all__ = ["Place", "Ref"]
 
@@ -89,7 +89,7 @@ class Ref:
         Raises
         ------
         ActorGone
-            Nobody of that name is registered, or its worker died.
+            Nobody of that name is registered, or its worker died. `StoreFailed`: its log cannot be opened.
         CallTimeout
             It is being made anew, and is not yet there after 10 s.
         SchedulerGone
@@ -105,7 +105,7 @@ class Ref:
                     address=_scheduler_address(self._owner), reason=str(error) or "no answer"
                 ) from error
             if found["gone"] is not None:
-                raise ActorGone(name=self.name, reason=found["gone"])
+                raise (StoreFailed if found.get("failed") else ActorGone)(name=self.name, reason=found["gone"])
             if found["address"] is None:  # it is being made anew, and that takes its time
                 raise CallTimeout(name=self.name, call="resolve", seconds=RESOLVE_WAIT)
             self._place = Place(found["address"], found["key"], found["epoch"])
@@ -141,10 +141,10 @@ class Ref:
             except TimeoutError:
                 self._place = None
                 raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
-            except (NoSuchActor, Fenced) as error:  # fenced: by the actor that took its place, or by somebody else
+            except (NoSuchActor, Fenced, LogFailed) as error:  # another actor took its place, or will
                 if not await self._moved(place):
                     gone = ActorGone(name=self.name, reason="its worker no longer holds it")
-                    raise error if isinstance(error, Fenced) else gone from None
+                    raise gone if isinstance(error, NoSuchActor) else error from None
             except RuntimeError:
                 self._check_open()
                 raise

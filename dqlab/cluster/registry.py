@@ -142,7 +142,7 @@ class Registry(SchedulerPlugin):
             return {"gone": "nobody of that name is registered"}
         stands = await entry.standing(0.0 if self.supervisor.hopeless(entry) else RESOLVE_WAIT)
         if entry.gone is None and not stands:
-            return {"gone": self.supervisor.hopeless(entry), "address": None}
+            return {"gone": self.supervisor.hopeless(entry), "failed": entry.durable, "address": None}
         return {"address": entry.address, "key": entry.key, "epoch": entry.epoch, "gone": entry.gone}
 
     async def pin(self, key: str) -> bool:
@@ -179,16 +179,19 @@ class Registry(SchedulerPlugin):
         """Make a queue's shards, or return the options of the queue that is already open; attach the client.
 
         A durable queue that was made before has the shards and options that it was made with. A queue of which
-        a shard cannot be made anew is made anew itself.
+        a shard cannot be made anew, or has been out of reach for long because its log fails, is made anew itself.
         """
         async with self.turn(name):
             self.attachments.add(name, client)
-            if any(entry.gone is not None and entry.name.startswith("queue/") for entry in self._of(name)):
+            if any(self._is_lost(entry) for entry in self._of(name)):
                 await self.close_queue(name)
                 self.attachments.add(name, client)
             if name in self.queues:
                 return {"created": False, **self.queues[name]}
             return await self._make_queue(name, shards, options, sealed)
+
+    def _is_lost(self, entry: Entry) -> bool:
+        return entry.is_shard and (entry.gone is not None or (entry.durable and bool(self.supervisor.hopeless(entry))))
 
     async def _make_queue(self, name: str, shards: int, options: dict[str, Any], sealed: bytes) -> dict[str, Any]:
         self.queues[name] = {"shards": shards, "options": options}
@@ -257,10 +260,18 @@ class Registry(SchedulerPlugin):
     def collect(self, worker: str, totals: bytes) -> None:
         """Take in a report of an actor; a stream handler, so it must neither wait nor raise."""
         try:
-            self.collector.take(unpack_report(totals))
+            report = unpack_report(totals)
+            self.collector.take(report)
+            if report["kind"] == "shard" and report["failure"]:
+                self._store_failed(worker, report)
         except Exception:  # it would close the worker's stream, and with it everything that lives there
             self.collector.untaken += 1
             logger.exception("event=report_not_taken worker=%s so_far=%s", worker, self.collector.untaken)
+
+    def _store_failed(self, worker: str, report: dict[str, Any]) -> None:
+        entry = self.entries.get(f"queue/{report['queue']}/{report['shard']}")
+        if entry is not None and entry.address == worker:
+            self.supervisor.store_failed(entry, report["epoch"], report["failure"])
 
     # --- what the scheduler tells -----------------------------------------------------------
 

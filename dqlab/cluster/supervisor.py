@@ -1,6 +1,7 @@
 """What becomes of a shard whose worker is gone: it is made anew, under the same name.
 
-A durable one has its log; one in memory is empty, and knows what was lost with the one before.
+A durable one has its log; one in memory is empty, and knows what was lost with the one before. A durable one of which
+the log has failed is opened again too, where it was or elsewhere, with pauses that grow for as long as its disk fails.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dqlab.cluster.errands import WorkerLost
 from dqlab.cluster.parking import Bell
 from dqlab.cluster.sealed import open_value, seal_value
 from dqlab.errors import DqlabError
+from dqlab.log import LogError
 
 if TYPE_CHECKING:
     from dqlab.cluster.registry import Registry
@@ -33,6 +35,12 @@ TRY_AGAIN = 0.5
 TRIES = 3
 """How often what fails for a reason nobody thought of is tried."""
 LOOK_EVERY = 60.0
+LONGEST_PAUSE = 60.0
+"""Seconds between two tries to open a log that fails; the pauses before double from `TRY_AGAIN` on."""
+FAILING_AFTER = 30.0
+"""Seconds that a log has failed after which callers are told so; they wait that long for it to be well again."""
+STEADY = 60.0
+"""Seconds that a log must have been open for its next failure to be a new one."""
 ALONE_AFTER = 30.0
 """Seconds without any worker after which callers are told that a shard in memory is gone; all may be restarting."""
 
@@ -56,6 +64,14 @@ class Entry:
     """Address of the worker with which its last epoch ended."""
     left: float = 0.0
     """When that was, seconds of the event loop."""
+    failure: str = ""
+    """Why its log failed when it was last open, or could not be opened since."""
+    failed_epoch: int = -1
+    """Of the log, when that was."""
+    failures: int = 0
+    """How often it has failed, with less than a minute between."""
+    stood: float = 0.0
+    """Since when it has been made, seconds of the event loop."""
     asked: bool = False
     """Its worker makes it at this moment."""
     made: asyncio.Event = field(default_factory=asyncio.Event)
@@ -110,6 +126,39 @@ class Supervisor:
         entry.last, entry.left = entry.address, asyncio.get_running_loop().time()
         self._registry.in_background(self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT))
 
+    def store_failed(self, entry: Entry, epoch: int, failure: str) -> None:
+        """Open a shard's log again, which says that it has failed, unless that is under way; returns at once.
+
+        Parameters
+        ----------
+        epoch : int
+            Of the log: its last words may be heard more than once.
+        """
+        if not entry.made.is_set() or entry.gone is not None or epoch <= entry.failed_epoch:
+            return
+        now = asyncio.get_running_loop().time()
+        if now - entry.stood > STEADY:
+            entry.failures, entry.left = 0, now
+        entry.failed_epoch, entry.failure, entry.last = epoch, failure, entry.address
+        entry.made.clear()
+        entry.epoch += 1
+        self._registry.in_background(self._mend(entry))
+
+    async def _mend(self, entry: Entry) -> None:
+        logger.warning("event=store_failed name=%s worker=%s %s", entry.name, entry.address, entry.failure)
+        await self._registry.hand_over(entry)  # or it would hold its lock
+        await self._pause(entry)
+        await self._recreate(entry, 0.0)
+
+    async def _pause(self, entry: Entry) -> None:
+        """Wait before a log is opened that failed, longer each time; not for one that nobody wants any more."""
+        pause = min(TRY_AGAIN * 2**entry.failures, LONGEST_PAUSE) if entry.failures else 0.0
+        entry.failures += 1
+        await self._changed.until(lambda: not self._wanted(entry), pause)
+
+    def _wanted(self, entry: Entry) -> bool:
+        return self._registry.entries.get(entry.name) is entry and entry.queue in self._registry.queues
+
     async def move(self, entry: Entry) -> None:
         """Bring a shard to another worker, from one that will leave; returns once the old one has let go of its log."""
         if not entry.made.is_set() or entry.gone is not None:
@@ -128,7 +177,10 @@ class Supervisor:
                 self._registry.in_background(self.move(entry))
 
     def hopeless(self, entry: Entry) -> str | None:
-        """Return why nobody should wait for a shard in memory any longer: no worker at all has been there for long."""
+        """Return why nobody should wait for a shard any longer: for long its log fails, or it has had no worker."""
+        if not entry.made.is_set() and entry.failure:
+            failing = asyncio.get_running_loop().time() - entry.left
+            return entry.failure if failing > FAILING_AFTER else None
         if entry.made.is_set() or entry.durable or self._registry.scheduler.workers or not entry.last:
             return None
         waited = asyncio.get_running_loop().time() - entry.left
@@ -168,8 +220,13 @@ class Supervisor:
                 await asyncio.sleep(TRY_AGAIN)
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
-                failed += 1
                 logger.warning("event=shard_refused name=%s worker=%s %r", entry.name, address, error)
+                if isinstance(error, LogError) and error.passing:
+                    entry.failure, entry.host = str(error), ""  # anywhere: it may be that machine's disk
+                    entry.epoch += 1
+                    await self._pause(entry)
+                    continue
+                failed += 1
                 if isinstance(error, DqlabError) or failed == TRIES:
                     entry.gone = str(error) if isinstance(error, DqlabError) else f"it cannot be made anew: {error!r}"
                     break
@@ -182,6 +239,9 @@ class Supervisor:
                 break
         if address is None:
             entry.gone = "its queue was closed while it was being made anew"
+        entry.stood = loop.time()
+        if entry.gone is None:
+            entry.failure = ""
         entry.made.set()
         if address is not None:
             await self._registry.attachments.cut_off(entry.queue)  # of clients that left while it was being made
@@ -194,7 +254,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
 
         def wanted() -> bool:
-            return self._registry.entries.get(entry.name) is entry and entry.queue in self._registry.queues
+            return self._wanted(entry)
 
         def choice() -> str | None:
             same = self._registry.addresses_of(entry.host)

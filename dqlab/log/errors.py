@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from dqlab.errors import DqlabError
 
 __all__ = [
@@ -35,6 +37,8 @@ class LogError(DqlabError):
     """Something about the files of a durable queue."""
 
     text = "the log in {directory} failed: {reason}"
+    passing: ClassVar[bool] = True
+    """It may be over at the next try: it is about a disk, a server or a lock, and not about what the files hold."""
 
 
 # --- it cannot be opened --------------------------------------------------------------------
@@ -43,6 +47,7 @@ class LogError(DqlabError):
 class NotALog(LogError):
     """The directory holds files, and none of them is a log's."""
 
+    passing = False
     text = (
         "{directory} is not a log: it holds {names} and no file of ours. Nothing was touched. "
         "Give an empty or a new directory."
@@ -52,6 +57,7 @@ class NotALog(LogError):
 class LogTooNew(LogError):
     """The files were written by a later version."""
 
+    passing = False
     text = (
         "{file} has format {theirs}, this version of dqlab reads up to {ours}. Nothing was changed in it. "
         "Install a newer dqlab to open it."
@@ -61,6 +67,7 @@ class LogTooNew(LogError):
 class ManifestCorrupt(LogError):
     """The list of the log's files cannot be read."""
 
+    passing = False
     text = (
         "{file} is damaged: {reason}. Nothing was deleted, the messages are still in the segments. "
         "Rebuild the log with `dqlab fsck --repair`, then open what it wrote."
@@ -70,6 +77,7 @@ class ManifestCorrupt(LogError):
 class SegmentMissing(LogError):
     """A file that the manifest lists is not there."""
 
+    passing = False
     text = (
         "{file} is listed in the manifest of {directory} and is not there. Nothing was deleted. Put it back, "
         "or rebuild the log from the other files with `dqlab fsck --repair`."
@@ -91,6 +99,7 @@ class OwnerStillAlive(LogError):
 class LockUnsupported(LogError):
     """The file system knows no locks, so a second writer could not be kept out."""
 
+    passing = False
     text = (
         "the file system of {directory} ({filesystem}) supports no locks. Nothing was touched. Use another "
         "directory, or unsafe_no_lock=True when nobody else can open this one."

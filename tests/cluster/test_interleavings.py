@@ -43,7 +43,7 @@ class World:
         self.pinned: set[str] = set()
         self.registry = Registry()
         self._steps: list[asyncio.Future[None]] = []
-        self._born = 0
+        self._born = self._epoch = 0
 
     async def begin(self, patch: pytest.MonkeyPatch) -> None:
         self.scheduler: Any = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
@@ -75,6 +75,16 @@ class World:
         self.living = {key: at for key, at in self.living.items() if at[1] != address}
         self.registry.remove_worker(self.scheduler, address, stimulus_id="test")
         self.join()
+
+    def fail(self) -> None:
+        """Have a shard report that its log has failed."""
+        shards = [(key, *at) for key, at in self.living.items() if at[0].startswith("queue/")]
+        if shards:
+            _, name, address = self.random.choice(shards)
+            self._epoch += 1
+            entry = self.registry.entries.get(name)
+            if entry is not None and entry.address == address:
+                self.registry.supervisor.store_failed(entry, self._epoch, "the cable")
 
     async def step(self) -> None:
         """Wait to be picked."""
@@ -188,7 +198,7 @@ def test_whoever_opens_closes_serves_or_dies_meanwhile_no_queue_is_lost_and_no_a
 
             async def death() -> None:
                 await world.step()
-                world.die()
+                world.fail() if durable and world.random.random() < 0.5 else world.die()
 
             acts: list[Coroutine[Any, Any, Any]] = [client("ana"), client("ben"), client("cleo")]
             acts += [death() for _ in range(world.random.randint(0, 2))]

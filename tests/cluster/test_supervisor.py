@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.supervisor import Entry, Supervisor
+from dqlab.log import LogFailed, ManifestCorrupt
 
 
 class Noting:
@@ -140,3 +141,87 @@ def test_a_worker_out_of_reach_is_tried_until_another_comes() -> None:
         return registry.made, registry.entry.gone
 
     assert asyncio.run(scenario()) == (["b"] * 5, None)
+
+
+FAILED = LogFailed(directory="/store/q/0", reason="OSError: the cable")
+
+
+def test_a_log_that_says_it_has_failed_is_let_go_and_opened_again() -> None:
+    """Nothing is leased and nothing settled there any more, and nothing else would ever change that."""
+
+    async def scenario() -> tuple[list[str], list[str], int, bool]:
+        registry = Noting(fine)
+        registry.join("a")
+        supervisor = Supervisor(registry)  # type: ignore[arg-type]
+        supervisor.store_failed(registry.entry, 7, str(FAILED))
+        supervisor.store_failed(registry.entry, 7, str(FAILED))
+        await asyncio.wait_for(registry.task, 5)
+        supervisor.store_failed(registry.entry, 7, "its last words, heard once more")
+        return registry.told, registry.made, registry.entry.epoch, registry.entry.made.is_set()
+
+    assert asyncio.run(scenario()) == (["hand over queue/q/0", "q"], ["a"], 2, True)
+
+
+def test_a_log_that_cannot_be_opened_now_is_tried_until_its_disk_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever calls meanwhile waits, and after half a minute is told why; all goes on when the disk is well."""
+    monkeypatch.setattr("dqlab.cluster.supervisor.FAILING_AFTER", 0.0)
+    told: list[str | None] = []
+
+    async def scenario() -> tuple[int, str | None, str]:
+        registry = Noting(fine)
+        supervisor = Supervisor(registry)  # type: ignore[arg-type]
+
+        async def fails(entry: Entry, address: str) -> None:
+            told.append(supervisor.hopeless(entry))
+            if len(registry.made) < 6:
+                raise FAILED
+
+        registry._make = fails
+        registry.join("a")
+        registry.join("b", "other")
+        supervisor.store_failed(registry.entry, 7, str(FAILED))
+        await asyncio.wait_for(registry.task, 5)
+        return len(registry.made), registry.entry.gone, registry.entry.failure
+
+    assert asyncio.run(scenario()) == (6, None, "")
+    assert told == [str(FAILED)] * 6
+
+
+def test_pauses_between_tries_to_open_a_log_grow_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try begins an epoch on the disk; and a disk that is well again is not to wait for an hour."""
+    monkeypatch.setattr("dqlab.cluster.supervisor.TRY_AGAIN", 0.5)
+    pauses: list[float] = []
+
+    async def scenario() -> None:
+        registry = Noting(fine)
+        supervisor = Supervisor(registry)  # type: ignore[arg-type]
+
+        async def until(condition: Callable[[], bool], timeout: float) -> bool:
+            pauses.append(timeout)
+            return False
+
+        supervisor._changed.until = until  # type: ignore[method-assign]
+        for _ in range(10):
+            await supervisor._pause(registry.entry)
+
+    asyncio.run(scenario())
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+
+
+def test_files_that_are_damaged_are_not_opened_again_and_again() -> None:
+    """No pause mends them; somebody has to."""
+
+    async def damaged(entry: Entry, address: str) -> None:
+        raise ManifestCorrupt(file="MANIFEST-1", reason="checksum")
+
+    async def scenario() -> tuple[int, str | None]:
+        registry = Noting(damaged)
+        registry.join("a")
+        Supervisor(registry).worker_left(registry.entry)  # type: ignore[arg-type]
+        await asyncio.wait_for(registry.task, 5)
+        return len(registry.made), registry.entry.gone
+
+    made, gone = asyncio.run(scenario())
+    assert made == 1
+    assert gone is not None
+    assert "fsck" in gone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.log import LogFailed
+from dqlab.errors import CallTimeout, StoreFailed
+from dqlab.log import Files, LogFailed
 from dqlab.testing import Gate
 
 
@@ -42,8 +44,10 @@ def waiting(actor: Any) -> int:
     return len(actor._changed._waiting)
 
 
-def test_every_wait_for_a_queue_whose_log_fails_raises_that(client: Client, queue_name: str, tmp_path: Path) -> None:
-    """None of them has a limit of its own, and nothing would ever come."""
+def test_whoever_waits_for_a_queue_whose_log_fails_has_all_when_it_is_opened_again(
+    client: Client, queue_name: str, tmp_path: Path
+) -> None:
+    """A disk that refuses twice ended every run of its queue, and whoever waited for one waited for ever."""
     gate = Gate(tmp_path)
 
     def hold(x: int) -> int:
@@ -62,21 +66,60 @@ def test_every_wait_for_a_queue_whose_log_fails_raises_that(client: Client, queu
 
     waits: list[Callable[[], Any]] = [
         run.wait,
-        run.results,
-        lambda: list(run.as_completed()),
+        lambda: list(run.results()),
+        lambda: sorted(value for _, value in run.as_completed()),
         put.results,
         consumers.join,
     ]
     with ThreadPoolExecutor(len(waits)) as threads:
         asked_for = [threads.submit(wait) for wait in waits]
         while asked(client, queue_name, waiting) < len(waits):
-            pass
+            time.sleep(0.05)
         asked(client, queue_name, break_disk)
-        with pytest.raises(LogFailed, match="the cable"):
-            assert pool.put(1).ids
-        for each in asked_for:
-            with pytest.raises(LogFailed, match="the cable"):
-                each.result(timeout=30)
-    gate.open()
+        late = pool.put(1)
+        assert len(late.ids) == 1
+        gate.open()
+        _, results, streamed, singles, _ = [each.result(timeout=60) for each in asked_for]
+    assert results == streamed == list(range(100))
+    assert singles == [(1,)] * 10
     consumers.cancel()
     pool.close(force=True)
+
+
+def test_every_call_to_a_queue_whose_log_cannot_be_opened_again_says_why(
+    client: Client, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a minute is for a disk that comes back; after that nobody waits for one that does not."""
+    monkeypatch.setattr("dqlab.cluster.supervisor.FAILING_AFTER", 1.0)
+    pool = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store")
+    run = pool.map(abs, range(100), name=queue_name, consumers=None)
+    assert run.submitter is not None
+    assert run.submitter.join(30)
+
+    def unplug(store: str) -> None:
+        plain = Files.sync_directory
+
+        def sync_directory(files: Files, path: Path) -> None:
+            if str(path).startswith(store):
+                raise OSError(errno.EIO, "the cable")
+            plain(files, path)
+
+        Files.sync_directory = sync_directory  # type: ignore[method-assign]
+        Files.plugged = plain  # type: ignore[attr-defined]
+
+    def plug() -> None:
+        Files.sync_directory = Files.plugged  # type: ignore[attr-defined, method-assign]
+
+    client.run(unplug, str(tmp_path / "store"))
+    try:
+        asked(client, queue_name, break_disk)
+        with pytest.raises((StoreFailed, CallTimeout, LogFailed)):
+            assert pool.put(1).ids
+        for wait in (run.wait, run.results, lambda: list(run.as_completed())):
+            with pytest.raises(StoreFailed, match=r"the cable.*opened again by itself"):
+                wait()
+    finally:
+        client.run(plug)
+    again = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store")
+    assert again.counts()["ready"] == 100
+    again.close(force=True)
