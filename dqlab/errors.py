@@ -7,6 +7,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 
     DqlabError
     ├── ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone · CallTimeout
+    │                   StoreFailed
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
     │               FunctionTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit

@@ -36,8 +36,12 @@ def answers(facts: Facts) -> Iterator[Finding]:
             "answers",
             Severity.PROBLEM,
             "the cluster has no worker: nothing can be queued and nothing runs",
-            "Start some; with a scheduler of your own",
-            f"dask worker {scheduler.address} --nworkers 3 --nthreads 1",
+            "Close this lab and connect again; durable queues are in their store"
+            if facts.embedded
+            else "Start some; with a scheduler of your own",
+            "lab.close(); lab = dq.connect(...)"
+            if facts.embedded
+            else f"dask worker {scheduler.address} --nworkers 3 --nthreads 1",
         )
     for worker in facts.workers:
         if worker.process is None:

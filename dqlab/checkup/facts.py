@@ -162,6 +162,8 @@ class Actor:
     epoch: int = 1
     gone: str | None = None
     made: bool = True
+    failure: str = ""
+    """Why its log cannot be opened at present."""
 
     @property
     def is_shard(self) -> bool:
@@ -241,6 +243,8 @@ class Facts:
         Seconds that were given.
     direct : bool
         This process calls workers without the scheduler.
+    embedded : bool
+        The cluster was started by this process, and its workers are made again by it.
     packages : tuple of str
         What the functions of open runs import.
     """
@@ -253,6 +257,7 @@ class Facts:
     snapshot: Snapshot | None = None
     packages: tuple[str, ...] = ()
     direct: bool = True
+    embedded: bool = False
     limit: float = 10.0
     at: float = 0.0
     took: float = 0.0

@@ -96,6 +96,7 @@ class Gathering:
             snapshot=snapshot,
             packages=tuple(packages),
             direct=self._link.direct,
+            embedded=self._link.embedded,
         )
 
     def _facts(self, **found: Any) -> Facts:

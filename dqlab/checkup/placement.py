@@ -22,8 +22,12 @@ def placement(facts: Facts) -> Iterator[Finding]:
             "placement",
             Severity.WARNING,
             f"the cluster has {few}, so queues share a worker with functions: one that holds the GIL stalls them",
-            "Start three workers or more, so that one is kept for queues, or mark one with a resource",
-            "dask worker ADDRESS --nthreads 1 --resources dq-queue=1",
+            "Workers that are missing are made again in seconds; if they stay away, close this lab and connect again"
+            if facts.embedded
+            else "Start three workers or more, so that one is kept for queues, or mark one with a resource",
+            "lab.close(); lab = dq.connect(...)"
+            if facts.embedded
+            else "dask worker ADDRESS --nthreads 1 --resources dq-queue=1",
             {"workers": len(facts.workers)},
         )
     for actor in registry.actors:
@@ -42,6 +46,16 @@ def _actor(facts: Facts, actor: Actor) -> Iterator[Finding]:
             advice = "Open the queue anew; what a durable one held is in its store"
             line = f"lab.queue({actor.queue!r})"
         yield Finding("placement", Severity.PROBLEM, f"{what} is gone: {_sentence(actor.gone)}", advice, line, values)
+    elif not actor.made and actor.failure:
+        yield Finding(
+            "placement",
+            Severity.PROBLEM,
+            f"the log of {what} fails: {_sentence(actor.failure)}",
+            "It is opened again by itself, once a minute at least, and runs go on then. See to its disk, then have it "
+            "opened at once",
+            f"lab.queue({actor.queue!r})",
+            values,
+        )
     elif not actor.made:
         yield Finding(
             "placement",

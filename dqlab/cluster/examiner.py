@@ -51,6 +51,7 @@ def _registry(registry: Registry) -> dict[str, Any]:
             "epoch": entry.epoch,
             "gone": entry.gone,
             "made": entry.made.is_set(),
+            "failure": entry.failure,
         }
         for entry in registry.entries.values()
     ]

@@ -143,6 +143,12 @@ PLANTED = {
         PROBLEM,
         "shard 0 of queue pages is gone: its worker is gone",
     ),
+    "a log that fails": (
+        with_registry(actors=(actor("queue/pages/0", 0, made=False, failure="the cable."),), served=()),
+        "placement",
+        PROBLEM,
+        "the log of shard 0 of queue pages fails: the cable",
+    ),
     "beside functions": (
         with_registry(actors=(actor("queue/pages/0", 1),), served=()),
         "placement",
@@ -424,3 +430,11 @@ def test_a_store_alone_that_hangs_is_a_problem() -> None:
     )
 
     assert "did not answer" in judge(facts).problems[0].what
+
+
+@pytest.mark.parametrize("facts", [with_registry(shared=True), replace(HEALTHY, workers=())], ids=["few", "none"])
+def test_who_misses_workers_of_a_cluster_that_was_started_here_is_told_to_connect_again(facts: Facts) -> None:
+    """`dask worker ADDRESS` is for clusters with a terminal of their own; here it joins none of what was lost."""
+    commands = [finding.command for finding in judge(replace(facts, embedded=True)).findings]
+    assert "lab.close(); lab = dq.connect(...)" in commands
+    assert not any("dask worker" in command for command in commands)
