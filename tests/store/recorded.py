@@ -26,6 +26,7 @@ class RecordedShard:
             return found
 
         def call(*args: Any, **options: Any) -> Any:
+            self._journal.admit()
             answer = found(*args, **options)
             self._journal.noted()
             return answer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,16 +20,55 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from dqlab.log import LogOptions
+from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
+from dqlab.log import DiskFull, Fenced, Log, LogFailed, LogOptions, Position, RecordTooLarge, RecordType
 from dqlab.queue.batches import share
 from dqlab.queue.states import State, stretches
 from dqlab.store.compaction import compaction, run_through
 from dqlab.store.places import position_of
+from dqlab.store.records import unpack_plain
 from dqlab.store.shard import DurableShard
-from tests.queue.model import Held
+from dqlab.store.snapshot import freeze
+from tests.queue.model import TIMEOUT, Held
 from tests.queue.test_model import OPTIONS, RUNS, ShardMachine
 from tests.store.recorded import RecordedShard
 from tests.store.sqlite_journal import SqliteJournal, differences, new_database
+
+REFUSALS = [
+    RecordTooLarge(size=2, limit=1),
+    LogFailed(directory="d", reason="the disk"),
+    Fenced(directory="d", epoch=1),
+    DiskFull(directory="d", needed=1, free=0),
+    OSError("anything else"),
+]
+
+REFUSED = ["settle", "begin", "release", "put", "retry", "purge", "cancel", "drop", "pause", "function", "open", "time"]
+
+
+class Gate:
+    """Stands before a log: refuses when it is told to, and lets nothing in that did not ask before."""
+
+    def __init__(self, log: Log) -> None:
+        self.refuses: Exception | None = None
+        self.admitted = -1
+        self._admit, self._append = log.admit, log.append
+        log.admit, log.append = self.admit, self.append  # type: ignore[method-assign]
+
+    def admit(self, nbytes: int = 0) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self._admit(nbytes)
+        self.admitted = nbytes
+
+    def append(self, type: int, parts: Sequence[Any], **options: Any) -> Position:
+        if self.refuses is not None:
+            assert not options.get("admitted"), "it was refused, and happened all the same"
+            raise self.refuses
+        if options.get("admitted"):
+            assert self.admitted >= 0, "nobody asked"
+            if type in (RecordType.SETTLE, RecordType.RUN):
+                assert sum(map(len, parts)) <= self.admitted, "it is larger than what was asked for"
+        return self._append(type, parts, **options)
 
 
 class DurableMachine(ShardMachine):
@@ -53,6 +93,7 @@ class DurableMachine(ShardMachine):
             journal=partial(SqliteJournal, database=self.database),
         )
         assert differences(self.database, self.durable.ledger, self.durable.journal) == []
+        self.gate = Gate(self.durable.journal.log)
         return RecordedShard(self.durable)
 
     @rule(clean=st.booleans(), checkpoint=st.booleans(), damaged=st.booleans(), patience=st.sampled_from([0.0, 3.0]))
@@ -89,6 +130,88 @@ class DurableMachine(ShardMachine):
         assert told == ([] if known else self.model.reclaim(held, held.consumer, self.now()))
         if held.id in self.model.leases:
             self.granted.append(self.model.leases[held.id])
+
+    # --- a log that refuses -----------------------------------------------------------------
+
+    @rule(
+        data=st.data(),
+        error=st.sampled_from(REFUSALS),
+        run=st.sampled_from(RUNS),
+        late=st.sampled_from([0, 0, TIMEOUT + 1]),
+        what=st.sampled_from(
+            [
+                "settle",
+                "begin",
+                "release",
+                "put",
+                "retry",
+                "purge",
+                "cancel",
+                "drop",
+                "pause",
+                "function",
+                "open",
+                "time",
+            ]
+        ),
+    )
+    def refuse(self, data: st.DataObject, error: Exception, run: bytes, late: int, what: str) -> None:
+        """Whatever the log refuses has not happened: neither now nor after a restart, which later steps look at."""
+        self.clock.advance(late)
+        before = self.what_is_known()
+        self.gate.refuses = error
+        try:
+            self._try(data, what, run)
+            assert self.what_is_known() == before  # there was nothing to be done
+        except type(error):
+            pass
+        finally:
+            self.gate.refuses = None
+        assert self.what_is_known() == before
+        assert not self.durable.journal._moves
+        self.shard.tick()
+        self.model.pass_time(self.now())
+
+    def _try(self, data: st.DataObject, what: str, run: bytes) -> None:
+        ledger, held = self.durable.ledger, None
+        if self.granted and what in ("settle", "begin", "release"):
+            held = data.draw(st.sampled_from(self.granted))
+        if what == "settle" and held is not None:
+            results = bytes(data.draw(st.sampled_from([*Outcome])) for _ in held.ids)
+            pieces = [Piece(id, 0, 1) for id in held.ids]
+            payloads = [b"2" if result == Outcome.NACK else b"?" for result in results]
+            blob = Settlement.encode(pieces, results, payloads, run=held.run, epoch=held.epoch, lease=held.id)
+            ledger.settle(Settlement.decode(blob))
+        elif what == "begin" and held is not None:
+            ledger.begin(held.id)
+        elif what == "release" and held is not None:
+            ledger.release(held.consumer)
+        elif what == "put":
+            ledger.shard.put(Frame.decode(Frame.encode([b"x"], kind=Kind.ELEMENT, run=run, function=b"f" * 16)))
+        elif what == "retry":
+            code = {"function": b"n" * 16, "blob": b"new", "code": {"hash": ""}}
+            ledger.obey("retry", run, {"ids": [(0, 1000)], "ordinals": [], **code})
+        elif what == "purge":
+            ledger.obey("purge", None, {"state": data.draw(st.sampled_from(["READY", "DELAYED", "DEAD"]))})
+        elif what in ("cancel", "drop", "pause"):
+            ledger.obey(what, run, {})
+        elif what == "function":
+            ledger.keep_function(b"h" * 16, b"blob")
+        elif what == "open":
+            ledger.obey("open", None, {"open": {"run": b"a-run-never-seen"}})
+        else:
+            ledger.shard.tick()
+
+    def what_is_known(self) -> Any:
+        """All that a checkpoint would keep, and who holds what; time's own doing, that delays end, is done first."""
+        for lane in self.durable.ledger.shard.lanes.values():
+            lane.wake(self.now())
+        state = unpack_plain(freeze(self.durable.ledger)())
+        leases = {
+            lease.id: (lease.consumer, list(lease.remaining), lease.early, lease.deadline)
+            for lease in self.shard.leases.values()
+        }
+        return {name: value for name, value in state.items() if name != "at"}, leases
 
     @rule()
     def checkpoint(self) -> None:
