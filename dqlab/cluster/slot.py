@@ -32,6 +32,7 @@ from dqlab.cluster.slot_process import SlotProcess
 from dqlab.cluster.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.log import LogError, RecordTooLarge
 
 __all__ = ["Slot"]
 
@@ -42,6 +43,8 @@ SETTLE_EVERY = 0.1
 IN_HAND = 2
 PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed in a way nobody thought of."""
+REFUSED_AGAIN = 1.0
+"""Seconds after which a shard is called again whose store could not keep something."""
 LAST_MESSAGE_S = 5.0
 """Seconds that a running message may still take when its slot stops; then it is given back."""
 LAST_SETTLEMENT_S = 2.0
@@ -247,7 +250,7 @@ class Slot:
     async def _run(self, chunk: Chunk) -> None:
         ref = self._shards[chunk.shard]
         if self.options.early:
-            meta, _ = unpack(await ref.call("begin", pack({"lease": chunk.lease})))
+            meta, _ = unpack(await self._insist(chunk, "begin", pack({"lease": chunk.lease})))
             if not meta["begun"]:
                 self._end(chunk)
                 return
@@ -372,15 +375,26 @@ class Slot:
 
     async def _settle(self, chunk: Chunk, settlement: bytes) -> None:
         credit = self._credit(chunk.shard)
-        body = pack(credit, settlement)
+        await self._insist(chunk, "settle", pack(credit, settlement))
+        self._note_told(chunk.shard, credit)
+        self._touched()
+
+    async def _insist(self, chunk: Chunk, call: str, body: bytes) -> bytes:
+        """Call a chunk's shard until it has answered: it may be slow, its disk full, or its log opened again just now.
+
+        What is settled twice counts once.
+        """
         while True:
             try:
-                await self._shards[chunk.shard].call("settle", body)
-                self._note_told(chunk.shard, credit)
-                break
+                return await self._shards[chunk.shard].call(call, body)
             except CallTimeout:
-                logger.warning("event=settle_again slot=%s lease=%s", self.name, chunk.lease)
-        self._touched()
+                logger.warning("event=%s_again slot=%s lease=%s", call, self.name, chunk.lease)
+            except RecordTooLarge:
+                raise
+            except LogError as error:
+                logger.warning("event=%s_refused slot=%s lease=%s %s", call, self.name, chunk.lease, error)
+                await asyncio.sleep(REFUSED_AGAIN)
+                await self._renew()  # whoever calls this does not come to it
 
     async def _renew(self) -> None:
         self._renewed = asyncio.get_running_loop().time()
@@ -390,5 +404,5 @@ class Slot:
         for shard, leases in by_shard.items():
             try:
                 await self._shards[shard].call("renew", pack({"leases": leases}))
-            except CallTimeout:
+            except (CallTimeout, LogError):
                 logger.warning("event=renew_late slot=%s", self.name)

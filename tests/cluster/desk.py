@@ -35,9 +35,17 @@ class DeskActor(QueueActor):
 
 
 async def opened(
-    directory: Path | None = None, *, run: bytes = NO_ID, record: dict[str, Any] | None = None, **more: Any
+    directory: Path | None = None,
+    *,
+    run: bytes = NO_ID,
+    record: dict[str, Any] | None = None,
+    consumers: Sequence[str] = (),
+    **more: Any,
 ) -> DeskActor:
-    """Return an actor; over a log when a directory is given, with a run when its record is."""
+    """Return an actor; over a log when a directory is given, with a run when its record is.
+
+    `consumers` are those that may come back with what they had of an earlier one.
+    """
     chosen = QueueOptions()
     options = {
         **{name: getattr(chosen, name) for name in ("visibility_timeout", "max_deliveries", "maxsize", "max_bytes")},
@@ -48,7 +56,7 @@ async def opened(
     }
     if directory is not None:
         options["store"] = {"directory": str(directory), "reserve_bytes": 0}
-    actor = DeskActor("q", 0, 1, options)
+    actor = DeskActor("q", 0, 1, options, consumers=consumers)
     await actor.start(pack({}))
     if record is not None:
         await actor.control(pack({"op": "open", "open": {"run": run, "record": record}}))

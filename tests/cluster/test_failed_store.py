@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dqlab.cluster.execution import Work
+from dqlab.cluster.functions import FunctionCache
+from dqlab.cluster.slot import Slot
+from dqlab.cluster.slot_options import SlotOptions
 from dqlab.cluster.wire import pack, unpack
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
 from dqlab.log import DiskFull, LogFailed
 from dqlab.log.files import Files
+from dqlab.queue.states import State
 from tests.cluster.desk import DeskActor, finish, lease, opened, put
+from tests.cluster.test_coroutines import ORIGIN, Bench, NearRef, until
 
 RUN = b"a-run-of-a-store"
 WAITS: dict[str, Callable[[DeskActor], Awaitable[bytes]]] = {
@@ -152,3 +159,67 @@ def test_nothing_is_leased_while_the_disk_is_full(disk: Disk, tmp_path: Path) ->
         assert (await asyncio.wait_for(asking, 10))["pieces"]
 
     asyncio.run(scenario())
+
+
+# --- consumers ------------------------------------------------------------------------------
+
+
+class MovingRef(NearRef):
+    """A shard that may be opened again by another actor, which a slot then tells what it has in hand."""
+
+    slot: Slot
+
+    async def move(self, actor: DeskActor) -> None:
+        held = self.slot.held(0)
+        await actor.reclaim(pack({"consumer": "consumer/q/0", "held": held}))
+        self.actor = actor
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqlab.cluster.slot.REFUSED_AGAIN", 0.01)
+    monkeypatch.setattr("dqlab.cluster.durable.DISK_PATIENCE", 0.5)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("early", [False, True], ids=["late ack", "early ack"])
+@pytest.mark.parametrize("how", ["full", "failed"])
+def test_outcomes_that_a_store_refuses_are_settled_when_it_takes_them(
+    how: str, early: bool, disk: Disk, tmp_path: Path
+) -> None:
+    """Each document runs once, and its result is kept: in the same log, or in the one that is opened after it."""
+
+    async def scenario() -> tuple[list[int], list[int]]:
+        actor, ran = await opened(tmp_path), list[int]()
+        begun, go_on = threading.Event(), threading.Event()
+
+        def work(x: int) -> int:
+            ran.append(x)
+            begun.set()
+            assert go_on.wait(30)
+            return -x
+
+        here, ref = Bench(actor), MovingRef(actor)
+        await here.put([1, 2, 3])
+        chosen = SlotOptions(batch=100, early=early, concurrency=1, origin=ORIGIN, values=lambda: Work(work))
+        ref.slot = slot = Slot("consumer/q/0#0", {0: ref}, chosen, FunctionCache(), lambda: None)  # type: ignore[dict-item]
+        slot.start()
+        assert await asyncio.to_thread(begun.wait, 30)
+        disk.error = OSError(errno.ENOSPC if how == "full" else errno.EIO, how)
+        go_on.set()
+        await until(lambda: ref.count("settle") >= 3)
+        disk.error = None
+        if how == "failed":
+            await actor.hand_over(pack({}))
+            actor = await opened(tmp_path, consumers=["consumer/q/0"])
+            await ref.move(actor)
+        here = Bench(actor)
+        await here.until(State.ACKED, 3)
+        values = await here.values()
+        await slot.stop()
+        await actor.close(pack({}))
+        return ran, values
+
+    ran, values = asyncio.run(scenario())
+    assert ran == [1, 2, 3]
+    assert values == [-1, -2, -3]
