@@ -11,7 +11,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
     │               FunctionTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
-    ├── RunError ── RunNotFound · RunExists · RunFailed · DocumentsLost · RunCancelled · RunStalled
+    ├── RunError ── RunNotFound · RunExists · RunFailed · DocumentsLost · ResultsMissing · RunCancelled · RunStalled
     │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · WaitTimeout · JoinStalled
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
@@ -223,6 +223,16 @@ class DocumentsLost(RunError):
     text = (
         "{lost:,} of {total:,} documents of run {run!r} are lost: {how}. {first} run.resubmit_lost() sends them "
         "again; run.lost() has all of them. Results of the others: run.results(errors='skip')."
+    )
+
+
+class ResultsMissing(RunError):
+    """Documents were acknowledged and their results are not there, which is a defect; `ranges` has their ordinals."""
+
+    text = (
+        "{missing:,} of {acked:,} processed documents of run {run!r} have no result, which must not happen: {first}. "
+        "The others have theirs: run.results(errors='skip'). Map these documents once more under another name; "
+        "`dqlab fsck` looks at a store, lab.doctor() at the rest. Please report this."
     )
 
 

@@ -32,6 +32,16 @@ def queues(facts: Facts) -> Iterator[Finding]:
         yield from _state(queue)
         yield from _full(queue)
         yield from _failed(queue)
+    for need in snapshot.attention:
+        if need.kind == "missing":
+            yield Finding(
+                "queues",
+                Severity.PROBLEM,
+                f"{need.subject} {need.text}: they were acknowledged, and are not there",
+                "This must not happen. See of which documents, and map these once more under another name",
+                f"lab.attach({need.run!r}).wait()",
+                {"run": need.run, "queue": need.queue},
+            )
     for run in snapshot.runs:
         if run.state is RunState.STOPPED:
             yield Finding(

@@ -62,12 +62,23 @@ class QueueScene:
             unserved=self._unserved() if queue.counts.waiting else None,
             trouble=self._trouble,
             full=not self._failure and bool(self._trouble),
+            missing=self._missing(),
             typical=max((typical(known.run_tracks[self._name, lane["run"]].effort) for lane in self._lanes), default=0),
             marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
             in_lately=ins,
             out_lately=outs,
             lag_before=lag,
         )
+
+    def _missing(self) -> dict[str, int]:
+        """Return how many processed documents have no result, by run; runs whose sums are right are left out."""
+        names = {lane["run"]: lane["name"] for lane in self._lanes if lane["name"] is not None}
+        found: dict[str, int] = {}
+        for lane in self._lanes:
+            if lane["missing"]:
+                name = names.get(lane["run"], lane["run"])
+                found[name] = found.get(name, 0) + lane["missing"]
+        return found
 
     def _unserved(self) -> float | None:
         """Return for how many seconds nobody has served it; since its first report, when nobody ever has."""

@@ -109,7 +109,8 @@ class QueueViews(QueueDesk):
             safe = not lane.done or await self._is_safe(wait)
         progress = self._progress(book)
         if meta.get("covered"):
-            progress |= {"covered": list(book.results.covered), "came": list(lane.came)}
+            covered, missing = list(book.results.covered), book.missing_ordinals()
+            progress |= {"covered": covered, "came": list(lane.came), "missing_ordinals": missing}
         return pack(progress if safe else progress | {"done": False})
 
     def _progress(self, book: Book) -> dict[str, Any]:

@@ -53,6 +53,11 @@ class RunStanding:
         return self.done and not self.counts.lost and self.record["incomplete"] is None
 
     @property
+    def missing(self) -> int:
+        """Documents that were processed, and have no result."""
+        return sum(shard["missing"] for shard in self.shards)
+
+    @property
     def blocked(self) -> str:
         """Why nothing that happens now can be confirmed: a disk that is full, or that failed; "" when it can."""
         return next((why for shard in self.shards if (why := shard["failure"] or shard["short"])), "")

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dqlab.errors import FrameCorrupt
+from dqlab.frame import NO_ID
 from dqlab.queue.failures import Failure, FailureClasses
 from dqlab.queue.lane import Lane
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import ResultIndex
+from dqlab.queue.states import State, stretches
 from dqlab.stats.eta import Effort
 
 __all__ = ["CANCELLED", "CUT_OFF", "Book", "RunRecord"]
@@ -114,6 +117,23 @@ class Book:
             self.idle += max(0.0, now - self.ended)
             self.ended = None
 
+    @property
+    def missing(self) -> int:
+        """Acked messages of a run that have no result: a defect, for an ack keeps its result; 0 in lane 0."""
+        lane = self.lane
+        return 0 if lane.run == NO_ID else max(0, lane.counts[State.ACKED] - len(self.results))
+
+    def missing_ordinals(self) -> list[tuple[int, int]]:
+        """Return which those are, as half-open ranges; what was cancelled and is forgotten may be among them."""
+        if not self.missing:
+            return []
+        gone = Ranges(gap for lo, hi in self.lane.came for gap in self.results.covered.gaps(lo, hi))
+        for batch in self.lane.batches:
+            for a, b, state in stretches(batch.states, 0, len(batch.states)):
+                if state != State.ACKED:
+                    gone.discard(batch.ordinal + a, batch.ordinal + b)
+        return list(gone)
+
     def counts(self) -> list[int]:
         """Return messages by state, in the order of `queue.states.State`."""
         return list(self.lane.counts)
@@ -128,6 +148,7 @@ class Book:
             "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
             "versions": len(record.codes) if record else 0,
             "counts": self.counts(),
+            "missing": self.missing,
             "units": list(lane.units) if any(lane.units) else None,
             "retrying": lane.retrying,
             "nbytes": lane.nbytes,

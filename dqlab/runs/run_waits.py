@@ -16,6 +16,7 @@ from dqlab.errors import (
     DocumentsNotPut,
     PutError,
     ResultsFull,
+    ResultsMissing,
     RunCancelled,
     RunFailed,
     RunStalled,
@@ -26,7 +27,7 @@ from dqlab.losses import NoAnswer
 from dqlab.queue.book import CUT_OFF
 from dqlab.runs.deadline import GRACE, Deadline
 from dqlab.runs.keywords import checks_keywords
-from dqlab.runs.lost import LostDocument
+from dqlab.runs.lost import Lost, LostDocument
 from dqlab.runs.progress import Progress
 from dqlab.runs.resubmission import Resubmission, claim_of
 from dqlab.runs.results import Results
@@ -77,6 +78,8 @@ class RunWaits(RunViews):
             No room for results.
         DocumentsLost
             Some were lost with a worker, or in damaged files; see `resubmit_lost`.
+        ResultsMissing
+            Some were processed, and their results are not there.
         SchedulerGone, ActorGone
             There is nobody left to ask.
         """
@@ -209,7 +212,7 @@ class RunWaits(RunViews):
 
         Raises
         ------
-        RunFailed, RunCancelled, DocumentsLost
+        RunFailed, RunCancelled, DocumentsLost, ResultsMissing
             Some documents have no result, and `errors` is "raise".
         """
         if errors not in ("raise", "skip", "return"):
@@ -247,6 +250,7 @@ class RunWaits(RunViews):
 
     def _raise_lost(self, progress: Progress, deadline: Deadline) -> None:
         """Raise `DocumentsLost` when some are, and the run was not given up."""
+        self._raise_sums(progress, deadline)
         counts = progress.counts
         if not counts.lost or progress.cancelled:
             return
@@ -257,8 +261,23 @@ class RunWaits(RunViews):
         how = progress.how_lost(self.queue)
         raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
 
+    def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
+        """Raise `ResultsMissing` when acked documents and kept results do not add up."""
+        if not progress.missing:
+            return
+        progress = self._asked(deadline, covered=True)
+        ranges = [(lo, hi) for shard in progress.shards for lo, hi in shard["missing_ordinals"]]
+        missing = Lost(self.name, ranges, None if self.submitter is None else self.submitter.elements)
+        known = ", ".join(map(repr, missing.first(NAMED)))
+        at = ", ".join(str(lo) if hi - lo == 1 else f"{lo} to {hi - 1}" for lo, hi in ranges[:NAMED])
+        more = ", ..." if len(ranges) > NAMED else ""
+        first = f"those at position {at}{more} of its input" + (f", the first {known}" if known else "")
+        acked = progress.counts.acked
+        raise ResultsMissing(run=self.name, missing=progress.missing, acked=acked, first=first, ranges=ranges)
+
     def _raise_missing(self, progress: Progress, deadline: Deadline) -> None:
         counts = progress.counts
+        self._raise_sums(progress, deadline)
         if counts.cancelled or progress.cancelled:
             raise self._cancelled(progress)
         self._raise_lost(progress, deadline)

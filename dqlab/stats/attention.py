@@ -6,7 +6,7 @@ yields what it found; the order of the rules is the order of the lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dqlab import numbers
@@ -65,6 +65,8 @@ class Scene:
         Why its store can confirm nothing.
     full : bool
         That is for want of room, or of files it may open, and ends by itself when there is some.
+    missing : mapping of str to int
+        Processed documents without a result, by run.
     typical : float or None
         Seconds in which 95 of 100 documents are done.
     marked : float
@@ -84,6 +86,7 @@ class Scene:
     unserved: float | None = None
     trouble: str = ""
     full: bool = False
+    missing: Mapping[str, int] = field(default_factory=dict)
     typical: float | None = None
     marked: float = 0.0
     in_lately: float | None = None
@@ -116,6 +119,7 @@ def brief(found: Attention) -> str:
         "store": "store has failed",
         "no-room": "no room",
         "lost": f"{found.subject}",
+        "missing": f"{found.subject}",
         "lease-ends": "lease ends unrenewed",
         "held": f"{found.subject} is stuck",
         "slow": f"{found.subject} is slow",
@@ -146,6 +150,9 @@ def _store(scene: Scene, _: Thresholds) -> Iterator[Attention]:
     if scene.trouble:
         kind, text = ("no-room", "waits for room in its store") if scene.full else ("store", "can confirm nothing")
         yield _of(scene, kind, scene.queue.name, text, scene.trouble, "doctor")
+    for name, missing in scene.missing.items():
+        subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() says of which documents"
+        yield _of(scene, "missing", subject, f"of run {name}, though processed", detail, "doctor", run=name)
     for run in scene.runs:
         if run.counts.lost:
             lost = f"{numbers.count(run.counts.lost)} lost"
@@ -236,7 +243,7 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "store", "no-room", "lost"})
+_BAD = frozenset({"stopped", "store", "no-room", "missing", "lost"})
 
 
 def _of(

@@ -108,6 +108,7 @@ class _Check:
         trail = Trail(start, order)
         read = self._read(self._newest, trail)
         self._contents(read)
+        self._sums(read)
         self._replayed(read, trail)
         self._passed_over(read)
         self._older(read)
@@ -182,6 +183,15 @@ class _Check:
             self._loss(position, (), f"a settlement cannot be read ({reason}); {count:,} results are gone")
             for lo, hi in ids:
                 self.lost_results.add(lo, hi)
+
+    def _sums(self, read: ReadShard) -> None:
+        """Compare what is acked with the results that are kept."""
+        for run, book in read.ledger.books.items():
+            if book.missing:
+                name = run.hex() if book.record is None else book.record.name
+                at = ", ".join(f"{lo} to {hi - 1}" for lo, hi in book.missing_ordinals()[:8])
+                text = f"{book.missing:,} documents of run {name} are acked and have no result, at positions {at}"
+                self._add(Level.LOST, text)
 
     def _loss(self, position: Position, lost: Iterable[tuple[int, int]], text: str) -> None:
         segment, offset, size = position

@@ -34,6 +34,7 @@ def lane_report(name: str | None = "parse", **more: Any) -> dict[str, Any]:
         "code": {"name": "parse", "short": "a41f9c", "cell": None} if name else None,
         "versions": 1 if name else 0,
         "counts": [0] * 7,
+        "missing": 0,
         "units": None,
         "retrying": 0,
         "nbytes": 0,

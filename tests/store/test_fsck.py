@@ -296,3 +296,23 @@ def test_an_open_log_may_be_checked_beside_its_owner(load: Workload, store: Path
     load.close()
 
     assert found.level == Level.CLEAN
+
+
+def test_acked_messages_without_results_are_a_loss_with_their_positions(load: Workload, store: Path) -> None:
+    """A checkpoint that says so is whole, and wrong."""
+    run = RUNS[0]
+    load.put(run, 4)
+    while (lease := load.lease(4)) is not None:
+        load.settle(lease, [Outcome.ACK] * 4)
+    book = load.durable.ledger.books[run]
+    lost = len(book.results)
+    book.lane.journal.forgot(book.results)
+    book.results = type(book.results)()
+    load.checkpoint()
+    load.checkpoint()
+    load.close()
+
+    found = fsck(store, load.clock)
+
+    assert found.level == Level.LOST
+    assert f"{lost} documents of run run-0 are acked and have no result" in fsck_text(found)

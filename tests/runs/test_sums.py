@@ -1,0 +1,73 @@
+"""Processed documents and kept results must add up; where they do not, everybody who looks is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from distributed import Client
+
+import dqlab as dq
+from dqlab.errors import ResultsMissing
+from dqlab.queue.results import ResultIndex
+
+
+def lose_results(client: Client, queue: str, run: bytes, lo: int, hi: int) -> None:
+    """Let a shard forget some results of a run, as no line of it should."""
+
+    def lose(dask_worker: Any) -> None:
+        for key, actor in dask_worker.state.actors.items():
+            if str(key).startswith(f"dq-queue/{queue}/0-"):
+                book, kept = actor.books[run], ResultIndex()
+                for stretch in book.results:
+                    for at in range(stretch.piece.n):
+                        ordinal = stretch.piece.ordinal + at
+                        if not lo <= ordinal < hi:
+                            piece = type(stretch.piece)(stretch.piece.first + at, ordinal, 1)
+                            kept.add(type(stretch)(piece, stretch.place, stretch.at + at))
+                book.results = kept
+                actor._reporter.touch()
+
+    client.run(lose)
+
+
+WAYS: dict[str, Callable[[dq.Run], object]] = {
+    "wait": lambda run: run.wait(timeout=30),
+    "results": lambda run: run.results(timeout=30),
+    "as_completed": lambda run: list(run.as_completed(timeout=30)),
+}
+
+
+def test_acked_documents_without_results_are_named_to_everybody(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Results that were thrown away made a list that was short, and no longer beside its documents."""
+    run = queue.map(abs, range(100), name=queue.name)
+    run.wait(timeout=30)
+    lose_results(lab.client, queue.name, run.id, 40, 43)
+
+    for way in WAYS.values():
+        with pytest.raises(ResultsMissing, match=r"3 of 100 processed documents .* at position 40 to 42") as raised:
+            way(run)
+        assert raised.value.ranges == [(40, 43)]
+
+    assert list(run.results(errors="skip")) == [x for x in range(100) if not 40 <= x < 43]
+    while not any(need.kind == "missing" and need.run == run.name for need in lab.stats().attention):
+        lab.wait_for_change(lab.stats().seq, timeout=5)
+    assert any(f"3 results missing of run {run.name}" in finding.what for finding in lab.doctor().findings)
+
+
+def test_a_run_with_failures_retries_and_cancelled_documents_adds_up(queue: dq.QueuePool) -> None:
+    """What has no result for a good reason is no alarm."""
+
+    def odd(x: int) -> int:
+        if x % 2:
+            return x
+        raise ValueError(x)
+
+    run = queue.map(odd, range(50), name=queue.name, retry=dq.Retry(1, backoff=0.01))
+    run.wait(timeout=30)
+    assert len(run.results(errors="skip")) == 25
+    run.retry(fn=abs, where="message == '4'")
+    run.wait(timeout=30)
+    run.cancel()
+    assert len(run.results(errors="skip")) == 26
