@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
-    from dqlab.queue.retry import Retry
+    from dqlab.queue.retry import Later, Retry
     from dqlab.runs.consumer_pool import ConsumerPool
     from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
     from dqlab.runs.pool import QueuePool
@@ -37,6 +37,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Documents",
     # queues and runs
     "Durability",
+    "Later",
     "Message",
     "QueuePool",
     "Retry",
@@ -64,6 +65,7 @@ _HOMES = {
     "Durability": "dqlab.runs.session",
     "GeneralConsumer": "dqlab.runs.consumers",
     "Lab": "dqlab.lab",
+    "Later": "dqlab.queue.retry",
     "Message": "dqlab.cluster.message",
     "QueuePool": "dqlab.runs.pool",
     "Reject": "dqlab.errors",

@@ -155,7 +155,8 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert list(names["lengths"]) == [5 * n for n in range(1, 8)]
     assert names["joined"]["long"].tolist() == [5 * n > 20 for n in range(1, 8)]
     assert list(names["counts"]) == list(range(40))
-    assert list(names["answers"]) == [2 * n for n in range(100)]
+    assert names["answers"] == [2 * n for n in range(100)]
+    assert names["fetched"] == list(range(200))
     assert sorted(pd.read_parquet("labels.parquet")["id"]) == list(range(7))
 
 

@@ -195,9 +195,8 @@ class Chunk:
         self._collected_bytes += len(settlement)
         acked = outcomes.count(Outcome.ACK)
         self.acked += acked
-        self.failed += len(done) - acked
         if acked < len(done):
-            self._note_error(done)
+            self._note_failures(done)
         self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
         return settlement
 
@@ -214,8 +213,9 @@ class Chunk:
         """Return a settlement of no message."""
         return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
 
-    def _note_error(self, done: list[Done]) -> None:
+    def _note_failures(self, done: list[Done]) -> None:
         failed = [payload for _, outcome, payload, _ in done if outcome in (Outcome.FAIL, Outcome.REJECT)]
+        self.failed += len(failed)
         if failed:
             self.last_error = Failure.from_bytes(failed[-1]).error
 

@@ -24,6 +24,7 @@ from dqlab.documents.document import sealed_key
 from dqlab.errors import NotACall, ResultNotPicklable, ResultTooLarge
 from dqlab.frame import Kind, Outcome
 from dqlab.queue.failures import Failure, retryable
+from dqlab.queue.retry import Later
 
 if TYPE_CHECKING:
     import asyncio  # at run time where coroutines are: a process that runs only calls starts in half the time
@@ -325,6 +326,8 @@ def _seal(result: Any, limit: int) -> bytes:
 
 
 def _failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
+    if isinstance(error, Later):
+        return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
     failure = Failure.from_exception(
         error, key=key, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=held
     )

@@ -29,7 +29,7 @@ class Outcome(IntEnum):
     REJECT = 2
     """A failure that retrying cannot mend: straight to dead letters; the payload is a failure record."""
     NACK = 3
-    """Given back by the function, counted; the payload is the delay in seconds as ASCII."""
+    """Given back by the function with `dq.Later`, uncounted; the payload is the delay in seconds as ASCII."""
     RETURN = 4
     """Given back untouched, uncounted; no payload."""
 

@@ -1,7 +1,7 @@
 """How one delivery ends without an ack, and what that makes of its message.
 
-A delivery counts when it ends in an exception or is given back by the function, or when the message was
-leased alone and that lease ended by death or expiry. Everything else returns the message uncounted.
+A delivery counts when it ends in an exception, or when the message was leased alone and that lease ended by death or
+expiry. Everything else returns the message uncounted; the function may ask for that itself, with a delay (`dq.Later`).
 Exceptions are bounded by the lane's retries, deliveries that count and ended otherwise by its `max_deliveries`.
 """
 
@@ -35,7 +35,7 @@ def fail(
     now: float,
     random: Random,
 ) -> bool:
-    """Count a delivery that ended in FAIL, REJECT or NACK.
+    """End a delivery with FAIL, REJECT or NACK. The first two count; a NACK does only when the message is dead by it.
 
     Parameters
     ----------
@@ -49,7 +49,8 @@ def fail(
     bool
         True when the message is dead now, False when it will be delivered again.
     """
-    record = lane.count_delivery(batch.first + index)
+    id = batch.first + index
+    record = lane.trouble_of(id) if outcome is Outcome.NACK and not early else lane.count_delivery(id)
     record.receipt = receipt
     if outcome is not Outcome.NACK:
         record.exceptions += 1
@@ -101,7 +102,7 @@ def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str
     if outcome is Outcome.REJECT:
         return "not retried"
     if outcome is Outcome.NACK:
-        return f"given back {_times(record.unanswered)}" if record.unanswered >= lane.max_deliveries else ""
+        return ""
     retries = lane.retry.retries
     return f"{retries} {'retry' if retries == 1 else 'retries'} used up" if record.exceptions > retries else ""
 

@@ -272,11 +272,16 @@ class Lane:
         """Return the ids in ``[lo, hi)`` that have a record in `trouble`."""
         return list(self.trouble.irange(lo, hi, inclusive=(True, False))) if self.trouble else []
 
-    def count_delivery(self, id: int) -> Trouble:
-        """Count one delivery of a living message and return its record."""
+    def trouble_of(self, id: int) -> Trouble:
+        """Return what is remembered of a living message beyond its state, from now on."""
         record: Trouble | None = self.trouble.get(id)
         if record is None:
             record = self.trouble[id] = Trouble()
+        return record
+
+    def count_delivery(self, id: int) -> Trouble:
+        """Count one delivery of a living message and return its record."""
+        record = self.trouble_of(id)
         if record.deliveries == 0:
             self.retrying += 1
         record.deliveries += 1

@@ -1,16 +1,50 @@
-"""How often, and after how long, a message that raised is tried again."""
+"""How often, and after how long, a message is tried again: by rule, or because its function asks for it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from dqlab.config import seconds
+from dqlab.errors import DqlabError
 from dqlab.queue.checks import check_count
 
-__all__ = ["Retry"]
+__all__ = ["Later", "Retry"]
 
 _MAX_DOUBLINGS = 64
+
+
+class Later(DqlabError):
+    """Raise it in a function to have the message back after a while; that is not a failure, and counts nowhere.
+
+    For a service that is busy: it says when to come back, and the consumer works on other messages meanwhile.
+    With `early_ack` the message is dead instead, since it is never delivered again.
+
+    Parameters
+    ----------
+    delay : float or str
+        Seconds, or "30s"; the message is delivered again no sooner.
+
+    Raises
+    ------
+    BadOption
+        Not a duration, or below zero.
+
+    Examples
+    --------
+    >>> raise Later("30s")
+    Traceback (most recent call last):
+    dqlab.queue.retry.Later: not now, again in 30 s
+    """
+
+    text = "not now, again in {seconds:g} s"
+
+    def __init__(self, delay: float | str) -> None:
+        super().__init__(seconds=seconds(delay, name="delay"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.fields["seconds"],)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Trouble:
 
     @property
     def unanswered(self) -> int:
-        """Deliveries that counted and did not raise: given back, or ended by death or expiry."""
+        """Deliveries that counted and did not raise: ended by death or expiry."""
         return self.deliveries - self.exceptions
 
     def start_anew(self) -> None:

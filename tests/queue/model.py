@@ -105,12 +105,12 @@ class Model:
         if outcome is Outcome.RETURN:
             m.state, m.suspect = "ready", lease is not None and lease.suspect
             return "other"
-        m.deliveries += 1
+        early = lease is not None and lease.early
+        m.deliveries += outcome is not Outcome.NACK or early
         m.exceptions += outcome is not Outcome.NACK
         m.receipt, m.suspect = receipt, False
-        raised, unanswered = m.exceptions, m.deliveries - m.exceptions
-        spent = unanswered >= MAX_DELIVERIES if outcome is Outcome.NACK else raised > RETRIES
-        if spent or outcome is Outcome.REJECT or (lease is not None and lease.early):
+        spent = outcome is not Outcome.NACK and m.exceptions > RETRIES
+        if spent or outcome is Outcome.REJECT or early:
             m.state = "dead"
         else:
             m.due = now + (delay if outcome is Outcome.NACK else BACKOFF * 2 ** (m.exceptions - 1))

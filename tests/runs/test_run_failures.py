@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import re
 import sys
 import threading
@@ -372,3 +373,45 @@ def test_auto_after_a_number_is_one_consumer_on_each_worker_again(queue: dq.Queu
 
     assert len(set(consumers_of(queue, 2))) == 2
     assert list(queue.map(parse_better, range(10)).results(timeout=30)) == [-n for n in range(10)]
+
+
+class Busy:
+    """A service that answers each document's first two requests with "later"."""
+
+    def __init__(self, directory: Path) -> None:
+        self.tally = Tally(directory)
+
+    def __call__(self, x: int) -> int:
+        self.tally.add(x)
+        if self.tally.seen().count(str(x)) <= 2:
+            raise dq.Later("10ms")
+        return x
+
+    async def __call_async__(self, x: int) -> int:
+        return self(x)
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine", "process"])
+def test_a_function_that_asks_for_later_gets_its_document_again_and_nothing_counts(
+    queue: dq.QueuePool, tmp_path: Path, kind: str
+) -> None:
+    """Retries are for failures: none is used up, none is shown, and one more still is a failure."""
+    busy = Busy(tmp_path)
+    run = queue.map(
+        busy.__call_async__ if kind == "coroutine" else busy,
+        range(20),
+        retry=dq.Retry(0),
+        executor="process" if kind == "process" else "thread",
+    )
+
+    assert list(run.results(timeout=30)) == list(range(20))
+    assert len(busy.tally.seen()) == 60
+    assert len(run.failures()) == 0
+
+
+def test_later_takes_durations_and_refuses_others() -> None:
+    assert dq.Later("2m").fields["seconds"] == 120
+    assert str(pickle.loads(pickle.dumps(dq.Later(1.5)))) == "not now, again in 1.5 s"
+    for wrong in (-1, "soon", float("nan")):
+        with pytest.raises(BadOption, match="delay"):
+            dq.Later(wrong)
