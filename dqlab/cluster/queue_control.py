@@ -44,7 +44,7 @@ class QueueControl(QueueDesk):
     async def _obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
         """Carry out one order, keep it, and do what follows."""
         count = self.ledger.obey(op, run, meta)
-        if op in ("pause", "drain"):
+        if op in ("pause", "drain", "adopt"):
             self._give_back_untouched(run)
         self._dispatch()
         await self._store.durable()

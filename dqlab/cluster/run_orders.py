@@ -12,7 +12,7 @@ from dqlab.cluster.queue_calls import QueueCalls
 from dqlab.cluster.run_standing import RunStanding
 from dqlab.store.compaction import Compacted
 
-__all__ = ["cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing"]
+__all__ = ["adopt", "cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing"]
 
 AT_ONCE = 5000
 """Messages that one order sends through again."""
@@ -94,6 +94,18 @@ async def retry(
             sent += answer["count"]
             after = answer["after"]
     return sent
+
+
+async def adopt(queue: QueueCalls, run: bytes, code: dict[str, Any]) -> int:
+    """Have all of a run that is not done, and what comes of it, run this code; return how many documents wait for it.
+
+    Parameters
+    ----------
+    code : dict
+        {function, blob, code}, all of them.
+    """
+    await queue.note(run, dict(code))
+    return await queue.control("adopt", run=run, **code)
 
 
 async def compact(queue: QueueCalls, progress: Progress | None = None) -> Compacted:

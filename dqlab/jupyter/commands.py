@@ -9,15 +9,27 @@ from typing import Any
 
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
-from dqlab.errors import UsageError
+from dqlab.errors import RunExists, UsageError
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.spoken import spoken
 from dqlab.hpc.systems import KINDS
 from dqlab.hpc.waiting import give_up
+from dqlab.jupyter.choice import offer
 from dqlab.jupyter.letters import find_letter
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.queue_commands import compact, drain, gc, history, open_panel, purge, queues, scale
-from dqlab.jupyter.sayings import Said, end, in_words_of_a_line, standing, submitted, warned
+from dqlab.jupyter.sayings import (
+    Said,
+    choices,
+    end,
+    in_words_of_a_line,
+    is_other_code,
+    name_taken,
+    rest_of,
+    standing,
+    submitted,
+    warned,
+)
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, is_watched
 from dqlab.numbers import many
@@ -59,7 +71,10 @@ def submit(line: Line, options: Namespace) -> Run:
     pool = line.lab.queue(options.queue or line.queue)
     with in_words_of_a_line(options.function, defined=options.defined):
         with warned() as notices:
-            run = pool.map(
+            run = _mapped(
+                line,
+                options,
+                pool,
                 function,
                 documents,
                 name=options.name,
@@ -71,6 +86,8 @@ def submit(line: Line, options: Namespace) -> Run:
                 max_messages_per_process=options.max_messages_per_process,
                 cell=line.cell,
             )
+        if run.doubt is not None:
+            return run
         line.desk.submitted(line.lab, run)
         line.say(submitted(run, documents, options.over))
         for notice in notices:
@@ -78,6 +95,28 @@ def submit(line: Line, options: Namespace) -> Run:
         if options.watch:
             line.desk.show(run)
         return _waited(line, run) if options.wait else run
+
+
+def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:
+    """Map; where a run of that name has other code, show it with the ways to go on, in place of an error."""
+    try:
+        return pool.map(function, documents, **more)
+    except RunExists as error:
+        if not is_other_code(error):
+            raise
+        taken = name_taken(error, options.function, defined=options.defined)
+        run = line.lab.attach(error.run).undecided(function, taken)
+
+        def start_over() -> Run:
+            return pool.map(function, documents, **(more | {"on_existing": "new"}))
+
+        line.desk.submitted(line.lab, run)
+        for sentence in choices(run, error, options.function, defined=options.defined):
+            line.say(sentence)
+        offer(run, function, start_over)
+        if options.watch:
+            line.desk.show(run)
+        return run
 
 
 def attach(line: Line, options: Namespace) -> Run:
@@ -137,9 +176,13 @@ def retry(line: Line, options: Namespace) -> int:
     run = line.run(options.run)
     name = options.fn or run.versions[-1].name
     defined = options.fn is not None or callable(line.names.get(name))
-    count = run.retry(fn=line.function(name) if defined else None, where=options.where)
+    if options.rest and not defined:
+        raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
+    function = line.function(name) if defined else None
+    count = run.retry(fn=function, where=options.where, rest=options.rest)
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
-    line.say(f"{run.name}: {many(count, 'document')} sent again with {code}")
+    rest = rest_of(run, function, given=options.rest)
+    line.say(f"{run.name}: {many(count, 'document')} sent again with {code}{rest}")
     return Said(count)
 
 

@@ -239,8 +239,10 @@ def _show() -> Command:
 
 def _retry() -> Command:
     summary = "Send dead documents through again with the function as it is defined now."
-    command = _run(_command("retry", summary, "run.retry(fn=fn, where=...)"))
+    command = _run(_command("retry", summary, "run.retry(fn=fn, where=..., rest=True)"))
     command.add("--fn", metavar="NAME", names=Names.FUNCTION, help="default: the function of that name")
+    rest = "give that code to the rest of the run too: what waits, and what is still to come"
+    command.add("--rest", action="store_true", help=rest)
     which = "only some: \"error == 'KeyError' and deliveries < 5\""
     return _out(command.add("--where", metavar="EXPR", names=Names.FILTER, help=which))
 

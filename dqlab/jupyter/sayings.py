@@ -6,20 +6,34 @@ Python's errors name keywords of Python; here they name the words of a line.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
+from typing import Any
 
 from dqlab.documents import Documents
 from dqlab.errors import DqlabError, RunExists
 from dqlab.lab import Lab
 from dqlab.live.display import in_jupyter
 from dqlab.numbers import many
+from dqlab.runs.code import code_version
 from dqlab.runs.run import Run
 from dqlab.runs.sealing import Uncomparable
 from dqlab.runs.session import Durability
 from dqlab.stats import RunState
 
-__all__ = ["NameTaken", "Said", "end", "in_words_of_a_line", "standing", "submitted", "warned"]
+__all__ = [
+    "NameTaken",
+    "Said",
+    "choices",
+    "end",
+    "in_words_of_a_line",
+    "is_other_code",
+    "name_taken",
+    "rest_of",
+    "standing",
+    "submitted",
+    "warned",
+]
 
 COUNTING = 1.0
 """Seconds a submission may take to count its documents, so that the line can say how many there are."""
@@ -64,15 +78,56 @@ def in_words_of_a_line(function: str | None = None, *, defined: bool = False) ->
     try:
         yield
     except RunExists as error:
-        if function is not None and error.difference.startswith("other code"):
-            news = f"The function {function} is defined as in this cell now. " if defined else ""
-            steps = (
-                f"{news}To run its failed documents with {function}: %dq retry {error.run} --fn {function}, or "
-                "--on-existing retry-failed on this line. To start over: --on-existing new."
-            )
-        else:
-            steps = "To start over with these documents: submit with --on-existing new. To keep both: another --name."
-        raise NameTaken(run=error.run, difference=error.difference, steps=steps) from None
+        raise name_taken(error, function, defined=defined) from None
+
+
+def is_other_code(error: RunExists) -> bool:
+    """Return whether a run of that name has other code, rather than other documents."""
+    return str(error.difference).startswith("other code")
+
+
+def name_taken(error: RunExists, function: str | None, *, defined: bool) -> RunExists:
+    """Return what is wrong, with the ways out in the words of a line."""
+    if isinstance(error, NameTaken):
+        return error
+    if function is not None and is_other_code(error):
+        news = f"The function {function} is defined as in this cell now. " if defined else ""
+        steps = (
+            f"{news}To run its failed documents with {function}: %dq retry {error.run} --fn {function}, or "
+            "--on-existing retry-failed on this line. To start over: --on-existing new."
+        )
+    else:
+        steps = "To start over with these documents: submit with --on-existing new. To keep both: another --name."
+    return NameTaken(run=error.run, difference=error.difference, steps=steps)
+
+
+def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iterator[str]:
+    """Say that a run has other code, and yield the lines that go on with it; each can be copied."""
+    counts = run.counts
+    left = counts["ready"] + counts["delayed"] + counts["leased"]
+    yield f"{run.name}: this run exists with {error.difference}. Nothing was submitted, and it was left as it is."
+    if defined:
+        yield f"{function} is defined as in this cell now. Choose:"
+    retry = f"%dq retry {run.name} --fn {function}"
+    if counts["dead"] or not left:
+        yield f"    {retry}    # its {many(counts['dead'], 'failed document')} with this code"
+    if left:
+        yield f"    {retry} --rest    # and the {many(left, 'document')} that wait or run"
+    yield "    --on-existing new    # on this line: drop it and start over"
+
+
+def rest_of(run: Run, function: Callable[..., Any] | None, *, given: bool) -> str:
+    """Say what code the rest of a run has, which goes on while some of it is sent again with a function."""
+    counts = run.counts
+    left = counts["ready"] + counts["delayed"] + counts["leased"]
+    if given:
+        return "; the rest of the run has this code too"
+    if function is None or not left:
+        return ""
+    codes = run.record()["codes"]
+    if len(codes) == 1 and codes[0]["hash"] == code_version(function).hash:
+        return ""
+    return "; documents that wait keep the code they had: --rest gives them this code too"
 
 
 @contextmanager

@@ -167,6 +167,7 @@ class Ledger:
             "cancel": lambda meta: self._cancel(run, meta),
             "purge": lambda meta: shard.purge(run, State[meta["state"]]),
             "retry": lambda meta: self._retry(run, meta),
+            "adopt": lambda meta: self._adopt(run, meta),
             "retries": lambda meta: self._set_retries(run, meta["retries"]),
             "reopen": lambda meta: self._reopen(run, meta),
             "drop": lambda meta: self._drop(run),
@@ -219,12 +220,21 @@ class Ledger:
             self._seal(run, sum(lane.counts), incomplete=CANCELLED)
         return self.shard.cancel(run)
 
+    def _adopt(self, run: bytes, meta: dict[str, Any]) -> int:
+        """Give a run's documents new code, those that are still to come included; return how many wait for it."""
+        self._new_version(run, meta)
+        return self.shard.adopt(run, meta["function"])
+
+    def _new_version(self, run: bytes, meta: dict[str, Any]) -> None:
+        record = self.book(run).record
+        self.functions[meta["function"]] = meta["blob"]
+        if record is not None and record.code["hash"] != meta["code"]["hash"]:
+            record.codes.append(meta["code"])
+
     def _retry(self, run: bytes, meta: dict[str, Any]) -> int:
         book = self.book(run)
         if meta.get("function"):
-            self.functions[meta["function"]] = meta["blob"]
-            if book.record is not None and book.record.code["hash"] != meta["code"]["hash"]:
-                book.record.codes.append(meta["code"])
+            self._new_version(run, meta)
         count = self.shard.retry(run, meta["ids"], meta.get("function"))
         for lo, hi in meta["ordinals"]:
             book.classes.retried(lo, hi - lo)

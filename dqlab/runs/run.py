@@ -15,11 +15,12 @@ from typing import Any, Literal, Self
 from dqlab.cluster import run_orders
 from dqlab.cluster.isolation import isolation
 from dqlab.cluster.ticket import Entry
-from dqlab.errors import BadOption, RunCancelled
+from dqlab.errors import BadOption, RunCancelled, RunExists
 from dqlab.frame import Kind
 from dqlab.losses import InputNotHere, InputUsedUp
 from dqlab.queue.checks import check_count
 from dqlab.runs.claiming import Claim
+from dqlab.runs.code import code_version
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import repeats
@@ -97,6 +98,7 @@ class Run(RunWaits):
         where: str | Callable[[DeadLetter], bool] | None = None,
         *,
         fingerprint: str | None = None,
+        rest: bool = False,
     ) -> int:
         """Send dead documents through again, with new code if it is given; return how many.
 
@@ -111,17 +113,25 @@ class Run(RunWaits):
             error, message, key, deliveries, version; or a function of a `DeadLetter`.
         fingerprint : str, optional
             Only those of this failure class.
+        rest : bool, default False
+            Give `fn` also to the documents that have no result yet, while the run goes on: those that wait and those
+            that are not submitted yet. What runs now ends with the code that it began with.
 
         Raises
         ------
         NotPicklable
             The function cannot be sent.
         BadOption
-            The expression is not one; or the run's messages run in processes, and `fn` is a coroutine function.
+            `rest` without `fn`; the expression is not one; or the run's messages run in processes, and `fn` is a
+            coroutine function.
         """
         chosen = compile_where(where) if where is not None else None
         code: dict[str, Any] = self._new_code(fn) if fn is not None else self._newest_code()
         classes = [] if fingerprint is None else [fingerprint]
+        if rest and fn is None:
+            raise BadOption(option="rest", value=rest, problem="gives the rest of the run the code of fn=; pass that.")
+        if rest:
+            self.handle.link.sync(run_orders.adopt(self.handle, self.id, code))
         if chosen is None:
             sending = run_orders.retry(self.handle, self.id, code, classes=classes, fresh=fn is not None)
             count = self.handle.link.sync(sending)
@@ -131,6 +141,15 @@ class Run(RunWaits):
             codes = self._progress().record["codes"]
             mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
         return count
+
+    def undecided(self, fn: Callable[..., Any], error: RunExists) -> Run:
+        """Return this run as it is seen by somebody who has mapped other code under its name, and has yet to choose.
+
+        Its `wait` and `results` raise `error` until the run has the code of `fn`: they would be those of other code.
+        """
+        asked = Run(self.name, self.id, self.handle, self.submitter, self.on_drop)
+        asked.doubt = code_version(fn).hash, error
+        return asked
 
     def _retry_chosen(
         self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: dict[str, Any], *, fresh: bool

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.handle import Handle
-from dqlab.errors import RunNotFound
+from dqlab.errors import DqlabError, RunNotFound
 from dqlab.queue.states import State
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import Lost
@@ -38,6 +38,9 @@ class RunViews:
     handle: Handle
     submitter: Submitter | None = None
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
+
+    doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
+    """Code that was mapped under this name and is none of the run's, and what is raised to whoever asks for results."""
 
     def __post_init__(self) -> None:
         self.handle = self.handle.named(f"run {self.name!r}")

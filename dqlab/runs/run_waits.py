@@ -166,6 +166,7 @@ class RunWaits(RunViews):
 
     def _raise_submission(self, progress: Progress | None = None) -> None:
         """Raise why the input ended early: what this process knows, else, with `progress`, what the queue knows."""
+        self._raise_doubt()
         error = self.submitter.error if self.submitter is not None and not self._is_repaired() else None
         if error is None:
             record = progress.record if progress is not None else {"incomplete": None}
@@ -181,6 +182,14 @@ class RunWaits(RunViews):
             position, reason = self.submitter.count, in_words(error)
             raise SubmissionIncomplete(run=self.name, position=position, reason=reason) from error
         raise error
+
+    def _raise_doubt(self) -> None:
+        """Raise that the results would be those of other code, as long as the run does not have the code asked for."""
+        if self.doubt is not None:
+            hash, error = self.doubt
+            if all(code["hash"] != hash for code in self._progress().record["codes"]):
+                raise error
+            self.doubt = None
 
     def _is_repaired(self) -> bool:
         """Return whether this client could not send lost documents again, and nothing is lost: another one has."""

@@ -219,25 +219,6 @@ def test_interrupted_wait_for_what_is_gone_says_so(notebook: Any, lab: dq.Lab, c
 # --- what a line says --------------------------------------------------------------------------
 
 
-def test_edited_cell_of_a_run_that_exists_says_how_to_go_on_by_magics(connected: Any, capsys: Any) -> None:
-    """`on_existing="new"` is no word of a magic."""
-    cell = "%%dq submit --over [1, 0] --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
-    connected.run(cell.format(more="--wait --on-existing new", body="1 / x"))
-    capsys.readouterr()
-
-    error = connected.fails(cell.format(more="", body="x and 1 / x"))
-
-    assert isinstance(error, RunExists)
-    assert "run 'edited' exists with other code (invert)" in str(error)
-    assert "The function invert is defined as in this cell now" in str(error)
-    assert "%dq retry edited --fn invert" in str(error)
-    assert "--on-existing new" in str(error)
-    assert "--on-existing retry-failed" in str(error)
-    assert "on_existing=" not in str(error)
-    assert connected["invert"](0) == 0
-    assert capsys.readouterr().out.count("\n") == 1
-
-
 def test_other_documents_of_a_run_that_exists_say_how_to_go_on_by_magics(connected: Any) -> None:
     """Here new code is of no use."""
     connected.run("%dq submit abs --over [1, 2] --name renamed --on-existing new --wait -o run")

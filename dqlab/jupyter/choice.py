@@ -1,0 +1,90 @@
+"""Buttons under a cell whose run has other code: retry with this code, give it to the rest, start over.
+
+Each does what a line or a call does, and says in its place what it did. Where there are no widgets, the lines that the
+cell has printed are the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dqlab.errors import DqlabError
+from dqlab.live.display import Mode, in_jupyter, mode, watch
+from dqlab.numbers import many
+from dqlab.runs.run import Run
+
+__all__ = ["Choice", "offer"]
+
+
+class Choice:
+    """What can be done about a run with other code.
+
+    Parameters
+    ----------
+    run : Run
+    function : callable
+        The code that was to be mapped.
+    start_over : callable
+        Drops the run and maps again; returns the new one.
+    """
+
+    def __init__(self, run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
+        self.run, self._function, self._start_over = run, function, start_over
+
+    @property
+    def labels(self) -> dict[str, Callable[[], str]]:
+        """What buttons say, and what they do; each returns what it did."""
+        counts = self.run.counts
+        left = counts["ready"] + counts["delayed"] + counts["leased"]
+        found: dict[str, Callable[[], str]] = {}
+        if counts["dead"]:
+            found[f"Retry {many(counts['dead'], 'failed document')} with this code"] = self.retry
+        if left:
+            found["Retry, and give the rest this code"] = self.rest
+        found["Start over"] = self.start_over
+        return found
+
+    def retry(self) -> str:
+        """Send dead documents through again with this code."""
+        return f"{self.run.name}: {many(self.run.retry(self._function), 'document')} sent again with this code"
+
+    def rest(self) -> str:
+        """Give the rest of the run this code too."""
+        count = self.run.retry(self._function, rest=True)
+        return f"{self.run.name}: {many(count, 'document')} sent again; the rest of the run has this code too"
+
+    def start_over(self) -> str:
+        """Drop the run, and map again."""
+        new = self._start_over()
+        watch(new)
+        return f"{new.name} was started over"
+
+
+def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
+    """Show buttons where widgets can be drawn; elsewhere nothing."""
+    if not in_jupyter() or mode() is not Mode.LIVE:
+        return
+    import ipywidgets
+    from IPython.display import display
+
+    choice = Choice(run, function, start_over)
+    said = ipywidgets.Output()
+    buttons: list[Any] = []
+
+    def press(act: Callable[[], str], _: object = None) -> None:
+        for button in buttons:
+            button.disabled = True
+        with said:
+            try:
+                print(act())  # noqa: T201 - it belongs to the cell
+            except DqlabError as error:
+                print(f"{type(error).__name__}: {error}")  # noqa: T201
+                for button in buttons:
+                    button.disabled = False
+
+    for label, act in choice.labels.items():
+        button = ipywidgets.Button(description=label, layout=ipywidgets.Layout(width="auto"))
+        button.on_click(lambda _, act=act: press(act))
+        buttons.append(button)
+    display(ipywidgets.VBox([ipywidgets.HBox(buttons), said]))

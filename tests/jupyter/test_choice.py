@@ -1,0 +1,119 @@
+"""The edited cell, run again: the run in view, a choice of lines or buttons, and no red error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import RunExists
+from dqlab.jupyter.choice import Choice
+from dqlab.testing import Gate
+
+CELL = "%%dq submit --over {over} --name edited --retries 0 {more} -o run\ndef invert(x): return {body}"
+
+
+def write(notebook: Any, body: str, *, more: str = "", over: str = "[1, 0]") -> None:
+    notebook.run(CELL.format(more=more, body=body, over=over))
+
+
+@pytest.fixture
+def edited(connected: Any, capsys: Any) -> Any:
+    """A run with one dead document of two, and its cell run again with other code."""
+    write(connected, "1 / x", more="--wait --on-existing new")
+    capsys.readouterr()
+    write(connected, "x and 1 / x")
+    return connected
+
+
+def test_edited_cell_shows_the_run_and_says_how_to_go_on(edited: Any, capsys: Any) -> None:
+    """README promises this loop; it ended in a red error, and the view was gone."""
+    said = capsys.readouterr().out
+
+    assert "edited: this run exists with other code (invert)." in said
+    assert "invert is defined as in this cell now. Choose:" in said
+    assert "    %dq retry edited --fn invert    # its 1 failed document with this code" in said
+    assert "    --on-existing new " in said
+    assert "--rest" not in said  # nothing waits
+    assert "on_existing=" not in said
+    assert edited["invert"](0) == 0
+    assert edited["run"].name == "edited"
+
+
+def test_results_of_an_edited_cell_are_refused_until_somebody_has_chosen(edited: Any) -> None:
+    """The next cell of a "Run All" must not go on with yesterday's results."""
+    run = edited["run"]
+
+    with pytest.raises(RunExists, match="%dq retry edited --fn invert"):
+        run.results(errors="skip")
+    edited.run("%dq retry edited --fn invert")
+
+    assert list(run.results(timeout=20)) == [1.0, 0]
+
+
+def test_run_itself_is_there_for_whoever_asks_for_it(edited: Any, lab: dq.Lab) -> None:
+    """Old results are not gone: attaching by name is asking for them."""
+    assert list(lab.attach("edited").results(errors="skip", timeout=20)) == [1.0]
+
+
+@pytest.mark.parametrize(("option", "versions"), [("retry-failed", 2), ("new", 1)])
+def test_option_chooses_beforehand(edited: Any, option: str, versions: int) -> None:
+    """Who knows what he wants writes it into the line."""
+    write(edited, "x and 1 / x", more=f"--wait --on-existing {option}")
+
+    assert list(edited["run"].results()) == [1.0, 0]
+    assert len(edited["run"].versions) == versions
+
+
+def test_mended_cell_attaches_when_it_is_run_again(edited: Any, capsys: Any) -> None:
+    """Fix, retry, "Run All": the cell now holds the newest version of the run."""
+    edited.run("%dq retry edited --fn invert")
+    capsys.readouterr()
+    write(edited, "x and 1 / x", more="--wait")
+
+    assert list(edited["run"].results()) == [1.0, 0]
+    assert "Choose" not in capsys.readouterr().out
+
+
+PRESSES: dict[str, tuple[Callable[[Choice], str], str]] = {
+    "Retry 1 failed document with this code": (Choice.retry, "1 document sent again with this code"),
+    "Start over": (Choice.start_over, "edited was started over"),
+}
+
+
+@pytest.mark.parametrize("label", PRESSES)
+def test_button_does_what_it_says(edited: Any, lab: dq.Lab, label: str, queue: dq.QueuePool) -> None:
+    """One click, in place of reading an error and typing a line."""
+    invert = edited["invert"]
+    choice = Choice(edited["run"], invert, lambda: queue.map(invert, [1, 0], name="edited", on_existing="new"))
+    assert list(choice.labels) == list(PRESSES)
+
+    said = choice.labels[label]()
+
+    assert PRESSES[label][1] in said
+    assert list(lab.attach("edited").results(timeout=20)) == [1.0, 0]
+
+
+def test_rest_of_a_run_gets_the_new_code(connected: Any, tmp_path: Path, capsys: Any) -> None:
+    """After a retry in mid-run the head said v2, while what waited ran v1 to its end."""
+    gate = Gate(tmp_path)
+    connected["gate"] = gate
+    write(connected, "(gate.wait(), 'old')[1]", over="range(300)", more="--on-existing new")
+    gate.until_arrived(1)
+    write(connected, "'new'", over="range(300)")
+    said = capsys.readouterr().out
+    assert "%dq retry edited --fn invert --rest" in said
+
+    connected.run("%dq retry edited --fn invert")
+    assert "--rest gives them this code too" in capsys.readouterr().out
+    connected.run("%dq retry edited --fn invert --rest")
+    assert "the rest of the run has this code too" in capsys.readouterr().out
+    gate.open()
+
+    values = list(connected["run"].results(timeout=40))
+    assert len(values) == 300
+    assert values.count("old") <= 4  # what was running by then
+    assert values.count("new") >= 296
