@@ -6,6 +6,7 @@ The only module below `cluster` that reads Dask's configuration, and only when a
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import Any, overload
 
 from dqlab.errors import BadName, BadOption
+from dqlab.texts import shown
 
-__all__ = ["check_name", "nbytes", "option", "seconds"]
+__all__ = ["check_directory", "check_name", "nbytes", "option", "seconds"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _PART = re.compile(r"\d+(?:\.\d*)?\s*[a-zA-Z]+")
@@ -111,6 +113,21 @@ def nbytes(value: int | str | None, *, name: str = "size") -> int | None:
     if result <= 0:
         raise BadOption(option=name, value=value, problem="a size is above zero.")
     return result
+
+
+def check_directory(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a store.
+
+    Raises
+    ------
+    BadOption
+        It is not valid Unicode, so that it cannot be told to other processes as it is.
+    """
+    resolved = Path(path).expanduser().resolve()
+    if shown(str(resolved)) != str(resolved):
+        problem = "is not valid Unicode (its name is in another encoding than UTF-8). Rename it, or take another."
+        raise BadOption(option="store", value=str(resolved), problem=problem)
+    return resolved
 
 
 def check_name(name: object, *, kind: str) -> str:

@@ -15,7 +15,7 @@ from dqlab import local
 from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.findings import Checkup
 from dqlab.cluster.link import Link
-from dqlab.config import seconds
+from dqlab.config import check_directory, seconds
 from dqlab.errors import BadOption, ConnectFailed, UsageError
 from dqlab.hpc.jobs import system_of
 from dqlab.hpc.recipes import Recipe
@@ -202,7 +202,7 @@ def start_cluster(n: int, *, port: int = 0) -> LocalCluster:
 
 def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:
     """Return what is meant by "local", and the directory of the store."""
-    directory = None if store is None else Path(store).expanduser().resolve()
+    directory = None if store is None else check_directory(store)
     if not (isinstance(target, str) and target == local.LOCAL):
         return target, directory
     found = local.find(name)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dask.config
@@ -12,7 +14,7 @@ from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.config import check_name, nbytes, option, seconds
+from dqlab.config import check_directory, check_name, nbytes, option, seconds
 from dqlab.errors import BadName, BadOption
 
 
@@ -177,3 +179,10 @@ def test_section_has_what_was_said_and_the_defaults_of_the_rest() -> None:
         assert option("queue")["max-deliveries"] == option("queue.max-deliveries") == 9
         assert option("queue")["maxsize"] == 100_000
     assert option("queue")["max-deliveries"] == 5
+
+
+def test_store_that_cannot_be_told_to_others_is_refused_by_its_name(tmp_path: Path) -> None:
+    """It goes to the scheduler and workers as text; shown otherwise it would be another directory."""
+    with pytest.raises(BadOption, match=r"store='.*caf.*not valid Unicode"):
+        check_directory(tmp_path / os.fsdecode(b"caf\xe9"))
+    assert check_directory(str(tmp_path / "café")) == (tmp_path / "café").resolve()

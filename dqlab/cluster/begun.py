@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dqlab.cluster.chunk import Chunk
+from dqlab.texts import brief
 
 __all__ = ["Begun"]
 
+MOST = 300
+"""Characters of a document's key in a report."""
 SAY_AFTER, SAY_EVERY = 1.0, 5.0
 """Seconds after which a running message is worth a report, and between two reports of it."""
 
@@ -38,4 +41,4 @@ class Begun:
         chunk, index = self._chunk, self._index
         if chunk is None or index is None or chunk.running != index:
             return None
-        return chunk.name_of(index), now - self._since
+        return brief(chunk.name_of(index), MOST), now - self._since

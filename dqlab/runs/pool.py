@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.isolation import Executor, isolation
 from dqlab.cluster.run_orders import compact
-from dqlab.config import check_name
+from dqlab.config import check_directory, check_name
 from dqlab.documents import parsed_natively
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
 from dqlab.frame import Kind
@@ -131,7 +131,7 @@ class QueuePool(PoolViews, Putting, Shards):
         if dirpath is None:
             problem = "needs a directory: pass dirpath=, or connect with store= and ask lab.queue(name)."
             raise BadOption(option="durability", value="DURABLE", problem=problem)
-        return Path(dirpath).expanduser().resolve(), self.name
+        return check_directory(dirpath), self.name
 
     # --- runs -------------------------------------------------------------------------------
 

@@ -1,0 +1,83 @@
+"""Reports that cannot be sent or read: counted, and without harm to anything else."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.checkup.connections import answers
+from dqlab.checkup.facts import Facts, Process, Registered, Scheduler, Worker
+from dqlab.cluster.registry import Registry
+from dqlab.cluster.reporter import Reporter
+from dqlab.cluster.wire import unpack_report
+
+
+class Stream:
+    """Stands where a worker's stream to the scheduler is."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.comm = SimpleNamespace(closed=lambda: False)
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+
+def test_report_that_cannot_be_packed_is_counted_and_the_next_one_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Dask used to find out, and closed the stream with everything that lived behind it."""
+    stream, said = Stream(), iter([{"at": object()}, ZeroDivisionError, {"at": 2**70}, {"key": "caf\udce9"}])
+
+    def totals() -> dict[str, Any]:
+        one: Any = next(said)
+        if isinstance(one, type):
+            raise one
+        found: dict[str, Any] = one
+        return found
+
+    async def send_all() -> None:
+        worker: Any = SimpleNamespace(batched_stream=stream, address="tcp://w")
+        reporter = Reporter(worker, totals)
+        for _ in range(4):
+            reporter.send()
+
+    asyncio.run(send_all())
+
+    assert [unpack_report(message["totals"]) for message in stream.sent] == [{"key": "caf\\xe9", "unsent": 3}]
+    assert caplog.text.count("event=report_not_sent") == 3
+
+
+def send_junk(dask_worker: Any) -> None:
+    dask_worker.loop.add_callback(dask_worker.batched_stream.send, {"op": "dq-report", "totals": b"\xc1 no report"})
+
+
+def untaken(dask_scheduler: Any) -> int:
+    """Return how many reports could not be read, and forget them: others use the same cluster."""
+    collector = dask_scheduler.plugins[Registry.name].collector
+    count: int = collector.untaken
+    collector.untaken = 0
+    return count
+
+
+def test_report_that_cannot_be_read_leaves_its_worker_alone(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """An exception in a stream's handler closes the stream."""
+    before = set(lab.client.scheduler_info(n_workers=-1)["workers"])
+
+    lab.client.run(send_junk)
+    assert list(queue.map(str, range(5)).results(timeout=30)) == list("01234")
+
+    assert set(lab.client.scheduler_info(n_workers=-1)["workers"]) == before
+    assert lab.client.run_on_scheduler(untaken) >= len(before)
+
+
+def test_doctor_names_who_could_not_report() -> None:
+    """Pictures that stand still would else be taken for work that does."""
+    worker = Worker("tcp://w", "1", Process(), unsent=3)
+    scheduler = Scheduler("tcp://s", Process(), registry=Registered(untaken=2))
+    found = list(answers(Facts("lab", Process(), scheduler, (worker,))))
+
+    assert ["3 reports" in found[0].what, "2 reports" in found[1].what] == [True, True]
+    assert "messages and results are complete" in found[0].what
