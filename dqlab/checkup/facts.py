@@ -138,6 +138,8 @@ class Worker:
     job_left: float | None = None
     shards: tuple[Shard, ...] = ()
     consumers: tuple[str, ...] = ()
+    abandoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By consumer, the messages that were cancelled and of which the functions still run."""
     missing: tuple[str, ...] | None = None
     probes: tuple[Probe, ...] = ()
     unsent: int = 0

@@ -176,6 +176,11 @@ class Gathering:
             process=known(Process, said, skew=skew, doubt=doubt),
             shards=tuple(_shard(shard) for shard in said["shards"]),
             consumers=tuple(consumer["name"] for consumer in said["consumers"]),
+            abandoned={
+                consumer["name"]: tuple(consumer["abandoned"])
+                for consumer in said["consumers"]
+                if consumer.get("abandoned")
+            },
             probes=tuple(known(Probe, seen) for seen in said["stores"]),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab import numbers
-from dqlab.checkup.facts import Facts, Lease, Shard
+from dqlab.checkup.facts import Facts, Lease, Shard, Worker
 from dqlab.checkup.findings import Finding, Severity
 from dqlab.numbers import many
 from dqlab.stats import QueueStats, RunState
@@ -15,6 +15,7 @@ __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 PATIENCE = 5.0
 """Seconds that messages may wait without a consumer before it is a problem; a run says so then too."""
 NEARLY_FULL = 0.9
+MOST_NAMES = 3
 MOST_QUEUES = 5
 """Queues whose oldest lease is told when nothing is wrong with it."""
 
@@ -126,6 +127,7 @@ def queues_fine(facts: Facts) -> str:
 def leases(facts: Facts) -> Iterator[Finding]:
     """Judge the shards themselves: their oldest leases, and what they can still keep."""
     for worker in facts.workers:
+        yield from _abandoned(worker)
         for shard in worker.shards:
             yield from _lease(shard, worker.address)
             if shard.failure:
@@ -146,6 +148,23 @@ def leases(facts: Facts) -> Iterator[Finding]:
                     "run.drop()",
                     {"queue": shard.queue, "shard": shard.shard},
                 )
+
+
+def _abandoned(worker: Worker) -> Iterator[Finding]:
+    for consumer, names in worker.abandoned.items():
+        told = ", ".join(names[:MOST_NAMES]) + (
+            f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        )
+        yield Finding(
+            "leases",
+            Severity.WARNING,
+            f"{consumer} on {worker.who} works on beside {many(len(names), 'function')} that will not end though "
+            f"cancelled: {told}; threads cannot be killed, and these take from the others",
+            "Have the worker started anew; what its consumers hold goes back. Give such runs processes, which can be "
+            "killed: map(..., timeout='90s')",
+            f"lab.client.restart_workers([{worker.address!r}])",
+            {"consumer": consumer, "worker": worker.address, "messages": list(names)},
+        )
 
 
 def _lease(shard: Shard, address: str) -> Iterator[Finding]:

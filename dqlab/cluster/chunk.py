@@ -69,6 +69,8 @@ class Chunk:
         self.todo: deque[int] = deque(self._positions)
         self.done: list[Done] = []
         self.cancelled: set[int] = set()
+        self.cancelled_at = 0.0
+        """When the last of them were, seconds of `time.monotonic`."""
         self.running: int | None = None
         self.document: tuple[int, str] | None = None
         """Position and key of the document that began last; other elements have no key that is known here."""
@@ -155,6 +157,7 @@ class Chunk:
         """Skip these ids where they have not started; where they run in a process, that is killed."""
         ids = {id for lo, hi in ranges for id in range(lo, hi)}
         self.cancelled |= {index for index in range(self.count) if self.id_at(index) in ids}
+        self.cancelled_at = time.monotonic()
 
     def give_back(self, n: int) -> bytes | None:
         """Take up to `n` untouched messages from the right; return their settlement, or None."""
@@ -169,6 +172,21 @@ class Chunk:
         self._given_back.update(indexes)
         n = len(indexes)
         return self._encode(indexes[::-1], [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
+
+    def give_up(self) -> bytes | None:
+        """Return a settlement that gives back all that has no outcome, for whoever ran it will settle nothing more.
+
+        What was cancelled is left out, and of an early ack what may have begun: that is never delivered again.
+        """
+        self.stopped = True
+        ended = {*self._given_back, *self.cancelled, *map(_POSITION, self.done)}
+        left = [index for index in (sorted(self.todo) if self.early else self._positions) if index not in ended]
+        self.todo.clear()
+        if not left:
+            return None
+        self._given_back.update(left)
+        n = len(left)
+        return self._encode(left, [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
     def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | None:
         """Return a settlement of finished messages, or None when there are none.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import psutil
-from distributed import get_worker
+from distributed import Worker, get_worker
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.execution import Origin
 from dqlab.cluster.functions import FunctionCache
+from dqlab.cluster.internals import actors_here
 from dqlab.cluster.ref import Ref
 from dqlab.cluster.reporter import Reporter
 from dqlab.cluster.slot import Slot
@@ -96,6 +99,7 @@ class ConsumerActor:
             for number in range(slots)
         ]
         for slot in self._slots:
+            slot.replace_worker = partial(_replace, worker)
             slot.start()
         self._reporter.touch()
         return pack({"slots": len(self._slots)})
@@ -135,6 +139,7 @@ class ConsumerActor:
             "busy": sum(slot.busy_s for slot in slots),
             "oldest": max(running, key=lambda begun: begun[1], default=None),
             "rss": self._memory.now(now, [slot.process for slot in slots]),
+            "abandoned": [name for slot in slots for name in slot.abandoned],
             "last_error": next((slot.last_error for slot in slots if slot.last_error), None),
         }
 
@@ -153,3 +158,14 @@ class ConsumerActor:
         self._reporter.close()
         self.closed = True
         return pack(self.report())
+
+
+def _replace(worker: Worker) -> bool:
+    """Have a worker's process leave in good order and its nanny start another; return whether it will.
+
+    Not where it has no nanny, nor where it hosts a queue.
+    """
+    if worker.nanny is None or actors_here(worker, "queue"):
+        return False
+    os.kill(os.getpid(), signal.SIGTERM)  # see the worker's plugin
+    return True

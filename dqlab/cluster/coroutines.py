@@ -6,6 +6,7 @@ It outlives chunks, so that the last coroutine of one and the first of the next 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 
 from dqlab.cluster.chunk import Chunk
 from dqlab.cluster.execution import Coroutines, Flight, Origin, Work
@@ -23,14 +24,38 @@ class CoroutineThread:
         self._closed = asyncio.Event()
         self._closing = False
         thread = daemon_thread(name)
-        thread.submit(self._live)
+        self._ended = thread.submit(self._live)
         thread.shutdown(wait=False)
 
     def add(self, chunk: Chunk, work: Work) -> Flight:
         """Begin a chunk's messages as soon as there is room for them; from any thread, in its context."""
-        flight = Flight(chunk, work)
+        flight = Flight(chunk, work, self)
         self._loop.call_soon_threadsafe(self._coroutines.add, flight)
         return flight
+
+    @property
+    def abandoned(self) -> int:
+        """Coroutines that were cancelled and go on."""
+        return len(self._coroutines.abandoned)
+
+    def abandon(self, flight: Flight) -> concurrent.futures.Future[None]:
+        """Go on without a chunk's cancelled messages; what is returned is done when that is so.
+
+        It never is where a coroutine holds this thread.
+        """
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def abandon() -> None:
+            self._coroutines.abandon(flight)
+            done.set_result(None)
+
+        self._loop.call_soon_threadsafe(abandon)
+        return done
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.done()
 
     def close(self) -> None:
         """Begin nothing more, and cancel what runs; a second time it does nothing."""

@@ -224,10 +224,13 @@ class Flight:
 
     chunk: Chunk
     work: Work
+    thread: object = None
+    """Where it runs."""
     begun: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
     ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
     messages: list[bytes] = field(default_factory=list)
-    running: int = 0
+    hands: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    """What runs each of its messages that has begun and not ended, by position."""
 
     @property
     def spread(self) -> bool:
@@ -246,22 +249,41 @@ class Coroutines:
         self._free, self._concurrency, self._origin = concurrency, concurrency, origin
         self._waiting: deque[Flight] = deque()
         self._hands: set[asyncio.Task[None]] = set()
+        self.abandoned: set[asyncio.Task[None]] = set()
+        """Those that were cancelled, and go on all the same."""
         self._counted = 0.0
         """Until when the loop's time was given to the chunks of the messages that ended."""
 
     def add(self, flight: Flight) -> None:
         """Begin a chunk's messages as soon as there is room for them, behind those of earlier chunks."""
-        import asyncio
-
         flight.messages = flight.chunk.messages()
         self._waiting.append(flight)
         if self._free == self._concurrency:
             self._counted = time.perf_counter()
         for _ in range(min(self._free, flight.chunk.count)):
-            self._free -= 1
-            task = asyncio.get_running_loop().create_task(self._hand(), name="dqlab-coroutines")
-            self._hands.add(task)
-            task.add_done_callback(self._hands.discard)
+            self._begin()
+
+    def abandon(self, flight: Flight) -> None:
+        """Cancel what runs of a chunk's cancelled messages, and begin others in their place without waiting for them.
+
+        Whatever becomes of them, nobody hears of it: a coroutine may pass over its `CancelledError`.
+        """
+        for index in [index for index in flight.hands if index in flight.chunk.cancelled]:
+            hand = flight.hands.pop(index)
+            hand.cancel()
+            self.abandoned.add(hand)
+            hand.add_done_callback(self.abandoned.discard)
+            self._free += 1
+            self._begin()
+        self._end(flight)
+
+    def _begin(self) -> None:
+        import asyncio
+
+        self._free -= 1
+        task = asyncio.get_running_loop().create_task(self._hand(), name="dqlab-coroutines")
+        self._hands.add(task)
+        task.add_done_callback(self._hands.discard)
 
     def clear(self) -> None:
         """Begin nothing more."""
@@ -269,18 +291,25 @@ class Coroutines:
 
     async def _hand(self) -> None:
         """Run one message after another until none waits."""
+        import asyncio
+
+        hand = asyncio.current_task()
+        assert hand is not None, "only tasks run coroutines"
         while (taken := self._next()) is not None:
             flight, index = taken
             chunk = flight.chunk
             chunk.running = index
+            flight.hands[index] = hand
             if index in chunk.cancelled:
-                chunk.done.append((index, Outcome.RETURN, b"", None))
+                done: Done = index, Outcome.RETURN, b"", None
             else:
-                chunk.done.append(await self._run(flight, index))
+                done = await self._run(flight, index)
+            if flight.hands.pop(index, None) is not hand:
+                return  # abandoned
+            chunk.done.append(done)
             now = time.perf_counter()
             chunk.spend(now - self._counted)
             self._counted = now
-            flight.running -= 1
             self._end(flight)
         self._free += 1
 
@@ -288,19 +317,18 @@ class Coroutines:
         while self._waiting:
             flight = self._waiting[0]
             index = _take(flight.chunk)
-            if index is not None:
-                flight.running += 1
             if not flight.chunk.todo or index is None:
                 self._waiting.popleft()
-                flight.begun.set_result(None)
-                self._end(flight)
+                _resolve(flight.begun)
+                if index is None:
+                    self._end(flight)
             if index is not None:
                 return flight, index
         return None
 
     def _end(self, flight: Flight) -> None:
-        if flight.begun.done() and not flight.running:
-            flight.ended.set_result(None)
+        if flight.begun.done() and not flight.hands:
+            _resolve(flight.ended)
 
     async def _run(self, flight: Flight, index: int) -> Done:
         key, started, origin = None, time.perf_counter(), self._origin
@@ -313,6 +341,11 @@ class Coroutines:
             return index, Outcome.ACK, _seal(await awaited, origin.result_max), key
         except BaseException as error:  # noqa: BLE001 - as above
             return _failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
+
+
+def _resolve(future: concurrent.futures.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _seal(result: Any, limit: int) -> bytes:

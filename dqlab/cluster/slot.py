@@ -5,11 +5,15 @@ of its own, with at most two chunks in hand, so that it never waits for the netw
 Coroutine functions run in a second thread, where chunks overlap: one that has begun all its
 messages is no longer counted as in hand. Runs that ask for it have their messages run in a process,
 which the slot's thread feeds.
+
+A thread cannot be killed. One whose function goes on for 5 s after its message was cancelled is abandoned:
+it settles nothing more, what else it had goes back, and the slot works on in a new thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import logging
 import time
@@ -51,6 +55,12 @@ LAST_SETTLEMENT_S = 2.0
 """Seconds that the outcomes of what has ended then may travel; with the others, less than the registry waits."""
 KILLED_IN = 2.0
 """Seconds to wait until a slot's process is dead."""
+LET_GO_S = 5.0
+"""Seconds that a function may take to end after its message was cancelled; then its thread is abandoned."""
+FREE_S = 1.0
+"""Seconds that the thread of coroutines may take to go on without one; then that is abandoned."""
+MOST_ABANDONED = 3
+"""Threads of a slot that are abandoned and still run; with one more nothing is leased, and its worker is replaced."""
 COROUTINES_AHEAD = 4
 """Coroutines leased for each that runs at a time: they wait together, so their mean cost says little."""
 
@@ -80,6 +90,11 @@ class Slot:
         self._renewed = 0.0
         self._thread = daemon_thread(f"dq-{name}")
         self._coroutines: CoroutineThread | None = None
+        self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
+        """Names of messages that were cancelled and go on, and the threads that they keep."""
+        self._flights: dict[Chunk, Flight] = {}
+        self.replace_worker: Callable[[], bool] = lambda: False
+        """Has this process end and another begin, in good order; returns whether it will."""
         self.process = SlotProcess(options.origin)
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
@@ -114,6 +129,8 @@ class Slot:
         self._arrived.set()
         *parking, working = self._tasks  # parked it stays meanwhile, to be known where a shard may move
         await asyncio.wait([working, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
+        if self._running is not None:
+            logger.warning("event=thread_left slot=%s lease=%s", self.name, self._running.lease)
         for task in parking:
             task.cancel()
         await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
@@ -134,6 +151,13 @@ class Slot:
         return sum(chunk.count - chunk.settled for chunk in self._chunks)
 
     @property
+    def abandoned(self) -> list[str]:
+        """Names of messages that were cancelled, and of which the functions still run here."""
+        self._abandoned = [kept for kept in self._abandoned if _runs(kept[1])]
+        coroutines = self._coroutines.abandoned if self._coroutines is not None else 0
+        return [name for name, _ in self._abandoned] + ["a coroutine"] * coroutines
+
+    @property
     def _chunks(self) -> list[Chunk]:
         """Chunks in hand, oldest first."""
         return [*self._flying, *([self._running] if self._running else []), *self._inbox]
@@ -145,7 +169,7 @@ class Slot:
         chunks = [chunk for chunk in self._chunks if chunk.todo or (chunk is self._running and not chunk.finished)]
         here = sum(chunk.shard == shard for chunk in chunks)
         limit = IN_HAND if len(chunks) < IN_HAND else 1
-        return self.options.batch if here < limit and not self._stopping else 0
+        return self.options.batch if here < limit and not (self._stopping or self._overrun) else 0
 
     def _credit(self, shard: int) -> dict[str, Any]:
         return {"consumer": self.name, "credit": [next(self._credits), self._want(shard), self._at_least]}
@@ -239,8 +263,10 @@ class Slot:
             self._running = chunk = self._inbox.popleft()
             try:
                 await self._run(chunk)
-            except Exception as error:  # noqa: BLE001 - the lease ends by itself; the next chunk may fare better
+            except Exception as error:  # noqa: BLE001 - the next chunk may fare better
                 self._lost(chunk, error)
+                if not isinstance(error, DqlabError):  # a defect: who waits for these messages is to see it
+                    fail_all(chunk, error, self.options.origin)
                 self._end(chunk)
             finally:
                 self._running = None
@@ -261,7 +287,11 @@ class Slot:
             if frame.function != NO_ID and frame.function not in blobs:
                 blobs[frame.function] = await self._functions.fetch(ref, frame.function)
         running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
-        await self._attend(chunk, running)
+        while not await self._attend(chunk, running):
+            if await self._abandon(chunk, running):
+                self._running = None
+                self._end(chunk)
+                return
         flight = running.result()
         self._running = None
         if flight is None:
@@ -269,43 +299,147 @@ class Slot:
             self._end(chunk)
         else:
             self._flying.append(chunk)
-            self._in_background(self._follow(chunk, flight))
+            self._flights[chunk] = flight
+            if flight.thread is not self._coroutines:  # it was abandoned meanwhile
+                chunk.stopped = True
+            following = self._in_background(self._follow(chunk, flight))
             if self.options.early:  # what has not begun may still be given back when this consumer dies
-                await asyncio.wait((asyncio.wrap_future(flight.begun),))
+                begun = asyncio.wrap_future(flight.begun)
+                await asyncio.wait((begun, following), return_when=asyncio.FIRST_COMPLETED)
 
-    async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> None:
-        """Settle what is finished every 100 ms, and renew what is in hand, until the end."""
+    async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> bool:
+        """Settle what is finished every 100 ms, and renew what is in hand, until the end.
+
+        Returns
+        -------
+        bool
+            False when that has not come, for a message that was cancelled goes on.
+        """
         while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
             await self._settle_done(chunk)
             if self.begun.look(chunk, asyncio.get_running_loop().time()):
                 self._touched()
             if asyncio.get_running_loop().time() - self._renewed >= chunk.timeout / 3:
                 await self._renew()
+            if chunk.stopped or (self._clinging(chunk) and time.monotonic() - chunk.cancelled_at >= LET_GO_S):
+                return False
+        return True
+
+    def _clinging(self, chunk: Chunk) -> list[int]:
+        """Return which messages of a chunk run though they are cancelled."""
+        if not chunk.cancelled:
+            return []
+        flight = self._flights.get(chunk)
+        runs = [chunk.running] if flight is None else list(flight.hands)
+        return [index for index in runs if index is not None and index in chunk.cancelled]
+
+    async def _abandon(self, chunk: Chunk, running: asyncio.Future[Any]) -> bool:
+        """Leave the slot's thread to a function that does not end; return whether it is left.
+
+        It is not when the function ended just now.
+        """
+        before = chunk.running
+        chunk.stopped = True  # from here on the thread begins nothing more of this chunk
+        await self._give_back(chunk, chunk.count)
+        if running.done() or chunk.running != before or not self._clinging(chunk):
+            await asyncio.wait((running,), timeout=SETTLE_EVERY)
+            return False
+        name = chunk.name_of(before) if before is not None else "?"
+        self._note_abandoned(name, running, chunk)
+        running.add_done_callback(lambda _: self._in_background(self._tell(chunk)))
+        self._thread.shutdown(wait=False)
+        self._thread = daemon_thread(f"dq-{self.name}")
+        self._context = self._context.copy()  # the other one is entered as long as that function runs
+        if self.process.child is not None:  # the kernel would kill it with the thread that started it
+            self._thread.submit(self.process.close)
+            self.process = SlotProcess(self.options.origin)
+        return True
+
+    def _note_abandoned(self, name: str, thread: asyncio.Future[Any] | CoroutineThread, chunk: Chunk) -> None:
+        self._abandoned.append((name, thread))
+        self.last_error = f"{name} goes on though it was cancelled; its thread was abandoned"
+        threads = len(self._abandoned)
+        words = "event=thread_abandoned slot=%s lease=%s message=%s threads=%d"
+        logger.warning(words, self.name, chunk.lease, name, threads)
+        if self._overrun:
+            words = "event=slot_overrun slot=%s threads=%d worker_replaced=%s"
+            logger.error(words, self.name, threads, self.replace_worker())
+            for waiting in list(self._inbox):
+                self._in_background(self._return(waiting))
+        self._touched()
+
+    async def _return(self, chunk: Chunk) -> None:
+        await self._give_back(chunk, chunk.count)
+
+    async def _tell(self, chunk: Chunk) -> None:
+        """Tell a chunk's shard how much is wanted, now that a function has ended whose thread was abandoned."""
+        try:
+            await self._settle(chunk, chunk.nothing())
+        except Exception as error:  # noqa: BLE001 - the next lease call says it too
+            self._lost(chunk, error)
+
+    @property
+    def _overrun(self) -> bool:
+        """There are too many threads that were abandoned: nothing more is leased before one has ended."""
+        return len(self.abandoned) > MOST_ABANDONED
 
     async def _follow(self, chunk: Chunk, flight: Flight) -> None:
         """See a chunk of coroutines to its end, while others run."""
         try:
-            await self._attend(chunk, asyncio.wrap_future(flight.begun))
+            if not await self._attend_flight(chunk, flight, flight.begun):
+                return
             if not flight.ended.done():
                 await self._settle_done(chunk, tell=True)
-            await self._attend(chunk, asyncio.wrap_future(flight.ended))
-            await self._settle_done(chunk)
+            if await self._attend_flight(chunk, flight, flight.ended):
+                await self._settle_done(chunk)
         except Exception as error:  # noqa: BLE001 - as above
             self._lost(chunk, error)
         finally:
             self._flying.remove(chunk)
+            del self._flights[chunk]
             self._touched()
 
+    async def _attend_flight(self, chunk: Chunk, flight: Flight, end: concurrent.futures.Future[None]) -> bool:
+        """Attend a chunk of coroutines until one of its ends; return False when their thread was abandoned."""
+        waited = asyncio.wrap_future(end)
+        while not await self._attend(chunk, waited):
+            clinging = self._clinging(chunk)
+            thread = self._coroutines
+            if thread is not None and thread is flight.thread:
+                freed = asyncio.wrap_future(thread.abandon(flight))
+                await asyncio.wait((freed,), timeout=FREE_S)
+                if freed.done():
+                    continue
+                self._abandon_coroutines(thread, chunk, clinging)
+            settlement = chunk.give_up()
+            await self._settle_done(chunk, tell=settlement is None)
+            if settlement is not None:
+                await self._settle(chunk, settlement)
+            return False
+        return True
+
+    def _abandon_coroutines(self, thread: CoroutineThread, chunk: Chunk, clinging: list[int]) -> None:
+        """Leave the thread of all coroutines to one that holds it; each chunk in it gives back what has not ended."""
+        self._coroutines = None
+        thread.close()
+        for other in self._flying:
+            other.stopped = True
+        names = [chunk.name_of(index) for index in clinging]
+        self._note_abandoned(", ".join(names) or "a coroutine", thread, chunk)
+
     def _lost(self, chunk: Chunk, error: Exception) -> None:
+        """Say why a lease ends without all its outcomes; its messages are delivered again."""
+        self.last_error = f"{type(error).__name__}: {error}"
         if isinstance(error, DqlabError):
             logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
         else:
             logger.error("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease, exc_info=error)
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         settling = asyncio.get_running_loop().create_task(work, name=f"dqlab-settle-{self.name}")
         self._settling.add(settling)
         settling.add_done_callback(self._settling.discard)
+        return settling
 
     def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
         """Run the chunk, or hand it to the coroutines; in the slot's thread."""
@@ -333,9 +467,11 @@ class Slot:
             run_chunk(chunk, work, self.options.origin, concurrency)
             return None
         self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
-        if self._coroutines is None:
-            self._coroutines = CoroutineThread(f"dq-{self.name}-coroutines", concurrency, self.options.origin)
-        return self._coroutines.add(chunk, work)
+        thread = self._coroutines
+        if thread is None:
+            thread = CoroutineThread(f"dq-{self.name}-coroutines", concurrency, self.options.origin)
+            self._coroutines = thread
+        return thread.add(chunk, work)
 
     # --- settling ---------------------------------------------------------------------------
 
@@ -406,3 +542,8 @@ class Slot:
                 await self._shards[shard].call("renew", pack({"leases": leases}))
             except (CallTimeout, LogError):
                 logger.warning("event=renew_late slot=%s", self.name)
+
+
+def _runs(thread: asyncio.Future[Any] | CoroutineThread) -> bool:
+    """Return whether an abandoned thread has not ended after all."""
+    return thread.lives if isinstance(thread, CoroutineThread) else not thread.done()

@@ -208,7 +208,7 @@ def _runs(actor: Any) -> bool:
 
 
 def _consumer(report: dict[str, Any]) -> dict[str, Any]:
-    return {key: report[key] for key in ("name", "queue", "slots", "leased", "done", "last_error")}
+    return {key: report[key] for key in ("name", "queue", "slots", "leased", "done", "last_error", "abandoned")}
 
 
 def _lifetime_left(worker: Worker) -> float | None:

@@ -56,6 +56,13 @@ PLANTED = {
         PROBLEM,
         "the cluster has no worker",
     ),
+    "function that does not end": (
+        with_worker(1, abandoned={"consumer/pages/0": ("a.txt", "b.txt", "c.txt", "d.txt")}),
+        "leases",
+        WARNING,
+        "consumer/pages/0 on worker 1 (tcp://n1:1) works on beside 4 functions that will not end though cancelled: "
+        "a.txt, b.txt, c.txt and 1 more",
+    ),
     "protocol": (
         with_process(1, protocol=2),
         "versions",

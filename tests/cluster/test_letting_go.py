@@ -1,0 +1,232 @@
+"""A function that does not end after its message was cancelled keeps a thread, and nobody's work."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.cluster import slot as slot_module
+from dqlab.frame import NO_ID
+from dqlab.queue.states import State
+from dqlab.testing import Gate
+from tests.cluster.test_coroutines import Bench, bench, until
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert slot_module.LET_GO_S == 5.0
+    monkeypatch.setattr(slot_module, "LET_GO_S", 0.3)
+    monkeypatch.setattr(slot_module, "FREE_S", 0.3)
+
+
+class Endless:
+    """Functions that do not end before `release`."""
+
+    def __init__(self) -> None:
+        self.released, self.begun = threading.Event(), threading.Event()
+        self.ran: list[int] = []
+
+    def spins(self, x: int) -> int:
+        self.ran.append(x)
+        if x == 0:
+            self.begun.set()
+            while not self.released.is_set():
+                time.sleep(0.01)
+        return x
+
+    def waits(self, x: int) -> int:
+        self.ran.append(x)
+        if x == 0:
+            self.begun.set()
+            self.released.wait()
+        return x
+
+    async def holds_its_loop(self, x: int) -> int:
+        return self.spins(x)
+
+    async def swallows(self, x: int) -> int:
+        self.ran.append(x)
+        if x == 0:
+            self.begun.set()
+            while not self.released.is_set():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
+        return x
+
+    async def waits_for_ever(self, x: int) -> int:
+        self.ran.append(x)
+        if x == 0:
+            self.begun.set()
+            await asyncio.Event().wait()
+        return x
+
+
+@pytest.fixture
+def endless() -> Iterator[Endless]:
+    endless = Endless()
+    yield endless
+    endless.released.set()
+
+
+async def cancel(here: Bench, lo: int, hi: int) -> None:
+    here.actor.shard.cancel(NO_ID, [(lo, hi)])
+    here.actor._dispatch()
+
+
+async def hang(here: Bench, endless: Endless) -> None:
+    """Have the slot run what does not end, and cancel that."""
+    await here.put([0])
+    await until(endless.begun.is_set)
+    await cancel(here, 0, 1)
+
+
+@pytest.mark.parametrize("how", ["spins", "waits", "holds_its_loop", "swallows"])
+def test_slot_works_on_beside_a_function_that_does_not_end(endless: Endless, how: str) -> None:
+    """Else the next run hangs behind it, though all looks healthy; what it returns one day counts for nothing."""
+
+    async def scenario() -> None:
+        async with bench(getattr(endless, how), concurrency=1) as here:
+            await hang(here, endless)
+            await here.put([1, 2, 3])
+            await here.until(State.ACKED, 3)
+            assert len(here.slot.abandoned) == 1
+            endless.released.set()
+            await until(lambda: not here.slot.abandoned)
+            await here.put([4])
+            await here.until(State.ACKED, 4)
+            assert await here.values() == [1, 2, 3, 4]
+            assert here.counts()[State.CANCELLED] == 1
+            assert not here.actor.shard.lanes[NO_ID].trouble
+
+    asyncio.run(scenario())
+
+    assert endless.ran == [0, 1, 2, 3, 4]
+
+
+def test_coroutine_that_was_cancelled_ends_with_a_cancelled_error(endless: Endless) -> None:
+    """It waits for what never comes; a coroutine can be ended, other than a thread."""
+
+    async def scenario() -> list[str]:
+        async with bench(endless.waits_for_ever, concurrency=1) as here:
+            await hang(here, endless)
+            await here.put([1])
+            await here.until(State.ACKED, 1)
+            await until(lambda: not here.slot.abandoned)
+            return here.slot.abandoned
+
+    assert asyncio.run(scenario()) == []
+
+
+def test_function_that_ends_in_time_after_its_cancellation_keeps_its_thread(endless: Endless) -> None:
+    """`dq.cancelled()` is asked now and then; nothing is replaced for that."""
+
+    async def scenario() -> bool:
+        async with bench(endless.spins) as here:
+            thread = here.slot._thread
+            await hang(here, endless)
+            endless.released.set()
+            await here.put([1])
+            await here.until(State.ACKED, 1)
+            return here.slot._thread is thread and not here.slot.abandoned
+
+    assert asyncio.run(scenario())
+
+
+def test_what_was_leased_behind_it_goes_back_uncounted(endless: Endless) -> None:
+    """Neighbours in the same lease, and coroutines that were under way in the same thread: they are not at fault."""
+
+    async def scenario(how: str) -> tuple[list[Any], int]:
+        endless.begun.clear()
+        async with bench(getattr(endless, how), concurrency=2) as here:
+            await here.put([0, 1, 2, 3])
+            await until(endless.begun.is_set)
+            await cancel(here, 0, 1)
+            await here.until(State.ACKED, 3)
+            return await here.values(), len(here.actor.shard.lanes[NO_ID].trouble)
+
+    for how in ("spins", "holds_its_loop"):
+        assert asyncio.run(scenario(how)) == ([1, 2, 3], 0)
+
+
+def test_slot_with_too_many_of_them_leases_nothing_and_asks_for_another_worker(
+    endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps a thread, and may burn a core: that has to end somewhere."""
+    monkeypatch.setattr(slot_module, "MOST_ABANDONED", 0)
+    asked: list[bool] = []
+
+    def replace() -> bool:
+        asked.append(True)
+        return True
+
+    async def scenario() -> tuple[int, int]:
+        async with bench(endless.spins) as here:
+            here.slot.replace_worker = replace
+            await hang(here, endless)
+            await until(lambda: asked and here.slot._told[0][1] == 0)
+            await here.put([1, 2])
+            await asyncio.sleep(0)
+            waiting = here.counts()[State.READY]
+            endless.released.set()
+            await here.until(State.ACKED, 2)
+            return waiting, len(asked)
+
+    assert asyncio.run(scenario()) == (2, 1)
+
+
+# --- on a cluster ---------------------------------------------------------------------------
+
+
+def _patience(seconds: float) -> float:
+    from dqlab.cluster import slot
+
+    before, slot.LET_GO_S = slot.LET_GO_S, seconds
+    return before
+
+
+@pytest.fixture
+def impatient_lab(lab: dq.Lab) -> Iterator[dq.Lab]:
+    lab.client.run(_patience, 0.5)
+    yield lab
+    lab.client.run(_patience, 5.0)
+
+
+def _functions(gate: Gate) -> dict[str, Callable[[int], Any]]:
+    def thread(x: int) -> None:
+        gate.wait()
+
+    async def coroutine(x: int) -> None:
+        gate.wait()
+
+    return {"thread": thread, "coroutine": coroutine}
+
+
+async def _same(x: int) -> int:
+    return x
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+def test_run_behind_a_cancelled_one_that_never_ends_is_done_and_doctor_names_the_consumer(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, kind: str
+) -> None:
+    """The README promises that slow documents hold nobody up."""
+    gate = Gate(tmp_path)
+    run = queue.map(_functions(gate)[kind], range(2), name=f"endless-{kind}")
+    gate.until_arrived(2)
+    run.cancel()
+
+    after: Callable[[int], Any] = abs if kind == "thread" else _same
+    assert list(queue.map(after, range(50)).results(timeout=20)) == list(range(50))
+
+    found = [finding for finding in impatient_lab.doctor().findings if "will not end" in finding.what]
+    assert found
+    assert {name for finding in found for name in finding.values["messages"]} <= {"#0", "#1"}
+    assert all(f"consumer/{queue.name}/" in finding.what for finding in found)
+    gate.open()
