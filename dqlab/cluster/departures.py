@@ -7,8 +7,9 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from dqlab import numbers
 from dqlab.cluster.beat import LOOK_EVERY, Beat, patience
-from dqlab.cluster.internals import kill_worker, take_over_retiring
+from dqlab.cluster.internals import kill_worker, memory_at_its_kill, take_over_retiring
 from dqlab.cluster.walltime import Deadlines, JobEnd
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ logger = logging.getLogger("dqlab.registry")
 
 KILL_TIMEOUT = 2.0
 LOOK_AT_DEADLINES = 1.0
+MOST_LIMITS = 10_000
 LEAVING_S = 60.0
 """Seconds after which a worker that was to be retired and is still there is used again."""
 
@@ -46,12 +48,16 @@ class Departures:
         self.leaving: set[str] = set()
         self.retired: set[str] = set()
         self.deadlines = Deadlines()
+        self._limits: dict[str, int] = {}
+        """Bytes of memory that workers may take, also of some that are gone."""
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin; every way to retire a worker leads through here from now on."""
         take_over_retiring(scheduler, self.retire)
         scheduler.stream_handlers["dq-beat"] = self.heard
         scheduler.stream_handlers["dq-deadline"] = self.told_deadline
+        for worker in scheduler.workers:
+            self.came(worker)
         self._registry.in_background(self._watch())
         self._registry.in_background(self._watch_deadlines())
         self._registry.collector.leaving = self.leave_soon
@@ -96,6 +102,20 @@ class Departures:
             self.leaving -= set(workers)
             self._registry.services.worker_came()
             self._registry.supervisor.changed()
+
+    def came(self, worker: str) -> None:
+        """Note how much memory a worker has: its state is gone when somebody asks why it died."""
+        self._limits[worker] = self._registry.scheduler.workers[worker].memory_limit
+        if len(self._limits) > MOST_LIMITS:
+            del self._limits[next(iter(self._limits))]
+
+    def why_gone(self, worker: str) -> str:
+        """Return what a worker died of, as far as that is known; "" else."""
+        used, limit = memory_at_its_kill(self._registry.scheduler, worker), self._limits.get(worker)
+        if used is None:
+            return ""
+        of = f" of {numbers.size(limit)}" if limit else ""
+        return f"its worker was killed when it had taken {numbers.size(used)}{of} of memory"
 
     def left(self, worker: str) -> None:
         """Forget a worker that is gone."""

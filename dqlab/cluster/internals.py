@@ -47,6 +47,7 @@ __all__ = [
     "keep_replaced_workers",
     "kill_worker",
     "loop_lag",
+    "memory_at_its_kill",
     "memory_limit",
     "opened_bytes",
     "pin",
@@ -422,6 +423,14 @@ async def kill_worker(scheduler: Scheduler, state: WorkerState) -> None:
     """Have a worker's nanny kill it, at once; returns when it is dead, or when it has no nanny."""
     if state.nanny:
         await scheduler.rpc(state.nanny).kill(timeout=KILL_AT_ONCE, reason="dqlab-hung")
+
+
+def memory_at_its_kill(scheduler: Scheduler, worker: str) -> int | None:
+    """Return the bytes that a worker had when its nanny killed it for them; None when that is not what it died of."""
+    for _, event in reversed(tuple(scheduler.get_events("worker-restart-memory"))):
+        if event.get("worker") == worker:
+            return int(event["rss"])
+    return None
 
 
 def daemon_thread(name: str) -> ThreadPoolExecutor:

@@ -242,12 +242,12 @@ class QueueActor(QueueControl, QueueViews):
         return pack({"begun": begun})
 
     async def release(self, body: bytes) -> bytes:
-        """Return at once the messages of consumers whose worker died."""
+        """Return at once the messages of consumers whose worker died: {consumers, why?}."""
         meta, _ = unpack(body)
         returned = 0
         self._returning.difference_update(meta["consumers"])
         for consumer in [name for name in self._lot.known if name.split("#")[0] in meta["consumers"]]:
-            returned += self.ledger.release(consumer)
+            returned += self.ledger.release(consumer, meta.get("why", ""))
             self._lot.release(consumer)
         self._dispatch()
         return pack({"returned": returned})

@@ -227,7 +227,8 @@ class Registry(SchedulerPlugin):
         for entry in entries:
             by_queue.setdefault(entry.queue, []).append(entry.name)
         for queue, consumers in by_queue.items():
-            await self._release(queue, consumers)
+            ends = {self.departures.why_gone(entry.address) for entry in entries if entry.queue == queue}
+            await self._release(queue, consumers, "; ".join(sorted(ends - {""})))
         unpin(self.scheduler, [entry.key for entry in entries])
         self.collector.forget([entry.name for entry in entries])
         return {entry.name: last for entry, last in zip(entries, totals, strict=True) if last is not None}
@@ -277,6 +278,7 @@ class Registry(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Give a worker that joined its consumers, and the shards that wait for one."""
+        self.departures.came(worker)
         self.supervisor.changed()
         self.collector.workers = len(scheduler.workers)
         self.services.worker_came()
@@ -301,7 +303,7 @@ class Registry(SchedulerPlugin):
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
             self.services.worker_left(consumers)
-            self.in_background(self._release(queue, consumers))
+            self.in_background(self._release(queue, consumers, self.departures.why_gone(worker)))
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
         """Return those of some workers that may be closed when there is little to do: they host no queue and rest."""
@@ -420,8 +422,8 @@ class Registry(SchedulerPlugin):
             logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
             return None
 
-    async def _release(self, queue: str, consumers: list[str]) -> None:
-        await self.ask_shards(queue, "release", {"consumers": consumers})
+    async def _release(self, queue: str, consumers: list[str], why: str) -> None:
+        await self.ask_shards(queue, "release", {"consumers": consumers, "why": why})
 
     async def ask_shards(self, queue: str, call: str, meta: dict[str, Any]) -> None:
         """Call every shard of a queue that lives and is not being made, in turn; what fails is logged."""

@@ -66,8 +66,13 @@ def fail(
     return False
 
 
-def end_lease(lane: Lane, lease: Lease) -> int:
+def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
     """Return what a lease still holds to the lane, because it expired or its consumer died.
+
+    Parameters
+    ----------
+    why : str, optional
+        What its consumer died of, if that is known.
 
     Returns
     -------
@@ -78,20 +83,22 @@ def end_lease(lane: Lane, lease: Lease) -> int:
         for batch, a, b in lane.batches.covering(lo, hi):
             if lease.early or lease.alone:
                 for index in range(a, b):
-                    _lose(lane, batch, index, lease)
+                    _lose(lane, batch, index, lease, why)
             else:
                 lane.move(batch, a, b, State.READY, suspect=True)
     return len(lease.remaining)
 
 
-def _lose(lane: Lane, batch: Batch, index: int, lease: Lease) -> None:
+def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
     """Count a delivery of which nothing was heard again."""
     record = lane.count_delivery(batch.first + index)
     record.receipt = lease.receipt
     if lease.early:
         record.reason = "lost after early ack"
     elif record.unanswered >= lane.max_deliveries:
-        record.reason = f"its consumer died or its lease ended {_times(record.unanswered)}"
+        record.reason = f"its consumer died or its lease ended {_times(record.unanswered)}" + (
+            f"; {why}" if why else ""
+        )
     lane.move(batch, index, index + 1, State.DEAD if record.reason else State.READY, suspect=not record.reason)
 
 

@@ -172,11 +172,17 @@ class Holdings:
             raise RunNotFound(run=run.hex(), hint="", known=known)
         return lane
 
-    def end(self, lease: Lease) -> int:
-        """Close a lease and return its unsettled messages to their lane; return how many they were."""
+    def end(self, lease: Lease, why: str = "") -> int:
+        """Close a lease and return its unsettled messages to their lane; return how many they were.
+
+        Parameters
+        ----------
+        why : str, optional
+            What its consumer died of.
+        """
         self.leases.close(lease)
         self.leases_lost += 1
-        return end_lease(self.lanes[lease.run], lease)
+        return end_lease(self.lanes[lease.run], lease, why)
 
     def end_drain(self) -> None:
         """Pause a draining queue that holds nothing any more."""

@@ -120,10 +120,10 @@ class Ledger:
             shard.journal.begun(lease)
         return lease is not None and shard.begin(lease_id)
 
-    def release(self, consumer: str) -> int:
-        """Take back all that a dead consumer held; return how many messages that were."""
+    def release(self, consumer: str, why: str = "") -> int:
+        """Take back all that a dead consumer held; see `Shard.release`."""
         self.shard.journal.admit()
-        released = self.shard.release(consumer)
+        released = self.shard.release(consumer, why)
         self.shard.journal.noted()
         return released
 

@@ -263,10 +263,16 @@ class Shard(Orders):
         self.end_drain()
         return settled
 
-    def release(self, consumer: str) -> int:
-        """Take back all that a dead consumer held; return how many messages that were."""
+    def release(self, consumer: str, why: str = "") -> int:
+        """Take back all that a dead consumer held; return how many messages that were.
+
+        Parameters
+        ----------
+        why : str, optional
+            What it died of.
+        """
         self.tick()
-        released = sum(self.end(lease) for lease in self.leases.of_consumer(consumer))
+        released = sum(self.end(lease, why) for lease in self.leases.of_consumer(consumer))
         self.end_drain()
         return released
 

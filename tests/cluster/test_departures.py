@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -246,3 +248,23 @@ def test_consumer_of_a_pool_is_replaced_when_its_worker_dies(lab: dq.Lab) -> Non
 )
 def test_consumers_are_made_where_there_are_fewest(n: int | None, here: list[str], made: list[str]) -> None:
     assert missing(n, ["a", "b"], here) == made
+
+
+@pytest.mark.slow
+def test_document_that_takes_all_memory_says_how_much_that_was(tmp_path: Path) -> None:
+    """The nanny kills its worker at 95 % of the limit; "its consumer died" would send somebody to look for a crash."""
+
+    def work(x: int) -> int:
+        held = []
+        while x == 7:
+            held.append(b"x" * (20 << 20))
+            time.sleep(0.01)
+        return x
+
+    with dask.config.set({"distributed.worker.memory.pause": False, "distributed.worker.memory.spill": False}):
+        cluster = LocalCluster(n_workers=3, threads_per_worker=1, memory_limit="600 MB", dashboard_address=":0")
+        with cluster, Client(cluster) as client, dq.connect(client) as lab:
+            run = lab.queue("greedy", max_deliveries=1).map(work, range(20)).wait(timeout=60)
+            [letter] = run.failures()
+            assert letter.ordinal == 7
+            assert re.search(r"its worker was killed when it had taken \d+ MB of 600 MB of memory", letter.reason)

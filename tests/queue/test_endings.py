@@ -281,3 +281,15 @@ def test_retrying_counts_living_messages_that_failed(desk: Any) -> None:
     desk.settle(desk.lease(), ACK, REJECT)
 
     assert lane.retrying == 0
+
+
+def test_dead_letter_of_a_consumer_says_what_that_died_of(desk: Any) -> None:
+    """Memory that ran out is mended otherwise than a crash."""
+    why = "its worker was killed when it had taken 3.9 GB of 4.0 GB of memory"
+    desk.put()
+    for _ in range(5):
+        desk.lease(1)
+        desk.shard.release("c", why)
+
+    [letter] = desk.shard.dead_letters(RUN)
+    assert letter.reason == f"its consumer died or its lease ended 5 times; {why}"
