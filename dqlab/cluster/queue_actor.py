@@ -92,7 +92,7 @@ class QueueActor(QueueControl, QueueViews):
             finally:
                 self._puts_waiting -= 1
         if lost is not None and put.verdict is Verdict.ACCEPTED:
-            self.books[frame.run].go_on(self._clock.wall())
+            self.ledger.go_on(frame.run, self._clock.wall())
         return put
 
     def _takes_lost(self, run: bytes, claim: int) -> bool:

@@ -13,6 +13,7 @@ from operator import add, eq
 from sortedcontainers import SortedDict, SortedList
 
 from dqlab.frame import NO_ID, Frame
+from dqlab.queue.activity import Activity
 from dqlab.queue.batches import Batch, Batches
 from dqlab.queue.dead_index import DeadIndex
 from dqlab.queue.ids import END
@@ -47,6 +48,8 @@ class Lane:
         Limits of this lane.
     journal : Journal
         Keeps the frames and hears of every change.
+    activity : Activity, optional
+        Where it notes that something moved; that of its shard.
 
     Attributes
     ----------
@@ -69,8 +72,10 @@ class Lane:
         Messages that were ever put here, known when the lane is sealed.
     """
 
-    def __init__(self, run: bytes, options: QueueOptions, journal: Journal) -> None:
+    def __init__(self, run: bytes, options: QueueOptions, journal: Journal, activity: Activity | None = None) -> None:
         self.run = run
+        self.activity = activity if activity is not None else Activity()
+        self.number = self.activity.number()
         self.retry = options.retry
         self.max_deliveries = options.max_deliveries
         self.visibility_timeout = options.visibility_timeout
@@ -152,6 +157,7 @@ class Lane:
 
     def put_row(self, row: Row, weights: Sequence[int] | None = None) -> None:
         """Store a frame by its row."""
+        self.activity.note(self)
         self.batches.add(row, weights)
         if self.run != NO_ID:
             self.came.add(row.ordinal, row.ordinal + row.n)
@@ -182,6 +188,7 @@ class Lane:
 
         Counts are here already.
         """
+        self.activity.note(self)
         first, count, size = columns[0], columns[1], columns[4]
         self.nbytes += sum(size)
         _add_all(self.ready, first, count)
@@ -192,6 +199,7 @@ class Lane:
 
         None of its messages is leased; `remember` follows for those in trouble.
         """
+        self.activity.note(self)
         self.batches.keep(batch)
         batch.left = 0
         for a, b, value in stretches(batch.states, 0, len(batch.states)):
@@ -223,6 +231,7 @@ class Lane:
         due : int
             With DELAYED: when they are ready again, monotonic microseconds.
         """
+        self.activity.note(self)
         self.batches.keep(batch)
         old, n = STATES[batch.states[a]], b - a
         lo, hi = batch.first + a, batch.first + b

@@ -39,12 +39,17 @@ class Ledger:
         By run; the one of lane 0 is always there.
     functions : dict of bytes to bytes
         Blobs by hash.
+    names : dict of str to dict of bytes to None
+        Runs that have a record, by name.
     """
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.books: dict[bytes, Book] = {}
         self.functions: dict[bytes, bytes] = {}
+        self.names: dict[str, dict[bytes, None]] = {}
+        self._going: dict[bytes, Book] = {}
+        """Those that have not ended, and perhaps some that have just done so."""
         self.book(NO_ID)
 
     def book(self, run: bytes) -> Book:
@@ -59,14 +64,39 @@ class Ledger:
         if book is None:
             if run not in self.shard.lanes:
                 raise RunNotFound(run=run.hex(), hint="", known="-")
-            book = self.books[run] = Book(self.shard.lanes[run], started=self.shard.clock.wall())
+            book = Book(self.shard.lanes[run], started=self.shard.clock.wall())
+            self.keep(run, book)
         return book
+
+    def keep(self, run: bytes, book: Book) -> None:
+        """Keep a run's book."""
+        self.books[run] = self._going[run] = book
+        self.shard.activity.touch(run)
+        if book.record is not None:
+            self._name(run, book.record)
+
+    def _name(self, run: bytes, record: RunRecord) -> None:
+        self.names.setdefault(record.name, {})[run] = None
 
     def note_ends(self) -> None:
         """Note of each run that has just ended when it did."""
-        for book in self.books.values():
-            if book.ended is None and book.lane.done:
-                book.ended = self.shard.clock.wall()
+        for run in [run for run, book in self._going.items() if book.lane.done]:
+            self.end(run, self.shard.clock.wall())
+            self._going.pop(run, None)
+
+    def end(self, run: bytes, at: float) -> None:
+        """Note that a run ended, if it did; `at` is seconds since 1970 UTC."""
+        book = self.books.get(run)
+        if book is not None and book.ended is None and book.lane.done:
+            book.ended = at
+            self._going.pop(run, None)
+            self.shard.activity.touch(run)
+
+    def go_on(self, run: bytes, now: float) -> None:
+        """Note that more came after a run's end."""
+        self._going[run] = book = self.books[run]
+        book.go_on(now)
+        self.shard.activity.touch(run)
 
     def record(self, settlement: Settlement, settled: Settled, stretches: Iterable[Stretch]) -> None:
         """Enter a settlement's results, which are kept at these places, and its failures."""
@@ -153,7 +183,10 @@ class Ledger:
         run : bytes or None
             Whose lane; None = the whole queue, where that makes sense.
         """
-        return self.orders(run)[op](meta) or 0
+        count = self.orders(run)[op](meta) or 0
+        if run is not None and run in self.books:
+            self.shard.activity.touch(run)
+        return count
 
     def orders(self, run: Any) -> dict[str, Callable[[dict[str, Any]], int | None]]:
         """Return what can be ordered, by name."""
@@ -187,11 +220,13 @@ class Ledger:
         if "record" in spec:
             spec["record"].setdefault("started", self.shard.clock.wall())  # so that it is the same when read from a log
             book.record = RunRecord(**spec["record"])
+            self._name(run, book.record)
 
     def _seal(self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None) -> None:
         if not self.shard.lane(run).sealed:
             self.shard.seal_lane(run, here)
         record = self.book(run).record
+        self.shard.activity.touch(run)
         if record is not None:
             record.total, record.incomplete = total, incomplete
 
@@ -206,8 +241,9 @@ class Ledger:
 
     def _resume(self, run: bytes | None) -> None:
         for id, book in self.books.items():
-            if run in (None, id):
+            if run in (None, id) and book.stopped:
                 book.stopped = False
+                self.shard.activity.touch(id)
         self.shard.resume(run)
 
     def _cancel(self, run: bytes, meta: dict[str, Any]) -> int:
@@ -239,7 +275,7 @@ class Ledger:
         for lo, hi in meta["ordinals"]:
             book.classes.retried(lo, hi - lo)
         if count:
-            book.go_on(meta.setdefault("at", self.shard.clock.wall()))  # the same when read from a log
+            self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))  # the same when read from a log
         return count
 
     def _set_retries(self, run: bytes, retries: int) -> None:
@@ -249,7 +285,7 @@ class Ledger:
     def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
         self.shard.reopen_lane(run)
         book = self.book(run)
-        book.go_on(meta.setdefault("at", self.shard.clock.wall()))
+        self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))
         if book.record is not None:
             book.record.total = book.record.incomplete = None
             book.record.cancelled = False
@@ -259,11 +295,20 @@ class Ledger:
         book = self.books.pop(run, None)
         if book is None:
             return 0
+        self._going.pop(run, None)
+        if book.record is not None:
+            self._unname(run, book.record)
         self.shard.journal.forgot(book.results)
         self.shard.drop_lane(run)
         if run == NO_ID:
             self.book(NO_ID)
         return 1
+
+    def _unname(self, run: bytes, record: RunRecord) -> None:
+        named = self.names.get(record.name, {})
+        named.pop(run, None)
+        if not named:
+            self.names.pop(record.name, None)
 
     def _explain(self, run: bytes, why: str) -> None:
         self.book(run).why = why

@@ -137,10 +137,10 @@ class RunBook:
 
     def find(self, name: str) -> Run | None:
         """Return the run of that name if this lab or one of its queues knows it."""
-        run = self._runs.get(name) or self._known().get(name)
+        run = self._runs.get(name) or self._known(name).get(name)
         if run is None:
             self.open_others(name)
-            run = self._known().get(name)
+            run = self._known(name).get(name)
         if run is not None:
             self._runs[name] = run
         return run
@@ -171,16 +171,17 @@ class RunBook:
         finally:
             claim.give_back()
 
-    def _known(self) -> dict[str, Run]:
-        runs = dict(self._runs)
+    def _known(self, name: str | None = None) -> dict[str, Run]:
+        """Return the runs of that name, or all, that this lab or one of its queues knows of."""
+        runs = dict(self._runs) if name is None else {}
         for pool in self._pools():
             try:
-                answer, _ = self._link.sync(pool.handle.ask(0, "runs", {}))
+                answer, _ = self._link.sync(pool.handle.ask(0, "runs", {"name": name}))
             except ActorGone:  # its runs are lost with it, and those of other queues are not
                 continue
-            for id, name in answer["runs"]:
-                if name not in runs:
-                    runs[name] = Run(name, id, pool.handle, on_drop=self._dropped)
+            for id, known in answer["runs"]:
+                if known not in runs:
+                    runs[known] = Run(known, id, pool.handle, on_drop=self._dropped)
         return runs
 
     def _dropped(self, run: Run) -> None:
@@ -194,7 +195,7 @@ class RunBook:
         )
         while True:  # the cluster may not have heard yet of a run of this lab that was given such a name
             name: str = self._link.sync(self._link.scheduler("dq_run_name", stem=stem))
-            if name not in self._known():
+            if name not in self._runs and name not in self._known(name):
                 return name
 
     def _start(

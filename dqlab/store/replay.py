@@ -111,7 +111,7 @@ class Replay:
             self.skipped += 1
             return
         if lane.sealed:
-            self.ledger.books[frame.run].go_on(record.aux / 1e9)
+            self.ledger.go_on(frame.run, record.aux / 1e9)
         put_at = microseconds(self._monotonic - self._elapsed(record))
         row = lane.row(frame, first, put_at, place_of(record.position))
         self._gathered.add(lane, row, frame.weights, record.position)
@@ -188,9 +188,8 @@ class Replay:
             self.early[run].discard(lo, hi)
 
     def _note_end(self, run: bytes | None, record: Record) -> None:
-        book = self.ledger.books.get(run) if run is not None else None
-        if book is not None and book.ended is None and book.lane.done:
-            book.ended = record.aux / 1e9
+        if run is not None:
+            self.ledger.end(run, record.aux / 1e9)
 
     def _elapsed(self, record: Record) -> float:
         """Return the seconds since a record was written; 0 when the clock was set back meanwhile."""

@@ -143,7 +143,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     shard = ledger.shard
     deliveries, timeout, maxsize, max_bytes = entry["limits"]
     options = QueueOptions(timeout, deliveries, Retry(**entry["retry"]), maxsize, max_bytes)
-    lane = shard.lanes[entry["run"]] = Lane(entry["run"], options, shard.journal)
+    lane = shard.lanes[entry["run"]] = Lane(entry["run"], options, shard.journal, shard.activity)
     lane.paused, lane.total = entry["paused"], entry["total"]
     lane.counts, lane.units = entry["counts"], entry["units"]
     for counted in (lane.counts, lane.units):
@@ -160,7 +160,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     for row in entry["trouble"]:
         _restore_trouble(lane, row, shard.clock.monotonic(), elapsed)
     if entry["book"] is not None:
-        ledger.books[lane.run] = _restore_book(lane, entry["book"])
+        ledger.keep(lane.run, _restore_book(lane, entry["book"]))
 
 
 def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> None:
