@@ -66,6 +66,8 @@ class LogStore(LogJournal):
         """No more results should be taken in."""
         return self.stored >= self._maxsize
 
+    trouble = ""
+
     @property
     def failure(self) -> DqlabError | None:
         """Why nothing can be confirmed any more."""

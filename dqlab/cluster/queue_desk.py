@@ -196,6 +196,7 @@ class QueueDesk:
             "puts_waiting": self._puts_waiting,
             "failure": "" if self._store.failure is None else str(self._store.failure),
             "short": "" if self._store.short is None else str(self._store.short),
+            "trouble": self._store.trouble,
             "storage": self._upkeep.report() if self._upkeep is not None else None,
             "lanes": [self.books[run].report(run) for run in runs],
             **holding(shard),

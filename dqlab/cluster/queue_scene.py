@@ -201,7 +201,8 @@ class QueueScene:
         if state is RunState.WAITING:
             why = self._trouble or f"no consumer serves queue {self._name}"
         elif stopped:
-            why = "no room for more results"
+            trouble = next((report["trouble"] for report in self._shards.reports if report["trouble"]), "")
+            why = f"no room for more results: {trouble}" if trouble else "no room for more results"
         elif state is RunState.PAUSED and not why:
             why = self._known.paused_by.get(self._name, "")
         ends = [lane["ended"] for lane in lanes]
