@@ -161,7 +161,8 @@ class QueueDesk:
         ``number`` counts these reports from 1. The first is ``whole``: it has all lanes; so is the next one after a
         call of `resend`, by which the scheduler asks when a number is missing. ``dropped`` are runs that are gone.
         """
-        changed = self.shard.activity.take_changed()
+        self.ledger.note_functions()
+        changed, self.ledger.news = self.ledger.news, {}
         whole, self._whole = self._whole, False
         runs = self.books if whole else [run for run in changed if run in self.books]
         self._reports += 1

@@ -134,6 +134,15 @@ class Book:
                     gone.discard(batch.ordinal + a, batch.ordinal + b)
         return list(gone)
 
+    def named_functions(self) -> set[bytes]:
+        """Return the functions that are kept for this lane: with what may run again, also the run's newest."""
+        named, lane = self.lane.named_functions(), self.lane
+        if self.record is not None and (lane.batches or not lane.sealed or lane.counts[State.LOST]):
+            newest = self.record.code.get("blob")
+            if newest:
+                named.add(newest)
+        return named
+
     def counts(self) -> list[int]:
         """Return messages by state, in the order of `queue.states.State`."""
         return list(self.lane.counts)

@@ -16,6 +16,7 @@ from dqlab.frame import NO_ID, Frame
 from dqlab.queue.activity import Activity
 from dqlab.queue.batches import Batch, Batches
 from dqlab.queue.dead_index import DeadIndex
+from dqlab.queue.frame_functions import FrameFunctions
 from dqlab.queue.ids import END
 from dqlab.queue.journal import Journal
 from dqlab.queue.options import QueueOptions
@@ -63,6 +64,8 @@ class Lane:
         Ids to be leased in batches, to be leased alone, in the dead letters.
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
+    functions : FrameFunctions
+        What the stored frames run, unless an override says otherwise.
     came : Ranges
         Ordinals of all that was put and is not lost; not in lane 0.
     settled : Ranges
@@ -95,6 +98,7 @@ class Lane:
         self.delayed: SortedList | None = None
         self.trouble: SortedDict = SortedDict()  # id -> Trouble
         self.overrides = Overrides()
+        self.functions = FrameFunctions()
         self.paused = False
         self.total: int | None = None
         self.journal = journal
@@ -124,6 +128,15 @@ class Lane:
         """True when the lane is sealed and each of its messages is acked, dead, cancelled or lost."""
         return self.total is not None and sum(self.counts) - self.alive >= self.total
 
+    def named_functions(self) -> set[bytes]:
+        """Return the functions that may be asked for: those of stored messages, and while puts come the latest."""
+        named = {function for function, _ in self.overrides.items()}
+        named.update(self.functions)
+        if not self.sealed:
+            named.update(self.functions.latest)
+        named.discard(NO_ID)
+        return named
+
     def has_room(self, frame: Frame) -> bool:
         """Return whether a frame fits the lane's limits; one that would never fit goes into an empty lane."""
         if not self.alive:
@@ -147,6 +160,7 @@ class Lane:
 
         In a sealed lane they take the place of lost ones.
         """
+        self.functions.put(first, frame.function)
         self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
 
     def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
@@ -381,6 +395,10 @@ class Lane:
         if self.overrides:
             self.overrides.discard(batch.first, stop)
         self.batches.remove(batch)
+        if self.batches:
+            self.functions.freed(batch.first)
+        else:
+            self.functions.emptied()
 
 
 def _add_all(ranges: Ranges, first: Sequence[int], count: Sequence[int]) -> None:

@@ -6,7 +6,9 @@ same ledger.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +26,7 @@ __all__ = ["Ledger"]
 
 _RULING, _RULED = 1024, 320
 """Bytes, at most, that a settlement's record has beside the settlement: in all, and for each message."""
+_NONE: AbstractSet[bytes] = frozenset()
 
 
 class Ledger:
@@ -38,7 +41,9 @@ class Ledger:
     books : dict of bytes to Book
         By run; the one of lane 0 is always there.
     functions : dict of bytes to bytes
-        Blobs by hash.
+        Blobs by hash, of those that a lane names; see `note_functions`.
+    news : dict of bytes to None
+        Runs in which something has changed; for a shell to read and clear.
     names : dict of str to dict of bytes to None
         Runs that have a record, by name.
     """
@@ -48,6 +53,10 @@ class Ledger:
         self.books: dict[bytes, Book] = {}
         self.functions: dict[bytes, bytes] = {}
         self.names: dict[str, dict[bytes, None]] = {}
+        self.news: dict[bytes, None] = {}
+        self._naming: dict[bytes, set[bytes]] = {}
+        self._uses: Counter[bytes] = Counter()
+        """How many lanes name a function."""
         self._going: dict[bytes, Book] = {}
         """Those that have not ended, and perhaps some that have just done so."""
         self.book(NO_ID)
@@ -83,6 +92,59 @@ class Ledger:
         for run in [run for run, book in self._going.items() if book.lane.done]:
             self.end(run, self.shard.clock.wall())
             self._going.pop(run, None)
+        self.note_functions()
+
+    # --- functions --------------------------------------------------------------------------
+
+    def keep_function(self, run: bytes, hash: bytes, blob: bytes) -> None:
+        """Keep a function for frames of a run that are about to come.
+
+        Raises
+        ------
+        FunctionTooLarge
+            It cannot be kept.
+        """
+        if hash not in self.functions:
+            self.shard.journal.function(hash, blob)
+            self.functions[hash] = blob
+        self.shard.lane(run).functions.came(hash)
+        self._names_now(run, self.book(run).named_functions())  # also if that lasts no longer than until the next look
+
+    def forget_unnamed(self, hash: bytes) -> None:
+        """Forget a function that came for nothing."""
+        self.note_functions()
+        if not self._uses[hash]:
+            self.functions.pop(hash, None)
+
+    def note_functions(self) -> None:
+        """Forget the functions that no lane names any more; looks at the lanes that have changed."""
+        for run in self.shard.activity.take_changed():
+            self.news[run] = None
+            book = self.books.get(run)
+            self._names_now(run, set() if book is None else book.named_functions())
+
+    def check_functions(self) -> None:
+        """Forget every function that no lane names, whatever is known of that; for a ledger that was read back."""
+        self.note_functions()
+        self._naming = {run: book.named_functions() for run, book in self.books.items()}
+        self._uses = Counter(hash for named in self._naming.values() for hash in named)
+        for hash in self.functions.keys() - self._uses.keys():
+            del self.functions[hash]
+
+    def _names_now(self, run: bytes, named: set[bytes]) -> None:
+        before = self._naming.get(run, _NONE)
+        if named == before:
+            return
+        self._uses.update(named - before)
+        for hash in before - named:
+            self._uses[hash] -= 1
+            if not self._uses[hash]:
+                del self._uses[hash]
+                self.functions.pop(hash, None)
+        if named:
+            self._naming[run] = named
+        else:
+            del self._naming[run]
 
     def end(self, run: bytes, at: float) -> None:
         """Note that a run ended, if it did; `at` is seconds since 1970 UTC."""
@@ -129,18 +191,6 @@ class Ledger:
         journal.ordered(op, run, meta)
         return count
 
-    def keep_function(self, hash: bytes, blob: bytes) -> None:
-        """Keep a function for consumers to fetch.
-
-        Raises
-        ------
-        FunctionTooLarge
-            It cannot be kept.
-        """
-        if hash not in self.functions:
-            self.shard.journal.function(hash, blob)
-            self.functions[hash] = blob
-
     def begin(self, lease_id: int) -> bool:
         """Ack a lease early; see `Shard.begin`."""
         shard = self.shard
@@ -186,6 +236,8 @@ class Ledger:
         count = self.orders(run)[op](meta) or 0
         if run is not None and run in self.books:
             self.shard.activity.touch(run)
+        if meta.get("function"):
+            self.forget_unnamed(meta["function"])
         return count
 
     def orders(self, run: Any) -> dict[str, Callable[[dict[str, Any]], int | None]]:
@@ -300,6 +352,8 @@ class Ledger:
             self._unname(run, book.record)
         self.shard.journal.forgot(book.results)
         self.shard.drop_lane(run)
+        self.news.pop(run, None)
+        self._names_now(run, set())
         if run == NO_ID:
             self.book(NO_ID)
         return 1

@@ -113,6 +113,7 @@ class Replay:
         if lane.sealed:
             self.ledger.go_on(frame.run, record.aux / 1e9)
         put_at = microseconds(self._monotonic - self._elapsed(record))
+        lane.functions.put(first, frame.function)
         row = lane.row(frame, first, put_at, place_of(record.position))
         self._gathered.add(lane, row, frame.weights, record.position)
         lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0
@@ -247,6 +248,7 @@ def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, reco
     highest = replay.highest if replay.highest >= first_id(shard.index, 0) else None
     shard.next_id = first_id(shard.index, next_sequence(highest))
     shard.tick()
+    ledger.check_functions()
     places = {stretch.place for book in ledger.books.values() for stretch in book.results}
     journal.stored = sum(position_of(place).size for place in places)
     return replay

@@ -109,6 +109,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard) -> Callable[[], di
         "states": [[batch.first, bytes(batch.states)] for batch in kept],
         "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
         "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
+        "functions": lane.functions.to_list(),
     }
     wall = clock.wall() - clock.monotonic()
     pack_book = None if book is None else _freeze_book(book)
@@ -154,6 +155,10 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     for function, ids in entry["overrides"]:
         for lo, hi in ids:
             lane.overrides.assign(lo, hi, function)
+    if "functions" in entry:
+        lane.functions.restore(entry["functions"])
+    else:  # written by an earlier dqlab
+        lane.functions.assume(ledger.functions)
     for lo, hi in _pairs(entry["suspects"]):
         lane.ready.discard(lo, hi)
         lane.suspects.add(lo, hi)
