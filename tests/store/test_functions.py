@@ -68,7 +68,6 @@ class Desk:
     def put(self, run: bytes, code: int, n: int = 2) -> None:
         hash, sequence = function(code), self.sequences.get(run, 0)
         if hash not in self.ledger.functions:
-            self.durable.journal.function(hash, bytes(BIG))
             self.ledger.keep_function(run, hash, bytes(BIG))
         blob = Frame.encode(
             [b"x"] * n,
