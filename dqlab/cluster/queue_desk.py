@@ -130,7 +130,7 @@ class QueueDesk:
             self._born, self._begin = epoch, shard.next_id
         else:
             patience = RETURN_S if self._returning else 0.0
-            durable, self._store = await open_durable(name, index, rules, store, maxsize, self._clock, patience)
+            durable, self._store = await open_durable(name, index, rules, store, self._clock, patience)
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
             self._store.recorded, self._store.turned = self._upkeep.recorded, self._store_turned
         self.shard = self.ledger.shard

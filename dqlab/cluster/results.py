@@ -55,10 +55,10 @@ async def page_behind(results: ResultIndex, read: Read, cursor: int) -> tuple[li
     size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
         parts.append(await opened.cut(stretch, stretch.piece, stretch.at))
-        size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, cursor + 1
+        size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, stretch.number + 1
         if values >= PAGE_VALUES or size >= PAGE_BYTES:
             break
-    return parts, cursor
+    return parts, cursor if parts else results.end
 
 
 class _Opened:

@@ -60,6 +60,8 @@ class Book:
 
     lane: Lane
     results: ResultIndex = field(default_factory=ResultIndex)
+    unwanted: Ranges = field(default_factory=Ranges)
+    """Ordinals whose results nobody can ask for any more when they come."""
     record: RunRecord | None = None
     classes: FailureClasses = field(default_factory=FailureClasses)
     started: float = 0.0

@@ -16,6 +16,7 @@ from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.queue.book import CANCELLED, CUT_OFF, Book, RunRecord
 from dqlab.queue.leases import Lease
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.retry import Retry
 from dqlab.queue.settling import Settled
@@ -26,6 +27,8 @@ __all__ = ["Ledger"]
 
 _RULING, _RULED = 1024, 320
 """Bytes, at most, that a settlement's record has beside the settlement: in all, and for each message."""
+MANY_UNWANTED = 1000
+"""Stretches of calls whose results nobody wants, from which on those are looked for that will have none."""
 _NONE: AbstractSet[bytes] = frozenset()
 
 
@@ -169,6 +172,8 @@ class Ledger:
             book.results.add(stretch)
             if book.lane.retrying or len(book.classes):
                 book.classes.settled_well(stretch.piece.ordinal, stretch.piece.n)
+            if book.unwanted:
+                self._forget_unwanted(book, stretch.piece.ordinal, stretch.piece.ordinal + stretch.piece.n)
         for failed in settled.failed:
             entry = bytes(settlement.entry(failed.at))
             book.failed(entry, dead=failed.dead, ordinal=failed.ordinal, id=failed.id)
@@ -256,6 +261,7 @@ class Ledger:
             "retries": lambda meta: self._set_retries(run, meta["retries"]),
             "reopen": lambda meta: self._reopen(run, meta),
             "drop": lambda meta: self._drop(run),
+            "forget": lambda meta: self._forget(run, meta),
             "why": lambda meta: self._explain(run, meta["why"]),
             "submitted": lambda meta: self._submitted(run, meta),
         }
@@ -357,6 +363,32 @@ class Ledger:
         if run == NO_ID:
             self.book(NO_ID)
         return 1
+
+    def _forget(self, run: bytes, meta: dict[str, Any]) -> int:
+        """Forget results; with `coming`, also those that are still to come. Single calls have their ids as ordinals."""
+        book = self.book(run)
+        before = len(book.results)
+        for lo, hi in meta["ids"]:
+            self.shard.journal.forgot(book.results.forget(lo, hi))
+            for batch, a, b, state in book.lane.stretches(lo, hi) if meta.get("coming") else ():
+                if not state.final:
+                    book.unwanted.add(batch.first + a, batch.first + b)
+        intervals = list(book.unwanted)
+        if len(intervals) > MANY_UNWANTED:  # of those that were cancelled or purged since there will be none
+            for lo, hi in intervals:
+                left = Ranges(
+                    (batch.first + a, batch.first + b)
+                    for batch, a, b, state in book.lane.stretches(lo, hi)
+                    if not state.final
+                )
+                for a, b in list(left.gaps(lo, hi)):
+                    book.unwanted.discard(a, b)
+        return before - len(book.results)
+
+    def _forget_unwanted(self, book: Book, lo: int, hi: int) -> None:
+        for a, b in list(book.unwanted.within(lo, hi)):
+            book.unwanted.discard(a, b)
+            self.shard.journal.forgot(book.results.forget(a, b))
 
     def _unname(self, run: bytes, record: RunRecord) -> None:
         named = self.names.get(record.name, {})

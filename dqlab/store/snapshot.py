@@ -225,6 +225,7 @@ def _freeze_book(book: Book) -> Callable[[], dict[str, Any]]:
         "ended": book.ended,
         "idle": book.idle,
         "why": book.why,
+        "unwanted": list(book.unwanted),
     }
     return lambda: (
         state
@@ -241,6 +242,7 @@ def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
     book = Book(lane, started=entry["started"], ended=entry["ended"], idle=entry["idle"], why=entry["why"])
     if entry["record"] is not None:
         book.record = RunRecord(**entry["record"])
+    book.unwanted = Ranges(entry.get("unwanted", ()))
     numbers, places = _numbers(entry["results"]), _pairs(entry["places"])
     for first, ordinal, n, at in zip(numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True):
         high, low = next(places)
