@@ -78,11 +78,11 @@ class QueueScene:
     def _missing(self) -> dict[str, int]:
         """Return how many processed documents have no result, by run; runs whose sums are right are left out."""
         lanes = self._lanes.working()
-        names = {lane["run"]: lane["name"] for lane in lanes if lane["name"] is not None}
+        names: dict[str, str] = {lane["run"]: lane["name"] for lane in lanes if lane["name"] is not None}
         found: dict[str, int] = {}
         for lane in lanes:
             if lane["missing"]:
-                name = names.get(lane["run"], lane["run"])
+                name = names.get(str(lane["run"]), str(lane["run"]))
                 found[name] = found.get(name, 0) + lane["missing"]
         return found
 
