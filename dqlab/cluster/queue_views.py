@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from dqlab.cluster.queue_desk import QueueDesk
@@ -152,6 +153,12 @@ class QueueViews(QueueDesk):
                 parts.append(frame.message(index))
             rows.append([letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, kind])
         return pack({"rows": rows}, *parts)
+
+    async def dead_ordinals(self, body: bytes) -> bytes:
+        """Return which documents are dead: {run, after, limit}; their ids and ordinals, by id."""
+        meta, _ = unpack(body)
+        found = list(islice(self.shard.lane(meta["run"]).dead_ids(meta["after"]), meta["limit"]))
+        return pack({"ids": [id for id, _ in found], "ordinals": [ordinal for _, ordinal in found]})
 
     async def dead_counts(self, body: bytes) -> bytes:
         """Return how many messages are dead in each lane that has any: {run, classes}, run None = all lanes."""
