@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dqlab.cluster.isolation import Executor, isolation
 from dqlab.cluster.run_orders import compact
 from dqlab.config import check_directory, check_name
-from dqlab.documents import parsed_natively
+from dqlab.documents import labelled, parsed_natively
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.queue.checks import check_count
@@ -206,6 +206,7 @@ class QueuePool(PoolViews, Putting, Shards):
         """
         self._check_open()
         _check_documents(fn, documents)
+        documents = labelled(documents)
         if on_existing not in ("attach", "new", "retry-failed"):
             raise BadOption(option="on_existing", value=on_existing, problem="is 'attach', 'new' or 'retry-failed'.")
         _check_retry(retry)

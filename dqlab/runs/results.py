@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.results import PAGE_VALUES
 from dqlab.cluster.sealed import open_value
+from dqlab.documents import label_of
 from dqlab.errors import MessageNotFound
 from dqlab.frame import Settlement
 from dqlab.runs.in_place import InPlace
@@ -55,7 +56,8 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
         values = [open_value(entry) for entry in settlement.entries()]
         keys = None
         if settlement.key_lengths is not None:
-            keys = [settlement.key(at) or ordinal for at, ordinal in enumerate(settlement.ordinals())]
+            texts = [settlement.key(at) for at in range(settlement.count)]
+            keys = [label_of(text) if text else at for text, at in zip(texts, settlement.ordinals(), strict=True)]
         at = 0
         for piece in settlement.pieces:
             stop = at + piece.n
