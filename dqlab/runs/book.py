@@ -74,6 +74,8 @@ class RunBook:
         _books[link.client.id] = self
         self.open_others: Callable[[str], None] = lambda name: None
         """Opens what queues there are beside the open ones, when a name is not found."""
+        self.elsewhere = ""
+        """Who has queues open that could not be opened by that, as a hint."""
 
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
@@ -129,7 +131,8 @@ class RunBook:
             known = sorted(self._known())
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise RunNotFound(run=name, hint=hint, known=", ".join(known) or "none")
+            known_here = ", ".join(known) or ("none that can be seen from here" if self.elsewhere else "none")
+            raise RunNotFound(run=name, hint=hint + self.elsewhere, known=known_here)
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
             self._serve(pool)  # a queue that was opened again has no consumers yet
