@@ -48,6 +48,7 @@ class World:
     async def begin(self, patch: pytest.MonkeyPatch) -> None:
         self.scheduler: Any = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
         self.scheduler.http_application = None
+        self.scheduler.get_events = lambda topic: ()
         module = "dqlab.cluster.registry"
         patch.setattr(f"{module}.ask_worker", self.ask)
         patch.setattr(f"{module}.call_actor", self.call)
@@ -66,6 +67,7 @@ class World:
         self._born += 1
         address = f"tcp://w{self._born}"
         state = SimpleNamespace(address=address, name=address, nthreads=1, resources={}, status=Status.running)
+        state.memory_limit = 0
         self.scheduler.workers[address] = state
         self.registry.add_worker(self.scheduler, address)
 
