@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
     from dqlab.queue.retry import Later, Retry
+    from dqlab.runs.captured import explain
     from dqlab.runs.consumer_pool import ConsumerPool
     from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
     from dqlab.runs.pool import QueuePool
@@ -43,6 +44,7 @@ __all__ = [  # noqa: RUF022 - grouped by topic
     "Retry",
     "Run",
     "cancelled",
+    "explain",
     # consumers started and stopped by hand
     "ConsumerBaseClass",
     "ConsumerPool",
@@ -60,6 +62,7 @@ _HOMES = {
     "ConsumerPool": "dqlab.runs.consumer_pool",
     "Document": "dqlab.documents",
     "Documents": "dqlab.documents",
+    "explain": "dqlab.runs.captured",
     "DqlabError": "dqlab.errors",
     "DummyConsumer": "dqlab.runs.consumers",
     "Durability": "dqlab.runs.session",

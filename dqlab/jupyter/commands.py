@@ -34,6 +34,7 @@ from dqlab.lab import Lab
 from dqlab.live.display import conclude, is_watched
 from dqlab.numbers import many
 from dqlab.queue.retry import Retry
+from dqlab.runs.captured import Explanation, explain
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
@@ -214,6 +215,11 @@ def cancel(line: Line, options: Namespace) -> int | None:
     return Said(count)
 
 
+def explain_function(line: Line, options: Namespace) -> Explanation:
+    """Say what a function takes along, and what its version rests on."""
+    return explain(line.function(options.function))
+
+
 def doctor(line: Line, options: Namespace) -> Checkup:
     """Examine the cluster."""
     return line.lab.doctor(_duration(options.timeout) or TIMEOUT)
@@ -247,7 +253,7 @@ def close(line: Line, _: Namespace) -> None:
 
 
 ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
-    action.__name__.removesuffix("_panel"): action
+    action.__name__.removesuffix("_panel").removesuffix("_function"): action
     for action in (
         connect,
         submit,
@@ -271,6 +277,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         compact,
         gc,
         doctor,
+        explain_function,
         config,
         close,
     )

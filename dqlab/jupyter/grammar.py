@@ -301,6 +301,13 @@ def _compact() -> Command:
     return _out(command)
 
 
+def _explain() -> Command:
+    summary = "List what a function takes along and what its version rests on, with sizes."
+    command = _command("explain", summary, "dq.explain(fn)")
+    command.add("function", metavar="FUNC", names=Names.FUNCTION, help="the function")
+    return _out(command)
+
+
 def _doctor() -> Command:
     summary = "Examine the cluster, its queues and its store: what is wrong, and what to do about it."
     command = _command("doctor", summary, "lab.doctor(timeout='10s')")
@@ -334,6 +341,7 @@ def _all() -> Iterable[Command]:
     yield _compact()
     yield _command("gc", "Give back the disk space of what is settled in every queue of the store.", "lab.gc()")
     yield _doctor()
+    yield _explain()
     yield _config()
     yield _command("close", "Close the lab; a cluster that it started ends with all that is in it.", "lab.close()")
 

@@ -54,7 +54,7 @@ from dqlab.runs.contents import Content, content_of, flat
 from dqlab.runs.explain import Sources, attribute, cell_number, hint_text, innermost, written
 from dqlab.texts import kept
 
-__all__ = ["CodeVersion", "code_version", "fingerprint"]
+__all__ = ["CodeVersion", "code_version", "fingerprint", "values_of"]
 
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
@@ -152,6 +152,13 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
     )
 
 
+def values_of(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """Return what a function and all that it reaches reads: globals, captured variables, defaults; by name."""
+    walk = _Walk(innermost(function))
+    walk.version(function)
+    return walk.held
+
+
 def fingerprint(values: list[Any]) -> bytes:
     """Return what some functions, classes and modules are, as 16 bytes that are the same in every process."""
     return _Walk(values).version_of(values)
@@ -165,6 +172,8 @@ class _Walk:
         self.uncertain: set[str] = set()
         self.sampled: set[str] = set()
         self.parts: dict[str, str] = {}
+        self.held: list[tuple[str, object]] = []
+        """What functions read, by name."""
         self._user = _name(root)
         self._waiting: list[FunctionType | type | ModuleType] = []
         self._reached: dict[int, FunctionType | type | ModuleType] = {}
@@ -234,6 +243,7 @@ class _Walk:
     def _read(self, name: str, value: object) -> bytes:
         """Describe a value that a function reads by name, and keep its digest by that name."""
         digest = self._value(value, name)
+        self.held.append((f"{name} of {self._user}", value))
         if not isinstance(value, FunctionType | type | ModuleType):  # those are kept as what they are
             self._keep(f"{name} of {self._user}", digest)
         return digest

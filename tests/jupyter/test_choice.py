@@ -117,3 +117,24 @@ def test_rest_of_a_run_gets_the_new_code(connected: Any, tmp_path: Path, capsys:
     assert len(values) == 300
     assert values.count("old") <= 4  # what was running by then
     assert values.count("new") >= 296
+
+
+def test_cell_names_what_could_not_be_compared(connected: Any, capsys: Any) -> None:
+    """In the words of a line, each time it is run."""
+    connected.run(
+        "class Opaque:\n    def __reduce_ex__(self, protocol):\n        if protocol == 4: raise TypeError\n"
+        "        return Opaque, ()\nmodel = Opaque()"
+    )
+    cell = "%%dq submit --over range(2) --name opaque --wait -o run\ndef f(x): return model is None"
+    connected.run(cell)
+    assert "cannot compare" not in capsys.readouterr().out
+    for _ in range(2):
+        connected.run(cell)
+        assert "cannot compare `model`: use --on-existing new if it changed" in capsys.readouterr().out
+
+
+def test_explain_lists_what_a_function_takes_along(connected: Any) -> None:
+    """Before anything is submitted."""
+    connected.run("limit = 3\ndef f(x): return x + limit")
+
+    assert "limit of f: int" in repr(connected.run("%dq explain f"))

@@ -27,6 +27,7 @@ from dqlab.errors import (
     SubmissionIncomplete,
 )
 from dqlab.runs.claiming import Claim
+from dqlab.runs.sealing import Uncomparable
 from dqlab.testing import Tally
 from tests.runs.test_cut_off import all_there
 
@@ -192,6 +193,43 @@ def test_retry_failed_runs_the_new_code_on_the_dead_only(queue: dq.QueuePool, na
     run = queue.map(double, range(6), name=name, on_existing="retry-failed")
 
     assert list(run.results(timeout=20)) == [0, 2, 2, 6, 4, 10]
+
+
+def test_retry_failed_looks_at_the_documents_too(queue: dq.QueuePool, name: str) -> None:
+    """The failed documents of another input are not those that the caller has in mind."""
+    first = queue.map(odd_fails, range(6), name=name, retry=dq.Retry(0)).wait(timeout=20)
+
+    with pytest.raises(RunExists, match="other documents"):
+        queue.map(double, range(1, 7), name=name, on_existing="retry-failed").results(timeout=20)
+
+    assert first.counts["dead"] == 3
+    assert len(first.versions) == 1
+
+
+class Opaque:
+    """Tells nothing of what it holds; can be sent all the same."""
+
+    def __init__(self, held: int) -> None:
+        self.held = held
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        if protocol == 4:  # as code versions ask
+            raise TypeError
+        return Opaque, (self.held,)
+
+
+def test_attaching_names_what_could_not_be_compared(queue: dq.QueuePool, name: str) -> None:
+    """Silence would pass off yesterday's results as those of today's model."""
+    model = Opaque(1)
+
+    def work(x: int) -> int:
+        return x + model.held
+
+    queue.map(work, range(3), name=name).wait(timeout=20)
+
+    for _ in range(2):  # each time, not once a line
+        with pytest.warns(Uncomparable, match=r"cannot compare `model`: use on_existing='new' if it changed"):
+            queue.map(work, range(3), name=name).wait(timeout=20)
 
 
 def test_attach_finds_a_run_by_name(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:
