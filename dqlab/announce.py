@@ -15,6 +15,7 @@ import re
 import socket
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -24,6 +25,8 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import psutil
+
+from dqlab.proof import loopback
 
 __all__ = [
     "KEEP_ENDED",
@@ -40,7 +43,7 @@ __all__ = [
 
 logger = logging.getLogger("dqlab.announce")
 
-SCHEMA = 1
+SCHEMA = 2
 SLACK = 60.0
 """Seconds that a process may seem to have begun after it announced something: clocks are set."""
 LARGEST = 1 << 16
@@ -66,11 +69,15 @@ class Announcement:
     name : str
         What its lab is called.
     dashboard : str
-        Of the scheduler's HTTP server: "http://127.0.0.1:40123".
+        Address that the scheduler's HTTP server is bound to: "http://127.0.0.1:40123".
+    dashboard_host : str
+        Name of the machine on which that address is meant.
+    tunnel : bool
+        It leads to another machine, where the scheduler is.
     scheduler, scheduler_id : str
         Address of the scheduler, and the id that it has until it is restarted.
     token : str
-        Opens the scheduler's control route; never leaves this user's processes.
+        Opens the scheduler's control route; it is never sent, see `dqlab.proof`.
     embedded : bool
         It ends with the process that announced it.
     store : str or None
@@ -90,6 +97,8 @@ class Announcement:
     embedded: bool
     store: str | None
     where: str
+    dashboard_host: str = field(default_factory=socket.gethostname)
+    tunnel: bool = False
     pid: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)
     started: float = field(default_factory=time.time)
@@ -99,6 +108,17 @@ class Announcement:
     def ended(self) -> bool:
         """Whether it was embedded in a process of this machine that has ended."""
         return self.embedded and self.host == socket.gethostname() and not self._runs()
+
+    @property
+    def unreachable(self) -> str:
+        """Why its dashboard cannot be asked from this machine, and what to do about it; "" when it can."""
+        if self.dashboard_host == socket.gethostname() or not loopback(urlsplit(self.dashboard).hostname or ""):
+            return ""
+        return (
+            f"its dashboard listens on {self.dashboard_host} alone, at {urlsplit(self.dashboard).netloc}, and this "
+            f"JupyterLab runs on {socket.gethostname()}. Open JupyterLab on {self.dashboard_host}, or start the "
+            "scheduler with a --dashboard-address that this machine can reach"
+        )
 
     def _runs(self) -> bool:
         try:
@@ -112,10 +132,12 @@ class Announcement:
             return True
 
 
-_TYPES = {"embedded": bool, "store": str | None, "pid": int, "started": int | float, "schema": int}
+_TYPES = {"embedded": bool, "tunnel": bool, "store": str | None, "pid": int, "started": int | float, "schema": int}
 
 _ours: dict[str, Announcement] = {}
 """What this process announced, and takes back at its end."""
+_held: Counter[tuple[Path, str]] = Counter()
+"""By directory and scheduler's id: how many labs of this process have announced it, and not taken it back."""
 
 
 # --- for who has a lab ----------------------------------------------------------------------
@@ -147,6 +169,7 @@ def announce(service: Announcement) -> Announcement | None:
     except OSError as error:
         logger.info("event=not_announced directory=%s %r", place, error)
         return None
+    _held[place, written.scheduler_id] += 1
     if written.embedded and written.pid == os.getpid():
         if not _ours:
             atexit.register(_withdraw_all)
@@ -154,12 +177,21 @@ def announce(service: Announcement) -> Announcement | None:
     return written
 
 
-def withdraw(service: Announcement) -> None:
-    """Remove the file that this process wrote of a service; that of another process, or of a successor, stays."""
+def withdraw(service: Announcement, *, ended: bool = False) -> None:
+    """Remove the file that this process wrote of a service, when its last lab is closed or its cluster `ended`.
+
+    That of another process, or of a successor, stays.
+    """
+    place = directory()
+    if place is None:
+        return
+    _held[place, service.scheduler_id] -= 1
+    if _held[place, service.scheduler_id] > 0 and not ended:
+        return
+    _held.pop((place, service.scheduler_id))
     if _ours.get(service.id) == service:
         del _ours[service.id]
-    place = directory()
-    if place is None or service.pid != os.getpid():  # a fork of the process has its exit handlers too
+    if service.pid != os.getpid():  # a fork of the process has its exit handlers too
         return
     with suppress(OSError), _alone(place):
         path = _path(place, service.id)
@@ -170,15 +202,15 @@ def withdraw(service: Announcement) -> None:
 
 def _withdraw_all() -> None:
     for service in list(_ours.values()):
-        withdraw(service)
+        withdraw(service, ended=True)
 
 
 def address_of(scheduler: str) -> tuple[str, bool]:
     """Return the host of a scheduler's address, as part of a URL, and whether that is this machine."""
     at = urlsplit(scheduler)
-    host = at.hostname or "127.0.0.1"
-    if at.scheme == "inproc":
+    if at.scheme in ("inproc", "unix"):
         return "127.0.0.1", True
+    host = at.hostname or "127.0.0.1"
     return f"[{host}]" if ":" in host else host, host in _LOOPBACK or host == socket.gethostname()
 
 
@@ -189,25 +221,6 @@ def announced(place: Path) -> list[Announcement]:
     """Return the services that this user announced in a directory, oldest first."""
     found = (_read(path) for path in place.glob("dq-*.json"))
     return sorted((service for service in found if service is not None), key=lambda service: service.started)
-
-
-def keeper_of(store: Path) -> Announcement | None:
-    """Return the newest lab of another process of this user that keeps queues in a store, and has not ended."""
-    place = directory()
-    try:
-        others = [] if place is None else announced(place)
-    except OSError:
-        return None
-    found = [one for one in others if one.store == str(store) and one.pid != os.getpid() and not one.ended]
-    return max(found, key=lambda one: one.started, default=None)
-
-
-def way_to(keeper: Announcement) -> str:
-    """Say who has a store open, and what to type to work with its queues."""
-    return (
-        f"lab {keeper.name!r} of process {keeper.pid} on {keeper.host} keeps queues in {keeper.store}; to work with "
-        f"those, connect to its cluster: dq.connect({keeper.scheduler!r}), in a notebook %dq connect {keeper.scheduler}"
-    )
 
 
 def seen(place: Path, id: str, at: float | None = None) -> float:
@@ -278,16 +291,22 @@ def _is_over(old: Announcement, new: Announcement, *, patient: bool) -> bool:
     if old.embedded:
         return False
     address = urlsplit(old.scheduler)
-    here = address.hostname in _LOOPBACK and old.host == new.host
-    if not here and new.embedded:
+    by_path = address.scheme == "unix"
+    here = (by_path or address.hostname in _LOOPBACK) and old.host == new.host
+    if not here and (new.embedded or by_path):
         return False
     if not here and not patient:
         raise _Undecided
     try:
-        with socket.create_connection((address.hostname or "", address.port or 0), timeout=PATIENCE):
-            return False
+        if by_path:
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.settimeout(PATIENCE)
+                asking.connect("/".join(old.scheduler.removeprefix("unix://").rsplit(":", 1)))
+        else:
+            socket.create_connection((address.hostname or "", address.port or 0), timeout=PATIENCE).close()
     except (OSError, ValueError):
         return True
+    return False
 
 
 def _path(place: Path, id: str) -> Path:

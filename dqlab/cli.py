@@ -119,7 +119,11 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("-n", type=int, default=os.cpu_count() or 1, help="consumer processes; default: one for each CPU")
     up.add_argument("--store", type=Path, help="directory that keeps its queues; without one they end with it")
     up.add_argument("--name", default="local", help="to tell several apart; default: local")
-    up.add_argument("--port", type=int, default=0, help="of the scheduler; default: any that is free")
+    up.add_argument(
+        "--port",
+        type=int,
+        help="open it to all users of this machine, at a TCP port; 0: any",
+    )
     inspect = commands.add_parser(
         "inspect",
         help="show what lies in a store, a queue or a shard, without touching it",

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import threading
 import time
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from dqlab import local
-from dqlab.announce import keeper_of, way_to
 from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.findings import Checkup
 from dqlab.cluster.link import Link
 from dqlab.config import check_directory, seconds
-from dqlab.errors import BadOption, ConnectFailed, UsageError
+from dqlab.errors import BadOption, ConnectFailed
 from dqlab.hpc.jobs import system_of
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.shared import check_store
@@ -28,13 +25,21 @@ from dqlab.runs.keywords import checks_keywords
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
 
-__all__ = ["RESERVED", "connect", "examine_at", "opened", "start_cluster"]
+__all__ = ["RESERVED", "connect", "embedded_lab", "examine_at", "opened", "start_cluster"]
 
 CONNECT_TIMEOUT = 5.0
 SHORTEST, LOOK_EVERY = 0.5, 0.1
 """Seconds to try to reach a scheduler whose file came late, and between two looks for that file."""
 JOBS_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a batch system."""
+NEEDED = (
+    "distributed.worker",
+    "dqlab.checkup.gathering",
+    "dqlab.cluster.consumer_actor",
+    "dqlab.cluster.queue_actor",
+    "dqlab.cluster.worker_plugin",
+)
+"""Modules that every worker needs: imported once, before they are forked."""
 RESERVED = "0"
 """Name of the worker that only hosts queues, in a cluster that was started here."""
 
@@ -117,14 +122,15 @@ def connect(
             lab.close()
             lab = None
         if lab is None:
-            keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
-            if keeper is not None:
-                warnings.warn(f"{way_to(keeper)}. Here they cannot be opened while they are open there.", stacklevel=3)
             lab = _make(target, n, path, name, limit, directory)
-            lab.keep_in(directory)
-            with _lock:
-                _open[key] = lab
-            lab.announce()
+            try:
+                lab.keep_in(directory)
+                with _lock:
+                    _open[key] = lab
+                lab.announce()
+            except BaseException:  # Ctrl-C too: nobody else holds it
+                lab.close()
+                raise
         return lab
 
 
@@ -174,35 +180,24 @@ def examine_at(
         client.close()
 
 
-def start_cluster(n: int, *, port: int = 0) -> LocalCluster:
+def start_cluster(n: int, *, port: int | None = None) -> LocalCluster:
     """Start a scheduler in this process, `n` processes for consumers, of one thread each, and one for queues.
 
-    All of them listen on this machine's own interface alone. Dask's sampling profiler is off: it looks at Dask's
-    tasks, of which there are none, and wakes every process a hundred times a second.
+    Only this user reaches them. Dask's sampling profiler is off: it looks at Dask's tasks, of which there are none,
+    and wakes every process a hundred times a second.
 
     Parameters
     ----------
-    port : int
-        Of the scheduler; 0: any that is free.
+    port : int, optional
+        Have the scheduler and all processes listen on TCP at 127.0.0.1, where every user of this machine reaches them;
+        the scheduler at this port, or, with 0, at any that is free.
     """
     import dask
-    from distributed import LocalCluster
 
-    from dqlab.cluster.internals import keep_replaced_workers
-    from dqlab.cluster.tending import tend_workers
+    from dqlab.cluster.embedded import EmbeddedCluster
 
     with dask.config.set({"distributed.worker.profile.enabled": False}):
-        cluster = LocalCluster(
-            n_workers=n + 1,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            scheduler_port=port,
-            dashboard_address="127.0.0.1:0",
-            preload=["dqlab.preload"],
-        )
-    keep_replaced_workers(cluster)
-    tend_workers(cluster)
-    return cluster
+        return EmbeddedCluster(n + 1, port=port, preload=["dqlab.preload"], modules=NEEDED)
 
 
 def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:
@@ -244,18 +239,28 @@ def _make(
     if isinstance(target, Recipe) or system_of(getattr(target, "cluster", target)) is not None:
         return _on_batch_system(target, name, JOBS_TIMEOUT if limit is None else limit, store)
     if isinstance(target, Client):
-        return _checked(Lab(target, name=name), store)
+        return _checked(_lab_of(target, name=name), store)
     if isinstance(target, Cluster):
-        return _checked(Lab(Client(target, set_as_default=False), name=name, own_client=True), store)
+        return _checked(_lab_of(Client(target, set_as_default=False), name=name, own_client=True), store)
     if isinstance(target, local.Registration):
         client = _reach(target.address, None, timeout, f"which `dqlab up` has in process {target.pid}")
-        return Lab(client, name=target.name, own_client=True, reserved=(target.reserved,))
+        return _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
     if scheduler_file is not None or isinstance(target, str):
-        return _checked(Lab(_reach(target, scheduler_file, timeout), name=name, own_client=True), store)
+        return _checked(_lab_of(_reach(target, scheduler_file, timeout), name=name, own_client=True), store)
     if target is not None:
         problem = "is not a Client, a Cluster, 'local' or an address such as 'tcp://10.0.0.1:8786'."
         raise BadOption(option="target", value=target, problem=problem)
-    return _embedded(n or os.cpu_count() or 1, name)
+    return embedded_lab(n or os.cpu_count() or 1, name=name)
+
+
+def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
+    """Return a client's lab; when there is none, a client that was made for it is closed."""
+    try:
+        return Lab(client, own_client=own_client, **given)
+    except BaseException:  # Ctrl-C too
+        if own_client:
+            client.close()
+        raise
 
 
 def _checked(lab: Lab, store: Path | None) -> Lab:
@@ -307,6 +312,9 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
 def _reach(address: str | None, scheduler_file: str | None, timeout: float, what: str = "") -> Client:
     from distributed import Client
 
+    from dqlab.cluster.sockets import register
+
+    register()
     until = time.monotonic() + timeout
     if scheduler_file is not None:
         address = _written_in(Path(scheduler_file), timeout)
@@ -334,15 +342,14 @@ def _written_in(file: Path, timeout: float) -> str:
         time.sleep(LOOK_EVERY)
 
 
-def _embedded(n: int, name: str | None) -> Lab:
-    """Start a cluster that ends with its lab."""
+def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
+    """Start a cluster that ends with its lab; parameters as of `start_cluster`."""
     from distributed import Client
 
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UsageError(
-            reason="dq.connect() ran while a worker process imported this script, and would start workers without "
-            "end. Nothing was started. Put the script's work under: if __name__ == '__main__':"
-        )
-    cluster = start_cluster(n)
-    client = Client(cluster, set_as_default=False)
-    return Lab(client, name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))
+    cluster = start_cluster(n, port=port)
+    try:
+        client = Client(cluster, set_as_default=False)
+        return _lab_of(client, name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))
+    except BaseException:  # Ctrl-C too: nobody else holds it
+        cluster.close()
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -11,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to, withdraw
+from dqlab.announce import Announcement, address_of, announce, withdraw
 from dqlab.cluster.isolation import Executor
 from dqlab.cluster.placement import NoWorkers
 from dqlab.config import option
@@ -85,18 +86,22 @@ class Lab(LabViews):
         http, link = self.session.http, self.session.link
         if http is None or self._announced is not None:
             return
-        host, here = address_of(link.address)
+        reached_at, here = address_of(link.address)
+        tunnel = here and http["machine"] != socket.gethostname()
+        bound = "" if tunnel else f"[{http['host']}]" if ":" in http["host"] else http["host"]
         self._announced = announce(
             Announcement(
                 id="",
                 name=self.name,
-                dashboard=f"{http['scheme']}://{host}:{http['port']}",
+                dashboard=f"{http['scheme']}://{bound or reached_at}:{http['port']}",
+                dashboard_host=socket.gethostname() if tunnel else http["machine"],
+                tunnel=tunnel,
                 scheduler=link.address,
                 scheduler_id=http["scheduler_id"],
                 token=self.session.token,
                 embedded=self.embedded,
                 store=None if self.store is None else str(self.store),
-                where="local" if here else host,
+                where="local" if here else reached_at,
             )
         )
 
@@ -345,36 +350,35 @@ class Lab(LabViews):
         return examine(self.session.link, of=f"lab {self.name}", stores=stores, timeout=timeout)
 
     def close(self) -> None:
-        """Close this lab's queues, detach, and end the cluster if this lab started it; nothing in a forked process."""
+        """Close this lab's queues, detach, and end the cluster if this lab started it; nothing in a forked process.
+
+        Each step is taken whatever becomes of the one before: interrupted, or after an error, the cluster ends all the
+        same. A call that did not come to its end can be repeated.
+        """
         if self.closed or not self.session.link.here:
             return
-        self.closed = True
-        if self._own_client:
-            self.session.link.leave()
-        if self.embedded and self._announced is not None:
-            withdraw(self._announced)
-        if self._cluster is not None:
-            for pool in list(self.session.pools.values()):
-                with suppress(DqlabError):  # what cannot be asked is not to keep the cluster from ending
-                    pool.close(force=True)
-        if self._own_client:
-            self.client.close()
-        if self._cluster is not None:
-            self._cluster.close()
+        try:
+            if self._announced is not None:
+                withdraw(self._announced, ended=self.embedded)
+                self._announced = None
+            if self._cluster is not None:
+                for pool in list(self.session.pools.values()):
+                    with suppress(DqlabError):  # what cannot be asked is not to keep the cluster from ending
+                        pool.close(force=True)
+        finally:
+            try:
+                if self._own_client:
+                    self.client.close()
+            finally:
+                if self._cluster is not None:
+                    self._cluster.close()
+                self.closed = True
 
     def _open_others(self, run: str) -> None:
         """Open the queue in which another client has a run of that name, else those of the store: it may be there."""
         found = self._queue_of(run)
         stored = self.session.stored_queues(self.store) if self.store is not None and not found else []
-        held = self._open(name for name in ([found] if found else stored) if name not in self.session.pools)
-        self.session.runs.elsewhere = self._who_holds(held) if held else ""
-
-    def _who_holds(self, held: dict[str, OwnerStillAlive]) -> str:
-        """Return who has queues of the store open that may have a run, as a hint."""
-        keeper = keeper_of(self.store) if self.store is not None else None
-        one = next(iter(held.values()))
-        who = way_to(keeper) if keeper is not None else f"process {one.pid} on {one.host} has it open; close it there"
-        return f" It may be in {', '.join(map(repr, held))}, open elsewhere: {who}."
+        self._open(name for name in ([found] if found else stored) if name not in self.session.pools)
 
     def _queue_of(self, run: str) -> str:
         """Return the queue on which somebody has a run, else ""; of one that has just begun it is heard soon."""
@@ -386,16 +390,12 @@ class Lab(LabViews):
                 return snapshot.of_queue
             since = snapshot.seq
 
-    def _open(self, names: Iterable[str]) -> dict[str, OwnerStillAlive]:
-        """Open queues; return why, by name, those were left out that another process has open."""
-        held: dict[str, OwnerStillAlive] = {}
+    def _open(self, names: Iterable[str]) -> None:
         for name in names:
             try:
                 self.queue(name)
             except OwnerStillAlive as error:
-                held[name] = error
                 warnings.warn(f"queue {name!r} of the store was left out: {error}", stacklevel=4)
-        return held
 
     def _workers(self) -> int:
         """Ask how many workers the cluster has."""

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from dqlab import __version__
 from dqlab.config import check_name
-from dqlab.connecting import RESERVED, start_cluster
+from dqlab.connecting import RESERVED, embedded_lab
 from dqlab.errors import BadOption, DqlabError
 from dqlab.lab import Lab
 from dqlab.local import LOCAL, Registration, check_free, register, unregister
 
-if TYPE_CHECKING:
-    from distributed import LocalCluster
-
 __all__ = ["NotStarted", "up"]
 
+OPEN = (
+    "dqlab up: {address} is open to every user of this machine, who can run code as you there. Leave --port out where "
+    "you do not trust all of them."
+)
 END = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -33,7 +33,7 @@ class NotStarted(DqlabError):
     )
 
 
-def up(n: int, *, store: Path | None, name: str = LOCAL, port: int = 0, say: Callable[[str], None]) -> None:
+def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None, say: Callable[[str], None]) -> None:
     """Run a cluster until Ctrl-C or SIGTERM, then close its queues and end it. For the main thread.
 
     Parameters
@@ -44,8 +44,9 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int = 0, say: Cal
         Where queues are kept, made if there is none; None: they are transient.
     name : str
         By which `connect("local", name=...)` finds it.
-    port : int
-        Of the scheduler; 0: any that is free.
+    port : int, optional
+        Have it listen on TCP at 127.0.0.1, at this port or, with 0, at any that is free, where every user of this
+        machine reaches it. Default: sockets that only this user reaches.
     say : callable
         Is given one line when all is ready, and one at the end.
 
@@ -61,7 +62,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int = 0, say: Cal
     check_name(name, kind="cluster")
     if n < 1:
         raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
-    if not 0 <= port <= 65535:
+    if port is not None and not 0 <= port <= 65535:
         raise BadOption(option="port", value=port, problem="is 0 to 65535.")
     check_free(name)
     if store is not None:
@@ -75,6 +76,8 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int = 0, say: Cal
         try:
             lab.announce()
             say(_ready(about, lab.dashboard))
+            if port is not None:
+                say(OPEN.format(address=address))
             arrived.get()
         finally:
             unregister(file)
@@ -107,26 +110,19 @@ def _signals() -> Iterator[SimpleQueue[int]]:
 
 
 @contextmanager
-def _lab(n: int, name: str, port: int) -> Iterator[Lab]:
+def _lab(n: int, name: str, port: int | None) -> Iterator[Lab]:
     """Start the cluster with dqlab installed on it; end both."""
-    from distributed import Client
-
-    cluster = _started(n, port)
-    lab = Lab(Client(cluster, set_as_default=False), name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))
     try:
-        yield lab
-    finally:
-        lab.close()
-
-
-def _started(n: int, port: int) -> LocalCluster:
-    try:
-        return start_cluster(n, port=port)
+        lab = embedded_lab(n, name=name, port=port)
     except (OSError, RuntimeError) as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise NotStarted(reason=f"{type(cause).__name__}: {cause}") from error
+    try:
+        yield lab
+    finally:
+        lab.close()
 
 
 def _ready(about: Registration, dashboard: str) -> str:

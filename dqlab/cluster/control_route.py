@@ -1,6 +1,7 @@
 """Statistics and actions over the scheduler's own HTTP server, for who has the token: ``/dqlab/api/``.
 
-The Jupyter server asks here on behalf of its user; it works while the kernel is busy, or gone.
+The Jupyter server asks here on behalf of its user; it works while the kernel is busy, or gone. How both sides prove
+that they have the token is written in `dqlab.proof`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import socket
 from collections.abc import Callable
-from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
 from tornado.web import Application, HTTPError, RequestHandler
@@ -18,6 +19,7 @@ from dqlab.cluster.action import Action
 from dqlab.cluster.dead_pages import dead_page
 from dqlab.cluster.internals import ActorFailed
 from dqlab.errors import BadOption, CallTimeout, DqlabError, RunNotFound
+from dqlab.proof import ANSWER, ANYWHERE, ASK, NONCE, PROOF, is_nonce, mac, machine, same
 from dqlab.texts import valid
 
 if TYPE_CHECKING:
@@ -37,7 +39,10 @@ PAGE = 50
 _STATUS = {"QueueNotFound": 404, "RunNotFound": 404, "BadOption": 400, "BadName": 400, "CallTimeout": 504}
 _REFUSED = 409
 _SAID = {
-    403: ("Forbidden", "the token is missing or wrong. Nothing was done. dq.connect() announces the one in use."),
+    403: (
+        "Forbidden",
+        "the proof of the token is missing, wrong or used. Nothing was done. dq.connect() announces the one in use.",
+    ),
     405: ("NotAllowed", "this address is not asked that way. Nothing was done."),
 }
 
@@ -62,15 +67,33 @@ def add_routes(registry: Registry) -> Callable[[], None] | None:
 
 
 def served_at(scheduler: Scheduler) -> dict[str, Any] | None:
-    """Return {scheduler_id, scheme, port} of a scheduler's HTTP server, None where it has none."""
-    server = getattr(scheduler, "http_server", None)
+    """Return where a scheduler's HTTP server listens, None where it has none.
+
+    Returns
+    -------
+    dict
+        `scheduler_id`, `scheme`, `port`, `host` (an address, "" when it listens at all of its machine's) and `machine`
+        (that machine's name, for which an address like 127.0.0.1 is meant).
+    """
+    server: Any = getattr(scheduler, "http_server", None)
     port = getattr(server, "port", None)
-    scheme = "http" if getattr(server, "ssl_options", None) is None else "https"
-    return {"scheduler_id": scheduler.id, "scheme": scheme, "port": port} if port else None
+    if not port:
+        return None
+    host = str(server.address)
+    return {
+        "scheduler_id": scheduler.id,
+        "scheme": "http" if getattr(server, "ssl_options", None) is None else "https",
+        "port": port,
+        "host": "" if host in ANYWHERE else host,
+        "machine": socket.gethostname(),
+    }
 
 
 class _Handler(RequestHandler):
-    """Answers JSON, and nobody without the token."""
+    """Answers JSON, and nobody who does not prove that they have the token."""
+
+    _nonce = ""
+    """Of a request that proved it: its answer proves the same."""
 
     def initialize(self, registry: Registry) -> None:
         self.registry = registry
@@ -81,9 +104,17 @@ class _Handler(RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
 
     def prepare(self) -> None:
-        said = self.request.headers.get("Authorization", "").encode()
-        if not compare_digest(said, f"Bearer {self.registry.token}".encode()):
+        request, nonce = self.request, self.request.headers.get(NONCE, "")
+        if not self.is_fresh(nonce):
             raise HTTPError(403, reason="Forbidden")
+        expected = mac(self.registry.token, ASK, nonce, str(request.method), str(request.uri), body=request.body)
+        if not same(request.headers.get(PROOF, ""), expected):
+            raise HTTPError(403, reason="Forbidden")
+        self._nonce = nonce
+
+    def is_fresh(self, nonce: str) -> bool:
+        """Return whether a request may bear this number; it may do so once."""
+        return self.registry.challenges.spend(nonce)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Say what failed as {error, message}; `status_code` stands unless it is one of our own errors."""
@@ -94,7 +125,11 @@ class _Handler(RequestHandler):
         self.answer({"error": kind, "message": text})
 
     def answer(self, content: dict[str, Any]) -> None:
-        self.finish(json.dumps(valid(content), separators=(",", ":")))
+        body = json.dumps(valid(content), separators=(",", ":")).encode()
+        if self._nonce:
+            asked = (str(self.request.method), str(self.request.uri), str(self.get_status()))
+            self.set_header(PROOF, mac(self.registry.token, ANSWER, self._nonce, *asked, body=body))
+        self.finish(body)
 
     def refuse(self, error: DqlabError | ActorFailed) -> None:
         kind = error.kind if isinstance(error, ActorFailed) else type(error).__name__
@@ -125,10 +160,24 @@ class _Handler(RequestHandler):
 
 
 class _Service(_Handler):
-    """Says that somebody is there, and who."""
+    """Says that the scheduler is there, where it was asked, and what number the next request has to bear."""
+
+    def is_fresh(self, nonce: str) -> bool:
+        return is_nonce(nonce)
 
     def get(self) -> None:
-        self.answer({"scheduler_id": self.registry.scheduler.id})
+        scheduler = self.registry.scheduler
+        connection: Any = self.request.connection
+        server: Any = scheduler.http_server
+        self.answer(
+            {
+                "scheduler_id": scheduler.id,
+                "at": connection.stream.socket.getsockname()[:2],
+                "anywhere": str(server.address) in ANYWHERE,
+                "machine": machine(),
+                "challenge": self.registry.challenges.give(),
+            }
+        )
 
 
 class _Snapshot(_Handler):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Collection, Coroutine, Iterable, Iterator
 from itertools import count
 from typing import Any
@@ -45,6 +46,7 @@ from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack, unpack_report
 from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout, QueueClosed
+from dqlab.proof import Challenges
 
 __all__ = ["Registry"]
 
@@ -57,8 +59,6 @@ OPEN_TIMEOUT = 300.0
 ended: see `Departures`."""
 CLOSE_TIMEOUT = 10.0
 HELLO_TIMEOUT = 3.0
-MAX_STEMS = 10_000
-"""Names of functions whose runs are numbered on from where they were."""
 
 
 class Registry(SchedulerPlugin):
@@ -81,6 +81,7 @@ class Registry(SchedulerPlugin):
         """Add our handlers to the scheduler."""
         self.scheduler = scheduler
         self.token = secrets.token_hex(32)
+        self.challenges = Challenges(time.monotonic)
         self.entries: dict[str, Entry] = {}
         self.queues: dict[str, dict[str, Any]] = {}
         self.services = Services(self)
@@ -93,7 +94,6 @@ class Registry(SchedulerPlugin):
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.statistics = Statistics(scheduler, self.where)
         self.collector = self.statistics.collector
-        self.collector.missing = self._report_whole
         self._tasks: set[asyncio.Task[Any]] = set()
         scheduler.handlers.update(
             dq_hello=self.hello,
@@ -165,10 +165,7 @@ class Registry(SchedulerPlugin):
 
     async def name_run(self, stem: str) -> str:
         """Return a name for a run, "STEM-NUMBER", that no run of this cluster has had."""
-        numbers = self.numbers.pop(f"run/{stem}", None) or count(1)
-        self.numbers[f"run/{stem}"] = numbers
-        if len(self.numbers) > MAX_STEMS:  # one that comes back counts from 1 and passes over what it meets
-            del self.numbers[next(iter(self.numbers))]
+        numbers = self.numbers.setdefault(f"run/{stem}", count(1))
         return next(name for number in numbers if not self.collector.runs_named(name := f"{stem}-{number}"))
 
     async def stored(self, store: str) -> list[str]:
@@ -431,15 +428,9 @@ class Registry(SchedulerPlugin):
     async def _release(self, queue: str, consumers: list[str], why: str) -> None:
         await self.ask_shards(queue, "release", {"consumers": consumers, "why": why})
 
-    def _report_whole(self, queue: str, shard: int) -> None:
-        """Have a shard report all its lanes."""
-        self.in_background(self.ask_shards(queue, "resend", {}, only=f"queue/{queue}/{shard}"))
-
-    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any], *, only: str = "") -> None:
+    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any]) -> None:
         """Call every shard of a queue that lives and is not being made, in turn; what fails is logged."""
         for entry in self._of(queue):
-            if only not in ("", entry.name):
-                continue
             if not entry.name.startswith("queue/") or entry.gone is not None or not entry.made.is_set():
                 continue
             try:

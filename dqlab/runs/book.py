@@ -74,8 +74,6 @@ class RunBook:
         _books[link.client.id] = self
         self.open_others: Callable[[str], None] = lambda name: None
         """Opens what queues there are beside the open ones, when a name is not found."""
-        self.elsewhere = ""
-        """Who has queues open that could not be opened by that, as a hint."""
 
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
@@ -131,8 +129,7 @@ class RunBook:
             known = sorted(self._known())
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            known_here = ", ".join(known) or ("none that can be seen from here" if self.elsewhere else "none")
-            raise RunNotFound(run=name, hint=hint + self.elsewhere, known=known_here)
+            raise RunNotFound(run=name, hint=hint, known=", ".join(known) or "none")
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
             self._serve(pool)  # a queue that was opened again has no consumers yet
@@ -140,10 +137,10 @@ class RunBook:
 
     def find(self, name: str) -> Run | None:
         """Return the run of that name if this lab or one of its queues knows it."""
-        run = self._runs.get(name) or self._known(name).get(name)
+        run = self._runs.get(name) or self._known().get(name)
         if run is None:
             self.open_others(name)
-            run = self._known(name).get(name)
+            run = self._known().get(name)
         if run is not None:
             self._runs[name] = run
         return run
@@ -174,17 +171,16 @@ class RunBook:
         finally:
             claim.give_back()
 
-    def _known(self, name: str | None = None) -> dict[str, Run]:
-        """Return the runs of that name, or all, that this lab or one of its queues knows of."""
-        runs = dict(self._runs) if name is None else {}
+    def _known(self) -> dict[str, Run]:
+        runs = dict(self._runs)
         for pool in self._pools():
             try:
-                answer, _ = self._link.sync(pool.handle.ask(0, "runs", {"name": name}))
+                answer, _ = self._link.sync(pool.handle.ask(0, "runs", {}))
             except ActorGone:  # its runs are lost with it, and those of other queues are not
                 continue
-            for id, known in answer["runs"]:
-                if known not in runs:
-                    runs[known] = Run(known, id, pool.handle, on_drop=self._dropped)
+            for id, name in answer["runs"]:
+                if name not in runs:
+                    runs[name] = Run(name, id, pool.handle, on_drop=self._dropped)
         return runs
 
     def _dropped(self, run: Run) -> None:
@@ -198,7 +194,7 @@ class RunBook:
         )
         while True:  # the cluster may not have heard yet of a run of this lab that was given such a name
             name: str = self._link.sync(self._link.scheduler("dq_run_name", stem=stem))
-            if name not in self._runs and name not in self._known(name):
+            if name not in self._known():
                 return name
 
     def _start(

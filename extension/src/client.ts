@@ -17,7 +17,9 @@ const NO_SERVER =
 export interface Service {
   id: string;
   name: string;
-  state: 'up' | 'silent' | 'gone';
+  state: 'up' | 'silent' | 'gone' | 'unreachable';
+  /** Why it cannot be asked from here, and what to do; empty when it can. */
+  why?: string;
   where: string;
   scheduler: string;
   embedded: boolean;

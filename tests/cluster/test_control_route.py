@@ -16,6 +16,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.control_route import add_routes
+from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, nonce
 from dqlab.stats import History, Snapshot
 
 
@@ -42,17 +43,30 @@ class Route:
         self.port = lab.session.http["port"]
 
     def __call__(self, method: str, path: str, body: Any = None, *, token: str | None = "right") -> Answer:
-        headers = (
-            {}
-            if token is None
-            else {"Authorization": f"Bearer {self.lab.session.token if token == 'right' else token}"}
-        )
+        real = self.lab.session.token
+        token = real if token == "right" else token
+        body = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        number = nonce() if path == "service" else self.challenge()
+        return self.send(method, path, number, None if token is None else token, body)
+
+    def challenge(self) -> str:
+        """Ask the scheduler who it is, and return the number that the next request has to bear."""
+        status, said = self.send("GET", "service", nonce(), self.lab.session.token)
+        assert status == 200
+        return str(said["challenge"])
+
+    def send(self, method: str, path: str, number: str, token: str | None, body: bytes = b"") -> Answer:
+        """Send a request under a number, proved with a token; see that the answer is proved with the real one."""
+        address = f"/dqlab/api/{path}"
+        headers = {} if token is None else {NONCE: number, PROOF: mac(token, ASK, number, method, address, body=body)}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            text = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, f"/dqlab/api/{path}", text, headers)
+            connection.request(method, address, body or None, headers)
             answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
+            said = answer.read()
+            proof = mac(self.lab.session.token, ANSWER, number, method, address, str(answer.status), body=said)
+            assert answer.headers.get(PROOF) == (None if answer.status == 403 else proof)
+            return answer.status, json.loads(said)
         finally:
             connection.close()
 
@@ -109,6 +123,37 @@ def test_nobody_gets_in_without_the_token(route: Route, paused: dq.QueuePool, to
         assert route("GET", address.replace("QUEUE", paused.name), token=token)[0] == 403
     status, said = route("POST", "actions", {"action": "resume", "queue": paused.name}, token=token)
     assert (status, said["error"]) == (403, "Forbidden")
+    assert states(paused) == {"paused"}
+
+
+def test_request_that_is_sent_again_is_refused(route: Route, paused: dq.QueuePool) -> None:
+    """Somebody on the way can keep a request; it is good once, and only as it was."""
+    body = json.dumps({"action": "resume", "queue": paused.name}).encode()
+    number = route.challenge()
+    assert route.send("POST", "actions", number, route.lab.session.token, body)[0] == 200
+    paused.pause()
+    assert route.send("POST", "actions", number, route.lab.session.token, body)[0] == 403
+    assert route.send("POST", "actions", nonce(), route.lab.session.token, body)[0] == 403
+    assert route.send("GET", "snapshot", "", route.lab.session.token)[0] == 403
+    assert states(paused) == {"paused"}
+
+
+def test_proof_of_one_request_is_none_of_another(route: Route, paused: dq.QueuePool) -> None:
+    """What was said is part of the code: another body, another address, an answer sent back as a question."""
+    token = route.lab.session.token
+    said = {"action": "resume", "queue": paused.name}
+    body = json.dumps(said).encode()
+    for purpose, method, address, proved in (
+        (ASK, "POST", "/dqlab/api/actions", b"{}"),
+        (ASK, "GET", "/dqlab/api/snapshot", b""),
+        (ANSWER, "POST", "/dqlab/api/actions", body),
+    ):
+        number = route.challenge()
+        code = mac(token, purpose, number, method, address, body=proved)
+        connection = http.client.HTTPConnection("127.0.0.1", route.port, timeout=20)
+        with closing(connection):
+            connection.request("POST", "/dqlab/api/actions", body, {NONCE: number, PROOF: code})
+            assert connection.getresponse().status == 403
     assert states(paused) == {"paused"}
 
 

@@ -39,7 +39,7 @@ def test_connecting_otherwise_closes_what_the_magic_opened(alone: Any, capsys: A
     assert first.closed
     assert not alone["lab"].closed
     assert "local is closed; its cluster ended with it, and the results of small are gone" in said
-    assert "local: 3 workers at tcp" in said
+    assert "local: 3 workers at unix" in said
 
 
 def test_connecting_otherwise_while_a_run_is_in_flight_is_refused(alone: Any, tmp_path: Any) -> None:
@@ -64,7 +64,7 @@ def test_lab_that_python_opened_is_left_open(notebook: Any, lab: dq.Lab) -> None
     notebook["address"] = str(lab.client.scheduler.address)
     assert notebook.run("%dq connect address") is held
 
-    other = notebook.run("%dq connect tcp://" + held.session.link.address.removeprefix("tcp://") + " -o again")
+    other = notebook.run(f"%dq connect {held.session.link.address} -o again")
 
     assert other is None
     assert not held.closed

@@ -120,6 +120,7 @@ class Panels(_Handler):
         service = self.services.living(id)
         url = f"{service.dashboard}/individual-plots.json"
         answer = await self.services.upstream.fetch(service, url, wait=LOOK)
+        await self.services.upstream.prove(service, wait=LOOK)
         try:
             plots = json.loads(answer.body) if answer.code == 200 else {}
         except ValueError:

@@ -1,4 +1,7 @@
-"""A service's dashboard below Jupyter's own address: read-only, for who is logged in, and for services alone."""
+"""A service's dashboard below Jupyter's own address: read-only, for who is logged in, and for services alone.
+
+What answers at a service's address is shown when it has proved that it is the service: a page has Jupyter's origin.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from dqlab.announce import Announcement
 from dqlab.jupyter.server.pages import waiting
 from dqlab.jupyter.server.paths import Trick, answer_headers, location, query, request_headers, upstream_path
 from dqlab.jupyter.server.services import NoSuchService, Services
-from dqlab.jupyter.server.upstream import LARGEST, NoAnswer
+from dqlab.jupyter.server.upstream import LARGEST, NoAnswer, Refused
 from dqlab.numbers import clock
 
 __all__ = ["Dashboard"]
@@ -106,7 +109,10 @@ class Dashboard(WebSocketHandler, JupyterHandler):
                 self._upstream = await websocket_connect(
                     request, subprotocols=[each for each in spoken if each], max_message_size=LARGEST
                 )
-        except (OSError, TimeoutError, HTTPError, WebSocketError):
+                await self.services.upstream.prove(service, wait=CONNECT_FOR)
+        except (OSError, TimeoutError, HTTPError, WebSocketError, NoAnswer, Refused):
+            if self._upstream is not None:
+                self._upstream.close()
             raise web.HTTPError(502) from None
         try:
             await WebSocketHandler.get(self, id, path)
@@ -127,6 +133,9 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         if self.request.path == base:
             self.redirect(f"{base}/{self._query()}")
             return
+        if service.unreachable:
+            self._say(502, f"{service.name} cannot be shown here: {service.unreachable}.", theme, again=False)
+            return
         if service.ended:
             ended = f"{service.name} has ended; it answered last at {clock(self.services.since(service))}."
             self._say(502, ended, theme, again=True)
@@ -139,6 +148,11 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         except NoAnswer as error:
             since = f"No answer from {service.name} since {clock(self.services.since(service))}."
             self._say(504 if error.late else 502, since, theme, again=True)
+            return
+        try:
+            await self.services.upstream.prove(service, wait=WAIT)
+        except (NoAnswer, Refused) as error:
+            self._say(502, f"Not shown: {error}", theme, again=True)
             return
         self.set_status(answer.code, answer.reason)
         self.clear_header("Content-Type")

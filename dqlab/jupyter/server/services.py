@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,11 +87,12 @@ class Services:
         NoSuchService
             There is none.
         NoAnswer
-            Its process has ended: whoever is at its address by now is somebody else.
+            Its process has ended, or its address is one of another machine.
         """
         service = self.find(id)
-        if service.ended:
-            raise NoAnswer(service=service.name, reason=f"process {service.pid} has ended", late=False)
+        reason = f"process {service.pid} has ended" if service.ended else service.unreachable
+        if reason:
+            raise NoAnswer(service=service.name, reason=reason, late=False)
         return service
 
     async def list(self) -> list[dict[str, Any]]:
@@ -110,22 +110,24 @@ class Services:
         states = await asyncio.gather(*map(self.state, there))
         listed = []
         for service, state in zip(there, states, strict=True):
-            if state == "silent" and time.time() - self.since(service) > KEEP_ENDED:
+            if state in ("silent", "unreachable") and time.time() - self.since(service) > KEEP_ENDED:
                 forget(self.directory, service)
             else:
                 listed.append(self._about(service, state))
         return listed
 
     async def state(self, service: Announcement) -> str:
-        """Return "up", "silent" or "gone"."""
+        """Return "up", "silent", "gone" or "unreachable"."""
         if service.ended:
             return "gone"
+        if service.unreachable:
+            return "unreachable"
         heard = self._of(service)
         if time.monotonic() - heard.asked >= REMEMBER:
             try:
-                said = json.loads(await self.upstream.ask(service, "service", wait=PATIENCE))
-                self.heard(service, answered=said.get("scheduler_id") == service.scheduler_id)
-            except (NoAnswer, Refused, ValueError, AttributeError):
+                await self.upstream.prove(service, wait=PATIENCE)
+                self.heard(service, answered=True)
+            except (NoAnswer, Refused):
                 self.heard(service, answered=False)
         return "up" if heard.up else "silent"
 
@@ -168,4 +170,10 @@ class Services:
 
     def _about(self, service: Announcement, state: str) -> dict[str, Any]:
         said = ("id", "name", "where", "scheduler", "embedded", "store", "started", "pid", "host")
-        return {"state": state, "since": self.since(service), **{name: getattr(service, name) for name in said}}
+        why = service.unreachable if state == "unreachable" else ""
+        return {
+            "state": state,
+            "why": why,
+            "since": self.since(service),
+            **{name: getattr(service, name) for name in said},
+        }

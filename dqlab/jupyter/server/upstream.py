@@ -1,16 +1,22 @@
-"""Asking a service: over HTTP, with its token, each time with a limit."""
+"""Asking a service: over HTTP, each time with a limit, and only a process that proves that it has the token.
+
+The token itself is never sent, see `dqlab.proof`. What was fetched, or is connected, is the service's when it proves
+itself *afterwards* at the same address: a scheduler keeps its port from its start to its end, so nobody else had it.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
 from tornado.httputil import url_concat
 from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from dqlab.announce import Announcement
+from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, misplaced, nonce, same
 from dqlab.sentence import DqlabError
 
 __all__ = ["LARGEST", "NoAnswer", "Refused", "Upstream"]
@@ -102,19 +108,52 @@ class Upstream:
         Refused
             It will not.
         """
+        if call == "service":
+            return await self._answer(service, call, nonce(), wait)
+        challenge = (await self.prove(service, wait=wait))["challenge"]
+        return await self._answer(service, call, challenge, wait, query or {}, body)
+
+    async def prove(self, service: Announcement, *, wait: float) -> dict[str, Any]:
+        """Have the process at a service's address prove that it is the service's scheduler; return what it says.
+
+        Raises
+        ------
+        NoAnswer
+            Nobody there, or somebody else.
+        """
+        said: dict[str, Any] = json.loads(await self._answer(service, "service", nonce(), wait))
+        at = urlsplit(service.dashboard)
+        port = at.port or (443 if at.scheme == "https" else 80)
+        problem = misplaced(said, at.hostname or "", port, tunnel=service.tunnel)
+        if not problem and said["scheduler_id"] != service.scheduler_id:
+            problem = "its scheduler was restarted"
+        if problem:
+            raise NoAnswer(service=service.name, reason=problem, late=False)
+        return said
+
+    async def _answer(
+        self,
+        service: Announcement,
+        call: str,
+        number: str,
+        wait: float,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> bytes:
+        """Ask under a number, and return what the service, and nobody else, has answered."""
+        if service.unreachable:
+            raise NoAnswer(service=service.name, reason=service.unreachable, late=False)
         url = url_concat(f"{service.dashboard}/dqlab/api/{call}", list((query or {}).items()))
-        headers = {"Authorization": f"Bearer {service.token}"}
-        method = "POST" if body else "GET"
+        method, asked = "POST" if body else "GET", url.removeprefix(service.dashboard)
+        headers = {NONCE: number, PROOF: mac(service.token, ASK, number, method, asked, body=body)}
         answer = await self.fetch(service, url, wait=wait, method=method, headers=headers, body=body or None)
-        said = answer.body
-        if answer.code == 200 and answer.headers.get("Content-Type", "").startswith("application/json"):
-            return said
-        if answer.code == 403:
-            reason = "its scheduler was restarted, or another one is at its address"
+        expected = mac(service.token, ANSWER, number, method, asked, str(answer.code), body=answer.body)
+        if not same(answer.headers.get(PROOF, ""), expected):
+            reason = (
+                f"its scheduler was restarted, or another process is at {service.dashboard} (status {answer.code}, "
+                "without a proof that it has the token)"
+            )
             raise NoAnswer(service=service.name, reason=reason, late=False)
-        try:
-            refusal = json.loads(said)
-            raise Refused(answer.code, {"error": str(refusal["error"]), "message": str(refusal["message"])})
-        except (ValueError, KeyError, TypeError):
-            reason = f"there is no dqlab at {service.dashboard} (status {answer.code})"
-            raise NoAnswer(service=service.name, reason=reason, late=False) from None
+        if answer.code == 200:
+            return answer.body
+        raise Refused(answer.code, json.loads(answer.body))

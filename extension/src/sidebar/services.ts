@@ -9,7 +9,7 @@ import { reopen } from '../notebook';
 import type { Attention } from '../snapshot';
 import { badge, row, section } from './pieces';
 
-const FACES: Record<Service['state'], Glyph> = { up: 'play', silent: 'offline', gone: 'dash' };
+const FACES: Record<Service['state'], Glyph> = { up: 'play', silent: 'offline', gone: 'dash', unreachable: 'offline' };
 
 export function servicesSection(desk: Desk, filter: () => string): { element: HTMLElement; draw(): void } {
   const { model } = desk;
@@ -105,6 +105,7 @@ export function distinctName(service: Service, all: readonly Service[]): string 
 function about(desk: Desk, service: Service, state: Service['state']): string {
   const now = Date.now() / 1000;
   if (state === 'gone') return [`ended ${age(service.since, now)}`, service.store ? tail(service.store) : service.where].filter(Boolean).join(' · ');
+  if (state === 'unreachable') return service.why ?? '';
   if (state === 'silent') {
     const seen = service.id === desk.model.chosen ? (desk.model.snapshot?.at ?? 0) : 0;
     const since = service.state === 'up' ? seen || service.since : Math.max(seen, service.since);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketHandler
 
 from dqlab.jupyter.server.upstream import LARGEST
+from dqlab.proof import ANSWER, ASK, NONCE, PROOF, Challenges, is_nonce, mac, machine, same
 
 TOKEN = "token-of-the-scheduler"
 PLOTS = {"Individual Dq Runs": "/individual-dq-runs", "Individual Progress": "/individual-progress"}
@@ -30,6 +32,14 @@ class Dashboards:
         self.port = 0
         self.scheduler_id = "Scheduler-1"
         self.hanging = False
+        self.machine = machine()
+        self.at: list[Any] | None = None
+        self.challenges = Challenges(time.monotonic)
+
+    @property
+    def pages(self) -> list[tuple[str, str, str, dict[str, str]]]:
+        """What was asked of it, but for who it is."""
+        return [asked for asked in self.asked if asked[1] != "/dqlab/api/service"]
 
 
 class _Noted(RequestHandler):
@@ -45,16 +55,30 @@ class _Api(_Noted):
     async def get(self, call: str) -> None:
         if self.dashboards.hanging:
             await asyncio.Event().wait()
-        if self.request.headers.get("Authorization") != f"Bearer {TOKEN}":
+        request, number = self.request, self.request.headers.get(NONCE, "")
+        asked = str(request.method), str(request.uri)
+        proved = same(request.headers.get(PROOF, ""), mac(TOKEN, ASK, number, *asked, body=request.body))
+        fresh = is_nonce(number) if call == "service" else self.dashboards.challenges.spend(number)
+        if not (proved and fresh):
             self.set_status(403)
+            self.finish("{}")
+            return
         said: dict[str, Any] = {"call": call, "query": self.request.query, "body": self.request.body.decode()}
         if call == "service":
-            said = {"scheduler_id": self.dashboards.scheduler_id}
+            said = {
+                "scheduler_id": self.dashboards.scheduler_id,
+                "at": self.dashboards.at or ["127.0.0.1", self.dashboards.port],
+                "anywhere": False,
+                "machine": self.dashboards.machine,
+                "challenge": self.dashboards.challenges.give(),
+            }
         if self.get_query_argument("queue", "") == "none-such":
             self.set_status(404)
             said = {"error": "QueueNotFound", "message": "no queue named 'none-such' here."}
         self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.finish(json.dumps(said))
+        body = json.dumps(said).encode()
+        self.set_header(PROOF, mac(TOKEN, ANSWER, number, *asked, str(self.get_status()), body=body))
+        self.finish(body)
 
     post = get
 

@@ -124,8 +124,10 @@ def test_hung_service_keeps_nobody_waiting(jupyter: Jupyter, papers: Announcemen
     assert time.monotonic() - began < 5
 
 
-def test_questions_are_passed_on_with_the_token(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:
-    """Only what a call takes is passed on, and names are escaped."""
+def test_questions_are_passed_on_without_the_token(
+    jupyter: Jupyter, papers: Announcement, dashboards: Dashboards
+) -> None:
+    """Only what a call takes is passed on, and names are escaped; the token is proved and not sent."""
     said = jupyter("GET", f"dq/api/services/papers/snapshot?queue=a%26b&run=r&token={LOGIN}&admin=1").said
     assert said == {"call": "snapshot", "query": "queue=a%26b&run=r", "body": ""}
     said = jupyter("GET", "dq/api/services/papers/failures?queue=q&fingerprint=f&after=1-2-3&limit=5").said
@@ -135,8 +137,8 @@ def test_questions_are_passed_on_with_the_token(jupyter: Jupyter, papers: Announ
     said = jupyter("POST", "dq/api/services/papers/actions", body=action).said
     assert said == {"call": "actions", "query": "", "body": '{"action": "scale", "queue": "pages", "n": 3}'}
     for _, _, _, headers in dashboards.asked:
-        assert headers["Authorization"] == f"Bearer {TOKEN}"
-        assert "Cookie" not in headers
+        assert TOKEN not in str(headers)
+        assert not {"Authorization", "Cookie"} & set(headers)
 
 
 def test_refusals_come_through(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards) -> None:

@@ -36,7 +36,7 @@ def test_pages_are_shown(jupyter: Jupyter, papers: Announcement, dashboards: Das
     assert "theirs" not in str(answer.headers)
     assert "X-Powered-By" not in answer.headers
     assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
-    assert dashboards.asked[-1][:3] == ("GET", "/individual-dq-depth", "theme=dark&queue=a%20b")
+    assert dashboards.pages[-1][:3] == ("GET", "/individual-dq-depth", "theme=dark&queue=a%20b")
 
     again = jupyter("GET", f"{HERE}/individual-dq-depth", If_None_Match=answer.headers["Etag"])
     assert (again.status, again.body) == (304, b"")
@@ -48,10 +48,10 @@ def test_nothing_of_the_user_goes_along(jupyter: Jupyter, papers: Announcement, 
     """The dashboard's process must not become this user."""
     jupyter("GET", f"{HERE}/status", login="cookie", Cookie="_xsrf=aabb", Accept_Encoding="gzip", X_Secret="s")
     jupyter("GET", f"{HERE}/status", Proxy_Authorization="x", X_Forwarded_For="1.2.3.4", Te="trailers", Accept="text/*")
-    for _, _, _, headers in dashboards.asked:
+    for _, _, _, headers in dashboards.pages:
         assert set(headers) <= {"Host", "Connection", "User-Agent", "Accept"}
         assert headers["Host"] == f"127.0.0.1:{dashboards.port}"
-    assert dashboards.asked[-1][3]["Accept"] == "text/*"
+    assert dashboards.pages[-1][3]["Accept"] == "text/*"
 
 
 TRICKS = [
@@ -217,7 +217,7 @@ def test_websockets_pass_both_ways(jupyter: Jupyter, papers: Announcement, dashb
             assert await socket.read_message() == message
 
     talk(jupyter, conversation, Origin=f"http://127.0.0.1:{jupyter.port}")
-    _, path, protocols, headers = dashboards.asked[-1]
+    _, path, protocols, headers = dashboards.pages[-1]
     assert (path, protocols) == ("/status/ws", "bokeh,session-token")
     assert headers["Origin"] == f"http://127.0.0.1:{dashboards.port}"
     assert not {"Cookie", "Authorization"} & set(headers)

@@ -1,0 +1,211 @@
+"""Addresses ``unix://DIRECTORY:NUMBER``: Dask's connections over sockets in a directory of one user.
+
+Dask's TCP asks nobody who they are, so whoever reaches a port on 127.0.0.1, that is, every user of the machine, can run
+code there. A socket in a directory with mode 0700 can only be reached by its owner, without keys, and takes less time.
+An address reads as host and port for Dask: DIRECTORY stands for the host, NUMBER is the name of a socket in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import secrets
+import shutil
+import socket
+import stat
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed.comm.addressing import parse_host_port
+from distributed.comm.core import BaseListener, Comm, CommClosedError, Connector, FatalCommClosedError
+from distributed.comm.registry import Backend, backends
+from distributed.comm.tcp import MAX_BUFFER_SIZE, TCP
+from distributed.comm.tcp import _close_comm as note_closed
+from tornado.iostream import IOStream, StreamClosedError
+from tornado.tcpserver import TCPServer
+
+__all__ = ["SCHEME", "Sockets", "make_directory", "problem_with", "register", "remove_directory"]
+
+logger = logging.getLogger("dqlab.sockets")
+
+SCHEME = "unix"
+PREFIX = f"{SCHEME}://"
+LONGEST = 100
+"""Bytes of a socket's path; the system takes 104 to 108."""
+NUMBERS = 1 << 30
+TRIES = 8
+
+
+def register() -> None:
+    """Let this process use such addresses. Plain Dask clients find them by dqlab's entry point."""
+    backends.setdefault(SCHEME, Sockets())
+
+
+def make_directory() -> Path:
+    """Make a directory for the sockets of a cluster, that only this user can enter.
+
+    Raises
+    ------
+    OSError
+        There is no place for it.
+    """
+    place = tempfile.gettempdir()
+    if len(os.fsencode(place)) > LONGEST - 30:
+        place = "/tmp"
+    return Path(tempfile.mkdtemp(prefix="dqlab-", dir=place))
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove what `make_directory` made, with what is left in it."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def problem_with(directory: str) -> str:
+    """Return why sockets in a directory are not to be trusted, "" when they are: it is this user's alone."""
+    try:
+        about = Path(directory).lstat()
+    except OSError as error:
+        return f"{directory} cannot be read ({error.strerror}): its cluster has ended"
+    if not stat.S_ISDIR(about.st_mode):
+        return f"{directory} is not a directory"
+    if about.st_uid != os.geteuid():
+        return f"{directory} belongs to user {about.st_uid}, and this process runs as user {os.geteuid()}"
+    if about.st_mode & 0o077:
+        return f"{directory} can be entered by other users (mode {stat.S_IMODE(about.st_mode):o})"
+    return ""
+
+
+def _path(directory: str, number: int) -> str:
+    return f"{directory}/{number}"
+
+
+class _SocketComm(TCP):
+    """A connection over such a socket; there is nothing of TCP to be set on it."""
+
+    def __init__(self, stream: IOStream, local: str, peer: str, deserialize: bool = True) -> None:  # noqa: FBT001, FBT002
+        self._closed = False
+        Comm.__init__(self, deserialize=deserialize)
+        self._local_addr, self._peer_addr, self.stream = local, peer, stream
+        self._finalizer = weakref.finalize(self, self._get_finalizer())  # type: ignore[no-untyped-call]
+        self._finalizer.atexit = False
+        self._extra: dict[str, Any] = {}
+        stream.set_close_callback(functools.partial(note_closed, weakref.ref(self)))
+
+
+class _Connector(Connector):
+    async def connect(self, address: str, deserialize: bool = True, **_: Any) -> Comm:  # noqa: FBT001, FBT002
+        directory, number = parse_host_port(address)
+        stream = IOStream(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), max_buffer_size=MAX_BUFFER_SIZE)
+        try:
+            await stream.connect(_path(directory, number))
+        except StreamClosedError as error:
+            raise CommClosedError(f"in {self}: {error.real_error or error}") from error
+        except BaseException:
+            stream.close()
+            raise
+        problem = problem_with(directory)  # only now: what is connected cannot be exchanged any more
+        if problem:
+            stream.close()
+            raise FatalCommClosedError(f"not connected to {PREFIX}{address}: {problem}")
+        return _SocketComm(stream, PREFIX + directory, PREFIX + address, deserialize)
+
+
+class _Listener(BaseListener):
+    prefix = PREFIX
+
+    def __init__(
+        self, location: str, handler: Any, *, deserialize: bool = True, allow_offload: bool = True, **_: Any
+    ) -> None:
+        super().__init__()
+        self.directory, self.number = parse_host_port(location, 0)
+        self.comm_handler, self.deserialize, self.allow_offload = handler, deserialize, allow_offload
+        self._server: TCPServer | None = None
+
+    async def start(self) -> None:
+        problem = problem_with(self.directory)
+        if problem:
+            raise OSError(f"cannot listen there: {problem}")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.setblocking(False)  # noqa: FBT003 - the socket's own method
+            self.number = self.number or self._bind(listening)
+            listening.listen(int(dask.config.get("distributed.comm.socket-backlog")))
+        except BaseException:
+            listening.close()
+            raise
+        self._server = TCPServer(max_buffer_size=int(MAX_BUFFER_SIZE))
+        self._server.handle_stream = self._handle  # type: ignore[assignment, method-assign]
+        self._server.add_socket(listening)
+
+    def _bind(self, listening: socket.socket) -> int:
+        for tries_left in reversed(range(TRIES)):
+            number = 1 + secrets.randbelow(NUMBERS)
+            try:
+                listening.bind(_path(self.directory, number))
+            except FileExistsError:
+                if not tries_left:
+                    raise
+            else:
+                return number
+        raise AssertionError("bound, or raised")
+
+    def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+            with suppress(OSError):
+                Path(_path(self.directory, self.number)).unlink()
+
+    async def _handle(self, stream: IOStream, _: object) -> None:
+        if self._server is None:  # stopped meanwhile
+            stream.close()
+            return
+        comm = _SocketComm(stream, self.listen_address, PREFIX + self.directory, self.deserialize)
+        comm.allow_offload = self.allow_offload
+        try:
+            await self.on_connection(comm)
+        except CommClosedError:
+            logger.info("event=closed_before_handshake address=%s", self.listen_address)
+            return
+        await self.comm_handler(comm)
+
+    @property
+    def listen_address(self) -> str:
+        return f"{PREFIX}{self.directory}:{self.number}"
+
+    @property
+    def contact_address(self) -> str:
+        return self.listen_address
+
+
+class Sockets(Backend):
+    """What Dask asks about such addresses."""
+
+    def get_connector(self) -> Connector:
+        """Return what connects."""
+        return _Connector()
+
+    def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **given: Any) -> BaseListener:  # noqa: FBT001
+        """Return what listens; number 0 stands for any that is free."""
+        return _Listener(loc, handle_comm, deserialize=deserialize, **given)
+
+    def get_address_host(self, loc: str) -> str:
+        """Return the machine: such an address is of this one. Dask's HTTP servers listen there."""
+        return "127.0.0.1"
+
+    def get_address_host_port(self, loc: str) -> tuple[str, int]:
+        """Return directory and number."""
+        return parse_host_port(loc)
+
+    def resolve_address(self, loc: str) -> str:
+        """Return it as it is."""
+        return loc
+
+    def get_local_address_for(self, loc: str) -> str:
+        """Return where somebody who is to be reached from there listens."""
+        return parse_host_port(loc)[0]

@@ -1,0 +1,136 @@
+"""Proof that both sides of a request hold the same token, which itself is never sent.
+
+A request bears HMAC(token, what is asked and a number used once), an answer HMAC(token, that number and what is
+answered), so that nothing that a stranger receives opens anything. A scheduler is asked who it is with a number of the
+asker's; its answer names the address that it was asked at, and a number of its own, which the next request has to bear.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import re
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ANSWER", "ASK", "NONCE", "PROOF", "Challenges", "loopback", "mac", "machine", "misplaced", "nonce", "same"]
+
+NONCE, PROOF = "Dqlab-Nonce", "Dqlab-Proof"
+"""Headers of both: the number, and the code that proves."""
+ASK, ANSWER = "dqlab ask 1", "dqlab answer 1"
+"""What a code is for, so that no code of one direction is one of the other."""
+ANYWHERE = ("0.0.0.0", "::")
+VALID_FOR = 60.0
+"""Seconds in which a request has to bear the number that it was given."""
+MOST = 4096
+_NONCE = re.compile(r"[0-9a-f]{32}")
+
+
+def nonce() -> str:
+    """Return a number that was never used."""
+    return secrets.token_hex(16)
+
+
+def mac(token: str, purpose: str, nonce: str, *said: str, body: bytes = b"") -> str:
+    """Return the code for what is said in `said` and `body` under a number; lists of texts have one spelling."""
+    text = json.dumps([purpose, nonce, *said, sha256(body).hexdigest()])
+    return hmac.new(token.encode(), text.encode(), sha256).hexdigest()
+
+
+def same(said: str, expected: str) -> bool:
+    """Compare codes in constant time."""
+    return hmac.compare_digest(said.encode(), expected.encode())
+
+
+class Challenges:
+    """Numbers that a scheduler has given out, each good for one request.
+
+    Parameters
+    ----------
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._given: OrderedDict[str, float] = OrderedDict()
+
+    def give(self) -> str:
+        """Return a new number; when too many are out, the oldest one is good for nothing any more."""
+        if len(self._given) >= MOST:
+            self._given.popitem(last=False)
+        given = nonce()
+        self._given[given] = self._clock() + VALID_FOR
+        return given
+
+    def spend(self, said: str) -> bool:
+        """Return whether a number was given out, a short while ago, and not spent yet."""
+        return self._clock() < self._given.pop(said, 0.0)
+
+
+def is_nonce(said: str) -> bool:
+    """Return whether it looks like a number of ours."""
+    return _NONCE.fullmatch(said) is not None
+
+
+@cache
+def machine() -> str:
+    """Return what tells this machine from others, as far as it matters for 127.0.0.1."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()} {boot}"
+
+
+def loopback(host: str) -> bool:
+    """Return whether a host of a URL is the machine of whoever asks."""
+    try:
+        return _ip(host).is_loopback
+    except ValueError:
+        return False
+
+
+def misplaced(said: Mapping[str, Any], host: str, port: int, *, tunnel: bool = False) -> str:
+    """Return why what a scheduler says of itself was not said by whom was asked at `host`; "" when it was.
+
+    Somebody in between can pass our question on to the scheduler, and its answer to us; then the scheduler was asked
+    at another address than we have asked.
+
+    Parameters
+    ----------
+    said : mapping
+        `at`, the address and port it was asked at, `anywhere`, whether it listens at all of its machine's, and
+        `machine`.
+    tunnel : bool
+        The scheduler is reached through a tunnel to its machine, or a port that is published for it, so that addresses
+        tell nothing.
+    """
+    if tunnel:
+        return ""
+    at, at_port = said["at"]
+    if loopback(host) or loopback(at):
+        if said["machine"] != machine():
+            return "it listens at 127.0.0.1 of another machine"
+        if at_port != port or not loopback(host) or not (loopback(at) and (said["anywhere"] or _ip(at) == _ip(host))):
+            return f"the scheduler listens at {at}, port {at_port}, and another process stands in between"
+        return ""
+    try:
+        apart = (_ip(at), at_port) != (_ip(host), port)
+    except ValueError:  # a name
+        apart = False
+    if apart and not said["anywhere"]:  # else addresses may be translated on the way
+        return f"the scheduler listens at {at}, port {at_port}, and another process stands in between"
+    return ""
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    ip = ipaddress.ip_address({"localhost": "127.0.0.1"}.get(host, host.strip("[]").partition("%")[0]))
+    return getattr(ip, "ipv4_mapped", None) or ip

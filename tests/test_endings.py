@@ -1,0 +1,94 @@
+"""A lab that is closed, or a connect that fails, leaves nothing, also when somebody presses Ctrl-C in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+import dqlab as dq
+from dqlab import connecting
+from dqlab.cluster import embedded
+from dqlab.errors import ConnectFailed
+from dqlab.lab import Lab
+
+
+class Step:
+    """One step of closing: notes that it was taken, and fails as often as it is told."""
+
+    def __init__(self, taken: list[str], name: str, *errors: BaseException) -> None:
+        self.taken, self.name, self.errors = taken, name, list(errors)
+
+    def close(self, **_: Any) -> None:
+        self.taken.append(self.name)
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def lab_of(taken: list[str], **failing: BaseException) -> Lab:
+    """Return a lab that started its cluster, of which those steps fail once."""
+    lab = Lab.__new__(Lab)
+    steps = {name: Step(taken, name, *([failing[name]] if name in failing else [])) for name in ("queue", "client")}
+    cluster = Step(taken, "cluster", *([failing["cluster"]] if "cluster" in failing else []))
+    lab.session = SimpleNamespace(pools={"q": steps["queue"]}, link=SimpleNamespace(here=True))  # type: ignore[assignment]
+    lab.client = steps["client"]  # type: ignore[assignment]
+    lab._cluster, lab._own_client, lab._announced, lab._batch, lab.closed = cluster, True, None, False, False
+    return lab
+
+
+@pytest.mark.parametrize("step", ["queue", "client", "cluster"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("unexpected"), OSError("disk")])
+def test_close_ends_the_cluster_whatever_fails(step: str, error: BaseException) -> None:
+    """Worker processes that stay hold the locks of the store until the kernel ends."""
+    taken: list[str] = []
+    lab = lab_of(taken, **{step: error})
+    with pytest.raises(type(error)):
+        lab.close()
+    assert taken == ["queue", "client", "cluster"]
+    assert lab.closed is (step != "cluster")
+    lab.close()
+    assert taken.count("cluster") == (2 if step == "cluster" else 1), "a second close goes on where the first ended"
+    assert lab.closed
+
+
+def test_close_passes_over_what_cannot_be_asked() -> None:
+    """A queue whose worker is gone is no reason to raise."""
+    taken: list[str] = []
+    lab_of(taken, queue=ConnectFailed(address="a", seconds=1, reason="r")).close()
+    assert taken == ["queue", "client", "cluster"]
+
+
+@pytest.fixture
+def children() -> Iterator[set[int]]:
+    """Processes of this one, before."""
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    yield before
+    after = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    _, alive = psutil.wait_procs(after, timeout=10)
+    assert not alive
+
+
+@pytest.mark.usefixtures("children")
+@pytest.mark.parametrize("where", ["lab", "start"])
+@pytest.mark.timeout(120)
+def test_interrupted_connect_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str) -> None:
+    """Connecting takes seconds, and that is when somebody presses Ctrl-C; the cluster is held by nobody yet."""
+
+    def interrupted(*_: object, **__: object) -> Any:
+        raise KeyboardInterrupt
+
+    directories: list[Path] = []
+    make = embedded.sockets.make_directory
+    monkeypatch.setattr(embedded.sockets, "make_directory", lambda: directories.append(make()) or directories[-1])
+    if where == "lab":
+        monkeypatch.setattr(connecting, "Lab", interrupted)
+    else:
+        monkeypatch.setattr(embedded, "keep_replaced_workers", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dq.connect(n=1, name="interrupted", store=tmp_path)
+    assert [path for path in directories if path.exists()] == []
+    assert len(directories) == 1

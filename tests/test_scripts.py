@@ -1,0 +1,143 @@
+"""Scripts start a lab without a word about processes, and none outlives them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+SCRIPT = """
+import dqlab as dq
+
+class Page:
+    def __init__(self, number): self.number = number
+
+def double(page): return page.number * 2
+
+lab = dq.connect(n=1)
+print(list(lab.map(double, [Page(1), Page(2)]).results(timeout=90)), flush=True)
+"""
+WAITING = """
+import os, signal, sys
+import dqlab as dq
+lab = dq.connect(n=1)
+here = lab.client.run(os.getpid)
+print(lab.session.link.address.removeprefix("unix://").rpartition(":")[0], *here.values(), flush=True)
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    print(len(lab.client.run(os.getpid)), flush=True)
+    lab.close()
+"""
+
+
+def environ() -> dict[str, str]:
+    return {**os.environ, "PYTHONWARNINGS": "error::UserWarning"}
+
+
+@pytest.mark.parametrize("how", ["file", "-c", "stdin"])
+def test_script_needs_no_guard(tmp_path: Path, how: str) -> None:
+    """A page of tracebacks that end in "Nanny failed to start" is no beginning; workers do not import the script."""
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    command = {"file": [str(path)], "-c": ["-c", SCRIPT], "stdin": ["-"]}[how]
+    said = subprocess.run(
+        [sys.executable, *command],
+        input=SCRIPT if how == "stdin" else None,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env=environ(),
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (said.returncode, said.stdout.split("\n")[0]) == (0, "[2, 4]"), said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def start(tmp_path: Path) -> tuple[subprocess.Popen[str], Path, list[psutil.Process]]:
+    """Start a script with a lab; return it, the directory of its sockets, and all processes that belong to it."""
+    script = subprocess.Popen(
+        [sys.executable, "-c", WAITING],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environ(),
+        cwd=tmp_path,
+        process_group=0,
+    )
+    assert script.stdout is not None
+    directory, *pids = script.stdout.readline().split()
+    processes = psutil.Process(script.pid).children(recursive=True)
+    assert {int(pid) for pid in pids} <= {process.pid for process in processes}
+    return script, Path(directory), processes
+
+
+def end(script: subprocess.Popen[Any]) -> None:
+    with suppress(ProcessLookupError):
+        script.kill()
+    script.communicate(timeout=10)
+
+
+def test_nothing_outlives_a_script_that_is_killed(tmp_path: Path) -> None:
+    """The system kills the largest process when memory is short: a kernel. Its workers would hold stores and memory."""
+    script, directory, processes = start(tmp_path)
+    try:
+        os.kill(script.pid, signal.SIGKILL)
+        script.wait(10)
+        _, alive = psutil.wait_procs(processes, timeout=10)
+        assert not alive
+        gone_within(directory)
+    finally:
+        end(script)
+
+
+def gone_within(directory: Path, seconds: float = 5.0) -> None:
+    """Wait until a directory is removed; nobody says when it is."""
+    deadline = time.monotonic() + seconds
+    while directory.exists():
+        assert time.monotonic() < deadline, f"{directory} is left"
+        time.sleep(0.02)
+
+
+def test_ctrl_c_in_a_terminal_is_for_the_script_alone(tmp_path: Path) -> None:
+    """A terminal sends it to all processes of the group; workers that die of it take the run along."""
+    script, directory, processes = start(tmp_path)
+    try:
+        os.killpg(script.pid, signal.SIGINT)
+        said, _ = script.communicate(timeout=30)
+        assert said.split() == ["2"], "both workers answered after it"
+        _, alive = psutil.wait_procs(processes, timeout=10)
+        assert not alive
+        gone_within(directory)
+    finally:
+        end(script)
+
+
+def test_nursery_that_dies_is_started_again(tmp_path: Path) -> None:
+    """It is a process as others are; without it no worker that died could be replaced."""
+    import dqlab as dq
+
+    with dq.connect(n=1, name="nursery") as lab:
+        (nursery,) = {psutil.Process(pid).ppid() for pid in lab.client.run(os.getpid).values()}
+        assert nursery != os.getpid()
+
+        def workers(dask_scheduler: Any) -> set[str]:
+            return set(dask_scheduler.workers)
+
+        before = lab.client.run_on_scheduler(workers)
+        psutil.Process(nursery).kill()
+        deadline = time.monotonic() + 60
+        while len(lab.client.run_on_scheduler(workers) - before) < 2:
+            assert time.monotonic() < deadline, "not replaced"
+            time.sleep(0.05)
+        assert list(lab.map(abs, [-1, -2], name="after").results(timeout=90)) == [1, 2]

@@ -1,0 +1,172 @@
+"""Clusters that were started on this machine are reached by their user, and by nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client, LocalCluster
+from distributed.comm import CommClosedError, connect, listen
+from distributed.comm.core import FatalCommClosedError
+
+import dqlab as dq
+from dqlab.cluster import sockets
+
+NOBODY = 65534
+OTHER_USER = """
+import glob, os, socket, sys
+os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
+address, directory = sys.argv[1:]
+print("sees", sorted(glob.glob(directory + "/*")))
+try:
+    os.stat(directory + "/" + address.rpartition(":")[2])
+except PermissionError as error:
+    print("stat", error.strerror)
+asking = socket.socket(socket.AF_UNIX)
+try:
+    asking.connect(directory + "/" + address.rpartition(":")[2])
+    print("CONNECTED")
+except PermissionError as error:
+    print("connect", error.strerror)
+"""
+
+
+def directory_of(lab: dq.Lab) -> Path:
+    return Path(lab.session.link.address.removeprefix(sockets.PREFIX).rpartition(":")[0])
+
+
+def test_other_users_reach_nothing_of_an_embedded_cluster(lab: dq.Lab) -> None:
+    """Whoever reaches a scheduler or worker of Dask runs code as its user, and can ask for the control token."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    directory = directory_of(lab)
+    said = subprocess.run(
+        [sys.executable, "-I", "-c", OTHER_USER.format(nobody=NOBODY), lab.session.link.address, str(directory)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert said.stdout.splitlines() == ["sees []", "stat Permission denied", "connect Permission denied"], said.stderr
+    mode = directory.stat()
+    assert (stat.S_IMODE(mode.st_mode), mode.st_uid) == (0o700, os.geteuid())
+
+
+def test_embedded_cluster_listens_on_no_port_but_its_dashboards(lab: dq.Lab) -> None:
+    """A port that somebody forgets is open to everybody: each process of the cluster is looked at."""
+
+    def open_ports(dask_worker: object = None) -> list[int]:
+        import psutil
+
+        found = psutil.Process().net_connections("tcp")
+        return [each.laddr.port for each in found if each.status == psutil.CONN_LISTEN]
+
+    def http_port(dask_worker: object) -> int:
+        return int(dask_worker.http_server.port)  # type: ignore[attr-defined]
+
+    of_workers, dashboards = lab.client.run(open_ports), lab.client.run(http_port)
+    assert of_workers == {address: [port] for address, port in dashboards.items()}
+    schedulers = lab.client.run_on_scheduler(lambda dask_scheduler: [s.prefix for s in dask_scheduler.listeners])
+    assert schedulers == [sockets.PREFIX]
+
+
+def test_client_of_the_same_user_needs_the_address_alone(lab: dq.Lab) -> None:
+    """Other notebooks, `dqlab doctor` and plain Dask clients connect as before."""
+    with Client(lab.session.link.address, set_as_default=False) as client:
+        assert client.submit(abs, -3).result(timeout=20) == 3
+    with dq.connect(lab.session.link.address) as attached:
+        assert [*attached.queue_names()] == [*lab.queue_names()]
+    link = lab.client.cluster.dashboard_link  # type: ignore[union-attr]
+    assert link == f"http://127.0.0.1:{lab.session.http['port']}/status"
+
+
+def test_sockets_of_a_strangers_directory_are_not_spoken_to(tmp_path: Path) -> None:
+    """A cluster has ended, and another user has made a directory of its name: their answers would be unpickled."""
+    sockets.register()
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    theirs.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{theirs}/1")
+        listening.listen()
+        with pytest.raises(FatalCommClosedError, match="can be entered by other users"):
+            asyncio.run(connect(f"unix://{theirs}:1", timeout=10))
+    if os.geteuid() == 0:
+        theirs.chmod(0o700)
+        os.chown(theirs, NOBODY, NOBODY)
+        assert f"belongs to user {NOBODY}" in sockets.problem_with(str(theirs))
+
+    async def serve() -> None:
+        await listen(f"unix://{theirs}:0", lambda comm: comm.close())
+
+    theirs.chmod(0o750)
+    with pytest.raises(OSError, match="cannot listen there"):
+        asyncio.run(serve())
+
+
+def test_ended_cluster_is_not_there(tmp_path: Path) -> None:
+    """As a refused connection: tried again until the time is over, and then said."""
+    sockets.register()
+    with pytest.raises(OSError, match="Timed out"):
+        asyncio.run(connect(f"unix://{tmp_path / 'gone'}:1", timeout=0.3))
+
+
+def test_large_and_many_messages_arrive_whole() -> None:
+    """A socket's buffer is 200 kB: what is larger goes in pieces, in both directions at once."""
+    sockets.register()
+    directory = sockets.make_directory()
+
+    async def talk() -> None:
+        async def answer(comm: object) -> None:
+            while True:
+                try:
+                    await comm.write(await comm.read())  # type: ignore[attr-defined]
+                except CommClosedError:
+                    return
+
+        async with listen(f"unix://{directory}:0", answer) as listener:
+            assert listener.contact_address.startswith(f"unix://{directory}:")
+            comm = await connect(listener.contact_address)
+            for size in (0, 1, 1 << 16, 1 << 20, 48 << 20):
+                await comm.write({"op": bytes(size)})
+                assert len((await comm.read())["op"]) == size
+            await comm.close()
+
+    try:
+        asyncio.run(talk())
+        assert list(directory.iterdir()) == [], "a socket that is closed leaves no file"
+    finally:
+        sockets.remove_directory(directory)
+
+
+def test_directory_has_a_short_name_wherever_temporary_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sockets have paths of 104 bytes at most; batch systems like long TMPDIRs."""
+    monkeypatch.setattr(sockets.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 80)))
+    directory = sockets.make_directory()
+    try:
+        assert len(str(directory)) < 60
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    finally:
+        sockets.remove_directory(directory)
+
+
+@pytest.fixture
+def plain() -> Iterator[LocalCluster]:
+    """Dask's own cluster."""
+    with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+        yield cluster
+
+
+def test_other_clusters_of_the_process_are_as_before(lab: dq.Lab, plain: LocalCluster) -> None:
+    """Another way to connect is added; none is changed."""
+    assert plain.scheduler_address.startswith("inproc://")
+    assert lab.session.link.address.startswith("unix://")
