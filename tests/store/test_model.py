@@ -196,7 +196,7 @@ class DurableMachine(ShardMachine):
         elif what in ("cancel", "drop", "pause"):
             ledger.obey(what, run, {})
         elif what == "function":
-            ledger.keep_function(b"h" * 16, b"blob")
+            ledger.keep_function(run, b"h" * 16, b"blob")
         elif what == "open":
             ledger.obey("open", None, {"open": {"run": b"a-run-never-seen"}})
         else:

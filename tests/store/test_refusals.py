@@ -125,7 +125,7 @@ def test_function_that_fits_no_record_is_refused_every_time(store: Store) -> Non
     """The second time it was taken without a word, and was gone after a restart."""
     for _ in range(2):
         with pytest.raises(FunctionTooLarge, match="20,000 bytes"):
-            store.ledger.keep_function(b"h" * 16, b"f" * LARGE)
+            store.ledger.keep_function(NO_ID, b"h" * 16, b"f" * LARGE)
     assert store.ledger.functions == {}
 
 
@@ -164,7 +164,7 @@ CHANGES: dict[str, Callable[[Store, Lease], object]] = {
     "drop": lambda store, lease: store.ledger.obey("drop", NO_ID, {}),
     "drain": lambda store, lease: store.ledger.obey("drain", None, {}),
     "open": lambda store, lease: store.ledger.obey("open", None, {"open": {"run": b"r" * 16}}),
-    "function": lambda store, lease: store.ledger.keep_function(b"h" * 16, b"f"),
+    "function": lambda store, lease: store.ledger.keep_function(NO_ID, b"h" * 16, b"f"),
     "put": lambda store, lease: store.rules.put(Frame.decode(Frame.encode([b"x"], kind=Kind.VALUE))),
 }
 
