@@ -13,6 +13,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.live.display import set_mode
+from dqlab.runs.frames import frame_of, index_of
 from dqlab.testing import Gate
 from dqlab.texts import shown
 
@@ -81,7 +82,16 @@ def test_run_over_names_that_are_not_utf_8_ends_and_keeps_their_names(
     assert failed[0].document.text() in failed[0].key  # and the true name still opens the file
     assert sorted(run.results(errors="return").keys()) == sorted(map(name, NUMBERS))
     assert set(run.failures().to_frame().index) == {letter.key for letter in failed}
-    assert set(run.results(errors="skip").to_frame().index) == set(values)
+    assert run.results(errors="skip").to_frame()["value"].to_dict() == values
+
+
+@pytest.mark.parametrize("text", ["caf\udce9", "plain"])
+def test_tables_hold_any_text_and_numbers_stay_numbers(text: str) -> None:
+    """With pyarrow installed, pandas refuses texts that are not valid Unicode: a whole table for one name."""
+    frame = frame_of([{"name": text, "n": 1}, {"name": "b", "n": 2}], index_of([text, "b"]))
+
+    assert frame["name"].to_dict() == {text: text, "b": "b"}
+    assert frame["n"].dtype == "int64"
 
 
 def test_every_view_of_such_names_is_valid_text(folder: Path, queue: dq.QueuePool, lab: dq.Lab, static: None) -> None:

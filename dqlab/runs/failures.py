@@ -11,6 +11,7 @@ from dqlab.cluster.handle import Handle
 from dqlab.cluster.sealed import open_value
 from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind
+from dqlab.runs.frames import frame_of, index_of
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:
@@ -121,12 +122,11 @@ class Failures(Sequence[DeadLetter]):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a dead letter: key, error, message, at, deliveries, version, reason, traceback."""
-        import pandas as pd
-
-        columns = ["key", "error", "message", "at", "deliveries", "version", "reason", "fingerprint", "traceback"]
-        return pd.DataFrame([[getattr(letter, c) for c in columns] for letter in self], columns=columns).set_index(
-            "key"
-        )
+        columns = ["error", "message", "at", "deliveries", "version", "reason", "fingerprint", "traceback"]
+        letters = list(self)
+        rows = [{name: getattr(letter, name) for name in columns} for letter in letters]
+        frame: pd.DataFrame = frame_of(rows, index_of([letter.key for letter in letters]), columns)
+        return frame
 
     async def _page(self, shard: int, after: int, classes: Collection[str]) -> list[DeadLetter]:
         asked = {"run": self._run, "after": after, "limit": PAGE, "classes": list(classes)}

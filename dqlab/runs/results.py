@@ -6,6 +6,7 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, overload
@@ -15,6 +16,7 @@ from dqlab.cluster.results import PAGE_VALUES
 from dqlab.cluster.sealed import open_value
 from dqlab.errors import MessageNotFound
 from dqlab.frame import Settlement
+from dqlab.runs.frames import frame_of, index_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,16 +152,18 @@ class Results(Sequence[Any]):
         for key, value in self.items():
             keys.append(key)
             values.append(value)
-        index = pd.Index(keys, name="key")
+        index = index_of(keys)
         failed = {id(failure) for failure in self._failures.values()}
         reasons = [str(value) if id(value) in failed else None for value in values]
         told = [{} if id(value) in failed or value is None else value for value in values]
         if all(isinstance(value, dict) for value in told) and any(isinstance(value, dict) for value in values):
-            frame = pd.DataFrame.from_records(told, index=index)
+            frame: pd.DataFrame = frame_of(told, index)
             if self._failures:
                 frame["error" if "error" not in frame else "dqlab_error"] = pd.Series(reasons, index, dtype=object)
             return frame
-        column = pd.Series(values, index=index, name="value", dtype=object).infer_objects()
+        column = pd.Series(values, index=index, name="value", dtype=object)
+        with suppress(UnicodeEncodeError):  # text that is not valid Unicode stays an object
+            column = column.infer_objects()
         return column.to_frame()
 
     # --- fetching ---------------------------------------------------------------------------

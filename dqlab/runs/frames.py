@@ -1,0 +1,34 @@
+"""Tables of pandas with any text in them: its own type for text takes valid Unicode alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["frame_of", "index_of"]
+
+
+def index_of(keys: Sequence[Any]) -> Any:
+    """Return keys as an index named ``key``; where one is not valid Unicode, of objects."""
+    import pandas as pd
+
+    try:
+        return pd.Index(keys, name="key")
+    except UnicodeEncodeError:
+        return pd.Index(keys, name="key", dtype=object)
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], index: Any, columns: list[str] | None = None) -> Any:
+    """Return rows as a table; a column with text that is not valid Unicode has objects, the others what fits them."""
+    import pandas as pd
+
+    try:
+        return pd.DataFrame.from_records(list(rows), index=index, columns=columns)
+    except UnicodeEncodeError:
+        frame = pd.DataFrame(list(rows), index=index, columns=columns, dtype=object)
+    for name in frame:
+        try:
+            frame[name] = frame[name].infer_objects()
+        except UnicodeEncodeError:
+            continue
+    return frame
