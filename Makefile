@@ -46,7 +46,7 @@ $(MODULES): extension/package.json extension/yarn.lock | $(STAMP)
 	@cd extension && $(TOOLED) jlpm install --immutable
 	@touch $@
 
-lab: $(STAMP) $(BUILT) ## Open JupyterLab on the quickstart notebook.
+lab: $(STAMP) $(BUILT) ## Open JupyterLab here, on a copy of the quickstart.
 	$(BIN)/dqlab lab $(ARGS)
 
 demo: $(STAMP) ## Run the quickstart notebook here, without a browser.

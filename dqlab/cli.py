@@ -73,13 +73,13 @@ def _carry_out(words: list[str]) -> int:
     return COMMANDS[options.command](options, rest)
 
 
-def quickstart(directory: Path) -> Path:
+def quickstart(directory: Path | None = None) -> Path:
     """Return where the quickstart notebook lies.
 
     Parameters
     ----------
-    directory : Path
-        Where to look for `notebooks/quickstart.ipynb` first.
+    directory : Path, optional
+        Where to look for `notebooks/quickstart.ipynb` first. Default: only where dqlab itself lies.
 
     Raises
     ------
@@ -87,7 +87,8 @@ def quickstart(directory: Path) -> Path:
         Neither there, nor in the installed package, nor in the checkout it was installed from.
     """
     package = Path(__file__).parent
-    places = [directory / "notebooks", package / "notebooks", package.parent / "notebooks"]
+    above = [directory] if directory is not None else []
+    places = [place / "notebooks" for place in (*above, package, package.parent)]
     for place in places:
         if (place / NOTEBOOK).is_file():
             return place / NOTEBOOK
@@ -106,8 +107,9 @@ def parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser(
         "lab",
-        help="open JupyterLab on the quickstart notebook",
-        description="Opens JupyterLab on the quickstart notebook. Other options go to `jupyter lab`.",
+        help="open JupyterLab here, on a copy of the quickstart notebook",
+        description="Opens JupyterLab on the current folder, with a copy of the quickstart notebook in it. Other "
+        "options go to `jupyter lab`, for example --no-browser, --port=8899 or --notebook-dir=DIR.",
     )
     demo = commands.add_parser("demo", help="run the quickstart notebook here, without a browser")
     demo.add_argument("notebook", nargs="?", type=Path, help="another notebook that defines docs, run and retried")
@@ -173,27 +175,62 @@ def _unknown(word: str) -> int:
 
 
 def _lab(_: argparse.Namespace, rest: list[str]) -> int:
-    """Open JupyterLab; a notebook outside this directory is copied here first, never over a file."""
+    """Open JupyterLab on the current folder, with a copy of the quickstart in it."""
     try:
         from jupyterlab.labapp import LabApp
     except ModuleNotFoundError as error:
         return _missing_extra(error)
-    here = Path.cwd()
+    asked_for = _value_of(rest, "--notebook-dir", "--ServerApp.root_dir", "--ServerApp.notebook_dir")
+    root = Path(asked_for).expanduser().absolute() if asked_for is not None else Path.cwd()
     try:
-        notebook = quickstart(here)
-    except FileNotFoundError as error:
+        copy = _copied(quickstart(), root / NOTEBOOK)
+    except OSError as error:
         print(f"dqlab lab: {error}", file=sys.stderr)
         return FAILED
-    if not notebook.is_relative_to(here):
-        copy = here / NOTEBOOK
-        if not copy.exists():
-            shutil.copyfile(notebook, copy)
-            print(f"dqlab lab: copied the quickstart to {copy}")
-        notebook = copy
+    ours = [] if asked_for is not None else [f"--ServerApp.root_dir={root}"]
     # The address that is printed, for who has no browser here; Jupyter's own opens the launcher.
-    address = f"--LabApp.default_url=/lab/tree/{quote(notebook.name)}"
-    LabApp.launch_instance([str(notebook), address, *_as_root(), *rest])
+    ours += [f"--LabApp.default_url=/lab/tree/{quote(copy.name)}"]
+    LabApp.launch_instance([str(copy), *ours, *_as_root(), *rest])
     return 0
+
+
+def _value_of(words: Sequence[str], *options: str) -> str | None:
+    """Return what the last of these options was given, as ``--option=value`` or ``--option value``."""
+    found = None
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option in options:
+            found = value if equals else next(iter(words[at + 1 :]), None)
+    return found
+
+
+def _copied(notebook: Path, copy: Path) -> Path:
+    """Copy a notebook; one that is there already is replaced only when a person agrees, or not at all."""
+    if not copy.exists():
+        shutil.copyfile(notebook, copy)
+        print(f"dqlab lab: copied the quickstart to {copy}")
+    elif _sources(copy) != _sources(notebook):
+        if not sys.stdin.isatty():
+            print(f"dqlab lab: kept {copy}, which differs from the quickstart of dqlab {__version__}")
+        elif _agreed(f"{copy} differs from the quickstart of dqlab {__version__}. Overwrite it? [y/N] "):
+            shutil.copyfile(notebook, copy)
+    return copy
+
+
+def _sources(notebook: Path) -> object:
+    """Return what the cells of a notebook say, without outputs; of a file that is not a notebook, its bytes."""
+    content = notebook.read_bytes()
+    try:
+        return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(content)["cells"]]
+    except (ValueError, KeyError, TypeError):
+        return content
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _as_root() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -78,15 +79,135 @@ def test_demo_plays_the_quickstart_in_a_directory_that_is_gone_afterwards(monkey
     assert not played[0].exists()
 
 
-def test_lab_prints_the_address_of_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine without a browser the address is all there is, and the launcher shows no quickstart."""
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What JupyterLab is started with, in an empty folder; nothing is started."""
     labapp = pytest.importorskip("jupyterlab.labapp", reason="the extra `lab` is not installed")
     words: list[str] = []
     monkeypatch.setattr(labapp.LabApp, "launch_instance", words.extend)
+    monkeypatch.chdir(tmp_path)
+    return words
 
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Path:
+    """A quickstart that somebody has changed a cell of."""
+    return write_cells(tmp_path / "quickstart.ipynb", "print('mine')")
+
+
+def write_cells(notebook: Path, *sources: str) -> Path:
+    cells = [{"cell_type": "code", "source": source, "outputs": [], "metadata": {}} for source in sources]
+    notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    return notebook
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> list[str]:
+    """Sit at a terminal, and answer questions; return what was asked."""
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or text)
+    return asked
+
+
+def test_lab_prints_the_address_of_the_notebook(launched: list[str]) -> None:
+    """On a machine without a browser the address is all there is, and the launcher shows no quickstart."""
     status = main(["lab", "--no-browser"])
 
     assert status == 0
-    assert words[0].endswith("quickstart.ipynb")
-    assert "--LabApp.default_url=/lab/tree/quickstart.ipynb" in words
-    assert words[-1] == "--no-browser"
+    assert launched[0].endswith("quickstart.ipynb")
+    assert "--LabApp.default_url=/lab/tree/quickstart.ipynb" in launched
+    assert launched[-1] == "--no-browser"
+
+
+@pytest.mark.parametrize("where", [".venv/lib/site-packages/dqlab", "."], ids=["venv", "checkout"])
+def test_lab_opens_this_folder_wherever_dqlab_lies(
+    launched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Served from site-packages, a person's own files are out of reach, and the next update deletes what is saved."""
+    shipped = tmp_path / where / "notebooks" / "quickstart.ipynb"
+    shipped.parent.mkdir(parents=True)
+    write_cells(shipped, "import dqlab")
+    package = shipped.parents[1] if shipped.parents[1].name == "dqlab" else shipped.parents[1] / "dqlab"
+    monkeypatch.setattr("dqlab.cli.__file__", str(package / "cli.py"))
+
+    main(["lab"])
+
+    copy = tmp_path / "quickstart.ipynb"
+    assert launched[0] == str(copy)
+    assert f"--ServerApp.root_dir={tmp_path}" in launched
+    assert copy.read_bytes() == shipped.read_bytes()
+
+
+def test_lab_leaves_another_quickstart_of_this_folder_alone(launched: list[str], tmp_path: Path) -> None:
+    """A project may have notebooks/quickstart.ipynb of its own, which is not the one that was asked for."""
+    (tmp_path / "notebooks").mkdir()
+    theirs = write_cells(tmp_path / "notebooks" / "quickstart.ipynb", "print('theirs')")
+
+    main(["lab"])
+
+    assert "theirs" not in (tmp_path / "quickstart.ipynb").read_text()
+    assert "theirs" in theirs.read_text()
+
+
+@pytest.mark.parametrize("given", [["--notebook-dir={}"], ["--notebook-dir", "{}"], ["--ServerApp.root_dir={}"]])
+def test_folder_that_lab_is_told_gets_the_copy(launched: list[str], tmp_path: Path, given: list[str]) -> None:
+    """Jupyter's own option wins: JupyterLab refuses a notebook that is not below its root."""
+    (tmp_path / "there").mkdir()
+
+    main(["lab", *(word.format("there") for word in given)])
+
+    assert launched[0] == str(tmp_path / "there" / "quickstart.ipynb")
+    assert not [word for word in launched if word == f"--ServerApp.root_dir={tmp_path}"]
+    assert launched[-len(given) :] == [word.format("there") for word in given]
+    assert not (tmp_path / "quickstart.ipynb").exists()
+
+
+def test_folder_that_is_missing_is_named_by_lab(launched: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong path is a sentence, and no server starts elsewhere."""
+    status = main(["lab", "--notebook-dir=missing"])
+
+    assert status == 1
+    assert "missing" in capsys.readouterr().err
+    assert launched == []
+
+
+def test_quickstart_that_was_run_is_kept_without_a_word(
+    launched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Outputs are no difference: whoever comes back finds what the last run has shown."""
+    copy = write_cells(tmp_path / "quickstart.ipynb")
+    played = json.loads(quickstart().read_text())
+    for cell in played["cells"]:
+        if cell["cell_type"] == "code":
+            cell["execution_count"] = 7
+    copy.write_text(json.dumps(played))
+    before = copy.read_bytes()
+
+    main(["lab"])
+
+    assert copy.read_bytes() == before
+    assert capsys.readouterr().out == ""
+
+
+def test_edited_quickstart_is_kept_where_nobody_can_be_asked(
+    launched: list[str], edited: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Started by a script, a file of a person is not overwritten, and it is said which notebook opens."""
+    main(["lab"])
+
+    assert "mine" in edited.read_text()
+    assert capsys.readouterr().out.startswith(f"dqlab lab: kept {edited}, which differs from the quickstart of dqlab")
+
+
+@pytest.mark.parametrize(("said", "kept"), [("", True), ("n", True), ("y", False)])
+def test_edited_quickstart_is_overwritten_only_by_consent(
+    launched: list[str], edited: Path, monkeypatch: pytest.MonkeyPatch, said: str, kept: bool
+) -> None:
+    """Enter alone keeps what a person has written."""
+    asked = answer(monkeypatch, said)
+
+    main(["lab"])
+
+    assert len(asked) == 1
+    assert asked[0].endswith("Overwrite it? [y/N] ")
+    assert ("mine" in edited.read_text()) is kept
