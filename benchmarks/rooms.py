@@ -13,6 +13,7 @@ from benchmarks.idle import idle
 from benchmarks.jupyter import jupyter
 from benchmarks.latency import latency
 from benchmarks.log import log
+from benchmarks.many_runs import many_runs
 from benchmarks.memory import memory
 from benchmarks.messages import messages
 from benchmarks.recovery import recovery
@@ -34,11 +35,12 @@ ROOMS: dict[str, Room] = {
     "idle": idle,
     "memory": memory,
     "log": log,
+    "many-runs": many_runs,
     "recovery": recovery,
     "views": views,
     "jupyter": jupyter,
     "hpc": hpc,
 }
 
-ALONE = frozenset({"hpc", "jupyter", "log", "recovery", "views"})
+ALONE = frozenset({"hpc", "jupyter", "log", "many-runs", "recovery", "views"})
 """Rooms that are measured only when they are named."""

@@ -223,6 +223,25 @@ def announced(place: Path) -> list[Announcement]:
     return sorted((service for service in found if service is not None), key=lambda service: service.started)
 
 
+def keeper_of(store: Path) -> Announcement | None:
+    """Return the newest lab of another process of this user that keeps queues in a store, and has not ended."""
+    place = directory()
+    try:
+        others = [] if place is None else announced(place)
+    except OSError:
+        return None
+    found = [one for one in others if one.store == str(store) and one.pid != os.getpid() and not one.ended]
+    return max(found, key=lambda one: one.started, default=None)
+
+
+def way_to(keeper: Announcement) -> str:
+    """Say who has a store open, and what to type to work with its queues."""
+    return (
+        f"lab {keeper.name!r} of process {keeper.pid} on {keeper.host} keeps queues in {keeper.store}; to work with "
+        f"those, connect to its cluster: dq.connect({keeper.scheduler!r}), in a notebook %dq connect {keeper.scheduler}"
+    )
+
+
 def seen(place: Path, id: str, at: float | None = None) -> float:
     """Return when a service answered last, or was announced; note that it did at `at`. Seconds since 1970; 0: never."""
     path = _path(place, id)

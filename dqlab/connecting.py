@@ -6,11 +6,13 @@ import json
 import os
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from dqlab import local
+from dqlab.announce import keeper_of, way_to
 from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.findings import Checkup
 from dqlab.cluster.link import Link
@@ -122,6 +124,9 @@ def connect(
             lab.close()
             lab = None
         if lab is None:
+            keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
+            if keeper is not None:
+                warnings.warn(f"{way_to(keeper)}. Here they cannot be opened while they are open there.", stacklevel=3)
             lab = _make(target, n, path, name, limit, directory)
             try:
                 lab.keep_in(directory)

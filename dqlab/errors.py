@@ -194,7 +194,7 @@ class RunNotFound(RunError):
 
     text = (
         "no run named {run!r} here.{hint} Runs that exist: {known}. "
-        "A run of an embedded cluster ends with the process that made it."
+        "Without a store, a run of an embedded cluster ends with the process that made it."
     )
 
 

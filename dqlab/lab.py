@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.announce import Announcement, address_of, announce, withdraw
+from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.cluster.isolation import Executor
 from dqlab.cluster.placement import NoWorkers
 from dqlab.config import option
@@ -358,6 +358,8 @@ class Lab(LabViews):
         if self.closed or not self.session.link.here:
             return
         try:
+            if self._own_client:
+                self.session.link.leave()
             if self._announced is not None:
                 withdraw(self._announced, ended=self.embedded)
                 self._announced = None
@@ -378,7 +380,15 @@ class Lab(LabViews):
         """Open the queue in which another client has a run of that name, else those of the store: it may be there."""
         found = self._queue_of(run)
         stored = self.session.stored_queues(self.store) if self.store is not None and not found else []
-        self._open(name for name in ([found] if found else stored) if name not in self.session.pools)
+        held = self._open(name for name in ([found] if found else stored) if name not in self.session.pools)
+        self.session.runs.elsewhere = self._who_holds(held) if held else ""
+
+    def _who_holds(self, held: dict[str, OwnerStillAlive]) -> str:
+        """Return who has queues of the store open that may have a run, as a hint."""
+        keeper = keeper_of(self.store) if self.store is not None else None
+        one = next(iter(held.values()))
+        who = way_to(keeper) if keeper is not None else f"process {one.pid} on {one.host} has it open; close it there"
+        return f" It may be in {', '.join(map(repr, held))}, open elsewhere: {who}."
 
     def _queue_of(self, run: str) -> str:
         """Return the queue on which somebody has a run, else ""; of one that has just begun it is heard soon."""
@@ -390,12 +400,16 @@ class Lab(LabViews):
                 return snapshot.of_queue
             since = snapshot.seq
 
-    def _open(self, names: Iterable[str]) -> None:
+    def _open(self, names: Iterable[str]) -> dict[str, OwnerStillAlive]:
+        """Open queues; return why, by name, those were left out that another process has open."""
+        held: dict[str, OwnerStillAlive] = {}
         for name in names:
             try:
                 self.queue(name)
             except OwnerStillAlive as error:
+                held[name] = error
                 warnings.warn(f"queue {name!r} of the store was left out: {error}", stacklevel=4)
+        return held
 
     def _workers(self) -> int:
         """Ask how many workers the cluster has."""

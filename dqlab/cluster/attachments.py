@@ -18,6 +18,8 @@ logger = logging.getLogger("dqlab.registry")
 CLOSE_AFTER = 3600.0
 """Seconds a vacant queue stays open."""
 LOOK_EVERY = 60.0
+MAX_LEFT = 1000
+"""Clients that left of which is known what they had open."""
 AWAY = 5.0
 """Seconds after which a client that left is not expected back, and what it was submitting counts as cut off."""
 
@@ -58,6 +60,8 @@ class Attachments:
             self._clients[queue].discard(client)
         if had:
             self._left[client] = had
+            if len(self._left) > MAX_LEFT:
+                del self._left[next(iter(self._left))]
             self._away.add(client)
             self._registry.in_background(self._cut_off(client, had))
 
@@ -132,10 +136,8 @@ class Attachments:
         shards = self._registry.collector.shards(queue)
         if len(shards) < self._registry.queues[queue]["shards"] or any(shard["stored"] for shard in shards):
             return None
-        lanes = [lane for shard in shards for lane in shard["lanes"]]
-        if any(lane["name"] is not None and lane["counts"][State.LOST] for lane in lanes):
+        lanes = self._registry.collector.lanes(queue)
+        if any(lane["name"] is not None and lane["counts"][State.LOST] for lane in lanes.working()):
             return None
-        counts = [lane["counts"] for lane in lanes]
-        if any(ready or delayed or leased or dead for ready, delayed, leased, _, dead, *_ in counts):
-            return None
-        return sum(map(sum, counts))
+        counts = lanes.counts
+        return None if counts.left or counts.dead else counts.all

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import add, sub
 from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.histories import history
-from dqlab.cluster.joins import Shards, failed_by_class, sum_counts, sum_effort, sum_units
+from dqlab.cluster.joins import Shards, sum_counts, sum_effort, sum_units
+from dqlab.cluster.known_lanes import KnownLanes
 from dqlab.cluster.parking import Bell
 from dqlab.cluster.scenery import Scenery
 from dqlab.cluster.tracks import ConsumerTrack, QueueTrack, RunTrack
@@ -29,6 +30,8 @@ REMEMBER_EVERY = 1.0
 """Seconds between two entries into the rings and meters of a queue or consumer."""
 SET_BACK = 1.0
 """Seconds by which the wall clock must go back to be taken as set; it is slewed otherwise."""
+ASK_EVERY = 1.0
+"""Seconds after which a shard is asked once more for a report with all its lanes."""
 MAX_MARKS = 200
 """What people did is remembered so many times."""
 
@@ -51,6 +54,8 @@ class Collector:
         """Reports that came and could not be read."""
         self.leaving: Callable[[float], tuple[int, float]] = lambda within: (0, 0.0)
         """How many workers leave within some seconds because their jobs end, and when the first does."""
+        self.missing: Callable[[str, int], None] = lambda queue, shard: None
+        """Asks a shard for a report with all its lanes, when one of its reports was lost."""
         self.seq = 0
         self.clock: Clock = clock or SystemClock()
         self.thresholds = thresholds or Thresholds()
@@ -80,6 +85,9 @@ class Collector:
         self._scenery = Scenery(self)
         self._shards: dict[str, dict[int, dict[str, Any]]] = {}
         self._came: dict[str, dict[int, float]] = {}
+        self._lanes: dict[str, KnownLanes] = {}
+        self._asked: dict[tuple[str, int], float] = {}
+        """Shards of which a report was lost, and when they were asked for all their lanes; monotonic seconds."""
         self._bell = Bell()
 
     # --- what comes in ----------------------------------------------------------------------
@@ -93,6 +101,7 @@ class Collector:
             index = report["shard"]
             if index in known and known[index]["epoch"] > report["epoch"]:
                 return  # of one that was presumed dead, and replaced
+            self._enter(queue, index, known.get(index), report, now)
             known[index] = report
             self._came.setdefault(queue, {})[index] = now
             self._note(self._due, queue, now, wall)
@@ -125,6 +134,23 @@ class Collector:
         yield from (track.ring for track in self.consumer_tracks.values())
         yield from self.host_rings.values()
 
+    def _enter(self, queue: str, index: int, before: dict[str, Any] | None, report: dict[str, Any], now: float) -> None:
+        """Enter a report's lanes; have the shard send all of them when one of its reports before this was lost."""
+        self._lanes.setdefault(queue, KnownLanes()).take(index, report)
+        if report.get("whole", True):
+            self._asked.pop((queue, index), None)
+        else:
+            last = None if before is None or before["epoch"] != report["epoch"] else before.get("number", 0)
+            lost = last is None or report["number"] != last + 1
+            if lost or (queue, index) in self._asked:
+                asked = self._asked.get((queue, index))
+                if asked is None or now - asked >= ASK_EVERY:
+                    self._asked[queue, index] = now
+                    self.missing(queue, index)
+        if "number" not in report and before is not None:  # somebody asked how it is; that was not one of its reports
+            report["number"] = before.get("number", 0)
+        del report["lanes"]
+
     def _note(self, due: dict[str, tuple[float, float]], name: str, now: float, wall: float) -> None:
         """Remember a report: at once when the last time is a second ago, else when somebody looks."""
         due[name] = now, wall
@@ -144,20 +170,19 @@ class Collector:
 
     def _remember_queue(self, queue: str, now: float, wall: float) -> None:
         track = self.queue_tracks.setdefault(queue, QueueTrack())
-        reports, lanes = list(self._shards[queue].values()), self.shards_of(queue).lanes
-        failed, lag = sum(lane["failed"] for lane in lanes), max(report["lag"] for report in reports)
-        before = track.gauges
-        grown = track.feed(now, wall, sum_counts(lanes), lag, failed, reports)
+        reports, lanes = list(self._shards[queue].values()), self.lanes(queue)
+        lag, before = max(report["lag"] for report in reports), track.gauges
+        grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports)
         self.all.note(wall, tuple(map(add, self.all.gauges, map(sub, track.gauges, before))), grown)
-        track.count_classes(wall, failed_by_class(lanes))
-        by_run: dict[str, list[dict[str, Any]]] = {}
-        for lane in lanes:
-            by_run.setdefault(lane["run"], []).append(lane)
-        for run, own in by_run.items():
-            track_of_run = self.run_tracks.setdefault((queue, run), RunTrack())
+        track.count_classes(wall, lanes.failed_by_class())
+        listed = lanes.listed()
+        for run, own in listed.items():
+            track_of_run = self.run_tracks.get((queue, run))
+            if track_of_run is None:
+                track_of_run = self.run_tracks[queue, run] = RunTrack()
             track_of_run.feed(now, wall, sum_counts(own), sum_units(own), sum_effort(own))
-        for key in [key for key in self.run_tracks if key[0] == queue and key[1] not in by_run]:
-            del self.run_tracks[key]  # dropped
+        for key in [key for key in self.run_tracks if key[0] == queue and key[1] not in listed]:
+            del self.run_tracks[key]  # dropped, or ended before others that did
 
     def remember(self) -> None:
         """Enter into the rings and meters what has come since; who looks calls this first."""
@@ -191,7 +216,17 @@ class Collector:
 
     def forget_queue(self, queue: str) -> None:
         """Drop a queue that was closed."""
-        for memory in (self._shards, self._came, self._due, self._remembered, self.versions, self.paused_by):
+        for index in self._shards.get(queue, ()):
+            self._asked.pop((queue, index), None)
+        for memory in (
+            self._shards,
+            self._came,
+            self._lanes,
+            self._due,
+            self._remembered,
+            self.versions,
+            self.paused_by,
+        ):
             memory.pop(queue, None)
         track = self.queue_tracks.pop(queue, None)
         if track is not None:
@@ -219,7 +254,10 @@ class Collector:
         return sorted(self._shards)
 
     def shards(self, queue: str) -> list[dict[str, Any]]:
-        """Return the latest reports of a queue's shards, by index; those that have not reported yet are missing."""
+        """Return the latest reports of a queue's shards without their lanes, by index.
+
+        Those that have not reported yet are missing.
+        """
         return list(self.shards_of(queue).reports)
 
     def shards_of(self, queue: str) -> Shards:
@@ -229,13 +267,21 @@ class Collector:
         return Shards([known[index] for index in order], [came.get(index, 0.0) for index in order])
 
     def shard(self, queue: str, index: int) -> dict[str, Any] | None:
-        """Return the latest report of one shard."""
-        return self._shards.get(queue, {}).get(index)
+        """Return the latest report of one shard, with all its lanes."""
+        report = self._shards.get(queue, {}).get(index)
+        return None if report is None else report | {"lanes": self.lanes(queue).of_shard(index)}
+
+    def lanes(self, queue: str) -> KnownLanes:
+        """Return the lanes of a queue."""
+        return self._lanes.get(queue) or KnownLanes()
+
+    def track_of(self, queue: str, run: str) -> RunTrack:
+        """Return what is remembered of a run: nothing of one that ended long ago."""
+        return self.run_tracks.get((queue, run)) or RunTrack()
 
     def runs_named(self, name: str) -> bool:
         """Return whether a shard has reported a run of that name."""
-        reports = (report for shards in self._shards.values() for report in shards.values())
-        return any(lane["name"] == name for report in reports for lane in report["lanes"])
+        return any(lanes.named(name) for lanes in self._lanes.values())
 
     def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
         """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.
@@ -245,7 +291,7 @@ class Collector:
         """
         self.remember()
         messages, seconds, now = 0, 0.0, self.clock.monotonic()
-        for lane in self.shards_of(queue).lanes:
+        for lane in self.lanes(queue).working():
             ready, _, leased, *_ = lane["counts"]
             left = leased + (0 if lane["paused"] else ready)
             track = self.run_tracks.get((queue, lane["run"]))
@@ -286,7 +332,3 @@ class Collector:
     def marks_of(self, queue: str, since: float = 0.0) -> Sequence[Mark]:
         """Return what people did to a queue, or to all, since an instant; seconds since 1970 UTC."""
         return [mark for mark in self.marks if mark.at >= since and (not queue or mark.queue in ("", queue))]
-
-    def lanes_of(self, queues: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the lanes of some queues."""
-        return [lane for queue in queues for lane in self.shards_of(queue).lanes]

@@ -40,17 +40,15 @@ class LogStore(LogJournal):
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked = log.end
         self._short: LogError | None = None
-        self._maxsize = 0
         self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once that has begun
         self.recorded: Callable[[], None] = lambda: None
         """Called when something was appended."""
         self.turned: Callable[[], None] = lambda: None
         """Called when `failure` or `short` has changed."""
 
-    def begin(self, results_maxsize: int) -> None:
-        """Start to commit; `results_maxsize` is the budget for results, bytes."""
+    def begin(self) -> None:
+        """Start to commit."""
         self._loop = asyncio.get_running_loop()
-        self._maxsize = results_maxsize
         self._commit = GroupCommit(self.log, wake=self._wake)
         self._commit.on_durable, self._commit.on_failure = self._committed, self._failed
         self._wanted = self._commit.wanted
@@ -63,8 +61,10 @@ class LogStore(LogJournal):
 
     @property
     def full(self) -> bool:
-        """No more results should be taken in."""
-        return self.stored >= self._maxsize
+        """Return False: what bounds results on disk is the disk, and a put waits for room there."""
+        return False
+
+    trouble = ""
 
     @property
     def failure(self) -> DqlabError | None:
@@ -186,7 +186,6 @@ async def open_durable(
     index: int,
     options: QueueOptions,
     store: dict[str, Any],
-    results_maxsize: int,
     clock: Clock,
     patience: float = 0.0,
 ) -> tuple[DurableShard, LogStore]:
@@ -226,7 +225,7 @@ async def open_durable(
     durable = await asyncio.get_running_loop().run_in_executor(None, open_shard)
     journal = durable.journal
     assert isinstance(journal, LogStore)
-    journal.begin(results_maxsize)
+    journal.begin()
     return durable, journal
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dqlab.cluster.cancelling import running
 from dqlab.cluster.chunk import Chunk, Done
 from dqlab.cluster.sealed import SealError, make_sealer, open_value, seal_value
-from dqlab.documents import Document
+from dqlab.documents import Document, Labelled, key_text, label_of
 from dqlab.documents.document import sealed_key
 from dqlab.errors import NotACall, ResultNotPicklable, ResultTooLarge
 from dqlab.frame import Kind, Outcome
@@ -184,9 +184,12 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
             if spread:
                 result = call(*value[0], **value[1])
             else:
-                if type(value) is Document:
+                kind = type(value)
+                if kind is Document:
                     key = value.key
                     chunk.document = index, key
+                elif kind is Labelled:
+                    key, value = key_text(value.label), value.value
                 result = call(value)
             payload = seal(result)
             if len(payload) > limit:
@@ -335,7 +338,10 @@ class Coroutines:
         running.set((flight.chunk, index))
         try:
             value = open_value(flight.messages[index])
-            key = value.key if type(value) is Document else None
+            if type(value) is Document:
+                key = value.key
+            elif type(value) is Labelled:
+                key, value = key_text(value.label), value.value
             call = flight.work.call
             awaited = call(*value[0], **value[1]) if flight.spread else call(value)
             return index, Outcome.ACK, _seal(await awaited, origin.result_max), key
@@ -361,8 +367,9 @@ def _seal(result: Any, limit: int) -> bytes:
 def _failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
     if isinstance(error, Later):
         return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
+    shown = None if key is None else str(label_of(key))
     failure = Failure.from_exception(
-        error, key=key, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=held
+        error, key=shown, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=held
     )
     outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
     return index, outcome, failure.to_bytes(), key

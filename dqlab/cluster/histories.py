@@ -35,7 +35,7 @@ def history(known: Collector, span: float, queue: str, run: str) -> History:
     gauges = dict(zip(QueueTrack.GAUGES, map(tuple, track.ring.gauges(t0, step, points)), strict=True))
     put, settled, failed = map(tuple, track.ring.rates(t0, step, points))
     consumers, idle = _consumers(known, queue, t0, step, points)
-    left: Series = tuple(known.run_tracks[run_key].ring.gauges(t0, step, points)[0]) if run_key else ()
+    left: Series = tuple(known.track_of(*run_key).ring.gauges(t0, step, points)[0]) if run_key else ()
     classes = track.classes.items() if queue else []
     return History(
         t0=float(t0),
@@ -64,9 +64,8 @@ def _run_key(known: Collector, queue: str, run: str) -> tuple[str, str] | None:
     if not run:
         return None
     for name in [queue] if queue else known.queues:
-        for lane in known.shards_of(name).lanes:
-            if lane["name"] == run:
-                return name, lane["run"]
+        for key in known.lanes(name).named(run):
+            return name, key
     return None
 
 

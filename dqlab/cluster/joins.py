@@ -57,11 +57,6 @@ class Shards(NamedTuple):
     reports: Sequence[dict[str, Any]]
     came: Sequence[float]
 
-    @property
-    def lanes(self) -> list[dict[str, Any]]:
-        """All their lanes."""
-        return [lane for report in self.reports for lane in report["lanes"]]
-
 
 def short_name(consumer: str) -> str:
     """Return what views call a consumer or a slot of it: ``c5`` for ``consumer/pages/5#0``."""
@@ -197,9 +192,21 @@ def failed_by_class(lanes: Iterable[dict[str, Any]]) -> dict[str, int]:
     return failed
 
 
-def failures_of(lanes: Sequence[dict[str, Any]], per_minute: int) -> Failures:
-    """Return why documents of lanes failed, and which failed most."""
-    classes = classes_of(lanes)
+def failures_of(
+    lanes: Sequence[dict[str, Any]],
+    per_minute: int,
+    *,
+    dead: int | None = None,
+    classes: Sequence[ClassStats] | None = None,
+) -> Failures:
+    """Return why documents of lanes failed, and which failed most.
+
+    Parameters
+    ----------
+    dead, classes : optional
+        Of more than these lanes.
+    """
+    classes = classes_of(lanes) if classes is None else classes
     known = max((lane["classes_total"] for lane in lanes), default=0)
     documents = [
         FailingDocument(key, shown_name(error), deliveries, lane["max_deliveries"], pages, lane["name"] or "")
@@ -207,7 +214,7 @@ def failures_of(lanes: Sequence[dict[str, Any]], per_minute: int) -> Failures:
         for key, error, deliveries, pages in lane["failing"]
     ]
     return Failures(
-        dead=sum_counts(lanes).dead,
+        dead=sum_counts(lanes).dead if dead is None else dead,
         retrying=sum(lane["retrying"] for lane in lanes),
         per_minute=per_minute,
         classes_total=max(len(classes), known),

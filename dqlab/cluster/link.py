@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import copy
 import os
+import threading
 import time
 import warnings
 from collections.abc import Coroutine
@@ -59,6 +60,7 @@ class Link:
         self.lab, self.embedded = self.address, False
         self._what = "this lab"
         self._lost_since: float | None = None
+        self._left = threading.Event()
         self._pid = os.getpid()
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -182,12 +184,22 @@ class Link:
         if self.closed:
             raise self.closed_error() from None
 
+    def leave(self) -> None:
+        """Note that the lab is being closed on purpose; what is left of its cluster is known then."""
+        self._left.set()
+
     def closed_error(self) -> LabClosed:
         """Return what to raise where the lab was closed."""
         if self.embedded:
             left = (
                 "Its cluster ended with it, and what was in its transient queues is gone. Start again with "
                 "dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."
+            )
+        elif not self._left.is_set():
+            left = (
+                f"Nobody closed it here: its connection to the scheduler at {self.address} has ended, and the cluster "
+                "may have ended too. If it runs, connect to it again; if not, what durable queues had confirmed is in "
+                "their store, and what transient ones held is gone."
             )
         else:
             left = (

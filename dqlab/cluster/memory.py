@@ -29,6 +29,8 @@ class Store(Journal, Protocol):
         Why nothing can be kept any more.
     short : DqlabError or None
         Why nothing can be confirmed until there is room again.
+    trouble : str
+        Why results cannot be put where they belong; they are kept all the same.
     """
 
     @property
@@ -42,6 +44,9 @@ class Store(Journal, Protocol):
 
     @property
     def short(self) -> DqlabError | None: ...  # noqa: D102
+
+    @property
+    def trouble(self) -> str: ...  # noqa: D102
 
     def no_room(self, nbytes: int) -> DqlabError | None:
         """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
@@ -83,6 +88,11 @@ class MemoryStore(MemoryJournal):
     def full(self) -> bool:
         """No more results should be taken in."""
         return self._vault.full
+
+    @property
+    def trouble(self) -> str:
+        """Why results cannot be written to a temporary file now."""
+        return self._vault.trouble
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
         """Keep the results that count: the whole settlement, or what of it was accepted."""

@@ -25,7 +25,7 @@ from dqlab.cluster.queue_control import QueueControl
 from dqlab.cluster.queue_views import QueueViews
 from dqlab.cluster.wire import pack, unpack
 from dqlab.errors import DqlabError
-from dqlab.frame import Frame, Settlement
+from dqlab.frame import NO_ID, Frame, Settlement
 from dqlab.log import RecordCorrupt
 from dqlab.queue.batches import Batch
 from dqlab.queue.leases import Lease
@@ -56,25 +56,30 @@ class QueueActor(QueueControl, QueueViews):
             return pack({"firsts": [], "verdict": "MOVED"})
         if "open" in meta and meta["open"]["run"] not in self.books:
             self.ledger.obey("open", None, {"open": meta["open"]})
-        if "function" in meta:
-            self.ledger.keep_function(meta["function"], bytes(parts[meta["frames"]]))
+        function = (meta["function"], bytes(parts[meta["frames"]])) if "function" in meta else None
         answer: dict[str, Any] = {"firsts": []}
         for part in parts[: meta["frames"]]:
             frame = Frame.decode(bytes(part))
-            put = await self._put_frame(frame, meta["wait"], meta.get("lost"))
+            put = await self._put_frame(frame, meta["wait"], meta.get("lost"), function)
             answer["verdict"] = put.verdict.name
             if put.verdict not in (Verdict.ACCEPTED, Verdict.DUPLICATE):
                 if put.verdict is Verdict.FULL:
                     answer |= self._fullness(frame)
                 break
             answer["firsts"].append(put.first)
+        if function is not None:
+            self.ledger.forget_unnamed(function[0])
         self._dispatch()
         await asyncio.sleep(0)  # who waits for these messages is answered first
         await self._store.durable()
         return pack(answer)
 
-    async def _put_frame(self, frame: Frame, wait: float, lost: int | None) -> Put:
+    async def _put_frame(
+        self, frame: Frame, wait: float, lost: int | None, function: tuple[bytes, bytes] | None
+    ) -> Put:
         def attempt() -> Put:
+            if not self._has_function(frame, function):
+                return Put(Verdict.NO_FUNCTION)
             return self.shard.put(frame, lost=lost is not None and self._takes_lost(frame.run, lost))
 
         put = attempt()
@@ -92,13 +97,22 @@ class QueueActor(QueueControl, QueueViews):
             finally:
                 self._puts_waiting -= 1
         if lost is not None and put.verdict is Verdict.ACCEPTED:
-            self.books[frame.run].go_on(self._clock.wall())
+            self.ledger.go_on(frame.run, self._clock.wall())
         return put
 
     def _takes_lost(self, run: bytes, claim: int) -> bool:
         """Return whether lost documents are taken from who holds this claim: it is the newest, and nobody cancelled."""
         book = self.ledger.book(run)
         return book.bid(claim) and not (book.record is not None and book.record.cancelled)
+
+    def _has_function(self, frame: Frame, brought: tuple[bytes, bytes] | None) -> bool:
+        """Return whether a frame's function is here; keep it if it was brought along."""
+        if frame.function == NO_ID or frame.function in self.ledger.functions or frame.run not in self.books:
+            return True
+        if brought is None or brought[0] != frame.function:
+            return False
+        self.ledger.keep_function(frame.run, *brought)
+        return True
 
     def _fullness(self, frame: Frame) -> dict[str, Any]:
         lane, no_room = self.shard.lanes[frame.run], self._store.no_room(frame.nbytes)

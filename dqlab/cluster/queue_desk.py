@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from distributed import get_worker
@@ -89,6 +89,9 @@ class QueueDesk:
         self._timer: asyncio.TimerHandle | None = None
         self._compacting: asyncio.Task[Compacted] | None = None
         self._puts_waiting = 0
+        self._reports, self._whole = 0, True
+        self._reported: set[bytes] = set()
+        """Runs that the scheduler knows of."""
         self.closed = False
         self._born = self._begin = 0
         """Epoch, and first id, of a shard that knows nothing of the epochs before; of a durable one, 0."""
@@ -99,7 +102,7 @@ class QueueDesk:
         try:
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
             self._worker = get_worker()
-            self._reporter = Reporter(self._worker, self.report)
+            self._reporter = Reporter(self._worker, self.news)
             self._reporter.touch()
             self._cut_off(self._clients)
             self._dispatch()
@@ -127,7 +130,7 @@ class QueueDesk:
             self._born, self._begin = epoch, shard.next_id
         else:
             patience = RETURN_S if self._returning else 0.0
-            durable, self._store = await open_durable(name, index, rules, store, maxsize, self._clock, patience)
+            durable, self._store = await open_durable(name, index, rules, store, self._clock, patience)
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
             self._store.recorded, self._store.turned = self._upkeep.recorded, self._store_turned
         self.shard = self.ledger.shard
@@ -149,7 +152,35 @@ class QueueDesk:
         return self.ledger.books
 
     def report(self) -> dict[str, Any]:
-        """Return absolute totals of this shard."""
+        """Return absolute totals of this shard, with all its lanes."""
+        return self._totals(self.books)
+
+    def news(self) -> dict[str, Any]:
+        """Return absolute totals of this shard for the scheduler, with the lanes that changed since the last time.
+
+        ``number`` counts these reports from 1. The first is ``whole``: it has all lanes; so is the next one after a
+        call of `resend`, by which the scheduler asks when a number is missing. ``dropped`` are runs that are gone.
+        """
+        self.ledger.note_functions()
+        changed, self.ledger.news = self.ledger.news, {}
+        whole, self._whole = self._whole, False
+        runs = self.books if whole else [run for run in changed if run in self.books]
+        self._reports += 1
+        self._reported.update(runs)
+        dropped: list[str] = []
+        if len(self._reported) > len(self.books):
+            gone = [run for run in self._reported if run not in self.books]
+            self._reported.difference_update(gone)
+            dropped = [run.hex() for run in gone]
+        return self._totals(runs) | {"number": self._reports, "whole": whole, "dropped": dropped}
+
+    async def resend(self, body: bytes) -> bytes:
+        """Let the next report have all lanes: the scheduler has missed one."""
+        self._whole = True
+        self._reporter.touch()
+        return pack({})
+
+    def _totals(self, runs: Iterable[bytes]) -> dict[str, Any]:
         shard = self.shard
         return {
             "kind": "shard",
@@ -166,8 +197,9 @@ class QueueDesk:
             "puts_waiting": self._puts_waiting,
             "failure": "" if self._store.failure is None else str(self._store.failure),
             "short": "" if self._store.short is None else str(self._store.short),
+            "trouble": self._store.trouble,
             "storage": self._upkeep.report() if self._upkeep is not None else None,
-            "lanes": [book.report(run) for run, book in self.books.items()],
+            "lanes": [self.books[run].report(run) for run in runs],
             **holding(shard),
         }
 
@@ -224,7 +256,7 @@ class QueueDesk:
             lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least)
             if lease is not None:
                 self._lot.serve(call, lease)
-            elif not any(lane.suspects for lane in self.shard.lanes.values()):
+            elif not any(lane.suspects for lane in self.shard.activity.alive()):
                 break  # with suspects it depends on who asks; else there is nothing for the others either
         again = self._recalls.consider(self.shard, self._lot)
         self.ledger.note_ends()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.joins import classes_of, mark_slow, short_name, sum_counts, sum_units, unacked_of
+from dqlab.cluster.known_lanes import record_of
 from dqlab.stats import CodeStats, ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, run_state
 from dqlab.stats.attention import Scene
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical
@@ -30,13 +31,16 @@ class QueueScene:
     ----------
     now, wall : float
         Monotonic seconds, and seconds since 1970 UTC.
+    run : str
+        A run that is listed however long ago it ended.
     """
 
-    def __init__(self, known: Collector, name: str, now: float, wall: float) -> None:
+    def __init__(self, known: Collector, name: str, now: float, wall: float, run: str = "") -> None:
         self._known, self._name, self._now, self._wall = known, name, now, wall
         self._track = known.queue_tracks[name]
         self._shards = known.shards_of(name)
-        self._lanes = self._shards.lanes
+        self._lanes = known.lanes(name)
+        self._listed = self._lanes.listed(run)
         self._serving = list(known.serving.get(name, ()))
         self._failure = next((report["failure"] for report in self._shards.reports if report["failure"]), "")
         self._trouble = self._failure or next((each["short"] for each in self._shards.reports if each["short"]), "")
@@ -63,20 +67,22 @@ class QueueScene:
             trouble=self._trouble,
             full=not self._failure and bool(self._trouble),
             missing=self._missing(),
-            typical=max((typical(known.run_tracks[self._name, lane["run"]].effort) for lane in self._lanes), default=0),
+            typical=max((typical(known.track_of(self._name, run).effort) for run in self._listed), default=0),
             marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
             in_lately=ins,
             out_lately=outs,
             lag_before=lag,
+            runs_total=self._lanes.total,
         )
 
     def _missing(self) -> dict[str, int]:
         """Return how many processed documents have no result, by run; runs whose sums are right are left out."""
-        names = {lane["run"]: lane["name"] for lane in self._lanes if lane["name"] is not None}
+        lanes = self._lanes.working()
+        names: dict[str, str] = {lane["run"]: lane["name"] for lane in lanes if lane["name"] is not None}
         found: dict[str, int] = {}
-        for lane in self._lanes:
+        for lane in lanes:
             if lane["missing"]:
-                name = names.get(lane["run"], lane["run"])
+                name = names.get(str(lane["run"]), str(lane["run"]))
                 found[name] = found.get(name, 0) + lane["missing"]
         return found
 
@@ -96,8 +102,9 @@ class QueueScene:
         return put, settled, ring.gauges(self._wall - span, span, 1)[self._track.GAUGES.index("lag")][0]
 
     def _queue(self, runs: Sequence[RunStats]) -> QueueStats:
-        track, reports, lanes, now = self._track, self._shards.reports, self._lanes, self._now
-        counts, ins, outs = sum_counts(lanes), track.put.rate(now), track.settled.rate(now)
+        track, reports, now = self._track, self._shards.reports, self._now
+        lanes = self._lanes.working()
+        counts, ins, outs = self._lanes.counts, track.put.rate(now), track.settled.rate(now)
         lag = max(
             report["lag"] + (now - came if report["lag"] else 0.0)
             for report, came in zip(reports, self._shards.came, strict=True)
@@ -139,7 +146,7 @@ class QueueScene:
     @property
     def _more_may_come(self) -> bool:
         """Whether something that was used takes messages still: a run under submission, or plain puts."""
-        return any(not lane["sealed"] and any(lane["counts"]) for lane in self._lanes)
+        return any(not lane["sealed"] and any(lane["counts"]) for lane in self._lanes.working())
 
     def _state(self, counts: Counts, *, keeps_up: bool) -> str:
         if counts.left == 0:
@@ -170,18 +177,15 @@ class QueueScene:
     # --- runs -------------------------------------------------------------------------------
 
     def _runs(self) -> Iterator[RunStats]:
-        by_run: dict[str, list[dict[str, Any]]] = {}
-        for lane in self._lanes:
-            by_run.setdefault(lane["run"], []).append(lane)
-        for run, lanes in by_run.items():
-            record = next((lane for lane in lanes if lane["name"] is not None), None)
+        for run, lanes in self._listed.items():
+            record = record_of(lanes)
             if record is not None:
                 stats = self._run(run, lanes, record)
                 eta = self._eta(stats, run)
                 yield stats if eta is None else replace(stats, eta=eta)
 
     def _run(self, run: str, lanes: list[dict[str, Any]], record: dict[str, Any]) -> RunStats:
-        counts, units, track = sum_counts(lanes), sum_units(lanes), self._known.run_tracks[self._name, run]
+        counts, units, track = sum_counts(lanes), sum_units(lanes), self._known.track_of(self._name, run)
         sealed, stopped = all(lane["sealed"] for lane in lanes), any(lane["stopped"] for lane in lanes)
         state = run_state(
             counts,
@@ -197,7 +201,8 @@ class QueueScene:
         if state is RunState.WAITING:
             why = self._trouble or f"no consumer serves queue {self._name}"
         elif stopped:
-            why = "no room for more results"
+            trouble = next((report["trouble"] for report in self._shards.reports if report["trouble"]), "")
+            why = f"no room for more results: {trouble}" if trouble else "no room for more results"
         elif state is RunState.PAUSED and not why:
             why = self._known.paused_by.get(self._name, "")
         ends = [lane["ended"] for lane in lanes]
@@ -226,7 +231,7 @@ class QueueScene:
         )
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
-        track = self._known.run_tracks[self._name, key]
+        track = self._known.track_of(self._name, key)
         if run.state is not RunState.RUNNING or run.elapsed < MIN_SECONDS:
             return track.steady.show(None, at=self._wall)
         effort, slots = track.effort, track.busy.rate(self._now) or 0.0

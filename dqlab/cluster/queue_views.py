@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from dqlab.cluster.queue_desk import QueueDesk
@@ -59,16 +60,16 @@ class QueueViews(QueueDesk):
         """
         meta, _ = unpack(body)
         await self._until(lambda: not self._alive() or self._stuck() != meta["stuck"], meta["wait"])
-        full = any(book.stopped for book in self.books.values())
+        full = any(self.books[lane.run].stopped for lane in self.shard.activity.alive() if lane.run in self.books)
         return pack({"alive": self._alive(), "stuck": self._stuck(), "full": full, "stored": self._store.nbytes})
 
     def _alive(self) -> int:
-        return sum(lane.alive for lane in self.shard.lanes.values())
+        return sum(lane.alive for lane in self.shard.activity.alive())
 
     def _stuck(self) -> str:
         if not self._lot.known:
             return "there has been no consumer"
-        waiting = [lane for lane in self.shard.lanes.values() if lane.alive]
+        waiting = self.shard.activity.alive()
         if any(lane.counts[State.LEASED] for lane in waiting):
             return ""
         paused = self.shard.paused or (waiting and all(lane.paused for lane in waiting))
@@ -146,12 +147,18 @@ class QueueViews(QueueDesk):
             kind: int | None = None
             parts.append(letter.failure)
             if not bare:
-                first, index = self.shard.locate(letter.id)
+                first, index = self.shard.locate(run, letter.id)
                 frame = await self._store.frame(self.shard.lanes[run].batches[first])
                 kind = int(frame.kind)
                 parts.append(frame.message(index))
             rows.append([letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, kind])
         return pack({"rows": rows}, *parts)
+
+    async def dead_ordinals(self, body: bytes) -> bytes:
+        """Return which documents are dead: {run, after, limit}; their ids and ordinals, by id."""
+        meta, _ = unpack(body)
+        found = list(islice(self.shard.lane(meta["run"]).dead_ids(meta["after"]), meta["limit"]))
+        return pack({"ids": [id for id, _ in found], "ordinals": [ordinal for _, ordinal in found]})
 
     async def dead_counts(self, body: bytes) -> bytes:
         """Return how many messages are dead in each lane that has any: {run, classes}, run None = all lanes."""
@@ -170,8 +177,11 @@ class QueueViews(QueueDesk):
         return pack({"rows": rows})
 
     async def runs(self, body: bytes) -> bytes:
-        """Return every run's name and id that this shard keeps a record of."""
-        return pack({"runs": [[run, book.record.name] for run, book in self.books.items() if book.record is not None]})
+        """Return name and id of the runs that this shard keeps a record of: {name?}, of one name or of all."""
+        meta, _ = unpack(body)
+        names = self.ledger.names
+        wanted = names if meta.get("name") is None else [meta["name"]]
+        return pack({"runs": [[run, name] for name in wanted for run in names.get(name, ())]})
 
     async def stats(self, body: bytes) -> bytes:
         """Return the same totals that are reported to the scheduler."""

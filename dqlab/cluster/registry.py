@@ -59,6 +59,8 @@ OPEN_TIMEOUT = 300.0
 ended: see `Departures`."""
 CLOSE_TIMEOUT = 10.0
 HELLO_TIMEOUT = 3.0
+MAX_STEMS = 10_000
+"""Names of functions whose runs are numbered on from where they were."""
 
 
 class Registry(SchedulerPlugin):
@@ -94,6 +96,7 @@ class Registry(SchedulerPlugin):
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.statistics = Statistics(scheduler, self.where)
         self.collector = self.statistics.collector
+        self.collector.missing = self._report_whole
         self._tasks: set[asyncio.Task[Any]] = set()
         scheduler.handlers.update(
             dq_hello=self.hello,
@@ -165,7 +168,10 @@ class Registry(SchedulerPlugin):
 
     async def name_run(self, stem: str) -> str:
         """Return a name for a run, "STEM-NUMBER", that no run of this cluster has had."""
-        numbers = self.numbers.setdefault(f"run/{stem}", count(1))
+        numbers = self.numbers.pop(f"run/{stem}", None) or count(1)
+        self.numbers[f"run/{stem}"] = numbers
+        if len(self.numbers) > MAX_STEMS:  # one that comes back counts from 1 and passes over what it meets
+            del self.numbers[next(iter(self.numbers))]
         return next(name for number in numbers if not self.collector.runs_named(name := f"{stem}-{number}"))
 
     async def stored(self, store: str) -> list[str]:
@@ -428,9 +434,15 @@ class Registry(SchedulerPlugin):
     async def _release(self, queue: str, consumers: list[str], why: str) -> None:
         await self.ask_shards(queue, "release", {"consumers": consumers, "why": why})
 
-    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any]) -> None:
+    def _report_whole(self, queue: str, shard: int) -> None:
+        """Have a shard report all its lanes."""
+        self.in_background(self.ask_shards(queue, "resend", {}, only=f"queue/{queue}/{shard}"))
+
+    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any], *, only: str = "") -> None:
         """Call every shard of a queue that lives and is not being made, in turn; what fails is logged."""
         for entry in self._of(queue):
+            if only not in ("", entry.name):
+                continue
             if not entry.name.startswith("queue/") or entry.gone is not None or not entry.made.is_set():
                 continue
             try:

@@ -56,10 +56,14 @@ class Scenery:
         """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
         known, now, wall = self._known, self._known.clock.monotonic(), self._known.clock.wall()
         names = known.queues
-        self._pictures = {name: self._picture(name, now, wall, len(names), wanted=name == queue) for name in names}
-        scenes = [picture.scene for picture in self._pictures.values()]
         if run and not queue:
-            queue = next((scene.queue.name for scene in scenes for each in scene.runs if each.name == run), "")
+            queue = next((name for name in names if known.lanes(name).named(run)), "")
+        self._pictures = {name: self._picture(name, now, wall, len(names), wanted=name == queue) for name in names}
+        if queue in self._pictures and all(each.name != run for each in self._pictures[queue].scene.runs):
+            for old in known.lanes(queue).named(run):  # it ended before those that are listed
+                scene = QueueScene(known, queue, now, wall, old).scene()
+                self._pictures[queue] = self._pictures[queue]._replace(scene=scene)
+        scenes = [picture.scene for picture in self._pictures.values()]
         chosen = [picture for name, picture in self._pictures.items() if queue in ("", name)]
         needs = find(scenes, known.thresholds)
         queues = _ordered(scenes, needs)
@@ -67,6 +71,7 @@ class Scenery:
         needs = [need for need in needs if queue in ("", need.queue) and (not run or need.run in ("", run))]
         needs += find_leaving(leave, known.workers, within)
         runs = sorted((each for scene in scenes for each in scene.runs), key=lambda run: (run.finished, -run.started))
+        runs = [*runs[:MAX_RUNS], *(each for each in runs[MAX_RUNS:] if (each.queue, each.name) == (queue, run))]
         everyone = [each for scene in scenes for each in scene.consumers]
         consumers = [each for picture in chosen for each in picture.scene.consumers]
         consumers.sort(key=lambda each: (each.units_rate or 0.0, each.name))
@@ -91,14 +96,14 @@ class Scenery:
             ),
             totals=total_queue(queues, consumers=len(everyone)),
             queues_by_state={state: states.count(state) for state in dict.fromkeys(states)},
-            runs=tuple(_listed(each, chosen=each.name == run and each.queue == queue) for each in runs[:MAX_RUNS]),
+            runs=tuple(_listed(each, chosen=each.name == run and each.queue == queue) for each in runs),
             consumers=tuple(consumers[:MAX_CONSUMERS]),
             median_units_rate=chosen[0].scene.median if len(chosen) == 1 else None,
             unacked=_merged([picture.scene.unacked for picture in chosen]),
             failures=self._failures(chosen, run, now),
             storage=merged_storage([picture.storage for picture in chosen]),
             queues_total=len(queues),
-            runs_total=len(runs),
+            runs_total=sum(scene.runs_total for scene in scenes),
             consumers_total=len(consumers),
         )
 
@@ -113,7 +118,12 @@ class Scenery:
             version,
             now,
             QueueScene(known, name, now, wall).scene(),
-            failures_of(known.lanes_of([name]), round(track.failed.growth(now))),
+            failures_of(
+                [lane for lanes in known.lanes(name).listed().values() for lane in lanes],
+                round(track.failed.growth(now)),
+                dead=known.lanes(name).counts.dead,
+                classes=known.lanes(name).classes(),
+            ),
             storage_of(reports, track.written.rate(now)),
         )
 
@@ -121,7 +131,8 @@ class Scenery:
         if not run or len(chosen) != 1:
             return merged_failures([picture.failures for picture in chosen])
         name = chosen[0].scene.queue.name
-        lanes = [lane for lane in self._known.lanes_of([name]) if lane["name"] in (run, None)]
+        known = self._known.lanes(name)
+        lanes = [lane for each in known.named(run) for lane in known.of(each)]
         return failures_of(lanes, round(self._known.queue_tracks[name].failed.growth(now)))
 
 

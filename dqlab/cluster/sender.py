@@ -31,6 +31,7 @@ from dqlab.errors import (
 )
 from dqlab.frame import Frame
 from dqlab.log import DiskFull
+from dqlab.queue.states import Verdict
 from dqlab.sentence import in_words
 
 __all__ = ["BUFFER_BYTES", "BUFFER_MESSAGES", "CONFIRM_WAIT", "Sender"]
@@ -274,7 +275,9 @@ class Sender:
                 for batch, first in zip(parcel, answer["firsts"], strict=False):
                     self._confirmed(batch, first)
                 del parcel[: len(answer["firsts"])]
-                if parcel:
+                if parcel and answer["verdict"] == Verdict.NO_FUNCTION.name and parcel[0].entry.blob:
+                    self._functions[parcel[0].shard].clear()  # it was forgotten with the last message that named it
+                elif parcel:
                     self._judge(answer)
         except DqlabError as error:
             for batch in parcel:
@@ -344,6 +347,8 @@ class Sender:
             raise QueueDraining(queue=self.handle.name)
         if verdict == "SEALED":
             raise RunCancelled(run=self.run.hex(), cancelled=0, total=self.sent, acked=0)
+        if verdict == Verdict.NO_FUNCTION.name:
+            raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
         if verdict != "FULL":
             return
         nobody = answer["consumers"] == 0

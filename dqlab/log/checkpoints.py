@@ -18,6 +18,9 @@ _HEADER = struct.Struct("<8sI16sQQIQ")
 _NEEDED = struct.Struct("<QQ")
 
 
+_LARGE, _RATIO = 256 << 20, 100
+
+
 class Mark(NamedTuple):
     """An instant: everything appended before it, and nothing after.
 
@@ -62,6 +65,8 @@ class Checkpoint(NamedTuple):
     def encode(uuid: str, segment: int, offset: int, needed: Mapping[int, int], body: bytes) -> bytes:
         """Return a file's bytes."""
         packed = zlib.compress(body, 1)
+        if len(body) > _most(len(packed)):
+            packed = zlib.compress(body, 0)  # as large as it is, so that it may be read
         table = b"".join(_NEEDED.pack(*pair) for pair in needed.items())
         fields = (bytes.fromhex(uuid), segment, offset, len(needed), len(packed))
         data = _HEADER.pack(_MAGIC, _VERSION, *fields) + table + packed
@@ -93,8 +98,16 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
     if at + length + 4 != len(data):
         return None
     needed = dict(_NEEDED.iter_unpack(data[table:at]))
+    unpacking = zlib.decompressobj()
     try:
-        body = zlib.decompress(data[at:-4])
+        body = unpacking.decompress(data[at:-4], _most(length))
     except zlib.error:
         return None
+    if not unpacking.eof:
+        return None
     return Checkpoint(name, segment, offset, needed, len(data)), body
+
+
+def _most(packed: int) -> int:
+    """Return how many bytes may come out of so many compressed ones: a few of a stranger's must not fill the memory."""
+    return max(_LARGE, _RATIO * packed)

@@ -60,6 +60,8 @@ class Book:
 
     lane: Lane
     results: ResultIndex = field(default_factory=ResultIndex)
+    unwanted: Ranges = field(default_factory=Ranges)
+    """Ordinals whose results nobody can ask for any more when they come."""
     record: RunRecord | None = None
     classes: FailureClasses = field(default_factory=FailureClasses)
     started: float = 0.0
@@ -133,6 +135,15 @@ class Book:
                 if state != State.ACKED:
                     gone.discard(batch.ordinal + a, batch.ordinal + b)
         return list(gone)
+
+    def named_functions(self) -> set[bytes]:
+        """Return the functions that are kept for this lane: with what may run again, also the run's newest."""
+        named, lane = self.lane.named_functions(), self.lane
+        if self.record is not None and (lane.batches or not lane.sealed or lane.counts[State.LOST]):
+            newest = self.record.code.get("blob")
+            if newest:
+                named.add(newest)
+        return named
 
     def counts(self) -> list[int]:
         """Return messages by state, in the order of `queue.states.State`."""

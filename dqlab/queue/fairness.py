@@ -46,7 +46,9 @@ class Fairness:
             rounds = min(math.floor(-credit.get(run, 0.0) / QUANTUM_S) + 1 for run in order)
             order = [*order[1:], order[0]]
         for run in credit.keys() - set(ready):
-            credit[run] = min(0.0, credit[run] + rounds * QUANTUM_S)
+            credit[run] += rounds * QUANTUM_S
+            if credit[run] >= 0.0:
+                del credit[run]  # as if it had never been served: lanes that have ended are not gone through for ever
         for run in order:
             credit[run] = credit.get(run, 0.0) + rounds * QUANTUM_S
         # A debt of 1e18 s swallows a quantum, so the richest lane stands in where rounding leaves none.

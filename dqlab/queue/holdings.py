@@ -14,6 +14,7 @@ from random import Random
 from dqlab.clock import Clock
 from dqlab.errors import MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID
+from dqlab.queue.activity import Activity
 from dqlab.queue.effects import Revoked
 from dqlab.queue.endings import end_lease
 from dqlab.queue.fairness import Fairness
@@ -52,6 +53,8 @@ class Holdings:
     ----------
     lanes : dict of bytes to Lane
         By run; lane 0, `NO_ID`, is always there.
+    activity : Activity
+        Which lanes are at work; with few of many, nothing here takes longer than with few.
     leases : mapping of int to Lease
         The live ones.
     paused, draining : bool
@@ -85,7 +88,8 @@ class Holdings:
         self.effects: deque[Revoked] = deque()
         self.journal = journal if journal is not None else MemoryJournal()
         self.leases = Leases(epoch)
-        self.lanes = {NO_ID: Lane(NO_ID, options, self.journal)}
+        self.activity = Activity()
+        self.lanes = {NO_ID: Lane(NO_ID, options, self.journal, self.activity)}
         self.producers = Producers()
         self.fairness = Fairness()
         self.next_id = first_id(index, first_sequence)
@@ -101,7 +105,7 @@ class Holdings:
         So nothing else that is recorded can be taken for its cause. While the journal takes nothing, leases last.
         """
         now = self.clock.monotonic()
-        for lane in self.lanes.values():
+        for lane in self.activity.alive():
             if lane.delayed:
                 lane.wake(now)
         expired = self.leases.expired(now)
@@ -114,22 +118,21 @@ class Holdings:
 
     def next_deadline(self) -> float | None:
         """Return when `tick` has something to do, monotonic seconds; None when nothing waits for time."""
-        dues = [due for lane in self.lanes.values() if (due := lane.next_due()) is not None]
+        dues = [due for lane in self.activity.alive() if (due := lane.next_due()) is not None]
         lease = self.leases.next_deadline()
         return min(dues if lease is None else [*dues, lease], default=None)
 
-    def locate(self, id: int) -> tuple[int, int]:
-        """Return the first id of the frame that holds a message, and the message's index in it.
+    def locate(self, run: bytes, id: int) -> tuple[int, int]:
+        """Return the first id of the frame of a run that holds a message, and the message's index in it.
 
         Raises
         ------
         MessageNotFound
             No such message, or its frame is freed.
         """
-        for lane in self.lanes.values():
-            found = lane.batches.at(id)
-            if found is not None:
-                return found[0].first, found[1]
+        found = self.lane(run).batches.at(id)
+        if found is not None:
+            return found[0].first, found[1]
         raise MessageNotFound(queue=self.name, id=id)
 
     def dead_letters(
@@ -154,7 +157,7 @@ class Holdings:
 
     def lag(self, run: bytes | None = None) -> float:
         """Return the age of the oldest ready message of a run, or of all, seconds; 0.0 when none is ready."""
-        lanes = self.lanes.values() if run is None else [self.lane(run)]
+        lanes = self.activity.alive() if run is None else [self.lane(run)]
         oldest = min((put_at for lane in lanes if (put_at := lane.oldest()) is not None), default=None)
         return 0.0 if oldest is None else self.clock.monotonic() - oldest
 
@@ -186,5 +189,5 @@ class Holdings:
 
     def end_drain(self) -> None:
         """Pause a draining queue that holds nothing any more."""
-        if self.draining and not any(lane.alive for lane in self.lanes.values()):
+        if self.draining and not self.activity.alive():
             self.paused = True

@@ -13,8 +13,10 @@ from operator import add, eq
 from sortedcontainers import SortedDict, SortedList
 
 from dqlab.frame import NO_ID, Frame
+from dqlab.queue.activity import Activity
 from dqlab.queue.batches import Batch, Batches
 from dqlab.queue.dead_index import DeadIndex
+from dqlab.queue.frame_functions import FrameFunctions
 from dqlab.queue.ids import END
 from dqlab.queue.journal import Journal
 from dqlab.queue.options import QueueOptions
@@ -47,6 +49,8 @@ class Lane:
         Limits of this lane.
     journal : Journal
         Keeps the frames and hears of every change.
+    activity : Activity, optional
+        Where it notes that something moved; that of its shard.
 
     Attributes
     ----------
@@ -60,6 +64,8 @@ class Lane:
         Ids to be leased in batches, to be leased alone, in the dead letters.
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
+    functions : FrameFunctions
+        What the stored frames run, unless an override says otherwise.
     came : Ranges
         Ordinals of all that was put and is not lost; not in lane 0.
     settled : Ranges
@@ -69,8 +75,10 @@ class Lane:
         Messages that were ever put here, known when the lane is sealed.
     """
 
-    def __init__(self, run: bytes, options: QueueOptions, journal: Journal) -> None:
+    def __init__(self, run: bytes, options: QueueOptions, journal: Journal, activity: Activity | None = None) -> None:
         self.run = run
+        self.activity = activity if activity is not None else Activity()
+        self.number = self.activity.number()
         self.retry = options.retry
         self.max_deliveries = options.max_deliveries
         self.visibility_timeout = options.visibility_timeout
@@ -90,6 +98,7 @@ class Lane:
         self.delayed: SortedList | None = None
         self.trouble: SortedDict = SortedDict()  # id -> Trouble
         self.overrides = Overrides()
+        self.functions = FrameFunctions()
         self.paused = False
         self.total: int | None = None
         self.journal = journal
@@ -119,6 +128,15 @@ class Lane:
         """True when the lane is sealed and each of its messages is acked, dead, cancelled or lost."""
         return self.total is not None and sum(self.counts) - self.alive >= self.total
 
+    def named_functions(self) -> set[bytes]:
+        """Return the functions that may be asked for: those of stored messages, and while puts come the latest."""
+        named = {function for function, _ in self.overrides.items()}
+        named.update(self.functions)
+        if not self.sealed:
+            named.update(self.functions.latest)
+        named.discard(NO_ID)
+        return named
+
     def has_room(self, frame: Frame) -> bool:
         """Return whether a frame fits the lane's limits; one that would never fit goes into an empty lane."""
         if not self.alive:
@@ -142,6 +160,7 @@ class Lane:
 
         In a sealed lane they take the place of lost ones.
         """
+        self.functions.put(first, frame.function)
         self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
 
     def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
@@ -152,6 +171,7 @@ class Lane:
 
     def put_row(self, row: Row, weights: Sequence[int] | None = None) -> None:
         """Store a frame by its row."""
+        self.activity.note(self)
         self.batches.add(row, weights)
         if self.run != NO_ID:
             self.came.add(row.ordinal, row.ordinal + row.n)
@@ -182,6 +202,7 @@ class Lane:
 
         Counts are here already.
         """
+        self.activity.note(self)
         first, count, size = columns[0], columns[1], columns[4]
         self.nbytes += sum(size)
         _add_all(self.ready, first, count)
@@ -192,6 +213,7 @@ class Lane:
 
         None of its messages is leased; `remember` follows for those in trouble.
         """
+        self.activity.note(self)
         self.batches.keep(batch)
         batch.left = 0
         for a, b, value in stretches(batch.states, 0, len(batch.states)):
@@ -223,6 +245,7 @@ class Lane:
         due : int
             With DELAYED: when they are ready again, monotonic microseconds.
         """
+        self.activity.note(self)
         self.batches.keep(batch)
         old, n = STATES[batch.states[a]], b - a
         lo, hi = batch.first + a, batch.first + b
@@ -372,6 +395,10 @@ class Lane:
         if self.overrides:
             self.overrides.discard(batch.first, stop)
         self.batches.remove(batch)
+        if self.batches:
+            self.functions.freed(batch.first)
+        else:
+            self.functions.emptied()
 
 
 def _add_all(ranges: Ranges, first: Sequence[int], count: Sequence[int]) -> None:

@@ -6,7 +6,9 @@ same ledger.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
 from dqlab.queue.book import CANCELLED, CUT_OFF, Book, RunRecord
 from dqlab.queue.leases import Lease
+from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
 from dqlab.queue.retry import Retry
 from dqlab.queue.settling import Settled
@@ -24,6 +27,9 @@ __all__ = ["Ledger"]
 
 _RULING, _RULED = 1024, 320
 """Bytes, at most, that a settlement's record has beside the settlement: in all, and for each message."""
+MANY_UNWANTED = 1000
+"""Stretches of calls whose results nobody wants, from which on those are looked for that will have none."""
+_NONE: AbstractSet[bytes] = frozenset()
 
 
 class Ledger:
@@ -38,13 +44,24 @@ class Ledger:
     books : dict of bytes to Book
         By run; the one of lane 0 is always there.
     functions : dict of bytes to bytes
-        Blobs by hash.
+        Blobs by hash, of those that a lane names; see `note_functions`.
+    news : dict of bytes to None
+        Runs in which something has changed; for a shell to read and clear.
+    names : dict of str to dict of bytes to None
+        Runs that have a record, by name.
     """
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.books: dict[bytes, Book] = {}
         self.functions: dict[bytes, bytes] = {}
+        self.names: dict[str, dict[bytes, None]] = {}
+        self.news: dict[bytes, None] = {}
+        self._naming: dict[bytes, set[bytes]] = {}
+        self._uses: Counter[bytes] = Counter()
+        """How many lanes name a function."""
+        self._going: dict[bytes, Book] = {}
+        """Those that have not ended, and perhaps some that have just done so."""
         self.book(NO_ID)
 
     def book(self, run: bytes) -> Book:
@@ -59,14 +76,92 @@ class Ledger:
         if book is None:
             if run not in self.shard.lanes:
                 raise RunNotFound(run=run.hex(), hint="", known="-")
-            book = self.books[run] = Book(self.shard.lanes[run], started=self.shard.clock.wall())
+            book = Book(self.shard.lanes[run], started=self.shard.clock.wall())
+            self.keep(run, book)
         return book
+
+    def keep(self, run: bytes, book: Book) -> None:
+        """Keep a run's book."""
+        self.books[run] = self._going[run] = book
+        self.shard.activity.touch(run)
+        if book.record is not None:
+            self._name(run, book.record)
+
+    def _name(self, run: bytes, record: RunRecord) -> None:
+        self.names.setdefault(record.name, {})[run] = None
 
     def note_ends(self) -> None:
         """Note of each run that has just ended when it did."""
-        for book in self.books.values():
-            if book.ended is None and book.lane.done:
-                book.ended = self.shard.clock.wall()
+        for run in [run for run, book in self._going.items() if book.lane.done]:
+            self.end(run, self.shard.clock.wall())
+            self._going.pop(run, None)
+        self.note_functions()
+
+    # --- functions --------------------------------------------------------------------------
+
+    def keep_function(self, run: bytes, hash: bytes, blob: bytes) -> None:
+        """Keep a function for frames of a run that are about to come.
+
+        Raises
+        ------
+        FunctionTooLarge
+            It cannot be kept.
+        """
+        if hash not in self.functions:
+            self.shard.journal.function(hash, blob)
+            self.functions[hash] = blob
+        self.shard.lane(run).functions.came(hash)
+        self._names_now(run, self.book(run).named_functions())  # also if that lasts no longer than until the next look
+
+    def forget_unnamed(self, hash: bytes) -> None:
+        """Forget a function that came for nothing."""
+        self.note_functions()
+        if not self._uses[hash]:
+            self.functions.pop(hash, None)
+
+    def note_functions(self) -> None:
+        """Forget the functions that no lane names any more; looks at the lanes that have changed."""
+        for run in self.shard.activity.take_changed():
+            self.news[run] = None
+            book = self.books.get(run)
+            self._names_now(run, set() if book is None else book.named_functions())
+
+    def check_functions(self) -> None:
+        """Forget every function that no lane names, whatever is known of that; for a ledger that was read back."""
+        self.note_functions()
+        self._naming = {run: book.named_functions() for run, book in self.books.items()}
+        self._uses = Counter(hash for named in self._naming.values() for hash in named)
+        for hash in self.functions.keys() - self._uses.keys():
+            del self.functions[hash]
+
+    def _names_now(self, run: bytes, named: set[bytes]) -> None:
+        before = self._naming.get(run, _NONE)
+        if named == before:
+            return
+        self._uses.update(named - before)
+        for hash in before - named:
+            self._uses[hash] -= 1
+            if not self._uses[hash]:
+                del self._uses[hash]
+                self.functions.pop(hash, None)
+        if named:
+            self._naming[run] = named
+        else:
+            del self._naming[run]
+
+    def end(self, run: bytes, at: float) -> None:
+        """Note that a run ended, if it did; `at` is seconds since 1970 UTC."""
+        book = self.books.get(run)
+        if book is not None and book.ended is None and book.lane.done:
+            book.ended = at
+            self._going.pop(run, None)
+            self.shard.activity.touch(run)
+
+    def go_on(self, run: bytes, now: float) -> None:
+        """Note that more came after a run's end."""
+        self._going[run] = book = self.books[run]
+        book.go_on(now)
+        self.shard.activity.touch(run)
 
     def record(self, settlement: Settlement, settled: Settled, stretches: Iterable[Stretch]) -> None:
         """Enter a settlement's results, which are kept at these places, and its failures."""
@@ -77,6 +172,8 @@ class Ledger:
             book.results.add(stretch)
             if book.lane.retrying or len(book.classes):
                 book.classes.settled_well(stretch.piece.ordinal, stretch.piece.n)
+            if book.unwanted:
+                self._forget_unwanted(book, stretch.piece.ordinal, stretch.piece.ordinal + stretch.piece.n)
         for failed in settled.failed:
             entry = bytes(settlement.entry(failed.at))
             book.failed(entry, dead=failed.dead, ordinal=failed.ordinal, id=failed.id)
@@ -98,18 +195,6 @@ class Ledger:
         count = self.order(op, run, meta)
         journal.ordered(op, run, meta)
         return count
-
-    def keep_function(self, hash: bytes, blob: bytes) -> None:
-        """Keep a function for consumers to fetch.
-
-        Raises
-        ------
-        FunctionTooLarge
-            It cannot be kept.
-        """
-        if hash not in self.functions:
-            self.shard.journal.function(hash, blob)
-            self.functions[hash] = blob
 
     def begin(self, lease_id: int) -> bool:
         """Ack a lease early; see `Shard.begin`."""
@@ -153,7 +238,12 @@ class Ledger:
         run : bytes or None
             Whose lane; None = the whole queue, where that makes sense.
         """
-        return self.orders(run)[op](meta) or 0
+        count = self.orders(run)[op](meta) or 0
+        if run is not None and run in self.books:
+            self.shard.activity.touch(run)
+        if meta.get("function"):
+            self.forget_unnamed(meta["function"])
+        return count
 
     def orders(self, run: Any) -> dict[str, Callable[[dict[str, Any]], int | None]]:
         """Return what can be ordered, by name."""
@@ -171,6 +261,7 @@ class Ledger:
             "retries": lambda meta: self._set_retries(run, meta["retries"]),
             "reopen": lambda meta: self._reopen(run, meta),
             "drop": lambda meta: self._drop(run),
+            "forget": lambda meta: self._forget(run, meta),
             "why": lambda meta: self._explain(run, meta["why"]),
             "submitted": lambda meta: self._submitted(run, meta),
         }
@@ -187,11 +278,13 @@ class Ledger:
         if "record" in spec:
             spec["record"].setdefault("started", self.shard.clock.wall())  # so that it is the same when read from a log
             book.record = RunRecord(**spec["record"])
+            self._name(run, book.record)
 
     def _seal(self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None) -> None:
         if not self.shard.lane(run).sealed:
             self.shard.seal_lane(run, here)
         record = self.book(run).record
+        self.shard.activity.touch(run)
         if record is not None:
             record.total, record.incomplete = total, incomplete
 
@@ -206,8 +299,9 @@ class Ledger:
 
     def _resume(self, run: bytes | None) -> None:
         for id, book in self.books.items():
-            if run in (None, id):
+            if run in (None, id) and book.stopped:
                 book.stopped = False
+                self.shard.activity.touch(id)
         self.shard.resume(run)
 
     def _cancel(self, run: bytes, meta: dict[str, Any]) -> int:
@@ -239,7 +333,7 @@ class Ledger:
         for lo, hi in meta["ordinals"]:
             book.classes.retried(lo, hi - lo)
         if count:
-            book.go_on(meta.setdefault("at", self.shard.clock.wall()))  # the same when read from a log
+            self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))  # the same when read from a log
         return count
 
     def _set_retries(self, run: bytes, retries: int) -> None:
@@ -249,7 +343,7 @@ class Ledger:
     def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
         self.shard.reopen_lane(run)
         book = self.book(run)
-        book.go_on(meta.setdefault("at", self.shard.clock.wall()))
+        self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))
         if book.record is not None:
             book.record.total = book.record.incomplete = None
             book.record.cancelled = False
@@ -259,11 +353,48 @@ class Ledger:
         book = self.books.pop(run, None)
         if book is None:
             return 0
+        self._going.pop(run, None)
+        if book.record is not None:
+            self._unname(run, book.record)
         self.shard.journal.forgot(book.results)
         self.shard.drop_lane(run)
+        self.news.pop(run, None)
+        self._names_now(run, set())
         if run == NO_ID:
             self.book(NO_ID)
         return 1
+
+    def _forget(self, run: bytes, meta: dict[str, Any]) -> int:
+        """Forget results; with `coming`, also those that are still to come. Single calls have their ids as ordinals."""
+        book = self.book(run)
+        before = len(book.results)
+        for lo, hi in meta["ids"]:
+            self.shard.journal.forgot(book.results.forget(lo, hi))
+            for batch, a, b, state in book.lane.stretches(lo, hi) if meta.get("coming") else ():
+                if not state.final:
+                    book.unwanted.add(batch.first + a, batch.first + b)
+        intervals = list(book.unwanted)
+        if len(intervals) > MANY_UNWANTED:  # of those that were cancelled or purged since there will be none
+            for lo, hi in intervals:
+                left = Ranges(
+                    (batch.first + a, batch.first + b)
+                    for batch, a, b, state in book.lane.stretches(lo, hi)
+                    if not state.final
+                )
+                for a, b in list(left.gaps(lo, hi)):
+                    book.unwanted.discard(a, b)
+        return before - len(book.results)
+
+    def _forget_unwanted(self, book: Book, lo: int, hi: int) -> None:
+        for a, b in list(book.unwanted.within(lo, hi)):
+            book.unwanted.discard(a, b)
+            self.shard.journal.forgot(book.results.forget(a, b))
+
+    def _unname(self, run: bytes, record: RunRecord) -> None:
+        named = self.names.get(record.name, {})
+        named.pop(run, None)
+        if not named:
+            self.names.pop(record.name, None)
 
     def _explain(self, run: bytes, why: str) -> None:
         self.book(run).why = why

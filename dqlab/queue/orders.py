@@ -57,7 +57,7 @@ class Orders(Holdings):
                 maxsize=given.maxsize if isinstance(maxsize, EllipsisType) else maxsize,
                 max_bytes=given.max_bytes if isinstance(max_bytes, EllipsisType) else max_bytes,
             )
-            self.lanes[run] = Lane(run, options, self.journal)
+            self.lanes[run] = Lane(run, options, self.journal, self.activity)
         return self.lanes[run]
 
     def seal_lane(self, run: bytes, total: int) -> None:
@@ -84,8 +84,9 @@ class Orders(Holdings):
         for batch in lane.batches:
             self.journal.freed(batch)
         self.fairness.forget(run)
+        self.activity.forget(run)
         if run == NO_ID:
-            self.lanes[NO_ID] = Lane(NO_ID, self.options, self.journal)
+            self.lanes[NO_ID] = Lane(NO_ID, self.options, self.journal, self.activity)
         else:
             self.producers.forget(run)
         self.end_drain()

@@ -77,3 +77,4 @@ def recall(ledger: Ledger, past: Past) -> None:
         if "seal" in told:
             ledger.order("seal", run, {"seal": {"run": run, **told["seal"]}})
             book.ended = told.get("ended")
+    ledger.check_functions()

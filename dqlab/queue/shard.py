@@ -14,6 +14,7 @@ to do in turn (tell a consumer) is left in `effects`; bytes are the journal's. N
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from dqlab.frame import Frame, Settlement
@@ -26,6 +27,9 @@ from dqlab.queue.settling import Settled, Settling
 from dqlab.queue.states import Verdict
 
 __all__ = ["Put", "Shard"]
+
+
+_number = attrgetter("number")
 
 
 class Put(NamedTuple):
@@ -104,10 +108,11 @@ class Shard(Orders):
         """
         self.tick()
         suspects = self.leases.suspects_held(consumer) < slots
-        ready = [run for run, lane in self.lanes.items() if lane.leasable(suspects=suspects)]
+        ready = [lane for lane in self.activity.alive() if lane.leasable(suspects=suspects)]
         if self.paused or n < 1 or not ready:
             return None
-        run = self.fairness.choose(ready)
+        ready.sort(key=_number)
+        run = self.fairness.choose([lane.run for lane in ready])
         lane = self.lanes[run]
         if budget is not None:
             n = min(n, max(at_least, self.fairness.batch(run, budget)))

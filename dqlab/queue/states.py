@@ -49,6 +49,8 @@ class Verdict(Enum):
     FULL = auto()
     DRAINING = auto()
     SEALED = auto()
+    NO_FUNCTION = auto()
+    """Nothing here names its function any more, or ever did: it is to come along."""
 
 
 def stretches(column: bytes | bytearray, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:

@@ -74,6 +74,8 @@ class RunBook:
         _books[link.client.id] = self
         self.open_others: Callable[[str], None] = lambda name: None
         """Opens what queues there are beside the open ones, when a name is not found."""
+        self.elsewhere = ""
+        """Who has queues open that could not be opened by that, as a hint."""
 
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
@@ -129,7 +131,8 @@ class RunBook:
             known = sorted(self._known())
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise RunNotFound(run=name, hint=hint, known=", ".join(known) or "none")
+            known_here = ", ".join(known) or ("none that can be seen from here" if self.elsewhere else "none")
+            raise RunNotFound(run=name, hint=hint + self.elsewhere, known=known_here)
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
             self._serve(pool)  # a queue that was opened again has no consumers yet
@@ -137,10 +140,10 @@ class RunBook:
 
     def find(self, name: str) -> Run | None:
         """Return the run of that name if this lab or one of its queues knows it."""
-        run = self._runs.get(name) or self._known().get(name)
+        run = self._runs.get(name) or self._known(name).get(name)
         if run is None:
             self.open_others(name)
-            run = self._known().get(name)
+            run = self._known(name).get(name)
         if run is not None:
             self._runs[name] = run
         return run
@@ -171,16 +174,17 @@ class RunBook:
         finally:
             claim.give_back()
 
-    def _known(self) -> dict[str, Run]:
-        runs = dict(self._runs)
+    def _known(self, name: str | None = None) -> dict[str, Run]:
+        """Return the runs of that name, or all, that this lab or one of its queues knows of."""
+        runs = dict(self._runs) if name is None else {}
         for pool in self._pools():
             try:
-                answer, _ = self._link.sync(pool.handle.ask(0, "runs", {}))
+                answer, _ = self._link.sync(pool.handle.ask(0, "runs", {"name": name}))
             except ActorGone:  # its runs are lost with it, and those of other queues are not
                 continue
-            for id, name in answer["runs"]:
-                if name not in runs:
-                    runs[name] = Run(name, id, pool.handle, on_drop=self._dropped)
+            for id, known in answer["runs"]:
+                if known not in runs:
+                    runs[known] = Run(known, id, pool.handle, on_drop=self._dropped)
         return runs
 
     def _dropped(self, run: Run) -> None:
@@ -194,7 +198,7 @@ class RunBook:
         )
         while True:  # the cluster may not have heard yet of a run of this lab that was given such a name
             name: str = self._link.sync(self._link.scheduler("dq_run_name", stem=stem))
-            if name not in self._known():
+            if name not in self._runs and name not in self._known(name):
                 return name
 
     def _start(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.cluster.dead_pages import described
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.handle import Handle, shard_of
 from dqlab.cluster.sealed import open_value
 from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetter", "Failures", "dead_letter"]
 
 PAGE = 500
+PLACES = 50_000
+"""Dead documents whose positions come with one call."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,30 @@ class Failures(Sequence[DeadLetter]):
         frame: pd.DataFrame = frame_of(rows, index_of([letter.key for letter in letters]), columns)
         return frame
 
-    async def _page(self, shard: int, after: int, classes: Collection[str]) -> list[DeadLetter]:
-        asked = {"run": self._run, "after": after, "limit": PAGE, "classes": list(classes)}
+    def places(self) -> list[tuple[int, int]]:
+        """Return (ordinal, id) of every dead document, by ordinal; two numbers each, and none of the letters."""
+        found: list[tuple[int, int]] = []
+        for shard in range(len(self._counts)):
+            after: int | None = -1
+            while after is not None:
+                asked = {"run": self._run, "after": after, "limit": PLACES}
+                answer, _ = self._handle.link.sync(self._handle.ask(shard, "dead_ordinals", asked))
+                found += zip(answer["ordinals"], answer["ids"], strict=True)
+                after = answer["ids"][-1] if len(answer["ids"]) == PLACES else None
+        return sorted(found)
+
+    def named(self, ids: Iterable[int]) -> Iterator[DeadLetter]:
+        """Yield the dead letters with these ids, as far as they are still dead."""
+        for shard, group in groupby(sorted(ids), shard_of):
+            wanted = list(group)
+            after, last = wanted[0] - 1, wanted[-1]
+            left = len(wanted)
+            while left > 0 and after < last and (page := self._handle.link.sync(self._page(shard, after, (), left))):
+                yield from (letter for letter in page if letter.id <= last)
+                after, left = page[-1].id, left - len(page)
+
+    async def _page(self, shard: int, after: int, classes: Collection[str], limit: int = PAGE) -> list[DeadLetter]:
+        asked = {"run": self._run, "after": after, "limit": min(limit, PAGE), "classes": list(classes)}
         meta, parts = await self._handle.ask(shard, "dead", asked)
         return [dead_letter(row, parts[2 * i], parts[2 * i + 1]) for i, row in enumerate(meta["rows"])]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Any, overload
 
-from dqlab.documents import Document, Documents
+from dqlab.documents import Document, Documents, Labelled
 from dqlab.queue.ranges import Ranges
 
 __all__ = ["Lost", "LostDocument", "key_of", "repeats"]
@@ -121,6 +121,8 @@ class Lost(Sequence[Any]):
 
 def key_of(element: Any, ordinal: int) -> Any:
     """Return the key of a result: the document's, else the ordinal."""
+    if type(element) is Labelled:
+        return element.label
     return element.key if type(element) is Document else ordinal
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from dqlab.cluster.isolation import Executor, isolation
 from dqlab.cluster.run_orders import compact
 from dqlab.config import check_directory, check_name
-from dqlab.documents import parsed_natively
+from dqlab.documents import labelled, parsed_natively
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
-from dqlab.frame import Kind
+from dqlab.frame import NO_ID, Kind
 from dqlab.queue.checks import check_count
+from dqlab.queue.ids import END
 from dqlab.queue.retry import Retry
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.marks import mark, pausing
@@ -117,7 +118,7 @@ class QueuePool(PoolViews, Putting, Shards):
         self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
         self.served = served
         self.consumer_options = consumer_options(early=early_ack, concurrency=concurrency)
-        self._puts = PlainPuts(self.handle, self.options["maxsize"], self.options["max_bytes"])
+        self._puts = PlainPuts(self.handle, self.options["maxsize"], self.options["max_bytes"], forgets=served)
         self._closed = False
         self.session.pools[self.name] = self
 
@@ -205,6 +206,7 @@ class QueuePool(PoolViews, Putting, Shards):
         """
         self._check_open()
         _check_documents(fn, documents)
+        documents = labelled(documents)
         if on_existing not in ("attach", "new", "retry-failed"):
             raise BadOption(option="on_existing", value=on_existing, problem="is 'attach', 'new' or 'retry-failed'.")
         _check_retry(retry)
@@ -285,6 +287,15 @@ class QueuePool(PoolViews, Putting, Shards):
         count = self.handle.link.sync(self.handle.control("purge", run=None, state=state.upper()))
         self._mark(f"purge {state}")
         return count
+
+    def forget(self) -> int:
+        """Free the results of single calls and values that are settled; return how many.
+
+        Those of a queue of `lab.queue` are freed by themselves once their `PutResult` is gone; this frees those of
+        clients that ended before, and those of a queue with a `ConsumerPool`. Runs keep theirs until `Run.drop`.
+        """
+        self._check_open()
+        return self.handle.link.sync(self.handle.control("forget", run=NO_ID, ids=[(0, END)]))
 
     def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
         """Give back the disk space of what is settled, beside live traffic; a transient queue has none.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from dqlab.cluster.ticket import Entry, Ticket
 from dqlab.config import nbytes, option
 from dqlab.errors import BadOption, MessageTooLarge
 from dqlab.frame import NO_ID, Kind
+from dqlab.runs.forgetting import Forgetting
 from dqlab.runs.put import PutResult
 from dqlab.runs.sealing import function_bytes
 
@@ -36,9 +38,14 @@ class PlainPuts:
     """Puts of single calls and values into lane 0 of a queue.
 
     One sender per client; messages of one client stay in order.
+
+    Parameters
+    ----------
+    forgets : bool
+        Results are forgotten when their `PutResult` is gone: nobody else reads them.
     """
 
-    def __init__(self, handle: Handle, maxsize: int | None, max_bytes: int | None) -> None:
+    def __init__(self, handle: Handle, maxsize: int | None, max_bytes: int | None, *, forgets: bool = False) -> None:
         self.handle = handle
         self._sender = PutSender(handle, run=NO_ID, producer=uuid.uuid4().bytes, maxsize=maxsize, max_bytes=max_bytes)
         self._warn = nbytes(option("message.warn-bytes"), name="dqlab.message.warn-bytes")
@@ -46,6 +53,7 @@ class PlainPuts:
         self._limit = limit if max_bytes is None else min(limit, max_bytes)
         self._values = Entry(Kind.VALUE)
         self._warned = False
+        self._forgetting = Forgetting(handle) if forgets else None
 
     def values(self, values: Iterable[Any]) -> PutResult:
         """Put plain values; a `Message` among them as the call it is."""
@@ -99,7 +107,10 @@ class PlainPuts:
             ticket.done.set_result([])
         for entry, payload in sealed:
             self._sender.append(entry, payload, ticket)
-        return PutResult(self.handle, ticket)
+        result = PutResult(self.handle, ticket)
+        if self._forgetting is not None and sealed:
+            weakref.finalize(result, self._forgetting.drop, ticket).atexit = False
+        return result
 
     def _sealed(self, value: Any, what: str, position: int) -> bytes:
         payload = seal_or_explain(value, what)

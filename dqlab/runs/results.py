@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, overload
 from dqlab.cluster.handle import Handle
 from dqlab.cluster.results import PAGE_VALUES
 from dqlab.cluster.sealed import open_value
+from dqlab.documents import label_of
 from dqlab.errors import MessageNotFound
 from dqlab.frame import Settlement
 from dqlab.runs.frames import frame_of, index_of
+from dqlab.runs.in_place import InPlace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +58,8 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
         values = [open_value(entry) for entry in settlement.entries()]
         keys = None
         if settlement.key_lengths is not None:
-            keys = [settlement.key(at) or ordinal for at, ordinal in enumerate(settlement.ordinals())]
+            texts = [settlement.key(at) for at in range(settlement.count)]
+            keys = [label_of(text) if text else at for text, at in zip(texts, settlement.ordinals(), strict=True)]
         at = 0
         for piece in settlement.pieces:
             stop = at + piece.n
@@ -76,7 +79,7 @@ class Results(Sequence[Any]):
     ----------
     covered : sequence of (int, int)
         Half-open ranges of ordinals that have results, ascending.
-    failures : mapping of int to object, optional
+    instead : InPlace, optional
         What to put at ordinals without a result (``errors="return"``).
     gone : callable, optional
         Raises why results are missing that were there.
@@ -88,12 +91,12 @@ class Results(Sequence[Any]):
         handle: Handle,
         run: bytes,
         covered: Sequence[tuple[int, int]],
-        failures: dict[int, Any] | None = None,
+        instead: InPlace | None = None,
         gone: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
-        self._handle, self._run, self._failures = handle, run, failures or {}
-        merged = sorted([*covered, *((ordinal, ordinal + 1) for ordinal in self._failures)])
+        self._handle, self._run, self._instead = handle, run, instead
+        merged = sorted([*covered, *((at, at + 1) for at in (instead.ordinals if instead is not None else ()))])
         self._ranges = _join(merged)
         self._starts = list(accumulate((hi - lo for lo, hi in self._ranges), initial=0))
         self._page: list[Stretch] = []
@@ -153,12 +156,12 @@ class Results(Sequence[Any]):
             keys.append(key)
             values.append(value)
         index = index_of(keys)
-        failed = {id(failure) for failure in self._failures.values()}
-        reasons = [str(value) if id(value) in failed else None for value in values]
-        told = [{} if id(value) in failed or value is None else value for value in values]
+        failed = [self._instead is not None and self._instead.is_one(value) for value in values]
+        reasons = [str(value) if bad else None for value, bad in zip(values, failed, strict=True)]
+        told = [{} if bad or value is None else value for value, bad in zip(values, failed, strict=True)]
         if all(isinstance(value, dict) for value in told) and any(isinstance(value, dict) for value in values):
             frame: pd.DataFrame = frame_of(told, index)
-            if self._failures:
+            if self._instead:
                 frame["error" if "error" not in frame else "dqlab_error"] = pd.Series(reasons, index, dtype=object)
             return frame
         column = pd.Series(values, index=index, name="value", dtype=object)
@@ -192,9 +195,10 @@ class Results(Sequence[Any]):
     def _opened(self, parts: list[memoryview], at: int, stop: int) -> list[Stretch]:
         """Return a page's results from position `at` on, up to the first one that is missing from it."""
         page = open_settlements(parts)
-        if self._failures:
-            lo, hi = self._ordinal(at), self._ordinal(stop - 1)
-            near = (f for ordinal, f in self._failures.items() if lo <= ordinal <= hi)
+        if self._instead is not None:
+            # A page is cut at 4 MiB: failures behind it come with the next one, and some of them when there is none.
+            end = page[-1].end if page else self._ordinal(min(stop, at + PAGE_VALUES) - 1) + 1
+            near = self._instead.between(self._ordinal(at), end)
             page += [Stretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
             page.sort(key=lambda stretch: stretch.ordinal)
         kept = []

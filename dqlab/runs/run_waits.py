@@ -26,6 +26,7 @@ from dqlab.errors import (
 from dqlab.losses import NoAnswer
 from dqlab.queue.book import CUT_OFF
 from dqlab.runs.deadline import GRACE, Deadline
+from dqlab.runs.in_place import InPlace
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import Lost, LostDocument
 from dqlab.runs.progress import Progress
@@ -240,13 +241,14 @@ class RunWaits(RunViews):
         if errors == "raise":
             self._raise_missing(progress, deadline)
         covered = [tuple(span) for shard in progress.shards for span in shard["covered"]]
-        instead: dict[int, Any] = {}
-        if errors == "return" and progress.counts.dead:
-            instead = {letter.ordinal: letter for letter in self.failures()}
-        if errors == "return" and progress.counts.lost:
-            lost, how = self._lost(progress), progress.how_lost(self.queue)
-            instead |= {at: LostDocument(at, key, how) for at, key in lost.items()}
+        instead = self._in_place(progress) if errors == "return" else None
         return Results(self.name, self.handle, self.id, [(lo, hi) for lo, hi in covered], instead, self._raise_gone)
+
+    def _in_place(self, progress: Progress) -> InPlace:
+        lost, how = {}, progress.how_lost(self.queue)
+        if progress.counts.lost:
+            lost = {at: LostDocument(at, key, how) for at, key in self._lost(progress).items()}
+        return InPlace(self.failures() if progress.counts.dead else None, lost)
 
     def _cancelled(self, progress: Progress) -> RunCancelled:
         counts = progress.counts

@@ -75,6 +75,8 @@ class Scene:
         Messages per second over the last `Thresholds.growing` seconds.
     lag_before : float or None
         Its lag so many seconds ago.
+    runs_total : int
+        Runs that it has, also those that ended long ago and are not in `runs`.
     """
 
     queue: QueueStats
@@ -92,6 +94,7 @@ class Scene:
     in_lately: float | None = None
     out_lately: float | None = None
     lag_before: float | None = None
+    runs_total: int = 0
 
 
 def find(scenes: Sequence[Scene], thresholds: Thresholds) -> list[Attention]:

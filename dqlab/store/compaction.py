@@ -16,7 +16,6 @@ from dqlab.log import Compaction, Log, Moved, NewRecord, Position, Record, Recor
 from dqlab.queue.batches import Batch, share
 from dqlab.queue.lane import Lane
 from dqlab.queue.ledger import Ledger
-from dqlab.queue.results import Stretch
 from dqlab.queue.states import State, stretches
 from dqlab.store.journal import LogJournal
 from dqlab.store.places import place_of, position_of
@@ -41,10 +40,9 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """A settlement that is to be copied, and the results in it."""
+    """A settlement that is to be copied, for results in it."""
 
     run: bytes
-    stretches: list[Stretch]
 
 
 class Copying:
@@ -117,12 +115,8 @@ class Copying:
 
     def _switch_results(self, moved: Moved, wanted: _Results) -> None:
         book = self._ledger.books.get(wanted.run)
-        if book is None or wanted.stretches[0] not in book.results:
-            self._free(moved.new)
-            return
-        self._free(moved.old)
-        for stretch in wanted.stretches:
-            stretch.place = place_of(moved.new)
+        here = book is not None and book.results.relocate(place_of(moved.old), place_of(moved.new))
+        self._free(moved.old if here else moved.new)
 
     def _free(self, position: Position) -> None:
         self._log.free(position.segment, position.size)
@@ -142,9 +136,7 @@ def _wanted(ledger: Ledger, segments: frozenset[int]) -> dict[int, _Frame | _Res
     for run, book in ledger.books.items():
         for stretch in book.results:
             if position_of(stretch.place).segment in segments:
-                results = wanted.setdefault(stretch.place, _Results(run, []))
-                assert isinstance(results, _Results), "a record is a frame or a settlement"
-                results.stretches.append(stretch)
+                wanted[stretch.place] = _Results(run)
     return wanted
 
 

@@ -95,6 +95,7 @@ class DurableShard:
     def checkpoint(self) -> Callable[[], None]:
         """Take the state of this instant; return what makes it durable, to be called in any thread."""
         self.journal.noted()
+        self.ledger.note_functions()
         mark, pack = self.journal.log.mark(), freeze(self.ledger)
         return lambda: self.journal.log.checkpoint(mark, pack())
 

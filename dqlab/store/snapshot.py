@@ -109,6 +109,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard) -> Callable[[], di
         "states": [[batch.first, bytes(batch.states)] for batch in kept],
         "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
         "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
+        "functions": lane.functions.to_list(),
     }
     wall = clock.wall() - clock.monotonic()
     pack_book = None if book is None else _freeze_book(book)
@@ -143,7 +144,7 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     shard = ledger.shard
     deliveries, timeout, maxsize, max_bytes = entry["limits"]
     options = QueueOptions(timeout, deliveries, Retry(**entry["retry"]), maxsize, max_bytes)
-    lane = shard.lanes[entry["run"]] = Lane(entry["run"], options, shard.journal)
+    lane = shard.lanes[entry["run"]] = Lane(entry["run"], options, shard.journal, shard.activity)
     lane.paused, lane.total = entry["paused"], entry["total"]
     lane.counts, lane.units = entry["counts"], entry["units"]
     for counted in (lane.counts, lane.units):
@@ -154,13 +155,17 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     for function, ids in entry["overrides"]:
         for lo, hi in ids:
             lane.overrides.assign(lo, hi, function)
+    if "functions" in entry:
+        lane.functions.restore(entry["functions"])
+    else:  # written by an earlier dqlab
+        lane.functions.assume(ledger.functions)
     for lo, hi in _pairs(entry["suspects"]):
         lane.ready.discard(lo, hi)
         lane.suspects.add(lo, hi)
     for row in entry["trouble"]:
         _restore_trouble(lane, row, shard.clock.monotonic(), elapsed)
     if entry["book"] is not None:
-        ledger.books[lane.run] = _restore_book(lane, entry["book"])
+        ledger.keep(lane.run, _restore_book(lane, entry["book"]))
 
 
 def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> None:
@@ -220,6 +225,7 @@ def _freeze_book(book: Book) -> Callable[[], dict[str, Any]]:
         "ended": book.ended,
         "idle": book.idle,
         "why": book.why,
+        "unwanted": list(book.unwanted),
     }
     return lambda: (
         state
@@ -236,6 +242,7 @@ def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
     book = Book(lane, started=entry["started"], ended=entry["ended"], idle=entry["idle"], why=entry["why"])
     if entry["record"] is not None:
         book.record = RunRecord(**entry["record"])
+    book.unwanted = Ranges(entry.get("unwanted", ()))
     numbers, places = _numbers(entry["results"]), _pairs(entry["places"])
     for first, ordinal, n, at in zip(numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True):
         high, low = next(places)

@@ -293,7 +293,7 @@ class LocalQueue:
         """Return the dead letters, by id."""
         found = []
         for letter in self.shard.dead_letters(NO_ID):
-            first, index = self.shard.locate(letter.id)
+            first, index = self.shard.locate(NO_ID, letter.id)
             frame = self._journal.frames[first]
             row = [letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, int(frame.kind)]
             found.append(dead_letter(row, memoryview(letter.failure), frame.message(index)))

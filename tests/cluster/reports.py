@@ -75,6 +75,7 @@ def shard_report(queue: str = "pages", *lanes: dict[str, Any], **more: Any) -> d
         "puts_waiting": 0,
         "failure": "",
         "short": "",
+        "trouble": "",
         "storage": None,
         "lanes": list(lanes),
         "held": [],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.collector import Collector
+from dqlab.cluster.known_lanes import KnownLanes
 from dqlab.cluster.losses import Losses
 from dqlab.cluster.supervisor import Entry
 from dqlab.frame import NO_ID
@@ -21,7 +22,7 @@ STRIDE = 1 << 24
 
 def lane(run: bytes, *counts: int, **more: Any) -> dict[str, Any]:
     known = {"name": "n", "units": None, "paused": False, "stopped": False, "sealed": False, "total": None}
-    rest = {"incomplete": None, "started": 7.0, "ended": None, "died": []}
+    rest = {"incomplete": None, "started": 7.0, "ended": None, "died": [], "classes": [], "failed": 0, "missing": 0}
     return {"run": run.hex(), "counts": [*counts, *[0] * (7 - len(counts))], **known, **rest, **more}
 
 
@@ -37,6 +38,8 @@ class Beside:
     def report(self, *lanes: dict[str, Any], next_id: int = 0, state: str = "running", epoch: int = 1) -> None:
         report = {"epoch": epoch, "next_id": first_id(1, next_id), "state": state, "lanes": list(lanes)}
         self.collector._shards["q"] = {1: report}
+        self.collector._lanes["q"] = known = KnownLanes()
+        known.take(1, report)
 
     def note(self, run: bytes = RUN, **facts: Any) -> None:
         asyncio.run(self.losses.note("q", run, facts))

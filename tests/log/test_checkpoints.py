@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dqlab.log import Files
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import Directory
@@ -29,3 +31,19 @@ def test_a_damaged_cut_missing_or_foreign_checkpoint_is_none(tmp_path: Path) -> 
     assert read_checkpoint(directory, NAME, "f" * 32) is None
     (tmp_path / NAME).unlink()
     assert read_checkpoint(directory, NAME, UUID) is None
+
+
+def test_a_small_file_cannot_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that somebody sends may be looked at: a thousandth of what comes out of it says how much that is."""
+    monkeypatch.setattr("dqlab.log.checkpoints._LARGE", 1 << 20)
+    directory, body = Directory(tmp_path, Files()), bytes(10 << 20)
+
+    monkeypatch.setattr("dqlab.log.checkpoints._RATIO", 1 << 20)
+    (tmp_path / NAME).write_bytes(Checkpoint.encode(UUID, 3, 400, {}, body))
+    monkeypatch.setattr("dqlab.log.checkpoints._RATIO", 100)
+    assert read_checkpoint(directory, NAME, UUID) is None
+
+    (tmp_path / NAME).write_bytes(Checkpoint.encode(UUID, 3, 400, {}, body))  # our own is written so that it is read
+    found = read_checkpoint(directory, NAME, UUID)
+    assert found is not None
+    assert found[1] == body

@@ -234,7 +234,8 @@ def test_a_message_is_found_by_its_id(desk: Any) -> None:
     desk.put(3)
     desk.put(3, run=OTHER)
 
-    assert [desk.shard.locate(id) for id in (0, 2, 3, 5)] == [(0, 0), (0, 2), (3, 0), (3, 2)]
+    assert [desk.shard.locate(RUN, id) for id in (0, 2)] == [(0, 0), (0, 2)]
+    assert [desk.shard.locate(OTHER, id) for id in (3, 5)] == [(3, 0), (3, 2)]
     for id in (6, -1):
         with pytest.raises(MessageNotFound):
-            desk.shard.locate(id)
+            desk.shard.locate(RUN, id)

@@ -196,7 +196,10 @@ def test_what_was_cancelled_of_a_run_is_not_lost_with_it() -> None:
 
 
 def test_code_that_a_run_has_got_since_is_there_again() -> None:
-    ledger = ledger_of(2, past_of(4, functions={b"newer": b"blob"}))
+    """A retry of what is sent again runs the newest code; of older ones all messages are lost."""
+    record = {**OPEN["record"], "codes": [CODE, {**CODE, "blob": b"newer"}]}  # type: ignore[dict-item]
+    told = past_of(4, functions={b"newer": b"blob", b"named by nothing": b"blob"}, open={**OPEN, "record": record})
+    ledger = ledger_of(2, told)
 
     assert ledger.functions == {b"newer": b"blob"}
 

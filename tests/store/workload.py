@@ -72,7 +72,7 @@ class Workload:
             code = {"name": "f", "hash": "v1", "short": "v1", "source": "", "cell": None, "blob": FUNCTION}
             record = {"name": f"run-{at}", "codes": [code], "keyed": True, "started": 1.0}
             self.order("open", None, {"open": {"run": run, "record": record}})
-        self.durable.ledger.keep_function(FUNCTION, b"a pickled function")
+        self.durable.ledger.keep_function(RUNS[0], FUNCTION, b"a pickled function")
 
     def order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
         self.shard._order(op, run, meta)

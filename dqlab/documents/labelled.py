@@ -1,0 +1,85 @@
+"""Values with keys of their own: a pandas Series says by its index which row each of them belongs to."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from dqlab.errors import BadOption
+
+__all__ = ["Labelled", "key_text", "label_of", "labelled"]
+
+_WHOLE, _TEXT = "\0i", "\0s"
+"""What stands before a whole number in a key, since 7 and "7" are two labels; and before a text that would otherwise be
+taken for none, or for one of these. File names hold no such character."""
+
+
+class Labelled(NamedTuple):
+    """A value and its label; functions receive the value."""
+
+    label: str | int
+    value: Any
+
+
+def labelled(documents: Any) -> Any:
+    """Return what yields a Series' values with their labels, and anything else as it is.
+
+    Raises
+    ------
+    BadOption
+        A label is neither text nor a whole number.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(documents, pandas.Series):
+        return documents
+    index = documents.index
+    if isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1):
+        return documents  # its labels are the ordinals
+    return _Rows(documents)
+
+
+def key_text(label: str | int) -> str:
+    """Return a label as the key of a settlement."""
+    if isinstance(label, str):
+        return label if label and not label.startswith("\0") else f"{_TEXT}{label}"
+    return f"{_WHOLE}{label}"
+
+
+def label_of(key: str) -> str | int:
+    """Return the label that a settlement's key stands for."""
+    if key.startswith(_WHOLE):
+        return int(key[2:])
+    return key.removeprefix(_TEXT)
+
+
+class _Rows:
+    """The elements of a Series, each with its label; checked as a whole, before anything is submitted."""
+
+    def __init__(self, series: Any) -> None:
+        self._values = series
+        self._labels = [_label(label, at) for at, label in enumerate(series.index)]
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __iter__(self) -> Iterator[Labelled]:
+        return map(Labelled, self._labels, self._values)
+
+
+def _label(label: Any, at: int) -> str | int:
+    if isinstance(label, str):
+        return label
+    if not isinstance(label, bool):
+        with suppress(TypeError):
+            return operator.index(label)
+    kind = type(label).__name__
+    raise BadOption(
+        option="documents",
+        value=label,
+        problem=f"is the index of element {at}, a {kind}; keys of results are texts or whole numbers. Nothing was "
+        "submitted. Pass series.reset_index(drop=True), or give it such an index: series.set_axis(list(map(str, "
+        "series.index))).",
+    )

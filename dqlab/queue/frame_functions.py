@@ -1,0 +1,97 @@
+"""Which functions the stored frames of a lane name, in a few numbers however many frames there are."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dqlab.frame import NO_ID
+
+__all__ = ["FrameFunctions"]
+
+LATEST = 8
+"""Functions of the last frames that a lane names although they are freed: who put them sends no pickle next time."""
+
+
+class FrameFunctions:
+    """Stretches of frames, by id, with the same function.
+
+    Attributes
+    ----------
+    latest : dict of bytes to None
+        The functions that came last, the newest last.
+    """
+
+    __slots__ = ("_assumed", "_end", "_firsts", "_stretches", "latest")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._stretches: list[list[int | bytes]] = []  # [function, frames]
+        self._assumed: set[bytes] = set()
+        self._end = -1
+        self.latest: dict[bytes, None] = {}
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the functions that stored frames name, some more than once."""
+        for function, _ in self._stretches:
+            assert isinstance(function, bytes)
+            yield function
+        yield from self._assumed
+
+    def put(self, first: int, function: bytes) -> None:
+        """Note a frame."""
+        self.came(function)
+        if first < self._end:  # records were copied, so that a log has them in another order
+            self._assumed.add(function)
+            return
+        self._end = first
+        if self._stretches and self._stretches[-1][0] == function:
+            self._stretches[-1][1] += 1  # type: ignore[operator]
+        else:
+            self._firsts.append(first)
+            self._stretches.append([function, 1])
+
+    def came(self, function: bytes) -> None:
+        """Note that frames with a function come."""
+        if next(reversed(self.latest), None) != function and function != NO_ID:
+            self.latest.pop(function, None)
+            self.latest[function] = None
+            if len(self.latest) > LATEST:
+                del self.latest[next(iter(self.latest))]
+
+    def freed(self, first: int) -> None:
+        """Note that a frame is stored no more."""
+        at = bisect_right(self._firsts, first) - 1
+        if at < 0:
+            return
+        stretch = self._stretches[at]
+        stretch[1] -= 1  # type: ignore[operator]
+        if stretch[1] == 0:
+            if self._assumed:  # this frame may have been another one's
+                self._assumed.add(stretch[0])  # type: ignore[arg-type]
+            del self._firsts[at], self._stretches[at]
+
+    def emptied(self) -> None:
+        """Note that no frame is stored any more."""
+        self._firsts.clear()
+        self._stretches.clear()
+        self._assumed.clear()
+
+    def assume(self, functions: Iterable[bytes]) -> None:
+        """Take stored frames to name these functions: it is not known which do."""
+        self._assumed.update(functions)
+
+    def to_list(self) -> list[Any]:
+        """Return it as plain data."""
+        stretches = [[first, *stretch] for first, stretch in zip(self._firsts, self._stretches, strict=True)]
+        return [stretches, sorted(self._assumed), list(self.latest), [self._end]]
+
+    def restore(self, plain: list[Any]) -> None:
+        """Take back what `to_list` returned."""
+        stretches, assumed, latest, (end,) = plain
+        self._firsts = [first for first, _, _ in stretches]
+        self._stretches = [[function, frames] for _, function, frames in stretches]
+        self._assumed = set(assumed)
+        self.latest = dict.fromkeys(latest)
+        self._end = end

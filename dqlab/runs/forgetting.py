@@ -1,0 +1,75 @@
+"""Results of single calls are kept as long as somebody can ask for them: until their `PutResult` is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from dqlab.cluster.handle import Handle
+from dqlab.cluster.internals import event_loop
+from dqlab.cluster.ticket import Ticket
+from dqlab.errors import DqlabError
+from dqlab.frame import NO_ID
+
+__all__ = ["Forgetting"]
+
+logger = logging.getLogger("dqlab.sender")
+
+GATHER_S = 0.5
+"""Seconds for which calls are gathered whose results nobody can ask for any more."""
+AT_ONCE = 1000
+"""Ranges of ids in one order."""
+
+
+class Forgetting:
+    """Tells a queue which results nobody will ask for."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._tickets: deque[Ticket] = deque()
+        self._awake = False
+
+    def drop(self, ticket: Ticket) -> None:
+        """Note that nobody can ask for a put's results any more; from any thread, also while garbage is collected."""
+        self._tickets.append(ticket)
+        if not self._awake:
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._handle.link.closed:
+            self._awake = True
+            try:
+                event_loop(self._handle.link.client).call_soon_threadsafe(self._begin)
+            except RuntimeError:  # the loop has ended, and this client with it
+                self._tickets.clear()
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dqlab-forget-{self._handle.name}")
+
+    async def _run(self) -> None:
+        try:
+            while self._tickets and not self._handle.link.closed:
+                await asyncio.sleep(GATHER_S)
+                await self._tell()
+        finally:
+            self._awake = False
+            if self._tickets:
+                self._wake()
+
+    async def _tell(self) -> None:
+        """Send what is confirmed; what is not yet is looked at again."""
+        ids: list[tuple[int, int]] = []
+        for _ in range(len(self._tickets)):
+            ticket = self._tickets.popleft()
+            if not ticket.done.done():
+                self._tickets.append(ticket)
+            elif ticket.done.exception() is None:
+                ids += ticket.ranges
+        ids.sort()
+        while ids:
+            some, ids = ids[:AT_ONCE], ids[AT_ONCE:]
+            try:
+                await self._handle.control_ids("forget", NO_ID, some, coming=True)
+            except DqlabError as error:  # they stay where they are, and cost room
+                logger.debug("event=forget_failed queue=%s %s", self._handle.name, error)

@@ -1,0 +1,147 @@
+"""Results of a shard in memory: a budget there, then files that take up little more than what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from dqlab.cluster import results
+from dqlab.cluster.results import Vault
+
+SIZE = 1000
+
+
+def blob(number: int, size: int = SIZE) -> bytes:
+    return number.to_bytes(4, "big") * (size // 4)
+
+
+def play(part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(part())
+
+
+async def written(vault: Vault) -> None:
+    """Wait until nothing is being written."""
+    while vault._spilling is not None:
+        await asyncio.wait([vault._spilling], timeout=10.0)
+
+
+@pytest.fixture(autouse=True)
+def descriptors() -> Iterator[None]:
+    """Every file of a vault is closed with it."""
+    listed = Path("/proc/self/fd")
+    before = len(list(listed.iterdir())) if listed.is_dir() else 0
+    yield
+    after = len(list(listed.iterdir())) if listed.is_dir() else 0
+    assert after <= before
+
+
+def test_files_shrink_with_what_is_kept_although_one_result_is_kept_for_ever() -> None:
+    """One run that nobody drops once kept the room of every run after it, in a file that `ls` does not show."""
+
+    async def part() -> None:
+        vault = Vault(10 * SIZE, 1 << 30, file_bytes=50 * SIZE)
+        kept = [vault.add(blob(1)) for _ in range(20)]
+        await written(vault)
+        for _ in range(30):
+            run = [vault.add(blob(2)) for _ in range(200)]
+            await written(vault)
+            vault.forget(run)
+            await written(vault)
+        assert vault.file_bytes <= 2 * 20 * SIZE + 50 * SIZE
+        assert [await vault.read(number) for number in kept] == [blob(1)] * 20
+        vault.forget(kept)
+        await written(vault)
+        assert (vault.nbytes, vault.file_bytes) == (0, 0)
+        vault.close()
+
+    play(part)
+
+
+def test_every_record_is_read_back_whatever_is_added_dropped_and_rewritten() -> None:
+    """Rewriting moves records while others read them."""
+
+    async def part() -> None:
+        random, known = Random(4), dict[int, bytes]()
+        vault = Vault(20 * SIZE, 1 << 30, file_bytes=30 * SIZE)
+
+        async def look() -> None:
+            number = random.choice(list(known))
+            expected = known[number]
+            assert await vault.read(number) == expected
+
+        for step in range(1500):
+            data = blob(step, 4 * random.randrange(1, 500))
+            known[vault.add(data)] = data
+            if random.random() < 0.9 and len(known) > 30:
+                gone = random.sample(list(known), random.randrange(3))
+                vault.forget(gone)
+                for number in gone:
+                    del known[number]
+            if step % 7 == 0:
+                await asyncio.gather(*(look() for _ in range(5)))
+        await written(vault)
+        assert vault.nbytes == sum(map(len, known.values()))
+        assert vault.file_bytes <= 2 * vault.nbytes + 2 * 30 * SIZE
+        for number, data in known.items():
+            assert await vault.read(number) == data
+        vault.close()
+
+    play(part)
+
+
+def test_a_record_that_is_dropped_while_it_is_read_is_read_whole() -> None:
+    """Closing its file at once would let another file take the descriptor, and its bytes would be read."""
+
+    async def part() -> None:
+        vault = Vault(0, 1 << 30)
+        number = vault.add(blob(7))
+        await written(vault)
+        reading = asyncio.create_task(vault.read(number))
+        await asyncio.sleep(0)
+        vault.forget([number])
+        assert await reading == blob(7)
+        assert vault.file_bytes == 0
+        vault.close()
+
+    play(part)
+
+
+def test_a_full_disk_is_said_and_tried_again_and_memory_stays_bounded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A small /tmp once ended spilling for good, in silence, and memory grew to 4 GiB."""
+    full, pwrite = [True], os.pwrite
+
+    def write(descriptor: int, data: Any, offset: int) -> int:
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(results.os, "pwrite", write)
+
+    async def part() -> None:
+        vault = Vault(10 * SIZE, 1 << 30)
+        numbers = []
+        while not vault.full:
+            numbers.append(vault.add(blob(len(numbers))))
+            await written(vault)
+            assert len(numbers) <= 20, "it is to stop at twice its budget"
+        assert "No space left" in vault.trouble
+        full[0] = False
+        vault._try_again()
+        await written(vault)
+        assert not vault.trouble
+        assert not vault.full
+        assert [await vault.read(number) for number in numbers] == [blob(number) for number in range(len(numbers))]
+        assert vault._in_memory <= 10 * SIZE
+        vault.close()
+
+    play(part)
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=spill_failed"]

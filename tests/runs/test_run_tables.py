@@ -1,0 +1,76 @@
+"""Columns of tables as documents: results keep the rows they belong to."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dqlab as dq
+from dqlab.errors import BadOption
+
+FRAME = pd.DataFrame({"text": [f"{'x' * n}" for n in range(20)], "n": range(20)})
+
+
+def measure(text: str) -> dict[str, int]:
+    if text == "x" * 7:
+        raise ValueError("seven")
+    return {"length": len(text)}
+
+
+async def measure_async(text: str) -> dict[str, int]:
+    return measure(text)
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine", "process"])
+def test_results_of_a_filtered_column_join_the_rows_they_came_from(queue: dq.QueuePool, kind: str) -> None:
+    """Keys 0, 1, 2 instead of the index: a join looks right and is wrong."""
+    rows = FRAME[FRAME["n"] % 3 != 0]
+    function = measure_async if kind == "coroutine" else measure
+    run = queue.map(function, rows["text"], retry=dq.Retry(0), executor="process" if kind == "process" else "thread")
+    run.wait(timeout=30)
+
+    joined = rows.join(run.results(errors="skip").to_frame())
+    assert joined["length"].drop(7).tolist() == joined["n"].drop(7).tolist()
+    assert joined["length"].isna().tolist() == [n == 7 for n in joined["n"]]
+    (letter,) = run.failures()
+    assert letter.key == "7"
+    assert run.retry(fn=len, where="key == '7'") == 1
+    assert dict(run.results(timeout=30).items())[7] == 7
+    assert sorted(key for key, _ in run.as_completed(timeout=30)) == rows.index.tolist()
+
+
+def test_labels_of_text_and_of_numbers_are_keys_of_their_own_type(queue: dq.QueuePool) -> None:
+    """ "7" and 7 are two rows."""
+    column = pd.Series(range(5), index=["7", 7, np.int64(-3), "", "\0i5"])
+
+    assert list(queue.map(abs, column).results(timeout=30).items()) == [("7", 0), (7, 1), (-3, 2), ("", 3), ("\0i5", 4)]
+
+
+def test_a_column_that_is_mapped_again_under_its_name_is_the_same_run(queue: dq.QueuePool) -> None:
+    column = pd.Series([1, -2, 3], index=[10, 20, 30])
+    run = queue.map(abs, column, name=f"run-{queue.name}").wait(timeout=30)
+
+    again = queue.map(abs, column.copy(), name=run.name).wait(timeout=30)
+
+    assert (again.id, dict(again.results().items())) == (run.id, {10: 1, 20: 2, 30: 3})
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.date_range("2026-01-01", periods=2),
+        pd.MultiIndex.from_tuples([(1, 2), (1, 3)]),
+        [1.5, 2.5],
+        [True, False],
+        [datetime.date(2026, 1, 1), None],
+    ],
+    ids=["times", "tuples", "fractions", "truths", "dates"],
+)
+def test_labels_that_cannot_be_keys_are_refused_with_the_ways_out(queue: dq.QueuePool, labels: object) -> None:
+    with pytest.raises(BadOption, match=r"index of element 0.*reset_index.*set_axis"):
+        queue.map(abs, pd.Series([1, 2], index=labels))
+
+    assert sum(queue.counts().values()) == 0

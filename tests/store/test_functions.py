@@ -1,0 +1,229 @@
+"""A function is kept as long as something here may run it, in memory, in checkpoints and behind a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.log import LogOptions
+from dqlab.queue.frame_functions import LATEST, FrameFunctions
+from dqlab.queue.ledger import Ledger
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.retry import Retry
+from dqlab.queue.states import State, Verdict
+from dqlab.store.shard import DurableShard
+from dqlab.store.snapshot import freeze
+from dqlab.testing import FakeClock
+
+OPTIONS = QueueOptions(retry=Retry(0))
+BIG = 10_000
+
+
+def function(number: int) -> bytes:
+    return number.to_bytes(16, "little")
+
+
+class Desk:
+    """A durable shard with what its actor does about functions."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.clock = directory, FakeClock()
+        self.sequences: dict[bytes, int] = {}
+        self.open()
+
+    def open(self) -> None:
+        self.durable = DurableShard.open(
+            self.directory,
+            "q",
+            0,
+            OPTIONS,
+            log_options=LogOptions(sync="os", reserve_bytes=0),
+            clock=self.clock,
+            random=Random(0),
+        )
+
+    def reopen(self, *, checkpoint: bool) -> None:
+        if checkpoint:
+            self.durable.checkpoint()()
+        self.durable.journal.log.commit()
+        self.durable.journal.log.close()
+        self.open()
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.durable.ledger
+
+    def order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        self.durable.journal.ordered(op, run, meta)
+        self.ledger.order(op, run, meta)
+
+    def start(self, run: bytes, code: int) -> None:
+        version = {"name": "f", "hash": str(code), "short": "", "source": "", "cell": None, "blob": function(code)}
+        self.order("open", None, {"open": {"run": run, "record": {"name": run.hex(), "codes": [version]}}})
+
+    def put(self, run: bytes, code: int, n: int = 2) -> None:
+        hash, sequence = function(code), self.sequences.get(run, 0)
+        if hash not in self.ledger.functions:
+            self.ledger.keep_function(run, hash, bytes(BIG))
+        blob = Frame.encode(
+            [b"x"] * n,
+            kind=Kind.ELEMENT,
+            run=run,
+            function=hash,
+            producer=run + b"" if run != NO_ID else b"p" * 16,
+            sequence=sequence,
+            ordinal=n * sequence,
+        )
+        assert self.ledger.shard.put(Frame.decode(blob)).verdict is Verdict.ACCEPTED
+        self.sequences[run] = sequence + 1
+
+    def seal(self, run: bytes) -> None:
+        here = sum(self.ledger.shard.lanes[run].counts)
+        self.order("seal", None, {"seal": {"run": run, "here": here, "total": here}})
+
+    def work(self, outcome: Outcome = Outcome.ACK, n: int = 100) -> None:
+        shard = self.ledger.shard
+        while (lease := shard.lease("c", n)) is not None:
+            for piece in lease.pieces:
+                blob = Settlement.encode(
+                    [Piece(piece.frame + piece.lo, piece.ordinal, piece.n)],
+                    bytes([outcome] * piece.n),
+                    [b""] * piece.n,
+                    run=lease.run,
+                    epoch=shard.epoch,
+                    lease=lease.id,
+                )
+                settlement = Settlement.decode(blob)
+                settled = shard.settle(settlement)
+                self.ledger.record(settlement, settled, self.durable.journal.settled(settlement, settled))
+        self.durable.journal.noted()
+        self.ledger.note_ends()
+
+    def kept(self) -> set[int]:
+        self.ledger.note_functions()
+        named = {hash for book in self.ledger.books.values() for hash in book.named_functions()}
+        assert set(self.ledger.functions) <= named, "kept for nobody"
+        return {int.from_bytes(hash, "little") for hash in self.ledger.functions}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "log")
+
+
+def run_of(number: int) -> bytes:
+    return b"run " + number.to_bytes(12, "big")
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_functions_of_runs_that_are_over_leave_memory_checkpoints_and_the_reopened_store(
+    desk: Desk, checkpoint: bool
+) -> None:
+    """Each edit of a cell is a new function, with all that it captured: 40 of 1 MB stood in every checkpoint."""
+    for number in range(1, 41):
+        desk.start(run_of(number), number)
+        desk.put(run_of(number), number)
+        desk.seal(run_of(number))
+        desk.work()
+        if number % 2:
+            desk.order("drop", run_of(number), {})
+
+    assert desk.kept() == set()
+    assert len(freeze(desk.ledger)()) < 3 * BIG
+    desk.reopen(checkpoint=checkpoint)
+    assert desk.kept() == set()
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_function_stays_while_dead_messages_an_override_or_an_open_run_may_run_it(
+    desk: Desk, checkpoint: bool
+) -> None:
+    """What may run again must find its function, also after a restart."""
+    run = run_of(1)
+    desk.start(run, 1)
+    desk.put(run, 1)
+    assert desk.kept() == {1}
+    desk.seal(run)
+    desk.work(Outcome.FAIL)
+    desk.reopen(checkpoint=checkpoint)
+    assert desk.kept() == {1}
+    newer = {"name": "f", "hash": "2", "short": "", "source": "", "cell": None, "blob": function(2)}
+    ids = list(desk.ledger.shard.lanes[run].dead)
+    first = [(ids[0][0], ids[0][0] + 1)]
+    desk.order("retry", run, {"ids": first, "ordinals": [], "function": function(2), "blob": bytes(BIG), "code": newer})
+    assert desk.kept() == {1, 2}
+    desk.reopen(checkpoint=checkpoint)
+    assert desk.kept() == {1, 2}
+    desk.work()
+    assert desk.kept() == {1, 2}, "one is dead still, and a retry would give it the newest code"
+    desk.order("retry", run, {"ids": ids, "ordinals": []})
+    desk.work()
+    assert desk.ledger.shard.lanes[run].counts[State.ACKED] == 2
+    assert desk.kept() == set()
+
+
+def test_of_single_calls_the_functions_that_came_last_are_kept_and_no_others(desk: Desk) -> None:
+    """A notebook that stays open for a week edits a function a thousand times."""
+    for code in range(1, 50):
+        desk.put(NO_ID, code)
+        desk.work()
+    assert desk.kept() == set(range(50 - LATEST, 50))
+    desk.reopen(checkpoint=True)
+    assert desk.kept() == set(range(50 - LATEST, 50))
+    desk.reopen(checkpoint=False)
+    assert desk.kept() == set(range(50 - LATEST, 50))
+
+
+def test_a_retry_of_nothing_keeps_no_function(desk: Desk) -> None:
+    run = run_of(1)
+    desk.start(run, 1)
+    desk.seal(run)
+    meta = {"ids": [], "ordinals": [], "function": function(3), "blob": bytes(BIG), "code": {"hash": "3"}}
+    meta["code"] = {"name": "f", "hash": "3", "short": "", "source": "", "cell": None, "blob": function(3)}
+    desk.order("retry", run, meta)
+    assert desk.kept() == set()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_a_lane_names_what_its_frames_and_nothing_else_name(seed: int) -> None:
+    """Frames are freed in any order; a function must be neither lost while one names it, nor kept after."""
+    random, known, functions = Random(seed), dict[int, bytes](), FrameFunctions()
+    first = 0
+    for _ in range(300):
+        if random.random() < 0.55 or not known:
+            first += random.randrange(1, 5)
+            code = function(random.randrange(1, 5))
+            functions.put(first, code)
+            known[first] = code
+        else:
+            gone = random.choice(list(known)) if random.random() < 0.5 else min(known)
+            del known[gone]
+            if known:
+                functions.freed(gone)
+            else:
+                functions.emptied()
+        if random.random() < 0.1:
+            again = FrameFunctions()
+            again.restore(functions.to_list())
+            functions = again
+        assert set(functions) == set(known.values())
+        assert len(functions.latest) <= LATEST
+
+
+def test_frames_in_another_order_than_that_of_their_ids_lose_no_function() -> None:
+    """A log that was compacted, and lost both checkpoints, is read so: more may be kept then, never less."""
+    for seed in range(50):
+        random, functions = Random(seed), FrameFunctions()
+        known = {first: function(random.randrange(1, 4)) for first in random.sample(range(100), 20)}
+        for first, code in known.items():
+            functions.put(first, code)
+        for gone in random.sample(list(known), 19):
+            del known[gone]
+            functions.freed(gone)
+            assert set(functions) >= set(known.values())
+        functions.emptied()
+        assert not set(functions)
