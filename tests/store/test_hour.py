@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.store.test_functions import Desk, function, run_of
 
 from dqlab.frame import NO_ID, Outcome
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.snapshot import freeze
+from tests.store.test_functions import Desk, function, run_of
 
 ROUNDS = 5
 RUNS = 20
