@@ -6,12 +6,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from tests.chaos import truth
 from tests.chaos.causes import hangs_for_good
 from tests.chaos.history import Unrest
-from tests.chaos.plan import CLIENTS, Act, Load
+from tests.chaos.plan import BRIEF, CLIENTS, Act, Load
 from tests.chaos.remote import Call
 from tests.chaos.scene import PATIENCE, Scene
 
@@ -22,7 +23,10 @@ ACTS: dict[str, Callable[[Scene, Act], str]] = {}
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "terminate": signal.SIGTERM}
 
-HARMLESS = {"put", "map", "consumers", "pause run", "pause queue", "retry", "compact"}
+HARMLESS = {
+    *("put", "map", "map large", "interrupt map", "close beside open"),
+    *("consumers", "pause run", "pause queue", "retry", "compact"),
+}
 """What hurts nobody, and excuses no error."""
 
 
@@ -155,6 +159,50 @@ def _map(scene: Scene, act: Act) -> str:
     return f"{load}"
 
 
+@_act("map large")
+def _map_large(scene: Scene, act: Act) -> str:
+    load = Load(f"run-{len(scene.mapped)}", "main", CLIENTS[act.which % 2], act.n, 0.0, kind="large")
+    scene.mapped.append(load)
+    scene.map(load)
+    return f"{load}"
+
+
+@_act("interrupt map")
+def _interrupt_map(scene: Scene, act: Act) -> str:
+    queue = scene.plan.queues[act.which % len(scene.plan.queues)].name
+    load = Load(f"run-{len(scene.mapped)}", queue, CLIENTS[act.which // 2 % 2], act.n, 0.004)
+    scene.mapped.append(load)
+    came = scene.heed(
+        scene.clients[load.client].start("interrupted_map", deadline=PATIENCE, load=asdict(load), after=act.seconds)
+    )
+    return f"{load}: interrupted {came}"
+
+
+@_act("refuse log", "fail log")
+def _refuse_log(scene: Scene, act: Act) -> str:
+    hosts = scene.hosts("queue")
+    if not hosts:
+        return "there is none"
+    victim, kind = hosts[act.which % len(hosts)], act.kind.split()[0]
+    client = scene.clients[CLIENTS[act.which % 2]]
+    scene.heed(client.start("refuse", deadline=PATIENCE, address=victim["address"], kind=kind, seconds=act.seconds))
+    _hold(act.seconds)
+    return f"the disk of {victim} {kind}s for {act.seconds:g} s"
+
+
+@_act("close beside open")
+def _close_beside_open(scene: Scene, act: Act) -> str:
+    closing, opening = CLIENTS[act.which % 2], CLIENTS[1 - act.which % 2]
+    scene.heed(scene.clients[closing].start("visit", deadline=PATIENCE, name=BRIEF))
+    calls = [
+        scene.clients[closing].start("close", deadline=PATIENCE, queue=BRIEF),
+        *(scene.clients[opening].start("visit", deadline=PATIENCE, name=BRIEF) for _ in range(3)),
+    ]
+    for call in calls:
+        scene.heed(call)
+    return f"{closing} closes {BRIEF} while {opening} opens it"
+
+
 @_act("pause run", "pause queue")
 def _pause(scene: Scene, act: Act) -> str:
     load = scene.mapped[act.which % len(scene.mapped)]
@@ -171,7 +219,7 @@ def _pause(scene: Scene, act: Act) -> str:
 @_act("retry")
 def _retry(scene: Scene, act: Act) -> str:
     load = scene.mapped[act.which % len(scene.mapped)]
-    scene.order(load.client, "retry", run=load.run)
+    scene.order(load.client, "retry", run=load.run, kind=load.kind)
     return f"{load.client} retries {load.run}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tests.chaos.history import History, Refusal
+from tests.chaos.plan import BRIEF
 from tests.chaos.truth import PROCESS, REGISTRY, Taking
 
 __all__ = ["LIMIT", "hangs_for_good", "is_fair", "may_lose"]
@@ -22,8 +23,10 @@ _ENDS_WITHIN = {
 
 FAIR = {"QueueFull", "RunNotFound"}
 """Errors with which an order may be answered at any time: a queue may be paused for good, a run not be mapped yet."""
-FAIR_IN_UNREST = {"CallTimeout", "NoWorkers", "PutTimeout", "RunStalled", "WorkerLost"}
+FAIR_IN_UNREST = {"CallTimeout", "DiskFull", "LogFailed", "NoWorkers", "PutTimeout", "RunStalled", "WorkerLost"}
 """The same while what is needed is taken away, and up to `LIMIT` seconds after that."""
+FAIR_OF_A_CLOSED_QUEUE = {"ActorGone", "NoSuchActor", "QueueClosed", "QueueNotFound"}
+"""What somebody may be answered at any time who uses the queue that others close."""
 FAIR_OF_DASK = {"CommClosedError", "OSError", "TimeoutError"}
 """The same of what Dask itself is told to do."""
 FAIR_WITHOUT_TOWN = {"ConnectFailed", "LabClosed", "SchedulerGone"}
@@ -59,7 +62,7 @@ def is_fair(history: History, refusal: Refusal) -> bool:
     """Return whether an order may be answered with that error at that time."""
     if not refusal.typed:
         return False
-    if refusal.name in FAIR:
+    if refusal.name in FAIR or (BRIEF in refusal.what and refusal.name in FAIR_OF_A_CLOSED_QUEUE):
         return True
     if refusal.name == "SubmissionIncomplete":  # of a client that was killed, however late that is found
         return any(one.began <= refusal.at for one in history.unrest)

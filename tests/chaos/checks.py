@@ -8,8 +8,9 @@ from itertools import pairwise
 
 from dqlab.queue.states import State
 from tests.chaos.causes import is_fair, may_lose
-from tests.chaos.functions import answer, trait_of
+from tests.chaos.functions import answer, told, trait_of
 from tests.chaos.history import History, RunEnd
+from tests.chaos.plan import Load
 from tests.chaos.truth import Execution
 
 __all__ = ["CHECKS", "violations"]
@@ -45,10 +46,10 @@ def every_confirmed_message_ends_exactly_once(history: History) -> Iterator[str]
         ends = Counter(ordinal for ordinal, _ in run.results) + Counter(run.dead)
         wanted = range(run.load.documents) if not run.said else range(0)
         yield from _ends(run.load.run, ends, set(wanted) | _confirmed(history, run), run.load.documents)
-        if not run.said and run.stream != [ordinal for ordinal, _ in run.results]:
+        if not run.said and sorted(run.stream) != sorted(run.results):
             yield f"{run.load.run}: results by sequence and by stream are not the same"
     for puts in history.puts:
-        ends = Counter(number for _, number, _ in puts.results) + Counter(puts.dead)
+        ends = Counter(number for number, _ in puts.results) + Counter(puts.dead)
         safe = not may_lose(history, puts.queue.name)
         known = [one for one in history.confirmed if one.source == puts.source and safe]
         yield from _ends(puts.source, ends, {n for one in known for n in range(one.lo, one.hi)}, puts.given)
@@ -74,11 +75,12 @@ def _ends(source: str, ends: Counter[int], wanted: set[int], given: int) -> Iter
 def every_result_was_executed_and_is_right(history: History) -> Iterator[str]:
     """A result is what the function returned in a call that really took place."""
     well = {call.key for call in history.executions if call.well}
-    results = [(run.load.run, ordinal, value) for run in history.runs for ordinal, value in run.results]
-    results += [(puts.source, value[1], value) for puts in history.puts for value in puts.results]
-    for source, number, value in results:
-        if list(value) != answer(source, number):
-            yield f"{source}:{number} has the result {value!r}"
+    results = [(run.load, ordinal, value) for run in history.runs for ordinal, value in run.results]
+    results += [(Load(puts.source, "", "", 0, 0.0), *result) for puts in history.puts for result in puts.results]
+    for load, number, value in results:
+        source = load.run
+        if value != told(answer(source, number, load.kind)):
+            yield f"{source}:{number} has the result {value}"
         if f"{source}:{number}" not in well:
             yield f"{source}:{number} has a result, and no function returned one"
 

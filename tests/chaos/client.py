@@ -5,6 +5,7 @@ Started with ``python -m tests.chaos.client``; see `serving`.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -14,10 +15,12 @@ from typing import Any
 
 import dqlab as dq
 from dqlab.errors import CallTimeout, DocumentsLost, PutTimeout, RunStalled, SubmissionIncomplete
+from dqlab.runs.put import PutResult
 from dqlab.testing import Footprint
 from tests.chaos import ends, truth
-from tests.chaos.functions import elements, mended, trait_of, work
+from tests.chaos.functions import Element, answer, elements, function, told, trait_of, work
 from tests.chaos.plan import Load
+from tests.chaos.refusals import refuse
 from tests.chaos.serving import serve
 
 __all__ = ["Customer"]
@@ -33,6 +36,7 @@ class Customer:
     def __init__(self) -> None:
         self._lab: dq.Lab | None = None
         self._runs: dict[str, dq.Run] = {}
+        self._puts: list[PutResult] = []
         self._failed: dict[object, float] = {}
         """When a submission was first seen to have failed, monotonic seconds, by its submitter."""
         self._before = Footprint.take()
@@ -55,7 +59,7 @@ class Customer:
 
     def open(self, name: str, shards: int, timeout: float, *, durable: bool) -> None:
         """Open a queue."""
-        self.lab.queue(name, shards, durable=durable, visibility_timeout=timeout, max_deliveries=10_000)
+        self.lab.queue(name, shards, durable=durable, visibility_timeout=timeout, max_deliveries=10_000, concurrency=8)
 
     def leave(self) -> dict[str, Any]:
         """Close the lab; return what is left of it: threads and descriptors that were not there before."""
@@ -73,18 +77,47 @@ class Customer:
         """Begin a run, or go on with it; `hurried`: its documents come as fast as they can."""
         one = Load(**load)
         self._runs[one.run] = self.lab.queue(one.queue).map(
-            work,
-            elements(one.run, one.documents, one.seconds, 0.0 if hurried else one.trickle),
+            function(one.kind),
+            elements(one.run, one.documents, one.seconds, 0.0 if hurried else one.trickle, one.kind),
             name=one.run,
             retry=dq.Retry(2, backoff=0.05, max_backoff=0.2),
-            executor="process" if one.process else "thread",
+            executor="process" if one.kind == "process" else "thread",
         )
+
+    def interrupted_map(self, load: dict[str, Any], after: float) -> bool:
+        """Begin a run, be interrupted as by Ctrl-C, and run the cell again; return whether the interrupt came in time.
+
+        A cell runs in a notebook's main thread, and this in a thread of its own: the interpreter raises there.
+        """
+        me, over = threading.get_ident(), threading.Event()
+
+        def interrupt() -> None:
+            if not over.wait(after):
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(me), ctypes.py_object(KeyboardInterrupt))
+
+        hand = threading.Thread(target=interrupt, name="chaos-interrupt")
+        hand.start()
+        came = False
+        try:
+            try:
+                self.map(load)
+            finally:
+                over.set()
+                hand.join()
+                for _ in range(100):  # an interrupt that is on its way comes here at the latest
+                    pass
+        except KeyboardInterrupt:
+            came = True
+        self.map(load)
+        return came
 
     def put(self, queue: str, lo: int, hi: int, seconds: float) -> None:
         """Put calls by hand, and note them once they are confirmed."""
         source = f"by-hand-{queue}"
         calls = [(work, (source, number, _calm(number), seconds)) for number in range(lo, hi)]
-        ids = self.lab.queue(queue).batch_submit(calls).ids
+        put = self.lab.queue(queue).batch_submit(calls)
+        self._puts.append(put)  # its results are asked for at the end, and kept as long as somebody can
+        ids = put.ids
         assert len(ids) == len(set(ids)) == hi - lo
         truth.confirmed(queue, source, lo, hi)
 
@@ -133,13 +166,24 @@ class Customer:
         """Let it go on."""
         (self.lab.queue(queue) if run is None else self.lab.attach(run)).resume()
 
-    def retry(self, run: str) -> int:
+    def retry(self, run: str, kind: str) -> int:
         """Retry what is dead with a function that is mended; return how many."""
-        return self.lab.attach(run).retry(fn=mended)
+        return self.lab.attach(run).retry(fn=function(kind, mended=True))
 
     def compact(self, queue: str) -> None:
         """Compact a queue."""
         self.lab.queue(queue).compact()
+
+    def refuse(self, address: str, kind: str, seconds: float) -> None:
+        """Have the disk of a worker refuse all that is written, for a while; see `refusals`."""
+        self.lab.client.run(refuse, kind, seconds, workers=[address])
+
+    def visit(self, name: str) -> None:
+        """Open a queue that others close, and have a call done there."""
+        pool = self.lab.queue(name, max_deliveries=10_000)
+        source = f"by-hand-{name}"
+        (value,) = pool.submit(calm, (source, 1, "sound", 0.0)).results(timeout=60)
+        assert told(value) == told(answer(source, 1)), value
 
     # --- the end ----------------------------------------------------------------------------
 
@@ -201,6 +245,12 @@ def _calm(number: int) -> str:
     """Return the trait of what is put by hand: it may fail once, and never for good."""
     trait = trait_of(number)
     return "sound" if trait == "broken" else trait
+
+
+def calm(element: Element) -> list[object]:
+    """Answer, and note nothing: what a queue that is closed meanwhile has in hand may run, or be dropped."""
+    source, number, _, _ = element
+    return answer(source, number)
 
 
 def main() -> None:

@@ -9,8 +9,10 @@ import dqlab as dq
 from dqlab.errors import DocumentsLost
 from dqlab.frame import NO_ID
 from dqlab.queue.states import State
+from dqlab.runs.failures import DeadLetter
 from dqlab.runs.results import open_settlements
 from dqlab.stats import Counts
+from tests.chaos.functions import ordinal_of, told
 
 __all__ = ["of_lost_run", "of_puts", "of_run", "states"]
 
@@ -25,24 +27,31 @@ def states(counts: Counts) -> tuple[int, ...]:
 
 def of_run(run: dq.Run) -> dict[str, Any]:
     """Return results, as a sequence and as a stream, dead ordinals and counts."""
+    return _kept(run) | {"stream": sorted(_one(run, key, value) for key, value in run.as_completed()), "said": ""}
+
+
+def _kept(run: dq.Run) -> dict[str, Any]:
     return {
-        "results": list(run.results(errors="skip").items()),
-        "stream": sorted(key for key, _ in run.as_completed()),
-        "dead": sorted(letter.ordinal for letter in run.failures()),
+        "results": [_one(run, key, value) for key, value in run.results(errors="skip").items()],
+        "dead": sorted(_dead(run, letter) for letter in run.failures()),
         "counts": list(run.counts.values()),
-        "said": "",
     }
+
+
+def _one(run: dq.Run, key: int | str, value: object) -> tuple[int, str]:
+    """Return the ordinal that a key stands for, and what is passed on of its value."""
+    return ordinal_of(key, run.name), told(value)
+
+
+def _dead(run: dq.Run, letter: DeadLetter) -> int:
+    """Return the ordinal of a dead letter; -1 where its key is another document's."""
+    same = letter.key is None or ordinal_of(letter.key, run.name) == letter.ordinal
+    return letter.ordinal if same else -1
 
 
 def of_lost_run(run: dq.Run, error: DocumentsLost) -> dict[str, Any]:
     """Return what is left of a run of which something is lost, and by which error that was said."""
-    return {
-        "results": list(run.results(errors="skip").items()),
-        "stream": [],
-        "dead": sorted(letter.ordinal for letter in run.failures()),
-        "counts": list(run.counts.values()),
-        "said": type(error).__name__,
-    }
+    return _kept(run) | {"stream": [], "said": type(error).__name__}
 
 
 def of_puts(lab: dq.Lab, pool: dq.QueuePool, patience: float) -> dict[str, Any]:
@@ -58,7 +67,7 @@ def of_puts(lab: dq.Lab, pool: dq.QueuePool, patience: float) -> dict[str, Any]:
         while True:
             meta = {"run": NO_ID, "cursor": cursor, "wait": 0.0}
             answer, parts = pool.handle.link.sync(pool.handle.ask(shard, "stream", meta))
-            found += [value for stretch in open_settlements(parts) for value in stretch.values]
+            found += [(value[1], told(value)) for stretch in open_settlements(parts) for value in stretch.values]
             if answer["cursor"] == cursor:
                 break
             cursor = answer["cursor"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.chaos.plan import Load, QueuePlan
 from tests.chaos.truth import Confirmed, Execution, Taking
@@ -18,10 +17,10 @@ class RunEnd:
 
     Attributes
     ----------
-    results : list of (int, object)
-        Ordinals and values, as `run.results` has them.
-    stream : list of int
-        Ordinals, as `run.as_completed` has them.
+    results : list of (int, str)
+        Ordinals, and what is passed on of the values (`functions.told`), as `run.results` has them.
+    stream : list of (int, str)
+        The same as `run.as_completed` has them.
     counts : list of int
         Messages by state, as `run.counts` says.
     shown : list of int
@@ -31,8 +30,8 @@ class RunEnd:
     """
 
     load: Load
-    results: list[tuple[int, Any]] = field(default_factory=list)
-    stream: list[int] = field(default_factory=list)
+    results: list[tuple[int, str]] = field(default_factory=list)
+    stream: list[tuple[int, str]] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     shown: list[int] | None = None
@@ -45,7 +44,8 @@ class PutsEnd:
 
     queue: QueuePlan
     given: int = 0
-    results: list[Any] = field(default_factory=list)
+    results: list[tuple[int, str]] = field(default_factory=list)
+    """Numbers, and what is passed on of the values."""
     dead: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     """Messages by state of the whole queue."""

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["CLIENTS", "Act", "Load", "Plan", "QueuePlan", "make_plan"]
+__all__ = ["BRIEF", "CLIENTS", "Act", "Load", "Plan", "QueuePlan", "make_plan"]
 
 CLIENTS = ("anna", "bruno")
 """Two processes; each puts into queues of both."""
+
+BRIEF = "brief"
+"""A queue beside those of the plan, which one client closes while the other opens it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Load:
     documents: int
     seconds: float
     trickle: float = 0.0
-    process: bool = False
+    kind: str = "thread"
+    """One of `functions.KINDS`."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,11 @@ KINDS = {
     "pause queue": _Kind(2, 1),
     "retry": _Kind(3, 2),
     "compact": _Kind(4, 3),
+    "map large": _Kind(2, 1),
+    "interrupt map": _Kind(3, 2),
+    "refuse log": _Kind(3, 2),
+    "fail log": _Kind(3, 2),
+    "close beside open": _Kind(3, 2),
     "kill client": _Kind(3, 1),
     "kill town": _Kind(2, 1),
 }
@@ -127,7 +136,8 @@ def _load(rng: Random, queue: QueuePlan, client: str, documents: int) -> Load:
     load = Load(f"run-{queue.name}", queue.name, client, n, rng.choice((0.004, 0.01)))
     if rng.random() < 0.5:
         load = replace(load, trickle=rng.choice((0.002, 0.005)))
-    return replace(load, process=queue.name == "side" and rng.random() < 0.4)
+    kinds = {"main": ("thread", "coroutine", "document"), "side": ("thread", "process", "document")}
+    return replace(load, kind=rng.choice(kinds.get(queue.name, ("thread", "coroutine"))))
 
 
 def _act(rng: Random, kind: str) -> Act:
@@ -137,6 +147,12 @@ def _act(rng: Random, kind: str) -> Act:
             return replace(act, n=rng.choice((1, 20, 100)))
         case "map":
             return replace(act, n=rng.choice((50, 200)), seconds=rng.choice((0.004, 0.01)))
+        case "map large":
+            return replace(act, n=24)
+        case "interrupt map":
+            return replace(act, n=50, seconds=rng.choice((0.0, 0.002, 0.01, 0.05)))
+        case "refuse log" | "fail log":
+            return replace(act, seconds=rng.choice((0.1, 1.0, 3.0)))
         case "scale" | "adapt" | "consumers":
             return replace(act, n=rng.choice((1, 2, 4)))
         case "scale to nothing" | "stop queue":

@@ -14,7 +14,7 @@ from tests.chaos import stacks, truth
 from tests.chaos.acts import perform
 from tests.chaos.checks import violations
 from tests.chaos.history import History, Left, PutsEnd, Refusal, RunEnd
-from tests.chaos.plan import CLIENTS, Plan
+from tests.chaos.plan import BRIEF, CLIENTS, Plan
 from tests.chaos.remote import Hung, Refused
 from tests.chaos.scene import PATIENCE, Scene
 
@@ -118,14 +118,22 @@ def _ends(scene: Scene, history: History) -> None:
         for error, text, at in end.pop("again"):
             scene.say(f"{load.run} was mapped again after {error}: {text}")
             scene.refused.append(Refusal(f"finish {load.run}", error, text, True, at))
-        results = [(ordinal, value) for ordinal, value in end.pop("results")]
-        history.runs.append(RunEnd(load, results, **end))
+        results, stream = [[(ordinal, value) for ordinal, value in end.pop(way)] for way in ("results", "stream")]
+        history.runs.append(RunEnd(load, results, stream, **end))
     scene.say("waiting for the end of all that was put by hand")
     for puts in history.puts:
         end = scene.clients[CLIENTS[1]].ask(
             "finish_puts", deadline=PATIENCE, queue=puts.queue.name, patience=PATIENCE / 2
         )
-        puts.results, puts.dead, puts.counts = end["results"], end["dead"], end["counts"]
+        puts.results = [(number, value) for number, value in end["results"]]
+        puts.dead, puts.counts = end["dead"], end["counts"]
+    _brief_queue(scene)
+
+
+def _brief_queue(scene: Scene) -> None:
+    """The queue that one client closed while the other opened it serves both when all is whole again."""
+    for name in CLIENTS:
+        scene.clients[name].ask("visit", deadline=PATIENCE, name=BRIEF)
 
 
 def _statistics(scene: Scene, history: History) -> None:
@@ -147,8 +155,8 @@ def _leave(scene: Scene) -> Left:
     """Close all queues, let every process go, and look at what is left."""
     left = Left()
     scene.say("closing all queues")
-    for queue in scene.plan.queues:
-        scene.heed(scene.clients[CLIENTS[0]].start("close", deadline=PATIENCE, queue=queue.name))
+    for name in [*(queue.name for queue in scene.plan.queues), BRIEF]:
+        scene.heed(scene.clients[CLIENTS[0]].start("close", deadline=PATIENCE, queue=name))
     left.keys = _until_none(lambda: scene.town.ask("keys", deadline=PATIENCE))
     left.findings = [
         str(finding) for shard in fsck(scene.store).shards() for finding in shard.findings if finding.level

@@ -9,7 +9,7 @@ import pytest
 from dqlab.queue.states import State
 from tests.chaos.causes import LIMIT
 from tests.chaos.checks import CHECKS, violations
-from tests.chaos.functions import answer, trait_of
+from tests.chaos.functions import answer, told, trait_of
 from tests.chaos.history import History, PutsEnd, Refusal, RunEnd, Unrest
 from tests.chaos.plan import Load, QueuePlan
 from tests.chaos.truth import PROCESS, REGISTRY, SYSTEM, Confirmed, Execution, Taking
@@ -35,15 +35,22 @@ def _counts(acked: int, dead: int = 0, lost: int = 0) -> list[int]:
     return counts
 
 
+def value_of(source: str, number: int) -> str:
+    """Return what a client passes on of the right value."""
+    return told(answer(source, number))
+
+
 def good_history() -> History:
     """A round in which nothing is wrong: a run with a dead document, puts, and a transient run that lost some."""
     alive = [n for n in range(DOCUMENTS) if trait_of(n) != "broken"]
-    run = RunEnd(Load("run", "main", "anna", DOCUMENTS, 0.0), [(n, answer("run", n)) for n in alive], list(alive))
+    results = [(n, value_of("run", n)) for n in alive]
+    run = RunEnd(Load("run", "main", "anna", DOCUMENTS, 0.0), results, list(results))
     run.dead = [n for n in range(DOCUMENTS) if n not in alive]
     run.counts = run.shown = _counts(len(alive), len(run.dead))
-    short = RunEnd(Load("short", "passing", "bruno", 3, 0.0), [(0, answer("short", 0))], [0], said="DocumentsLost")
+    kept = [(0, value_of("short", 0))]
+    short = RunEnd(Load("short", "passing", "bruno", 3, 0.0), kept, kept, said="DocumentsLost")
     short.counts = short.shown = _counts(1, lost=2)
-    puts = PutsEnd(MAIN, GIVEN, [answer("by-hand-main", n) for n in range(GIVEN)])
+    puts = PutsEnd(MAIN, GIVEN, [(n, value_of("by-hand-main", n)) for n in range(GIVEN)])
     puts.counts = puts.shown = _counts(len(alive) + GIVEN, len(run.dead))
     none = PutsEnd(PASSING)
     none.counts = none.shown = _counts(1, lost=2)
@@ -86,11 +93,15 @@ def _double_result(history: History) -> None:
 
 
 def _double_put(history: History) -> None:
-    history.puts[0].results.append(answer("by-hand-main", 2))
+    history.puts[0].results.append((2, value_of("by-hand-main", 2)))
 
 
 def _double_in_stream(history: History) -> None:
-    history.runs[0].stream.append(3)
+    history.runs[0].stream.append(history.runs[0].results[3])
+
+
+def _other_value_in_stream(history: History) -> None:
+    history.runs[0].stream[3] = (3, value_of("run", 4))
 
 
 def _result_and_dead(history: History) -> None:
@@ -98,11 +109,11 @@ def _result_and_dead(history: History) -> None:
 
 
 def _invent(history: History) -> None:
-    history.puts[0].results.append(answer("by-hand-main", GIVEN))
+    history.puts[0].results.append((GIVEN, value_of("by-hand-main", GIVEN)))
 
 
 def _wrong_value(history: History) -> None:
-    history.runs[0].results[3] = (3, answer("run", 4))
+    history.runs[0].results[3] = (3, value_of("run", 4))
 
 
 def _never_executed(history: History) -> None:
@@ -301,6 +312,7 @@ FAULTS = {
         _double_result,
         _double_put,
         _double_in_stream,
+        _other_value_in_stream,
         _result_and_dead,
         _invent,
     ),
