@@ -17,7 +17,7 @@ from dqlab.cluster.custom_consumer import CustomConsumer
 from dqlab.cluster.queue_actor import QueueActor
 from dqlab.cluster.wire import pack, unpack
 
-INSIDE = {"open_functions", "report", "vitals"}
+INSIDE = {"news", "open_functions", "report", "vitals"}
 """Called in the actor's own process."""
 
 

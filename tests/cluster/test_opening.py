@@ -15,7 +15,7 @@ from dqlab.store.shard import DurableShard
 
 async def opened(directory: Path) -> tuple[DurableShard, LogStore]:
     store = {"directory": str(directory), "reserve_bytes": 0}
-    return await open_durable("q", 0, QueueOptions(), store, 1 << 30, SystemClock())
+    return await open_durable("q", 0, QueueOptions(), store, SystemClock())
 
 
 def test_what_was_acked_early_and_never_heard_of_again_is_dead_for_good(tmp_path: Path) -> None:

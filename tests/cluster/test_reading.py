@@ -23,7 +23,7 @@ PAYLOADS = [b"%04d" % n * 300 for n in range(COUNT)]
 
 async def opened(directory: Path) -> tuple[DurableShard, LogStore]:
     store = {"directory": str(directory), "sync": "os", "segment_bytes": 20_000, "reserve_bytes": 0}
-    return await open_durable("q", 0, QueueOptions(), store, 1 << 30, SystemClock())
+    return await open_durable("q", 0, QueueOptions(), store, SystemClock())
 
 
 def put(shard: DurableShard) -> None:
