@@ -12,7 +12,8 @@ SOURCES    = $(shell find extension/src extension/style extension/schema -type f
 TOOLED    := PATH="$(abspath $(BIN)):$$PATH"
 ON_SLURM  := notebooks/slurm.ipynb
 NOTEBOOKS  = $(filter-out $(ON_SLURM),$(wildcard notebooks/*.ipynb))
-NBVAL      = $(if $(NOTEBOOKS),--nbval-lax --nbval-current-env --nbval-cell-timeout=300 $(NOTEBOOKS))
+NBVAL      = $(if $(NOTEBOOKS),--nbval-lax --nbval-current-env --nbval-cell-timeout=300 \
+	--nbval-sanitize-with tests/notebooks.cfg $(NOTEBOOKS))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv extension lab demo slurm-notebook test test-slow check format bench bench-quick constraints screenshots clean

@@ -111,7 +111,9 @@ def parser() -> argparse.ArgumentParser:
         description="Opens JupyterLab on the current folder, with a copy of the quickstart notebook in it. Other "
         "options go to `jupyter lab`, for example --no-browser, --port=8899 or --notebook-dir=DIR.",
     )
-    demo = commands.add_parser("demo", help="run the quickstart notebook here, without a browser")
+    demo = commands.add_parser(
+        "demo", help="run the quickstart notebook here, without a browser and its last, long run"
+    )
     demo.add_argument("notebook", nargs="?", type=Path, help="another notebook that defines docs, run and retried")
     up = commands.add_parser(
         "up",

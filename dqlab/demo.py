@@ -1,8 +1,9 @@
 """The quickstart notebook, run from a shell: what `dqlab demo` does.
 
 Owns a kernel for as long as the notebook takes, and prints what the cells say while they say it.
-Knows the notebook only by three names that it leaves behind, `docs`, `run` and `retried`, and by the
-tag of the cell that closes the lab: with the lab goes the run, so the figures are taken before it.
+Knows the notebook only by three names that it leaves behind, `docs`, `run` and `retried`, and by two
+tags: of the cell that closes the lab (with the lab goes the run, so the figures are taken before it), and of
+the cell that is for somebody who looks on, before which the demo ends.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ INTERRUPTED = 130
 
 CLOSES_LAB = "closes-lab"
 """Tag of the cell after which the run can no longer be asked."""
+ENDS_DEMO = "ends-demo"
+"""Tag of the cell that a demo leaves out, with all that follows: a run of a minute, to be watched and tried."""
 
 _FIGURES_CELL = "from dqlab.figures import tell as _tell\n_tell(docs, run, retried)"
 
@@ -55,7 +58,8 @@ def play(notebook: Path, directory: Path | None = None) -> int:
         0 when every document ended with a result, 1 when not or when a cell failed, 130 when interrupted.
     """
     nb = nbformat.read(notebook, as_version=4)
-    counting = _before_closing(nb.cells)
+    del nb.cells[_before(ENDS_DEMO, nb.cells) :]
+    counting = _before(CLOSES_LAB, nb.cells)
     nb.cells.insert(counting, nbformat.v4.new_code_cell(_FIGURES_CELL))
     here, own = Path.cwd(), notebook.resolve().parent
     player = _Player(nb, counting, directory or (own if own.is_relative_to(here) else here))
@@ -125,11 +129,13 @@ class _Player(NotebookClient):
         self.narrator.end()
 
 
-def _before_closing(cells: list[nbformat.NotebookNode]) -> int:
-    """Return where the figures are taken: in front of the cell that closes the lab and its heading, else at the end."""
+def _before(tag: str, cells: list[nbformat.NotebookNode]) -> int:
+    """Return the place in front of the first cell with a tag, and of the text above it; without one, the end."""
     for index, cell in enumerate(cells):
-        if CLOSES_LAB in cell.metadata.get("tags", ()):
-            return index - 1 if index and cells[index - 1].cell_type == "markdown" else index
+        if tag in cell.metadata.get("tags", ()):
+            while index and cells[index - 1].cell_type == "markdown":
+                index -= 1
+            return index
     return len(cells)
 
 

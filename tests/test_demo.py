@@ -100,6 +100,23 @@ def test_figures_are_taken_before_the_lab_is_closed(tmp_path: Path, capsys: pyte
     assert lines[-1].startswith("demo: 3 documents")
 
 
+def test_demo_leaves_out_the_run_that_is_there_to_be_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A notebook ends with a long run in view; in a log nobody looks on, and a minute of waiting shows nothing."""
+    notebook = write(tmp_path, [FINISHED_RUN.format(answered=3), "raise RuntimeError('watched')", "run = None"])
+    nb = nbformat.read(notebook, as_version=4)
+    nb.cells[3].metadata["tags"] = [demo.ENDS_DEMO]
+    nbformat.write(nb, notebook)
+
+    status = demo.play(notebook)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 0
+    assert "[1/1] Step 1" in lines
+    assert lines[-1].startswith("demo: 3 documents")
+
+
 def test_line_drawn_over_itself_is_printed_once() -> None:
     """A progress bar of a hundred redraws is one line in a log: the last."""
     out = io.StringIO()

@@ -95,7 +95,7 @@ def submit(line: Line, options: Namespace) -> Run:
             line.say(notice)
         if options.watch:
             line.desk.show(run)
-        return _waited(line, run) if options.wait else run
+        return _waited(line, run, stored=options.out is not None) if options.wait else run
 
 
 def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:
@@ -148,12 +148,8 @@ def watch(line: Line, options: Namespace) -> None:
 def wait(line: Line, options: Namespace) -> Run:
     """Wait until a run is done."""
     run = line.run(options.run)
-    watched = is_watched(run)
     with in_words_of_a_line():
-        _waited(line, run, options.timeout)
-    if watched:
-        line.say(conclude(run))
-    return run
+        return _waited(line, run, options.timeout, stored=options.out is not None)
 
 
 def results(line: Line, options: Namespace) -> Results:
@@ -180,9 +176,11 @@ def retry(line: Line, options: Namespace) -> int:
     if options.rest and not defined:
         raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
     function = line.function(name) if defined else None
+    counts = run.counts
+    left = counts["ready"] + counts["delayed"] + counts["leased"]
     count = run.retry(fn=function, where=options.where, rest=options.rest)
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
-    rest = rest_of(run, function, given=options.rest)
+    rest = rest_of(run, function, left, given=options.rest)
     line.say(f"{run.name}: {many(count, 'document')} sent again with {code}{rest}")
     return Said(count)
 
@@ -299,12 +297,17 @@ def _batch_system(options: Namespace) -> Recipe | None:
     return spoken(kind, said, options.jobs)
 
 
-def _waited(line: Line, run: Run, timeout: str | None = None) -> Run:
+def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -> Run:
+    """Wait; say in one line how the run ended, where it will not show that itself: it has a live view, or is stored."""
+    watched = is_watched(run)
     try:
-        return run.wait(_duration(timeout))
+        run.wait(_duration(timeout))
     except KeyboardInterrupt:
         line.say(f"no longer waiting for {run.name}; {standing(run)}")
         raise StoppedWaiting from None
+    if watched or stored:
+        line.say(conclude(run))
+    return run
 
 
 def _duration(text: str | None) -> float | str | None:

@@ -116,10 +116,8 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
     yield "    --on-existing new    # on this line: drop it and start over"
 
 
-def rest_of(run: Run, function: Callable[..., Any] | None, *, given: bool) -> str:
-    """Say what code the rest of a run has, which goes on while some of it is sent again with a function."""
-    counts = run.counts
-    left = counts["ready"] + counts["delayed"] + counts["leased"]
+def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: bool) -> str:
+    """Say what code the rest of a run has: the `left` documents without a result, before others were sent again."""
     if given:
         return "; the rest of the run has this code too"
     if function is None or not left:

@@ -119,6 +119,18 @@ def test_rest_of_a_run_gets_the_new_code(connected: Any, tmp_path: Path, capsys:
     assert values.count("new") >= 296
 
 
+def test_what_a_retry_sends_again_is_not_taken_for_a_rest(edited: Any, capsys: Any) -> None:
+    """A run that was done has nothing else: the advice to use --rest sends the reader after nothing."""
+    edited.run("%dq pause edited;")  # what is sent again waits, as it does for a moment at any retry
+    capsys.readouterr()
+
+    edited.run("%dq retry edited --fn invert")
+
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said == "edited: 1 document sent again with invert as it is defined now"
+    edited.run("%dq resume edited;")
+
+
 def test_cell_names_what_could_not_be_compared(connected: Any, capsys: Any) -> None:
     """In the words of a line, each time it is run."""
     connected.run(

@@ -149,6 +149,26 @@ def test_out_stores_the_value_and_shows_nothing(failed: Any, capsys: Any) -> Non
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%dq submit invert --over [1,0] --name ended --on-existing new --retries 0 -w -o ended",
+        "%dq wait ended -o again",
+    ],
+)
+def test_wait_that_stores_the_run_says_how_it_ended(connected: Any, capsys: Any, line: str) -> None:
+    """With -o the run does not show itself: six dead documents of a run that "is done" went by unseen."""
+    connected.run("def invert(x):\n    return 1 / x")
+    connected.run("%dq submit invert --over [1,0] --name ended --on-existing new --retries 0 -o run")
+    connected["run"].wait(timeout=30)
+    capsys.readouterr()
+
+    connected.run(line)
+
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("ended  done, 1 dead  2 documents in ")
+
+
 def test_semicolon_keeps_a_value_from_showing_itself(failed: Any, capsys: Any) -> None:
     """As at the end of any cell."""
     capsys.readouterr()
