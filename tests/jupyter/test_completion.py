@@ -31,7 +31,7 @@ NAMES: dict[str, Any] = {"docs": [1, 2], "parse": parse, "text": "no documents",
         ("%dq submit --queue default pa", ["parse"]),
         ("%dq results --errors ", ["raise", "skip", "return"]),
         ("%dq retry --where err", ["error"]),
-        ("%dq retry --where error -", ["--fn", "-o", "--out"]),
+        ("%dq retry --where error -", ["--fn", "--rest", "-o", "--out"]),
         ("%dq nonsense x", []),
     ],
 )
