@@ -12,7 +12,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               FunctionTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed · DocumentsLost · ResultsMissing · RunCancelled · RunStalled
-    │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · WaitTimeout · JoinStalled
+    │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · AllFailed · WaitTimeout
+    │               JoinStalled
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown
@@ -279,6 +280,16 @@ class ResultsFull(RunError):
     text = (
         "run {run!r} paused itself: its queue keeps {used:,} bytes of results, the limit is {limit:,}. Nothing is "
         "lost. Read and run.drop() runs that are finished, or return less per document (write it to a file)."
+    )
+
+
+class AllFailed(RunError):
+    """The first documents of the run failed, every one of them; it paused itself."""
+
+    text = (
+        "run {run!r} paused itself: {why}. Nothing is lost, {left:,} documents wait. See run.failures(); fix the "
+        "function, then run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on regardless with "
+        "run.resume(); map with stop_if=None never pauses."
     )
 
 

@@ -246,6 +246,7 @@ class Lab(LabViews):
         timeout: float | str | None = None,
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
+        stop_if: int | None = 100,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
@@ -260,6 +261,7 @@ class Lab(LabViews):
             timeout=timeout,
             memory=memory,
             max_messages_per_process=max_messages_per_process,
+            stop_if=stop_if,
             consumers=consumers,
             cell=cell,
         )

@@ -93,7 +93,7 @@ def _lane(
         record = {**notes["open"]["record"], "client": notes.get("client", notes["open"]["record"].get("client", ""))}
         record["codes"] = [*record["codes"], *notes["codes"]]
         record |= {"cancelled": True} if notes.get("cancelled") else {}
-        record |= {"started": last["started"]} if last else {}
+        record |= {part: last[part] for part in ("started", "halted", "stop_if")} if last else {}
         lane["open"] = {**notes["open"], "record": record}
         lane["functions"] = notes["functions"]
     if "retries" in notes:

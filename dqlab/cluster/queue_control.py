@@ -97,8 +97,3 @@ class QueueControl(QueueDesk):
                 total=sum(counts),
                 acked=counts[State.ACKED],
             )
-
-    def _give_back_untouched(self, run: bytes | None) -> None:
-        for lease in list(self.shard.leases.values()):
-            if run in (None, lease.run):
-                self._lot.order(lease.consumer, op="give_back", lease=lease.id, n=1 << 30)

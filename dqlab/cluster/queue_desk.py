@@ -7,6 +7,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 from distributed import get_worker
@@ -19,6 +20,7 @@ from dqlab.cluster.parking import Bell, ParkingLot
 from dqlab.cluster.reporter import Reporter
 from dqlab.cluster.upkeep import Upkeep
 from dqlab.cluster.wire import pack
+from dqlab.errors import DqlabError
 from dqlab.log import DiskFull, NoDescriptors
 from dqlab.queue.book import Book
 from dqlab.queue.holding_views import holding
@@ -250,6 +252,7 @@ class QueueDesk:
         if self.closed or self._store.failure is not None:
             return
         self.shard.tick()
+        self._halt_failing()
         self._apply_effects()
         for call in self._lot.hungry() if not self._returning and self._store.short is None else ():
             _, want, at_least = call.credit
@@ -264,6 +267,18 @@ class QueueDesk:
         self._changed.ring()
         self._reporter.touch()
         self._set_alarm(again)
+
+    def _halt_failing(self) -> None:
+        """Pause what fails throughout; while the log takes nothing, the next change asks again."""
+        if self._store.short is None:
+            with suppress(DqlabError):
+                for run in self.ledger.halt_failing():
+                    self._give_back_untouched(run)
+
+    def _give_back_untouched(self, run: bytes | None) -> None:
+        for lease in list(self.shard.leases.values()):
+            if run in (None, lease.run):
+                self._lot.order(lease.consumer, op="give_back", lease=lease.id, n=1 << 30)
 
     def _apply_effects(self) -> None:
         effects = self.shard.effects

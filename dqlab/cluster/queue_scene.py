@@ -186,7 +186,10 @@ class QueueScene:
 
     def _run(self, run: str, lanes: list[dict[str, Any]], record: dict[str, Any]) -> RunStats:
         counts, units, track = sum_counts(lanes), sum_units(lanes), self._known.track_of(self._name, run)
-        sealed, stopped = all(lane["sealed"] for lane in lanes), any(lane["stopped"] for lane in lanes)
+        sealed, stopped = (
+            all(lane["sealed"] for lane in lanes),
+            any(lane["stopped"] or lane["halted"] for lane in lanes),
+        )
         state = run_state(
             counts,
             sealed=sealed,
@@ -200,6 +203,8 @@ class QueueScene:
         why = record["incomplete"] or record["why"]
         if state is RunState.WAITING:
             why = self._trouble or f"no consumer serves queue {self._name}"
+        elif halted := next((lane["halted"] for lane in lanes if lane["halted"]), ""):
+            why = halted
         elif stopped:
             trouble = next((report["trouble"] for report in self._shards.reports if report["trouble"]), "")
             why = f"no room for more results: {trouble}" if trouble else "no room for more results"

@@ -106,7 +106,7 @@ class QueueViews(QueueDesk):
         book, lane, wait = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]], meta.get("wait", 0.0)
         safe = True
         if wait:
-            await self._until(lambda: lane.done or book.stopped, wait)
+            await self._until(lambda: lane.done or book.stands, wait)
             safe = not lane.done or await self._is_safe(wait)
         progress = self._progress(book)
         if meta.get("covered"):

@@ -64,8 +64,13 @@ class RunStanding:
 
     @property
     def stopped(self) -> bool:
-        """No room for results."""
-        return any(shard["stopped"] for shard in self.shards)
+        """It paused itself: no room for results, or everything fails."""
+        return bool(self.halted) or any(shard["stopped"] for shard in self.shards)
+
+    @property
+    def halted(self) -> str:
+        """Why it paused itself because everything fails; "" when it did not."""
+        return next((shard["halted"] for shard in self.shards if shard["halted"]), "")
 
     @property
     def paused(self) -> bool:

@@ -85,6 +85,7 @@ def submit(line: Line, options: Namespace) -> Run:
                 timeout=_duration(options.timeout),
                 memory=options.memory,
                 max_messages_per_process=options.max_messages_per_process,
+                stop_if=options.stop_if,
                 cell=line.cell,
             )
         if run.doubt is not None:

@@ -16,12 +16,14 @@ from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import ResultIndex
 from dqlab.queue.states import State, stretches
 from dqlab.stats.eta import Effort
+from dqlab.texts import one_line
 
 __all__ = ["CANCELLED", "CUT_OFF", "Book", "RunRecord"]
 
 CANCELLED = "it was cancelled"
 """Why the input of a run is incomplete that was cancelled while it was submitted."""
 _WORST, _KEY = 4, 120
+_WHAT = 200
 CUT_OFF = "the process that submitted it ended"
 """Why it is incomplete when nobody said why."""
 
@@ -47,6 +49,10 @@ class RunRecord:
     """Nothing is put any more, also not what was lost."""
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
+    stop_if: int | None = None
+    """Pause a shard of it when so many documents are dead there before any has succeeded; None = never, or no more."""
+    halted: str = ""
+    """Why it paused itself for that; "" once somebody has let it go on."""
 
     @property
     def code(self) -> dict[str, Any]:
@@ -79,6 +85,35 @@ class Book:
     """What was settled in this epoch, and how long it took."""
     worst: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Key and last error of the documents that failed most, by message id; a few."""
+
+    @property
+    def halted(self) -> str:
+        """Why it paused itself because everything fails; "" when it did not."""
+        return self.record.halted if self.record is not None else ""
+
+    @property
+    def stands(self) -> bool:
+        """It paused itself, so who waits is to be told."""
+        return self.stopped or bool(self.halted)
+
+    @property
+    def fails_throughout(self) -> bool:
+        """As many documents are dead as are enough to stop for, none has succeeded, and some wait for the same."""
+        if self.record is None or self.record.stop_if is None:
+            return False
+        counts = self.lane.counts
+        waiting = counts[State.READY] + counts[State.DELAYED]
+        return counts[State.DEAD] >= self.record.stop_if and not counts[State.ACKED] and waiting > 0
+
+    def explain_failing(self) -> str:
+        """Return in a few words what failed."""
+        dead, top = self.lane.counts[State.DEAD], self.classes.top(1)
+        what = f"all of its first {dead:,} documents failed"
+        if top and top[0].dead:
+            of = "" if top[0].dead == dead else f", {top[0].dead:,} of them"
+            return f"{what}{of} with {one_line(f'{top[0].error}: {top[0].message}', _WHAT)}"
+        letter = next(self.lane.letters(-1), None)
+        return what if letter is None else f"{what}, the first one: {one_line(letter.reason, _WHAT)}"
 
     def bid(self, claim: int) -> bool:
         """Note a claim to send lost documents again; return whether it is the newest."""
@@ -165,6 +200,8 @@ class Book:
             "nbytes": lane.nbytes,
             "paused": lane.paused,
             "stopped": self.stopped,
+            "halted": self.halted,
+            "stop_if": record.stop_if if record else None,
             "sealed": lane.sealed,
             "total": record.total if record else None,
             "incomplete": record.incomplete if record else None,

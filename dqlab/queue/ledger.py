@@ -62,6 +62,8 @@ class Ledger:
         """How many lanes name a function."""
         self._going: dict[bytes, Book] = {}
         """Those that have not ended, and perhaps some that have just done so."""
+        self._judged: dict[bytes, Book] = {}
+        """Those that pause themselves if everything fails, until one document has succeeded."""
         self.book(NO_ID)
 
     def book(self, run: bytes) -> Book:
@@ -86,6 +88,11 @@ class Ledger:
         self.shard.activity.touch(run)
         if book.record is not None:
             self._name(run, book.record)
+            self._judge(run, book)
+
+    def _judge(self, run: bytes, book: Book) -> None:
+        if book.record is not None and book.record.stop_if is not None:
+            self._judged[run] = book
 
     def _name(self, run: bytes, record: RunRecord) -> None:
         self.names.setdefault(record.name, {})[run] = None
@@ -96,6 +103,22 @@ class Ledger:
             self.end(run, self.shard.clock.wall())
             self._going.pop(run, None)
         self.note_functions()
+
+    def halt_failing(self) -> list[bytes]:
+        """Pause the runs that fail throughout, once for each, and return them; to be called after each change.
+
+        An order does it, so that a log has the verdict and nobody judges while it is read back.
+        """
+        halted = []
+        for run, book in list(self._judged.items()):
+            if book.lane.counts[State.ACKED] or book.lane.done:
+                del self._judged[run]
+            elif book.fails_throughout:
+                self.shard.journal.admit()
+                self.shard.journal.noted()  # what time has brought just now is no part of the order
+                self.obey("halt", run, {"halted": book.explain_failing()})
+                halted.append(run)
+        return halted
 
     # --- functions --------------------------------------------------------------------------
 
@@ -160,6 +183,7 @@ class Ledger:
     def go_on(self, run: bytes, now: float) -> None:
         """Note that more came after a run's end."""
         self._going[run] = book = self.books[run]
+        self._judge(run, book)
         book.go_on(now)
         self.shard.activity.touch(run)
 
@@ -262,6 +286,7 @@ class Ledger:
             "reopen": lambda meta: self._reopen(run, meta),
             "drop": lambda meta: self._drop(run),
             "forget": lambda meta: self._forget(run, meta),
+            "halt": lambda meta: self._halt(run, meta["halted"]),
             "why": lambda meta: self._explain(run, meta["why"]),
             "submitted": lambda meta: self._submitted(run, meta),
         }
@@ -279,6 +304,7 @@ class Ledger:
             spec["record"].setdefault("started", self.shard.clock.wall())  # so that it is the same when read from a log
             book.record = RunRecord(**spec["record"])
             self._name(run, book.record)
+            self._judge(run, book)
 
     def _seal(self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None) -> None:
         if not self.shard.lane(run).sealed:
@@ -302,7 +328,27 @@ class Ledger:
             if run in (None, id) and book.stopped:
                 book.stopped = False
                 self.shard.activity.touch(id)
+            if run in (None, id):
+                self._end_halt(id)
         self.shard.resume(run)
+
+    def _halt(self, run: bytes, halted: str) -> None:
+        """Pause a run, and never again for this reason."""
+        record = self.book(run).record
+        self._judged.pop(run, None)
+        if record is not None:
+            record.halted, record.stop_if = halted, None
+        self.shard.pause(run)
+
+    def _end_halt(self, run: bytes) -> bool:
+        """Let a run go on that paused itself because everything failed; return whether it did."""
+        record = self.book(run).record
+        if record is None or not record.halted:
+            return False
+        record.halted = ""
+        self.shard.resume(run)
+        self.shard.activity.touch(run)
+        return True
 
     def _cancel(self, run: bytes, meta: dict[str, Any]) -> int:
         """Cancel what is left of a run and take no more of it: puts on their way are refused."""
@@ -317,6 +363,7 @@ class Ledger:
     def _adopt(self, run: bytes, meta: dict[str, Any]) -> int:
         """Give a run's documents new code, those that are still to come included; return how many wait for it."""
         self._new_version(run, meta)
+        self._end_halt(run)
         return self.shard.adopt(run, meta["function"])
 
     def _new_version(self, run: bytes, meta: dict[str, Any]) -> None:
@@ -329,6 +376,8 @@ class Ledger:
         book = self.book(run)
         if meta.get("function"):
             self._new_version(run, meta)
+        if self._end_halt(run) and meta.get("function"):  # the code of the rest is what failed
+            self.shard.adopt(run, meta["function"])
         count = self.shard.retry(run, meta["ids"], meta.get("function"))
         for lo, hi in meta["ordinals"]:
             book.classes.retried(lo, hi - lo)
@@ -354,6 +403,7 @@ class Ledger:
         if book is None:
             return 0
         self._going.pop(run, None)
+        self._judged.pop(run, None)
         if book.record is not None:
             self._unname(run, book.record)
         self.shard.journal.forgot(book.results)

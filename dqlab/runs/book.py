@@ -90,6 +90,7 @@ class RunBook:
         on_existing: str,
         retry: Retry | None,
         process: Isolation | None,
+        stop_if: int | None,
         serve: bool,
         cell: int | None,
     ) -> Run:
@@ -114,7 +115,7 @@ class RunBook:
             if found is not None:
                 found.drop()
             name = name if name is not None else self._fresh_name(version.name)
-            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process)
+            run = self._start(pool, name, elements, Entry(Kind.ELEMENT, hash, blob), code, retry, process, stop_if)
             mark(self._link, "submit", pool.name, cell=cell)
             return run
 
@@ -210,9 +211,10 @@ class RunBook:
         code: dict[str, Any],
         retry: Retry | None,
         process: Isolation | None,
+        stop_if: int | None,
     ) -> Run:
         id = uuid.uuid4().bytes
-        record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id}
+        record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id, "stop_if": stop_if}
         record |= {} if process is None else {"process": process.record()}
         opening: dict[str, Any] = {"run": id, "record": record}
         if retry is not None:
@@ -313,7 +315,10 @@ class RunBook:
                 entry,
                 run=run.id,
                 producer=uuid.uuid4().bytes,
-                opening={"run": run.id, "record": {part: record[part] for part in ("name", "codes", "process")}},
+                opening={
+                    "run": run.id,
+                    "record": {part: record[part] for part in ("name", "codes", "process", "stop_if")},
+                },
                 maxsize=bounds.get("maxsize"),
                 max_bytes=bounds.get("max_bytes"),
             )

@@ -149,6 +149,7 @@ class QueuePool(PoolViews, Putting, Shards):
         timeout: float | str | None = None,
         memory: int | str | None = None,
         max_messages_per_process: int | None = None,
+        stop_if: int | None = 100,
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
@@ -178,6 +179,10 @@ class QueuePool(PoolViews, Putting, Shards):
             Most resident memory of a process: bytes, or "1 GB". It is killed when it has more.
         max_messages_per_process : int, optional
             Start a new process after so many messages, for functions that leak.
+        stop_if : int or None, default 100
+            Pause the run when so many documents have failed for good and none has succeeded; `wait` and `results`
+            raise `AllFailed` then. Each shard of a queue counts its own part, and judges once: after ``resume`` or
+            ``retry`` the run goes on. None = never.
         consumers : {"auto"} or None
             "auto": one consumer on every consumer worker, also on those that join later.
         cell : int, optional
@@ -212,6 +217,8 @@ class QueuePool(PoolViews, Putting, Shards):
         _check_retry(retry)
         if consumers not in ("auto", None):
             raise BadOption(option="consumers", value=consumers, problem="is 'auto' or None.")
+        if stop_if is not None:
+            check_count("stop_if", stop_if)
         return self.session.runs.map(
             self,
             fn,
@@ -227,6 +234,7 @@ class QueuePool(PoolViews, Putting, Shards):
                 max_messages=max_messages_per_process,
                 native=parsed_natively(documents),
             ),
+            stop_if=stop_if,
             serve=consumers == "auto",
             cell=cell,
         )

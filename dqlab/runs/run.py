@@ -115,7 +115,8 @@ class Run(RunWaits):
             Only those of this failure class.
         rest : bool, default False
             Give `fn` also to the documents that have no result yet, while the run goes on: those that wait and those
-            that are not submitted yet. What runs now ends with the code that it began with.
+            that are not submitted yet. What runs now ends with the code that it began with. A run that paused itself
+            because everything failed (`stop_if` of `map`) goes on, and gives `fn` to its rest in any case.
 
         Raises
         ------

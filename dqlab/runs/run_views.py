@@ -106,7 +106,9 @@ class RunViews:
             state=state,
             counts=counts,
             units=sum(units[1:], units[0]) if units else None,
-            why=progress.blocked or (known.why if known and known.state == state else record["incomplete"] or ""),
+            why=progress.blocked
+            or progress.halted
+            or (known.why if known and known.state == state else record["incomplete"] or ""),
             code=self._code_stats(record),
             total=record["total"] if progress.sealed else None,
             retrying=sum(shard["retrying"] for shard in progress.shards),

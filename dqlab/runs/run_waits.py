@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from dqlab.cluster.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
+    AllFailed,
     BadOption,
     CallTimeout,
     DocumentsLost,
@@ -77,6 +78,8 @@ class RunWaits(RunViews):
             Work waits and no consumer has existed for 5 s.
         ResultsFull
             No room for results.
+        AllFailed
+            The first documents all failed, so it paused itself; see `stop_if` of `map`.
         DocumentsLost
             Some were lost with a worker, or in damaged files; see `resubmit_lost`.
         ResultsMissing
@@ -132,7 +135,7 @@ class RunWaits(RunViews):
                 return progress
             if progress.done and self.submitter is not None:
                 self.submitter.finished.wait(deadline.within(AT_ONCE))
-            self._raise_full(progress)
+            self._raise_stopped(progress)
             if deadline.over:
                 raise self._out_of_time(progress, deadline.limit)
             alone_since = self._watch_consumers(progress, alone_since)
@@ -141,7 +144,10 @@ class RunWaits(RunViews):
         why = f" What holds it up: {progress.blocked}" if progress.blocked else ""
         return WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left, why=why)
 
-    def _raise_full(self, progress: Progress) -> None:
+    def _raise_stopped(self, progress: Progress) -> None:
+        """Raise why the run paused itself, if it did."""
+        if progress.halted:
+            raise AllFailed(run=self.name, why=progress.halted, left=progress.counts.left)
         for shard in progress.shards:
             if shard["stopped"]:
                 raise ResultsFull(run=self.name, used=shard["stored"], limit=shard["results_maxsize"])
@@ -309,7 +315,7 @@ class RunWaits(RunViews):
         ------
         WaitTimeout
             No result came in time.
-        RunStalled, ResultsFull, SubmissionIncomplete
+        RunStalled, ResultsFull, AllFailed, SubmissionIncomplete
             Nothing more comes; as in `wait`.
         DocumentsLost
             All results came but those of lost documents.
@@ -348,7 +354,7 @@ class RunWaits(RunViews):
         progress = self._tried(deadline)
         if progress is None:
             return alone_since
-        self._raise_full(progress)
+        self._raise_stopped(progress)
         return self._watch_consumers(progress, alone_since)
 
     def _is_over(self, deadline: Deadline) -> bool:

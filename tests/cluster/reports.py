@@ -40,6 +40,8 @@ def lane_report(name: str | None = "parse", **more: Any) -> dict[str, Any]:
         "nbytes": 0,
         "paused": False,
         "stopped": False,
+        "halted": "",
+        "stop_if": None,
         "sealed": True,
         "total": None,
         "incomplete": None,

@@ -21,7 +21,16 @@ STRIDE = 1 << 24
 
 
 def lane(run: bytes, *counts: int, **more: Any) -> dict[str, Any]:
-    known = {"name": "n", "units": None, "paused": False, "stopped": False, "sealed": False, "total": None}
+    known = {
+        "name": "n",
+        "units": None,
+        "paused": False,
+        "stopped": False,
+        "halted": "",
+        "stop_if": None,
+        "sealed": False,
+        "total": None,
+    }
     rest = {"incomplete": None, "started": 7.0, "ended": None, "died": [], "classes": [], "failed": 0, "missing": 0}
     return {"run": run.hex(), "counts": [*counts, *[0] * (7 - len(counts))], **known, **rest, **more}
 
