@@ -7,10 +7,16 @@ run = lab.map(count_words, dq.Documents.stdlib())
 run.results()
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dqlab.afterwards import after_import as _after_import
+
+if sys.platform == "win32":
+    from dqlab.errors import UnsupportedSystem
+
+    raise UnsupportedSystem(system="Windows")
 
 if TYPE_CHECKING:
     from dqlab.cluster.cancelling import cancelled

@@ -6,8 +6,8 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 ::
 
     DqlabError
-    ├── ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone · CallTimeout
-    │                   StoreFailed
+    ├── UnsupportedSystem · ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone
+    │                   CallTimeout · StoreFailed
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
     │               FunctionTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
@@ -37,6 +37,15 @@ class ConnectFailed(DqlabError):
     text = (
         "no scheduler answered at {address!r} within {seconds:g} s ({reason}). Nothing was started. Check the "
         "address, start one with `dask scheduler`, or call dq.connect() without one for a cluster on this machine."
+    )
+
+
+class UnsupportedSystem(DqlabError, ImportError):
+    """dqlab is imported on a system that it cannot run on."""
+
+    text = (
+        "dqlab does not run on {system}: it needs Linux or macOS. Nothing was imported. Install the Windows Subsystem "
+        "for Linux, WSL, with `wsl --install`, then install and start dqlab and Jupyter inside it."
     )
 
 

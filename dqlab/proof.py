@@ -17,8 +17,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
+
+from dqlab import platforms
 
 __all__ = ["ANSWER", "ASK", "NONCE", "PROOF", "Challenges", "loopback", "mac", "machine", "misplaced", "nonce", "same"]
 
@@ -83,11 +84,7 @@ def is_nonce(said: str) -> bool:
 @cache
 def machine() -> str:
     """Return what tells this machine from others, as far as it matters for 127.0.0.1."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    return f"{socket.gethostname()} {boot}"
+    return f"{socket.gethostname()} {platforms.boot_id()}"
 
 
 def loopback(host: str) -> bool:

@@ -1,26 +1,24 @@
 """The process that runs one slot's messages: ``python -m dqlab.cluster.child``, started by `SlotProcess`.
 
 It takes a turn, reads that message, runs it, says what became of it, and takes the next; see `pipes`.
-It ends when its slot does: the kernel kills it with the slot's thread, and elsewhere its pipes end.
+It ends when its slot does: see `platforms.die_with`, and its pipes end.
 What functions print goes to the worker's stderr, for descriptor 1 is no longer the pipe.
 """
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import resource
 import select
-import signal
 import sys
 from collections import deque
 from collections.abc import Container
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
+from dqlab import platforms
 from dqlab.cluster.chunk import Done
 from dqlab.cluster.execution import Origin, Work, fail_all, run_calls
 from dqlab.cluster.functions import FunctionCache
@@ -31,7 +29,6 @@ from dqlab.frame import Kind
 
 __all__ = ["Turns", "main"]
 
-_PR_SET_PDEATHSIG = 1
 _READ = 1 << 16
 
 
@@ -185,20 +182,11 @@ def _restore_environment(pythonpath: str | None) -> None:
         os.environ["PYTHONPATH"] = pythonpath
 
 
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends, however it does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before that
-        os._exit(1)
-
-
 def _expect_the_worst(words: LastWords) -> None:
     """Describe a crash where the slot looks for it, leave no core, and go first when the machine has no memory."""
     faulthandler.enable(words.fd, all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    with suppress(OSError):  # no such thing here
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    platforms.die_first()
 
 
 def _own_pipes() -> tuple[int, int]:
@@ -214,7 +202,7 @@ def _own_pipes() -> tuple[int, int]:
 
 def main(turns: int, words: int, parent: int) -> None:
     """Run messages until the slot closes its end."""
-    _die_with(parent)
+    platforms.die_with(parent)
     last = LastWords(words)
     _expect_the_worst(last)
     with suppress(BrokenPipeError):  # the slot is gone in the middle of a sentence

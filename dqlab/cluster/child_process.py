@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from dqlab import platforms
 from dqlab.cluster.execution import Origin
 from dqlab.cluster.pipes import TURN, LastWords, Record, Records, Say, record
 from dqlab.cluster.wire import pack
@@ -33,7 +34,7 @@ _READ = 1 << 18
 
 
 class Child:
-    """A running `dqlab.cluster.child`. The thread that makes one must live as long: the kernel kills it with that.
+    """A running `dqlab.cluster.child`. The thread that makes one must live as long: Linux kills it with that.
 
     Attributes
     ----------
@@ -68,7 +69,7 @@ class Child:
         self._orders, self._outcomes = self._process.stdin.fileno(), self._process.stdout.fileno()
         for end in (self._orders, self._outcomes):
             os.set_blocking(end, False)
-        self._end = os.pidfd_open(self.pid)
+        self._end = platforms.watch_end(self._process)
         self._poll = select.poll()
         for end in (self._outcomes, self._end):
             self._poll.register(end, select.POLLIN)
@@ -99,7 +100,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended; one that has is not reaped by that, so its id stays its own."""
+        """Whether the process has not ended."""
         return self._lives(0.0)
 
     @property
@@ -174,10 +175,10 @@ class Child:
             Let it say first where it was, which it does even when native code holds the GIL.
         """
         if describe and self.alive:
-            os.kill(self.pid, signal.SIGABRT)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signal.SIGABRT)
             self._lives(DESCRIBE_S)
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        platforms.kill_group(self.pid)
         return self._process.wait()
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, TypeAlias
@@ -17,8 +16,6 @@ __all__ = ["Executor", "Isolation", "isolation", "size"]
 Executor: TypeAlias = Literal["auto", "thread", "process"]
 """Where a run's function runs."""
 
-POSSIBLE = sys.platform == "linux"
-"""Whether there are processes for messages: they need pidfd and memfd."""
 _UNITS = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "TB": 10**12, "GB": 10**9, "MB": 10**6}
 _IN_THE_LOOP = "is a coroutine function, and those run in the consumer's event loop. Use asyncio.timeout() inside it."
 
@@ -65,7 +62,7 @@ def isolation(
     Parameters
     ----------
     native : bool
-        Whether "auto" means a process where there can be one: native code parses the documents, and may crash.
+        Whether "auto" means a process: native code parses the documents, and may crash.
 
     Raises
     ------
@@ -84,7 +81,7 @@ def isolation(
     if executor == "thread" and option is not None:
         problem = "needs a process: a thread cannot be killed. Leave executor= out, or say executor='process'."
         raise BadOption(option=option, value=value, problem=problem)
-    if executor == "auto" and option is None and native and POSSIBLE and not is_coroutine(fn):
+    if executor == "auto" and option is None and native and not is_coroutine(fn):
         return limits
     if executor != "process" and option is None:
         return None

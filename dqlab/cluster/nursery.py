@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import importlib
 import logging
@@ -26,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dqlab import platforms
 from dqlab.cluster import sockets
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ START, CLOSE = "start", "close"
 """What a worker is told: be this one; end."""
 STARTED, FAILED, EXIT = "started", "failed", "exit"
 """What is told about it: its process runs, or listens; it cannot; it has ended."""
-LOST_PARENT = 255
+SPAWNED = "spawned"
+"""First argument of a worker that is no fork."""
 LOOK_EVERY = 1.0
 """Seconds between two looks whether the parent lives, where the system does not report it."""
 _HEAD = struct.Struct("!Q")
-_PR_SET_PDEATHSIG = 1
 
 
 def packed(*message: Any) -> bytes:
@@ -105,9 +105,10 @@ class Nursery:
         watched = select.poll()
         watched.register(self._control, select.POLLIN)
         watched.register(self._wake, select.POLLIN)
-        with contextlib.suppress(AttributeError, OSError):  # not this system
-            self._own.append(os.pidfd_open(self._parent))
-            watched.register(self._own[-1], select.POLLIN)
+        parent = platforms.pin_process(self._parent)
+        if parent is not None:
+            self._own.append(parent)
+            watched.register(parent, select.POLLIN)
         while os.getppid() == self._parent:
             ready = {descriptor for descriptor, _ in watched.poll(LOOK_EVERY * 1000)}
             if self._wake in ready:
@@ -118,7 +119,9 @@ class Nursery:
                 asked, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
                 if not asked:
                     break
-                if self._fork(descriptors[0]):
+                if not platforms.forks():
+                    self._spawn(descriptors[0])
+                elif self._fork(descriptors[0]):
                     return descriptors[0]
         self._end()
         return None
@@ -128,11 +131,9 @@ class Nursery:
         nursery = os.getpid()
         pid = os.fork()
         if pid:
-            self._workers[pid] = told = socket.socket(fileno=descriptor)
-            with contextlib.suppress(OSError):
-                told.sendall(packed(STARTED, pid))
+            self._hold(pid, descriptor)
             return False
-        _die_with(nursery)
+        platforms.die_with(nursery)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for end in self._own:
@@ -141,6 +142,19 @@ class Nursery:
         for other in self._workers.values():
             other.close()
         return True
+
+    def _spawn(self, descriptor: int) -> None:
+        """Start a worker that imports everything by itself."""
+        command = [sys.executable, "-m", "dqlab.cluster.nursery", SPAWNED, str(os.getpid()), str(descriptor)]
+        # Not a `Popen`: `_bury` asks for every process that has ended, and two of them would take each other's.
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's own way
+        pid = os.posix_spawn(sys.executable, command, os.environ)
+        self._hold(pid, descriptor)
+
+    def _hold(self, pid: int, descriptor: int) -> None:
+        self._workers[pid] = told = socket.socket(fileno=descriptor)
+        with contextlib.suppress(OSError):
+            told.sendall(packed(STARTED, pid))
 
     def _bury(self) -> None:
         while self._workers:
@@ -163,13 +177,6 @@ class Nursery:
         for pid in self._workers:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
-
-
-def _die_with(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before that
-        os._exit(LOST_PARENT)
 
 
 # --- in a worker ----------------------------------------------------------------------------
@@ -229,7 +236,7 @@ def _obey(receive: Callable[[int], bytes], worker: Worker, loop: asyncio.Abstrac
     try:
         kind, options = _taken(receive)
     except (EOFError, OSError):
-        os._exit(LOST_PARENT)
+        os._exit(platforms.LOST_PARENT)
     assert kind == CLOSE, kind
     loop.call_soon_threadsafe(lambda: loop.create_task(worker.close(nanny=False, **options)))
 
@@ -259,5 +266,16 @@ def main(parent: int, directory: str, *modules: str) -> None:
         sockets.remove_directory(Path(directory))
 
 
-if __name__ == "__main__":
+def spawned(parent: int, descriptor: int) -> None:
+    """Be a worker, where processes are not forked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function's own way
+    platforms.die_with(parent)
+    sockets.register()
+    _be_worker(socket.socket(fileno=descriptor))
+
+
+if __name__ == "__main__" and sys.argv[1] == SPAWNED:
+    spawned(*map(int, sys.argv[2:]))
+elif __name__ == "__main__":
     main(int(sys.argv[1]), *sys.argv[2:])

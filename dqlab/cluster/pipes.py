@@ -12,6 +12,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from dqlab import platforms
 from dqlab.texts import kept, restored
 
 __all__ = ["TURN", "LastWords", "Record", "Records", "Say", "record"]
@@ -97,7 +98,7 @@ class LastWords:
     @classmethod
     def make(cls) -> LastWords:
         """Make the file; it has no name."""
-        words = cls(os.memfd_create("dqlab-last-words"))
+        words = cls(platforms.unnamed_file("dqlab-last-words"))
         os.lseek(words.fd, _KEY_ROOM, os.SEEK_SET)
         return words
 

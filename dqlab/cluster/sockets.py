@@ -7,6 +7,7 @@ An address reads as host and port for Dask: DIRECTORY stands for the host, NUMBE
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import os
@@ -147,8 +148,8 @@ class _Listener(BaseListener):
             number = 1 + secrets.randbelow(NUMBERS)
             try:
                 listening.bind(_path(self.directory, number))
-            except FileExistsError:
-                if not tries_left:
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or not tries_left:
                     raise
             else:
                 return number

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import psutil
 from distributed import Worker
 
+from dqlab import platforms
 from dqlab.clock import SystemClock
 from dqlab.cluster.durable import LogStore
 from dqlab.cluster.functions import opened_blob
@@ -45,8 +46,6 @@ MAX_RUNS = 20
 MAX_BLOB = 1 << 20
 """Bytes of a function that are read for the packages it names: some tenths of a second; what follows is its data."""
 
-_DESCRIPTORS = Path("/proc/self/fd")
-
 
 def process_vitals() -> dict[str, Any]:
     """Return who this process is, what it runs with, and the time it is here, seconds since 1970."""
@@ -57,7 +56,7 @@ def process_vitals() -> dict[str, Any]:
         "pid": os.getpid(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "descriptors": len(os.listdir(_DESCRIPTORS)) if _DESCRIPTORS.is_dir() else None,  # noqa: PTH208 - faster
+        "descriptors": platforms.open_descriptors(),
         "descriptors_max": None if soft == resource.RLIM_INFINITY else soft,
         "at": SystemClock().wall(),
     }

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from dqlab import platforms
+
 __all__ = ["Buffer", "Files", "Lock", "mounted"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -60,7 +62,7 @@ class Files:
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write buffers at an offset; return how many bytes were written, which may be fewer."""
-        return os.pwritev(descriptor, buffers, offset)
+        return platforms.write_at(descriptor, buffers, offset)
 
     def read(self, descriptor: int, n: int, offset: int) -> bytes:
         """Read up to `n` bytes at an offset."""
@@ -76,11 +78,11 @@ class Files:
 
     def allocate(self, descriptor: int, size: int) -> None:
         """Allocate a file's first `size` bytes on the device."""
-        os.posix_fallocate(descriptor, 0, size)
+        platforms.allocate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
         """Bring a file's data to the device."""
-        os.fdatasync(descriptor)
+        platforms.sync_data(descriptor)
 
     def sync_directory(self, path: Path) -> None:
         """Bring a directory's names to the device."""
@@ -131,11 +133,7 @@ class Files:
 
     def filesystem(self, directory: Path) -> str:
         """Return the type of a directory's file system, such as "ext4" or "nfs4"; "" when unknown."""
-        try:
-            mounts = Path("/proc/self/mounts").read_bytes()
-        except OSError:
-            return ""
-        return mounted(mounts, os.fsencode(directory.resolve()))
+        return mounted(platforms.mount_table(), os.fsencode(directory.resolve()))
 
     def pause(self, seconds: float) -> None:
         """Wait."""
@@ -148,7 +146,7 @@ def mounted(mounts: bytes, place: bytes) -> str:
     Parameters
     ----------
     mounts : bytes
-        As in ``/proc/self/mounts``: of two mounts on one point the later one is seen.
+        As `platforms.mount_table` returns it: of two mounts on one point the later one is seen.
     """
     best, kind = -1, b""
     for line in mounts.split(b"\n"):

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dqlab import platforms
 from dqlab.log.directory import LOCK
 
 __all__ = ["Holder", "look_at_lock"]
-
-_LOCKS = Path("/proc/locks")
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -51,16 +48,15 @@ def look_at_lock(directory: Path) -> Holder | None:
 
 def _is_here(host: str, boot: str) -> bool:
     """Return whether a host's name, and the boot of its kernel, are this machine's."""
-    with suppress(OSError):
-        return boot == _BOOT.read_text().strip()
-    return host == socket.gethostname()
+    here = platforms.boot_id()
+    return boot == here if here else host == socket.gethostname()
 
 
 def _held(inode: int, pid: int) -> bool:
     """Return whether the kernel lists a lock on that file; where it lists none, whether the process lives."""
-    with suppress(OSError):
-        fields = [line.split() for line in _LOCKS.read_text().splitlines()]
-        return any("FLOCK" in line and line[-3].rpartition(":")[2] == str(inode) for line in fields if len(line) > 3)
+    locked = platforms.locked_inodes()
+    if locked is not None:
+        return inode in locked
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

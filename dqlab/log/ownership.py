@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from dqlab import platforms
 from dqlab.log.directory import EPOCH, LOCK, MANIFEST, Directory, epoch_name
 from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
 
@@ -151,10 +152,8 @@ class Ownership:
 
     def _sign(self, owner: str) -> None:
         """Say in the lock file who holds it; only for the error that the next one gets."""
-        boot = ""
-        with suppress(OSError):
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        text = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "boot": boot, "owner": owner})
+        who = {"host": socket.gethostname(), "pid": os.getpid(), "boot": platforms.boot_id(), "owner": owner}
+        text = json.dumps(who)
         files = self._directory.files
         with suppress(OSError):
             files.truncate(self._descriptor, 0)

@@ -21,7 +21,7 @@ __all__ = ["Footprint", "Leaked", "no_leaks"]
 SETTLE_S = 5.0
 LOOK_AGAIN_S = 0.05
 DESCRIPTORS = Path("/proc/self/fd")
-"""Linux only; elsewhere descriptors are not compared."""
+"""Linux alone says what they are; elsewhere descriptors are not compared."""
 
 
 class Leaked(AssertionError):

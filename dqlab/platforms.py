@@ -1,0 +1,260 @@
+"""Calls that not every system has, each with a way to do without.
+
+Linux has them all. What is missing, on macOS, in an old kernel or in a container that forbids it, is noticed where it
+is used, and done by portable means. Nothing else in dqlab asks which system it runs on; the standard library alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+__all__ = [
+    "allocate",
+    "boot_id",
+    "die_first",
+    "die_with",
+    "forks",
+    "kill_group",
+    "locked_inodes",
+    "mount_table",
+    "open_descriptors",
+    "pin_process",
+    "read_descriptors",
+    "sync_data",
+    "unnamed_file",
+    "watch_end",
+    "write_at",
+]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks whether a parent lives, where the system does not report its end."""
+LOST_PARENT = 255
+"""Exit status of a process whose parent ended first."""
+
+_BLOCK = bytes(1 << 20)
+_PR_SET_PDEATHSIG = 1
+_UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP})
+"""What a kernel says of a call that it does not have, or that a container forbids."""
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def _syncing() -> Callable[[int], None]:
+    data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        return data
+    command = full
+
+    def sync(descriptor: int) -> None:
+        try:
+            fcntl.fcntl(descriptor, command)
+        except OSError as error:  # not every file system has it, network ones for instance
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+            os.fsync(descriptor)
+
+    return sync
+
+
+sync_data = _syncing()
+"""Bring a file's data to the device. On macOS `fsync` leaves it in the drive's cache, and `F_FULLFSYNC` does not."""
+
+
+def _writing() -> Callable[[int, Sequence[Buffer], int], int]:
+    def joined(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        return os.pwrite(descriptor, b"".join(buffers), offset)
+
+    return getattr(os, "pwritev", joined)
+
+
+write_at = _writing()
+"""Write buffers at an offset of a file; return how many bytes were written, which may be fewer."""
+
+
+def allocate(descriptor: int, size: int) -> None:
+    """Have a file's first `size` bytes on the device, at the price of writing those that it does not have yet.
+
+    Raises
+    ------
+    OSError
+        There is no room.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    at = os.fstat(descriptor).st_size
+    while at < size:
+        at += os.pwrite(descriptor, _BLOCK[: size - at], at)
+
+
+def unnamed_file(name: str) -> int:
+    """Return the descriptor of a file that nobody else can open: in memory, or a temporary one without a name.
+
+    Parameters
+    ----------
+    name : str
+        As which it is listed where the system lists such files.
+    """
+    if hasattr(os, "memfd_create"):
+        try:
+            return os.memfd_create(name)
+        except OSError as error:
+            if error.errno not in _UNKNOWN_CALL:
+                raise
+    descriptor, path = tempfile.mkstemp(prefix=f"{name}-")
+    os.unlink(path)  # noqa: PTH108 - the string that `mkstemp` returns
+    return descriptor
+
+
+def read_descriptors() -> list[str] | None:
+    """Return the numbers of this process's open descriptors; None where the system does not list them."""
+    with suppress(OSError):
+        return [path.name for path in Path("/dev/fd").iterdir()]
+    return None
+
+
+def open_descriptors() -> int | None:
+    """Return how many descriptors this process has open; None where the system does not list them."""
+    listed = read_descriptors()
+    return None if listed is None else len(listed)
+
+
+# --- what the system says of itself ----------------------------------------------------------
+
+
+@cache
+def boot_id() -> str:
+    """Return what tells this boot of this machine from others; "" where the system does not say."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return _sysctl("kern.bootsessionuuid")
+
+
+def _sysctl(name: str) -> str:
+    """Return a text that macOS keeps under a name; "" where there is none."""
+    try:
+        ask: Any = ctypes.CDLL(None).sysctlbyname
+    except (AttributeError, OSError, TypeError):
+        return ""
+    room = ctypes.create_string_buffer(256)
+    size = ctypes.c_size_t(len(room))
+    if ask(name.encode(), room, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return ""
+    return room.value.decode("ascii", "replace")
+
+
+def mount_table() -> bytes:
+    """Return what is mounted where, a line each with device, place and type; nothing where the system does not list it.
+
+    Blanks, tabs, line ends and backslashes of a place are octal escapes.
+    """
+    try:
+        return Path("/proc/self/mounts").read_bytes()
+    except OSError:
+        return b""
+
+
+def locked_inodes() -> frozenset[int] | None:
+    """Return the inodes of files that somebody on this machine has locked; None where the system does not list them."""
+    try:
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        return None
+    return frozenset(int(line[-3].rpartition(":")[2]) for line in lines if "FLOCK" in line and len(line) > 3)
+
+
+# --- processes ------------------------------------------------------------------------------
+
+
+def forks() -> bool:
+    """Return whether a process that has imported what others need may be forked, and the fork just go on.
+
+    Not on macOS: its own libraries, which NumPy uses, end a forked process that calls them.
+    """
+    return hasattr(os, "fork") and sys.platform != "darwin"
+
+
+def pin_process(pid: int) -> int | None:
+    """Return a descriptor that can be read once a process has ended; None where there is no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except AttributeError:
+        return None
+    except OSError as error:
+        if error.errno in _UNKNOWN_CALL:
+            return None
+        raise
+
+
+def watch_end(process: subprocess.Popen[bytes]) -> int:
+    """Return a descriptor that can be read once a process that was started here has ended; the caller closes it.
+
+    Without the system's own, a thread waits for the process. The process is reaped by that.
+    """
+    pinned = pin_process(process.pid)
+    if pinned is not None:
+        return pinned
+    ended, tell = socket.socketpair()  # a write after the caller has closed its end fails, and signals nobody
+
+    def watch() -> None:
+        with tell:
+            process.wait()
+            with suppress(OSError):
+                tell.send(b"!")
+
+    threading.Thread(target=watch, name="dqlab-watch", daemon=True).start()
+    return ended.detach()
+
+
+def die_with(parent: int) -> None:
+    """End this process when the one that started it ends, however it does.
+
+    The system kills it together with the thread that started it. Where it does not, a thread looks every half a second
+    whether the parent lives; native code that holds the GIL is not interrupted by that.
+    """
+    killed = False
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):
+            killed = ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) == 0
+    if os.getppid() != parent:  # it ended before that
+        os._exit(LOST_PARENT)
+    if not killed:
+        threading.Thread(target=_outlive_nobody, args=(parent,), name="dqlab-watch", daemon=True).start()
+
+
+def _outlive_nobody(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_EVERY)
+    os._exit(LOST_PARENT)
+
+
+def die_first() -> None:
+    """Have this process end first when the machine has no memory left; without effect where nobody can choose."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that leads its group, and all that is in the group; one that has ended is fine."""
+    # macOS refuses what Linux does not find: a group of which all have ended and nobody has asked how.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,0 +1,260 @@
+"""What only Linux has is taken away from every process, and everything is there all the same.
+
+No Mac runs these tests. What Macs lack is missing here too, so that what is done instead is executed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dqlab import platforms
+
+WITHOUT = Path(__file__).parent / "portable"
+"""Where the `sitecustomize` is that takes calls away; nothing imports it by hand."""
+ROOT = WITHOUT.parents[1]
+PATIENCE = 20.0
+
+
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{WITHOUT}{os.pathsep}{ROOT}",
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"),
+        "PYTHONWARNINGS": "error::UserWarning",
+    }
+
+
+def run(tmp_path: Path, *command: str, within: float = 50.0) -> str:
+    """Run Python without those calls; return what it printed."""
+    (tmp_path / "runtime").mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, *command],
+        env=environ(tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=within,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_tests(tmp_path: Path, paths: Sequence[str], *, within: float) -> None:
+    """Run tests of other rooms without those calls."""
+    tests = [str(ROOT / "tests" / path) for path in paths]
+    options = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not bench", "--rootdir", str(ROOT)]
+    run(tmp_path, "-m", "pytest", *options, "-c", str(ROOT / "pyproject.toml"), *tests, within=within)
+
+
+# --- fast: one call at a time ----------------------------------------------------------------
+
+
+def test_calls_are_taken_from_processes_of_processes(tmp_path: Path) -> None:
+    """A test of this file that runs with the calls in place holds nothing."""
+    look = "import os, subprocess, sys; print(hasattr(os, 'fdatasync'), hasattr(os, 'pidfd_open'), flush=True)"
+    again = f"{look}; subprocess.run([sys.executable, '-c', {look!r}], check=True)"
+
+    assert run(tmp_path, "-c", again).split() == ["False"] * 4
+
+
+@pytest.mark.timeout(120)
+def test_log_keeps_what_it_confirmed_without_linux(tmp_path: Path) -> None:
+    """A store on a Mac is the same promise: written, synced, closed, read again, locked against a second owner."""
+    run_tests(tmp_path, ["log/test_files.py", "log/test_space.py", "log/test_ownership.py"], within=100)
+
+
+def test_reserve_is_written_where_it_cannot_be_allocated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse reserve holds no room, and the disk is full when it is given up."""
+    monkeypatch.delattr(os, "posix_fallocate")
+    with (tmp_path / "reserve").open("w+b") as file:
+        file.write(b"kept")
+        file.flush()
+        platforms.allocate(file.fileno(), (1 << 20) + 10)
+        about = os.fstat(file.fileno())
+        assert (about.st_size, os.pread(file.fileno(), 4, 0)) == ((1 << 20) + 10, b"kept")
+        os.fsync(file.fileno())
+        assert os.fstat(file.fileno()).st_blocks * 512 >= 1 << 20
+
+
+def test_sync_reaches_the_drive_where_fsync_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS `fsync` returns while the drive's cache holds the data; on a share that has no other it has to do."""
+    asked: list[int] = []
+
+    def control(descriptor: int, command: int) -> int:
+        asked.append(command)
+        if len(asked) > 1:
+            raise OSError(errno.ENOTSUP, "a share")
+        return 0
+
+    synced: list[int] = []
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(os, "fsync", synced.append)
+    sync = platforms._syncing()
+    sync(7)
+    assert (asked, synced) == ([51], [])
+    sync(7)
+    assert (asked, synced) == ([51, 51], [7])
+
+
+def test_sync_that_fails_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that cannot write is no share without the call: what is not on it must not be confirmed."""
+
+    def control(descriptor: int, command: int) -> int:
+        raise OSError(errno.EIO, "the device")
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    with pytest.raises(OSError, match="the device"):
+        platforms._syncing()(7)
+
+
+@pytest.mark.parametrize("refused", [errno.ENOSYS, errno.EPERM])
+def test_old_kernels_and_containers_count_as_without(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+    """Clusters run kernels of ten years ago, and containers forbid calls that Python has."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(refused, "not here")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert platforms.pin_process(os.getpid()) is None
+    descriptor = platforms.unnamed_file("dqlab-test")
+    try:
+        assert (os.fstat(descriptor).st_nlink, os.pwrite(descriptor, b"x", 5)) == (0, 1)
+    finally:
+        os.close(descriptor)
+
+
+def test_end_of_a_process_is_noticed_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot waits for a descriptor; what ends has to be there whether or not the system has one for it."""
+    import select
+
+    monkeypatch.delattr(os, "pidfd_open")
+    before = threading.active_count()
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ended = platforms.watch_end(process)
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        assert not poll.poll(0)
+        process.send_signal(signal.SIGKILL)
+        assert poll.poll(PATIENCE * 1000)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+    finally:
+        os.close(ended)
+        assert process.stdin is not None
+        process.stdin.close()
+    limit = time.monotonic() + PATIENCE
+    while threading.active_count() > before and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+def test_process_ends_with_its_parent_without_the_death_signal(tmp_path: Path) -> None:
+    """What is left of a killed notebook keeps a core busy, and a queue's messages, until somebody looks."""
+    child = (
+        "import os, time\nfrom dqlab import platforms\nplatforms.die_with(os.getppid())\n"
+        "print('here', flush=True)\nwhile True: time.sleep(60)"
+    )
+    parent = (
+        f"import subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        "print(child.pid, flush=True)\nchild.wait()"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", parent], env=environ(tmp_path), cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    with started.stdout:
+        left = psutil.Process(int(started.stdout.readline()))
+        assert started.stdout.readline() == "here\n"
+        assert left.is_running()
+        started.kill()
+        started.wait(PATIENCE)
+    assert not psutil.wait_procs([left], timeout=PATIENCE)[1]
+
+
+def test_windows_is_named_with_the_way_out(tmp_path: Path) -> None:
+    """`No module named 'fcntl'` tells nobody what to do."""
+    script = "import sys\nsys.platform = 'win32'\nimport dqlab"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ(tmp_path), capture_output=True, text=True, timeout=50, check=False
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1
+    assert "UnsupportedSystem: dqlab does not run on Windows" in last
+    assert "wsl --install" in last
+
+
+# --- slow: everything at once ----------------------------------------------------------------
+
+WORKS = """
+import os, subprocess
+import dqlab as dq
+from dqlab import platforms
+assert not hasattr(os, "pidfd_open") and not platforms.forks()
+
+def area(side):
+    if side == 3:
+        os.kill(os.getpid(), 9)
+    return side * side
+
+with dq.connect(n=2, store="runs/") as lab:
+    assert lab.client.run(lambda: hasattr(os, "pidfd_open") or hasattr(os, "fdatasync")).values()
+    assert not any(lab.client.run(lambda: hasattr(os, "pidfd_open") or hasattr(os, "fdatasync")).values())
+    run = lab.map(area, range(6), name="areas", executor="process")
+    run.wait(timeout=60)
+    print(run.results(errors="skip").to_frame()["value"].tolist(), [each.error for each in run.failures()])
+"""
+"""A run in processes of their own, of which a message kills one, in a store."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_run_with_a_crash_ends_without_linux(tmp_path: Path) -> None:
+    """Cluster, store, processes and the account of a crash together, as a Mac has them."""
+    said = run(tmp_path, "-c", WORKS, within=150)
+
+    assert said.splitlines()[-1] == "[0, 1, 4, 16, 25] ['ProcessDied']"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "paths",
+    [
+        pytest.param(["log", "store"], id="log and store"),
+        pytest.param(
+            ["cluster/test_slot_process.py", "cluster/test_pipes.py", "cluster/test_processes.py"], id="slots"
+        ),
+        pytest.param(
+            ["cluster/test_supervisor.py", "cluster/test_death.py", "cluster/test_durable.py"], id="supervision"
+        ),
+        pytest.param(["test_scripts.py", "test_sockets.py", "test_store_held.py"], id="scripts"),
+    ],
+)
+def test_rooms_keep_their_promises_without_linux(tmp_path: Path, paths: list[str]) -> None:
+    """What each room promises is promised on a Mac."""
+    run_tests(tmp_path, paths, within=580)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_quickstart_runs_without_linux(tmp_path: Path) -> None:
+    """The first thing that somebody with a Mac does."""
+    said = run(tmp_path, "-m", "dqlab", "demo", within=280)
+
+    assert " failed then retried" in said.splitlines()[-1]
