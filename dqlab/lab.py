@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -265,6 +266,19 @@ class Lab(LabViews):
             consumers=consumers,
             cell=cell,
         )
+
+    @property
+    def widget(self) -> Any:
+        """A live view of the queues of this lab as a widget, to be placed in a layout: ``VBox([lab.widget, mine])``.
+
+        The same one each time; ``widget.close()`` ends it.
+
+        Raises
+        ------
+        ImportError
+            The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
+        """
+        return import_module("dqlab.live.display").widget_of(self)
 
     def attach(self, name: str) -> Run:
         """Return the run of that name.

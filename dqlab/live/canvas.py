@@ -17,7 +17,7 @@ from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.text import run_screen
 from dqlab.live.view import Press, RunView
 
-__all__ = ["HtmlCanvas", "View", "WidgetCanvas", "bundle", "screen"]
+__all__ = ["HtmlCanvas", "LooseCanvas", "View", "WidgetCanvas", "bundle", "screen"]
 
 HTML_PERIOD = 1.0
 """Seconds between two refreshes of HTML."""
@@ -77,6 +77,39 @@ class WidgetCanvas:
             return
         self._handle.update(bundle(view), raw=True)
         self._widget.close()
+
+
+class LooseCanvas:
+    """A live widget that somebody places: as a part of their own layout, more than once, or nowhere yet.
+
+    Parameters
+    ----------
+    press : callable
+        Takes what was pressed.
+    """
+
+    def __init__(self, press: Callable[[Press], None]) -> None:
+        self._press = press
+        self.widget: Any = None
+
+    @property
+    def gone(self) -> bool:
+        """The widget was closed."""
+        return self.widget is not None and self.widget.closed
+
+    def draw(self, view: View, answered: int = 0) -> bool:
+        """Make the widget on the first call, change it on the others."""
+        if self.widget is not None:
+            drawn: bool = self.widget.show(view, answered)
+            return drawn
+        from dqlab.live.widget import LiveWidget
+
+        self.widget = LiveWidget(view, on_press=self._press)
+        return True
+
+    def finish(self, view: View) -> None:
+        """Show the last view, and leave it where it is: it is a part of what is not ours."""
+        self.draw(view)
 
 
 class HtmlCanvas:

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from enum import StrEnum
 from queue import SimpleQueue
 from typing import Any, TextIO, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from dqlab.errors import BadOption, DqlabError
 from dqlab.live.asking import CALL_TIMEOUT
-from dqlab.live.canvas import HtmlCanvas, View, WidgetCanvas, bundle, screen
+from dqlab.live.canvas import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.follow import Canvas, Live, following
 from dqlab.live.frontend import draws_widgets
@@ -36,10 +36,12 @@ from dqlab.live.timelines import timeline_html, timeline_text
 from dqlab.live.view import Press, RunView
 from dqlab.stats import RunStats
 
-__all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "text_of", "watch"]
+__all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "text_of", "watch", "widget_of"]
 
 _ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
 """When the runs ended whose end a live view of this notebook has drawn."""
+_composed: WeakKeyDictionary[object, tuple[ref[Live[Any]], Any]] = WeakKeyDictionary()
+"""Who moves the widget that somebody placed, and that widget, by what is watched."""
 _concluded: tuple[RunSource, int] | None = None
 """The run of which a line was said last, and in which cell."""
 
@@ -128,8 +130,34 @@ def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
         ticker.add(live)
 
 
+def widget_of(source: RunSource | LabSource | PoolSource) -> Any:
+    """Return the live widget of a run, a lab or a queue, to be placed in a layout of ipywidgets; the same each time.
+
+    It is live until it is closed with its own `close`, a run's also after its end, which a retry may undo.
+    """
+    placed, widget = _composed.get(source, (None, None))
+    if placed is not None and widget is not None and placed() in shared().views and not widget.closed:
+        return widget
+    ticker, commands = shared(), SimpleQueue[Press]()
+
+    def press(pressed: Press) -> None:
+        commands.put(pressed)
+        ticker.wake()
+
+    canvas = LooseCanvas(press)
+    live = following(source, canvas, commands=commands, stays=True)
+    goes_on = live.tick()
+    _composed[source] = ref(live), canvas.widget
+    if goes_on:
+        ticker.add(live)
+    return canvas.widget
+
+
 def _live_views(source: object) -> list[Live[Any]]:
-    return [view for view in shared().views if isinstance(view, Live) and view.source is source]
+    """Return the views of a source in the outputs of cells, where there is at most one."""
+    placed, _ = _composed.get(source, (None, None))
+    views = [view for view in shared().views if isinstance(view, Live) and view.source is source]
+    return [view for view in views if placed is None or view is not placed()]
 
 
 def _note_end(source: Any, stats: RunStats) -> None:

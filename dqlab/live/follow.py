@@ -154,6 +154,8 @@ class LiveRun(Live[RunView]):
         See `Live`.
     on_end : callable, optional
         Called with the last statistics when the end of the run was drawn.
+    stays : bool, default False
+        Watch on when the run rests: it may be retried.
     """
 
     def __init__(
@@ -164,9 +166,11 @@ class LiveRun(Live[RunView]):
         commands: SimpleQueue[Press] | None = None,
         clock: Clock | None = None,
         on_end: Callable[[RunStats], object] = lambda stats: None,
+        stays: bool = False,
     ) -> None:
-        super().__init__(canvas, commands, clock)
+        super().__init__(canvas, commands, clock, FOCUS_PERIOD if stays else 0.0)
         self.source: RunSource = source
+        self._stays = stays
         self._on_end = on_end
         self._stats: RunStats | None = None
         self._more = Asking(self._clock, FOCUS_PERIOD, (DqlabError,))
@@ -177,7 +181,8 @@ class LiveRun(Live[RunView]):
 
     @property
     def _ended(self) -> bool:
-        return self._stats is not None and self._stats.resting and self._asking.silence is None
+        rests = self._stats is not None and self._stats.resting and self._asking.silence is None
+        return rests and not self._stays
 
     def _finished(self) -> None:
         if self._ended and self._stats is not None:
@@ -315,11 +320,12 @@ def following(
     commands: SimpleQueue[Press] | None = None,
     clock: Clock | None = None,
     on_end: Callable[[RunStats], object] = lambda stats: None,
+    stays: bool = False,
 ) -> LiveRun | LiveQueues:
     """Return what follows a source, by what it is; see `LiveRun`."""
     if is_lab(source) or is_queue(source):
         return LiveQueues(source, canvas, commands=commands, clock=clock)
-    return LiveRun(cast(RunSource, source), canvas, commands=commands, clock=clock, on_end=on_end)
+    return LiveRun(cast(RunSource, source), canvas, commands=commands, clock=clock, on_end=on_end, stays=stays)
 
 
 def _controlled(queue: QueueControls, press: Press, name: str) -> str:

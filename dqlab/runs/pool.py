@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -238,6 +239,19 @@ class QueuePool(PoolViews, Putting, Shards):
             serve=consumers == "auto",
             cell=cell,
         )
+
+    @property
+    def widget(self) -> Any:
+        """A live view of this queue as a widget, to be placed in a layout: ``VBox([pool.widget, mine])``.
+
+        The same one each time; ``widget.close()`` ends it.
+
+        Raises
+        ------
+        ImportError
+            The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
+        """
+        return import_module("dqlab.live.display").widget_of(self)
 
     # --- acting -----------------------------------------------------------------------------
 

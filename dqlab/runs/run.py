@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Literal, Self
 
 from dqlab.cluster import run_orders
@@ -45,6 +46,19 @@ class Run(RunWaits):
     id : bytes
         The lane's id.
     """
+
+    @property
+    def widget(self) -> Any:
+        """A live view of this run as a widget, to be placed in a layout: ``VBox([run.widget, mine])``.
+
+        The same one each time; ``widget.close()`` ends it.
+
+        Raises
+        ------
+        ImportError
+            The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
+        """
+        return import_module("dqlab.live.display").widget_of(self)
 
     def pause(self) -> Self:
         """Lease no more of this run; what runs now ends, the rest is given back."""
