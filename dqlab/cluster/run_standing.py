@@ -43,6 +43,11 @@ class RunStanding:
         return self.record["incomplete"] == CANCELLED or any(shard["cancelled"] for shard in self.shards)
 
     @property
+    def given_up(self) -> bool:
+        """It was cancelled and nothing of it is left, though its input, which nobody needs, may not end for long."""
+        return self.cancelled and not self.counts.left
+
+    @property
     def done(self) -> bool:
         """Nothing more will happen by itself."""
         return all(shard["done"] for shard in self.shards)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from dqlab.cluster.dead_pages import described
 from dqlab.cluster.handle import Handle, shard_of
 from dqlab.cluster.sealed import open_value
+from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind
 from dqlab.runs.frames import frame_of, index_of
@@ -162,6 +163,10 @@ class Failures(Sequence[DeadLetter]):
 def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> DeadLetter:
     """Return a dead letter from [id, ordinal, reason, deliveries, exceptions, kind], its failure record and payload."""
     said, kind, ordinal = described(row, bytes(record)), Kind(row[5]), row[1]
-    if kind is Kind.ELEMENT and said["key"] == ordinal:  # nobody has opened it: its consumer died with it
-        said["key"] = sealed_key(payload) or ordinal
+    if kind is Kind.ELEMENT:
+        label = sealed_label(payload)
+        if label is not None:
+            said["key"] = label  # the record has it as text, or the ordinal where its consumer died with it
+        elif said["key"] == ordinal:  # nobody has opened it: likewise
+            said["key"] = sealed_key(payload) or ordinal
     return DeadLetter(**said, ordinal=ordinal, exceptions=row[4], kind=kind, payload=bytes(payload))

@@ -45,7 +45,8 @@ class Submitter:
     count : int
         Elements taken from the input so far.
     error : BaseException or None
-        Why the input ended early: what it raised, or what could not be sent.
+        Why the input ended early: what it raised, or what could not be sent. None of one that was stopped: the queue
+        knows what became of the run.
     by_input : bool
         The input itself raised that, so that it is no error of the queue, whatever its class.
     elements : iterable
@@ -75,7 +76,7 @@ class Submitter:
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
         self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
         self._then = then
-        self.error: BaseException | None = None
+        self._error: BaseException | None = None
         self.by_input = False
         self.finished = threading.Event()
         self._stopped = False
@@ -107,6 +108,15 @@ class Submitter:
             self.sender.close(error)
 
     @property
+    def error(self) -> BaseException | None:
+        """Why the input ended early; None of one that was stopped."""
+        return None if self._stopped else self._error
+
+    @error.setter
+    def error(self, error: BaseException) -> None:
+        self._error = error
+
+    @property
     def unsent(self) -> bool:
         """Whether `error` is about the input, or one element of it, rather than about the queue."""
         about_one = isinstance(self.error, NotPicklable | MessageTooLarge)
@@ -125,8 +135,6 @@ class Submitter:
         except BaseException as error:  # noqa: BLE001 - likewise; without it the run is never sealed, nor who waits told
             self.error = self.error or self._closed_error() or error
         finally:
-            if self._stopped:
-                self.error = None
             self.finished.set()
 
     def _closed_error(self) -> DqlabError | None:
@@ -218,7 +226,7 @@ class Submitter:
 
     def _same_end(self) -> bool:
         """Whether the input of a run that was cut off ended again before anything new; its record stays."""
-        return self._reopen and self.error is not None
+        return self._reopen and self._error is not None
 
     def _check(self) -> None:
         """Compare what an earlier submission put with what the input holds now."""

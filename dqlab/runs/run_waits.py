@@ -130,7 +130,8 @@ class RunWaits(RunViews):
             progress = self._tried(deadline, wait=parked)
             if progress is None:
                 continue
-            if progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline)):
+            over = progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline))
+            if over or progress.given_up:
                 judge(progress)
                 return progress
             if progress.done and self.submitter is not None:
@@ -328,6 +329,7 @@ class RunWaits(RunViews):
         streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
+        given_up = False
         while not (over and streams.done):
             try:
                 over = over or (streams.done and self._is_over(deadline))  # asked first: nothing comes behind the pages
@@ -336,10 +338,12 @@ class RunWaits(RunViews):
                     for stretch in page:
                         yield from stretch.items()
                     deadline, came = Deadline(limit), True
+                if given_up and not came:
+                    break
                 if came or over:
                     alone_since = None
                 elif time.monotonic() > looked + LOOK_EVERY:
-                    alone_since, looked = self._watch_idle(deadline, alone_since), time.monotonic()
+                    (alone_since, given_up), looked = self._watch_idle(deadline, alone_since), time.monotonic()
             except CallTimeout as error:  # a shard is being made anew, and takes its time
                 if deadline.over:
                     raise self._no_answer(deadline) from error
@@ -349,13 +353,13 @@ class RunWaits(RunViews):
         deadline = Deadline(limit)
         self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
 
-    def _watch_idle(self, deadline: Deadline, alone_since: float | None) -> float | None:
-        """Look, while no result comes, whether any will; return since when there has been no consumer."""
+    def _watch_idle(self, deadline: Deadline, alone_since: float | None) -> tuple[float | None, bool]:
+        """Look, while no result comes, whether any will; return since when no consumer exists, and if none will."""
         progress = self._tried(deadline)
         if progress is None:
-            return alone_since
+            return alone_since, False
         self._raise_stopped(progress)
-        return self._watch_consumers(progress, alone_since)
+        return self._watch_consumers(progress, alone_since), progress.given_up
 
     def _is_over(self, deadline: Deadline) -> bool:
         """Return whether nothing more comes of a run whose shards are done; wait a little for what may."""

@@ -28,7 +28,7 @@ FIELDS: Mapping[str, type[str] | type[int]] = {
     "at": str,
     "fingerprint": str,
 }
-"""What a filter may name, and whether it is text or a number. `key` may be None."""
+"""What a filter may name, and whether it is text or a number. `key` may be None; of ordinals it is their digits."""
 
 _MEANT = {
     "attempts": "deliveries",
@@ -235,7 +235,11 @@ def _getter(name: str) -> Callable[[Any], Any]:
     def get(failure: Any) -> Any:
         return failure[name] if isinstance(failure, Mapping) else getattr(failure, name)
 
-    return get
+    def key(failure: Any) -> str | None:
+        found = get(failure)
+        return found if found is None else str(found)
+
+    return key if name == "key" else get
 
 
 def _kind(value: object) -> _Kind:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
 import dqlab as dq
 from dqlab.errors import BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
+from dqlab.runs.mapping import Submitter
 from dqlab.testing import Gate, Tally
 
 
@@ -184,6 +187,56 @@ def test_cancel_stops_the_input_too(queue: dq.QueuePool) -> None:
     assert run.submitter.finished.is_set()
     with pytest.raises(RunCancelled):
         run.results(timeout=10)
+
+
+def test_nobody_waits_for_the_input_of_a_cancelled_run(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a socket, or a listing of millions: waiting for it without a limit is waiting for ever."""
+    monkeypatch.setattr(Submitter, "join", lambda self: False)  # it would be waited for, for five seconds
+    more = threading.Event()
+
+    def slow() -> Iterator[int]:
+        yield 1
+        more.wait(60)
+
+    try:
+        run = queue.map(same, slow())
+        assert list(islice(run.as_completed(timeout=30), 1)) == [(0, 1)]
+        assert run.cancel() == 0
+
+        run.wait(timeout=10)
+        assert list(run.as_completed(timeout=10)) == [(0, 1)]
+        with pytest.raises(RunCancelled, match="1 finished"):
+            run.results(timeout=10)
+    finally:
+        more.set()
+    assert run.submitter is not None
+    assert run.submitter.finished.wait(30)
+
+
+def test_who_waits_while_a_run_is_cancelled_is_not_told_made_up_numbers(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submission ends with an error that was made before anybody had counted: 0 of 0 documents."""
+    ending, go_on, finish = threading.Event(), threading.Event(), Submitter._finish
+
+    def held(submitter: Submitter) -> None:
+        ending.set()
+        assert go_on.wait(60)
+        finish(submitter)
+
+    monkeypatch.setattr(Submitter, "_finish", held)
+    run = queue.map(same, count())
+    assert run.submitter is not None
+    next(run.as_completed(timeout=30))
+
+    run.submitter.stop(RunCancelled(run=run.name, cancelled=0, total=0, acked=0))
+    try:
+        assert ending.wait(30)
+        assert run.submitter.error is None
+    finally:
+        go_on.set()
+    run.cancel()
+    run.wait(timeout=30)
 
 
 def test_dropped_run_is_forgotten_with_its_results(lab: dq.Lab, queue: dq.QueuePool) -> None:

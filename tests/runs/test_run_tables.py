@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import os
+import pickle
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import dqlab as dq
+from dqlab.documents import Labelled, sealed_label
 from dqlab.errors import BadOption
 
 FRAME = pd.DataFrame({"text": [f"{'x' * n}" for n in range(20)], "n": range(20)})
@@ -36,7 +40,9 @@ def test_results_of_a_filtered_column_join_the_rows_they_came_from(queue: dq.Que
     assert joined["length"].drop(7).tolist() == joined["n"].drop(7).tolist()
     assert joined["length"].isna().tolist() == [n == 7 for n in joined["n"]]
     (letter,) = run.failures()
-    assert letter.key == "7"
+    assert letter.key == 7
+    whole = rows.join(run.results(errors="return").to_frame())
+    assert whole["error"].notna().tolist() == [n == 7 for n in whole["n"]]
     assert run.retry(fn=len, where="key == '7'") == 1
     assert dict(run.results(timeout=30).items())[7] == 7
     assert sorted(key for key, _ in run.as_completed(timeout=30)) == rows.index.tolist()
@@ -47,6 +53,45 @@ def test_labels_of_text_and_of_numbers_are_keys_of_their_own_type(queue: dq.Queu
     column = pd.Series(range(5), index=["7", 7, np.int64(-3), "", "\0i5"])
 
     assert list(queue.map(abs, column).results(timeout=30).items()) == [("7", 0), (7, 1), (-3, 2), ("", 3), ("\0i5", 4)]
+
+
+def crash(text: str) -> int:
+    return os._exit(3) if text == "b" else len(text)
+
+
+@pytest.mark.parametrize("labels", [[2, 0, 1], ["x", "", "\ud800"], [30, 2**70, -1]])
+def test_a_row_that_nobody_survived_keeps_its_label(queue: dq.QueuePool, labels: list[str | int]) -> None:
+    """Its position may be the label of another row, and its failure would then stand there."""
+    column = pd.Series(["a", "b", "c"], index=pd.Index(labels, dtype=object))
+    run = queue.map(crash, column, retry=dq.Retry(0), executor="process").wait(timeout=30)
+
+    assert [letter.key for letter in run.failures()] == labels[1:2]
+    assert list(run.results(errors="return").keys()) == labels
+
+
+def test_a_filter_finds_documents_by_their_position(queue: dq.QueuePool) -> None:
+    """The keys of a list are numbers, and a filter compares text: it chose none, and nothing was retried."""
+    run = queue.map(measure, ["x" * 7] * 12, retry=dq.Retry(0)).wait(timeout=30)
+
+    assert run.retry(fn=len, where="key == '3' or '1' in key") == 4
+    assert dict(run.wait(timeout=30).results(errors="skip").items()) == dict.fromkeys((1, 3, 10, 11), 7)
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (3,)
+
+
+@pytest.mark.parametrize("label", ["", "a", "\ud800", "x" * 70_000, 0, -1, 255, 70_000, 2**70])
+def test_a_label_is_read_without_opening_its_value(label: str | int) -> None:
+    """A value that takes its process along must not do so where its failure is read."""
+    assert sealed_label(pickle.dumps(Labelled(label, Trap()), 5)) == label
+
+
+@pytest.mark.parametrize("value", [Trap(), "a", 7, None, (1, 2), ["a", "b", None, 5], dq.Document("a", "", "a")])
+def test_what_has_no_label_is_not_given_one(value: object) -> None:
+    assert sealed_label(pickle.dumps(value, 5)) is None
+    assert sealed_label(b"no pickle") is None
 
 
 def test_a_column_that_is_mapped_again_under_its_name_is_the_same_run(queue: dq.QueuePool) -> None:
