@@ -376,7 +376,7 @@ def _missing_extra(error: ModuleNotFoundError) -> int:
 
 OF_NOTEBOOKS = (
     *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
-    *("purge", "history"),
+    *("purge", "history", "runs", "drop"),
 )
 """Commands that `%dq` has too; `dqlab.shell` has the same list, and imports what it takes to carry them out."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {

@@ -17,7 +17,7 @@ from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to
 from dqlab.cluster.isolation import Executor
 from dqlab.cluster.placement import NoWorkers
 from dqlab.config import option
-from dqlab.errors import BadOption, CallTimeout, DqlabError, QueueNotFound, WorkersGone
+from dqlab.errors import BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.queue.retry import Retry
 from dqlab.runs.keywords import checks_keywords, documented_as
@@ -25,7 +25,7 @@ from dqlab.runs.lab_views import LabViews
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session
-from dqlab.stats import Snapshot
+from dqlab.stats import RunList, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
@@ -153,6 +153,29 @@ class Lab(LabViews):
     def runs(self) -> list[Run]:
         """Runs this lab has made or attached to, oldest first."""
         return list(self.session.runs)
+
+    def all_runs(self) -> RunList:
+        """Return statistics of every run there is, the newest first; `runs` has those of this process alone.
+
+        Opens the queues of the cluster and of this lab's store that are not open here yet, as `attach` does; nothing
+        is processed for that.
+
+        Raises
+        ------
+        LabClosed
+            There is nothing to ask.
+
+        Examples
+        --------
+        >>> [run.name for run in lab.all_runs() if run.counts.dead]  # doctest: +SKIP
+        ['word-count']
+        """
+        self._open(name for name in self.queue_names() if name not in self.session.pools)
+        found: list[RunStats] = []
+        for run in self.session.runs.everything():
+            with suppress(RunNotFound):  # another client has dropped it meanwhile
+                found.append(run.stats())
+        return RunList(sorted(found, key=lambda run: run.started, reverse=True))
 
     @property
     def queues(self) -> list[QueuePool]:

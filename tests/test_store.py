@@ -72,6 +72,15 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
         yield lab
 
 
+def test_runs_of_a_killed_process_are_listed_in_another(second: dq.Lab) -> None:
+    """Whoever comes back on Monday need not remember what the runs were called."""
+    found = {run.name: run for run in second.all_runs()}
+
+    assert set(found) == {"done", "waiting", "half"}
+    assert found["done"].counts.acked == 1000
+    assert found["done"].share == 1
+
+
 def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_another(second: dq.Lab) -> None:
     """Results that were there are read, messages that waited are processed, and no queue need be named."""
     assert list(second.attach("done").results(timeout=60)) == [2 * x for x in range(1000)]

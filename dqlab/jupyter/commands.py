@@ -40,7 +40,7 @@ from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
-from dqlab.stats import Snapshot
+from dqlab.stats import RunList, Snapshot
 from dqlab.trimming import StoppedWaiting
 
 __all__ = ["ACTIONS"]
@@ -219,6 +219,27 @@ def explain_function(line: Line, options: Namespace) -> Explanation:
     return explain(line.function(options.function))
 
 
+def runs(line: Line, _: Namespace) -> RunList:
+    """List all runs, also those that this process has not made."""
+    return line.lab.all_runs()
+
+
+def drop(line: Line, options: Namespace) -> None:
+    """Delete a run; without -y, say what would go with it."""
+    run = line.run(options.run)
+    counts = run.stats().counts
+    held = f"{many(counts.acked, 'result')} and {many(counts.dead, 'failure')}"
+    left = f"; {many(counts.left, 'document')} without a result would be given up" if counts.left else ""
+    if not options.yes:
+        line.say(f"{run.name}: {held} would be deleted, for good{left}. To do it: add -y")
+        return
+    run.drop()
+    kept = line.lab.session.pools.get(run.queue)
+    durable = kept is not None and kept.durability is Durability.DURABLE
+    space = f". Its disk space comes back with: %dq compact {run.queue}" if durable else ""
+    line.say(f"{run.name} is dropped: {held} deleted{space}")
+
+
 def doctor(line: Line, options: Namespace) -> Checkup:
     """Examine the cluster."""
     return line.lab.doctor(_duration(options.timeout) or TIMEOUT)
@@ -258,6 +279,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         submit,
         attach,
         status,
+        runs,
         queues,
         watch,
         wait,
@@ -269,6 +291,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
         resume,
         drain,
         cancel,
+        drop,
         scale,
         purge,
         history,

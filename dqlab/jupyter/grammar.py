@@ -40,7 +40,7 @@ _OF_NOTEBOOKS = frozenset({"fn", "out"})
 """Options that name functions and variables, which a shell does not have."""
 _IN_SHELL = frozenset(
     {"status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"}
-    | {"purge", "history"}
+    | {"purge", "history", "runs", "drop"}
 )
 
 
@@ -258,6 +258,12 @@ def _cancel() -> Command:
     return _out(command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would do"))
 
 
+def _drop() -> Command:
+    command = _command("drop", "Delete a run with its results and failures; its name is free again.", "run.drop()")
+    command.add("run", metavar="RUN", names=Names.RUN, help="a name, or a variable that holds it")
+    return command.add("-y", "--yes", action="store_true", help="do it; without, only say what it would delete")
+
+
 def _queue(command: Command) -> Command:
     what = "a name, or a variable that holds it; default: as for submit"
     return command.add("queue", nargs="?", metavar="QUEUE", names=Names.QUEUE, help=what)
@@ -324,7 +330,9 @@ def _all() -> Iterable[Command]:
     yield _connect()
     yield _submit()
     yield _attach()
-    yield _out(_command("status", "Show all queues, and what needs somebody.", "lab.stats()"))
+    yield _out(_command("status", "Show all queues and runs, and what needs somebody.", "lab.stats()"))
+    runs = "List all runs of the cluster and of the store, whoever made them; the newest first."
+    yield _out(_command("runs", runs, "lab.all_runs()"))
     yield _out(_command("queues", "List the queues of the cluster, and those in the store.", "lab.queue_names()"))
     yield _run(_command("watch", "Show a run while it runs.", "run"))
     yield _wait()
@@ -340,6 +348,7 @@ def _all() -> Iterable[Command]:
     drain = "Take no more messages into a queue; what is there is processed, then it pauses."
     yield _out(_queue(_command("drain", drain, "lab.queue(name).drain()")))
     yield _cancel()
+    yield _drop()
     yield _scale()
     yield _purge()
     yield _history()

@@ -28,7 +28,7 @@ from dqlab.live.lab_rows import Place, absent_queues, lab_view, queue_view
 from dqlab.live.rows import NO_FOCUS, Focus, absent_view, run_view
 from dqlab.live.source import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
 from dqlab.live.style import PLAIN, TextStyle
-from dqlab.live.tables import Table, failures_table, results_table, status_table
+from dqlab.live.tables import Table, failures_table, results_table, runs_table, status_table
 from dqlab.live.terminal import follow_here
 from dqlab.live.text import run_end, table_text
 from dqlab.live.ticker import shared
@@ -248,9 +248,10 @@ def text_of(value: object) -> str:
     return repr(value) if shown is None else shown["text/plain"]
 
 
-def _shown_table(table: Table) -> dict[str, str]:
-    text = table_text(table, _style())
-    return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": table_html(table)}
+def _shown_table(*tables: Table) -> dict[str, str]:
+    text = "\n\n".join(table_text(table, _style()) for table in tables)
+    html = "\n".join(table_html(table) for table in tables)
+    return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": html}
 
 
 def _watch_queues_if_live(source: Any) -> None:
@@ -286,8 +287,19 @@ def _failures_bundle(failures: Any, **_: object) -> dict[str, str]:
     return _shown_table(failures_table(failures))
 
 
+RUNS_OF_STATUS = 20
+"""Rows of runs that a status shows; `%dq runs` lists them all."""
+
+
 def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
-    return _shown_table(status_table(snapshot))
+    if not snapshot.runs:
+        return _shown_table(status_table(snapshot))
+    runs = snapshot.runs[:RUNS_OF_STATUS]
+    return _shown_table(status_table(snapshot), runs_table(runs, snapshot.runs_total - len(runs)))
+
+
+def _runs_bundle(runs: Any, **_: object) -> dict[str, str]:
+    return _shown_table(runs_table(runs))
 
 
 def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
@@ -311,6 +323,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.results", "Results"): _results_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
+    ("dqlab.stats.runs", "RunList"): _runs_bundle,
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
     ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,
 }

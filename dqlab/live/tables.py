@@ -19,7 +19,17 @@ from dqlab.numbers import many
 from dqlab.stats import QueueStats, RunStats, Snapshot
 from dqlab.texts import one_line
 
-__all__ = ["NO_TABLE", "Cell", "Column", "Table", "classes_table", "failures_table", "results_table", "status_table"]
+__all__ = [
+    "NO_TABLE",
+    "Cell",
+    "Column",
+    "Table",
+    "classes_table",
+    "failures_table",
+    "results_table",
+    "runs_table",
+    "status_table",
+]
 
 ROWS = 10
 """Documents a table shows before it says how many more there are."""
@@ -111,6 +121,40 @@ def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tu
         Cell("" if total else numbers.duration(queue.lag, units=1) if queue.lag < 60 else numbers.span(queue.lag)),
         Cell(numbers.size(queue.disk if durable else queue.nbytes)),
     )
+
+
+def runs_table(runs: Sequence[RunStats], hidden: int = 0) -> Table:
+    """Return runs, one row each, in their order.
+
+    Parameters
+    ----------
+    runs : sequence of RunStats
+    hidden : int, default 0
+        Runs that there are beside these.
+    """
+    columns = (
+        Column("run"),
+        Column("queue"),
+        Column("state"),
+        Column("done", right=True),
+        Column("dead", right=True),
+        Column("started"),
+        Column("code", mono=True),
+    )
+    rows = tuple(
+        (
+            Cell(one_line(run.name, 60)),
+            Cell(one_line(run.queue, 40)),
+            Cell(str(run.state), Ink.WARN if run.why else Ink.PLAIN),
+            Cell(numbers.share(run.share)),
+            Cell(numbers.count(run.counts.dead), Ink.BAD if run.counts.dead else Ink.QUIET),
+            Cell(numbers.age(run.started, now=run.at) if run.started else numbers.UNKNOWN),
+            Cell(f"{one_line(run.code.name, 40)} v{run.code.version}"),
+        )
+        for run in runs
+    )
+    notes = (f"and {numbers.count(hidden)} more",) if hidden > 0 else ()
+    return Table(columns, rows, notes=notes if rows else ("no runs yet",))
 
 
 def classes_table(stats: RunStats) -> Table:

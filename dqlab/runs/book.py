@@ -139,6 +139,10 @@ class RunBook:
             self._serve(pool)  # a queue that was opened again has no consumers yet
         return run
 
+    def everything(self) -> list[Run]:
+        """Return the runs of every queue that this lab has open, by whichever client they were made."""
+        return list(self._known().values())
+
     def find(self, name: str) -> Run | None:
         """Return the run of that name if this lab or one of its queues knows it."""
         run = self._runs.get(name) or self._known(name).get(name)

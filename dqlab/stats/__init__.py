@@ -26,7 +26,7 @@ from dqlab.stats.queues import (
     Unacked,
     total_queue,
 )
-from dqlab.stats.runs import ClassStats, CodeStats, Eta, RunStats
+from dqlab.stats.runs import ClassStats, CodeStats, Eta, RunList, RunStats
 from dqlab.stats.snapshot import (
     SCHEMA,
     Attention,
@@ -54,6 +54,7 @@ __all__ = [
     "Mark",
     "Meter",
     "QueueStats",
+    "RunList",
     "RunState",
     "RunStats",
     "Severity",

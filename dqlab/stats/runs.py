@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 from dqlab.stats.counts import Counts, RunState
 
-__all__ = ["ClassStats", "CodeStats", "Eta", "RunStats"]
+__all__ = ["ClassStats", "CodeStats", "Eta", "RunList", "RunStats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +158,20 @@ class RunStats:
     def eta_in(self) -> float | None:
         """Seconds until it will probably be done."""
         return None if self.eta is None else max(0.0, self.eta.p50 - self.at)
+
+
+class RunList(Sequence[RunStats]):
+    """Statistics of several runs; a notebook shows them as a table, which it would not do with a list."""
+
+    def __init__(self, runs: Iterable[RunStats] = ()) -> None:
+        self._runs = tuple(runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @overload
+    def __getitem__(self, index: int) -> RunStats: ...
+    @overload
+    def __getitem__(self, index: slice) -> RunList: ...
+    def __getitem__(self, index: int | slice) -> RunStats | RunList:
+        return RunList(self._runs[index]) if isinstance(index, slice) else self._runs[index]

@@ -207,6 +207,46 @@ def test_status_shows_every_queue(failed: Any, queue: dq.QueuePool, capsys: Any)
     assert "Snapshot(" not in shown
 
 
+def test_status_lists_the_runs_below_the_queues(failed: Any, capsys: Any) -> None:
+    """It said "1 empty: default" after five runs."""
+    failed.run("%dq status")
+
+    shown = capsys.readouterr().out
+    assert "run " in shown.partition("\n\n")[2]
+    assert failed["run"].name in shown
+
+
+def test_runs_lists_those_of_other_clients_too(failed: Any, lab: dq.Lab, capsys: Any) -> None:
+    """After a restart of the kernel `lab.runs` is empty, and the runs are still there."""
+    run, other = failed["run"], lab.queue("listed").map(abs, range(3), name="listed-run", on_existing="new")
+    other.wait(timeout=30)
+    lab.session.runs._runs.clear()  # as in a process that made none
+
+    found = failed.run("%dq runs")
+
+    assert {run.name, "listed-run"} <= {each.name for each in found}
+    assert lab.runs == []
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("listed-run"))
+    assert line.split()[1:5] == ["listed", "done", "100", "%"]
+    assert line.endswith("abs v1")
+    other.drop()
+
+
+def test_drop_says_what_it_would_delete_first(failed: Any, lab: dq.Lab, capsys: Any) -> None:
+    """As `cancel` does: results are gone for good."""
+    run = failed["run"]
+    capsys.readouterr()
+
+    failed.run(f"%dq drop {run.name}")
+    assert "2 results and 2 failures would be deleted, for good. To do it: add -y" in capsys.readouterr().out
+    assert run.counts["dead"] == 2
+
+    failed.run(f"%dq drop {run.name} -y")
+    assert f"{run.name} is dropped: 2 results and 2 failures deleted" in capsys.readouterr().out
+    assert run.name not in {each.name for each in lab.all_runs()}
+    assert "arguments are required: RUN" in str(failed.fails("%dq drop -y"))
+
+
 def test_watched_run_is_shown_once(connected: Any, capsys: Any) -> None:
     """As the value of the cell it would show itself a second time."""
     connected.run("%dq submit abs --over range(3) --name shown-once --wait --watch")

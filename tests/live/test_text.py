@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dqlab.live.plain import columns
 from dqlab.live.rows import Silence, connecting_view, run_view
 from dqlab.live.style import TextStyle
-from dqlab.live.tables import classes_table, failures_table, results_table, status_table
+from dqlab.live.tables import classes_table, failures_table, results_table, runs_table, status_table
 from dqlab.live.text import run_line, run_screen, table_text
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
@@ -139,6 +139,17 @@ def test_status_lists_busy_queues_and_sums_them(snapshot: Snapshot) -> None:
     assert lines[3] == f"embed  paused      41,200        0        0     0     {UNKNOWN}      {UNKNOWN}  48 min   96 MB"
     assert lines[5] == "2 empty: thumbs, default"
     assert lines[6] == "total              59,968      223      104   215  24.2   51.9          2.2 GB"
+
+
+def test_runs_are_a_table_that_says_what_it_leaves_out(running: RunStats) -> None:
+    """State, share done and dead at a glance, and which code."""
+    lines = table_text(runs_table([running], hidden=3)).split("\n")
+
+    assert lines[0].split() == ["run", "queue", "state", "done", "dead", "started", "code"]
+    assert lines[1].startswith(running.name)
+    assert lines[1].endswith(f"{running.code.name} v{running.code.version}")
+    assert lines[-1] == "and 3 more"
+    assert table_text(runs_table([])) == "no runs yet"
 
 
 def test_status_of_nothing_is_a_sentence() -> None:
