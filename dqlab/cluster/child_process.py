@@ -69,6 +69,7 @@ class Child:
         self._orders, self._outcomes = self._process.stdin.fileno(), self._process.stdout.fileno()
         for end in (self._orders, self._outcomes):
             os.set_blocking(end, False)
+        self._memory = psutil.Process(self.pid)  # before the process is watched, which may reap it
         self._end = platforms.watch_end(self._process)
         self._poll = select.poll()
         for end in (self._outcomes, self._end):
@@ -76,7 +77,6 @@ class Child:
         self._writing = False
         self._pending = bytearray()
         self._records = Records()
-        self._memory = psutil.Process(self.pid)
         hello = {"pythonpath": os.environ.get("PYTHONPATH"), "origin": asdict(origin)}
         self._pending += record(Say.HELLO, body=pack(hello))
 
