@@ -16,6 +16,7 @@ from dqlab.live.display import set_mode
 from dqlab.runs.frames import frame_of, index_of
 from dqlab.testing import Gate
 from dqlab.texts import shown
+from tests.cluster.test_control_route import Route
 
 NUMBERS = range(20)
 
@@ -50,11 +51,11 @@ def static() -> Iterator[None]:
     set_mode(None)
 
 
-def get(lab: dq.Lab, path: str, **headers: str) -> tuple[int, str]:
+def get(lab: dq.Lab, path: str) -> tuple[int, str]:
     """Return what the scheduler's HTTP server answers, which must be valid UTF-8."""
     connection = http.client.HTTPConnection("127.0.0.1", lab.session.http["port"], timeout=20)
     try:
-        connection.request("GET", path, headers=headers)
+        connection.request("GET", path)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
@@ -146,11 +147,10 @@ def pictures(run: dq.Run, queue: dq.QueuePool, lab: dq.Lab) -> list[str]:
         shown_as = display._BUNDLES[type(thing).__module__, type(thing).__qualname__](thing) or {}
         texts += [*shown_as.values(), repr(thing), str(thing)]
     texts += map(str, run.failures())
-    token = {"Authorization": f"Bearer {lab.session.token}"}
     for path in ("snapshot", "history", "failures"):
-        status, said = get(lab, f"/dqlab/api/{path}?queue={queue.name}", **token)
+        status, said = Route(lab)("GET", f"{path}?queue={queue.name}")
         assert status == 200, said
-        texts.append(json.dumps(json.loads(said), ensure_ascii=False))
+        texts.append(json.dumps(said, ensure_ascii=False))
     status, metrics = get(lab, "/metrics")
     assert status == 200, metrics
     return [*texts, metrics]

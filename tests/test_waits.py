@@ -59,6 +59,7 @@ WAITS: dict[str, Call] = {
 """What waits for consumers, without a limit unless it is given one."""
 
 ASKS: dict[str, Call] = {
+    "Lab.all_runs": lambda s: s.lab.all_runs(),
     "Lab.attach": lambda s: s.lab.attach(s.run.name),
     "Lab.controls": lambda s: s.lab.controls(s.pool.name),
     "Lab.doctor": lambda s: s.lab.doctor(timeout=2),
@@ -122,6 +123,7 @@ ACTS: dict[str, Call] = {
     "QueuePool.drain": lambda s: s.pool.drain(),
     "QueuePool.purge": lambda s: s.pool.purge(),
     "QueuePool.scale": lambda s: s.pool.scale(1),
+    "QueuePool.forget": lambda s: s.pool.forget(),
     "QueuePool.compact": lambda s: s.pool.compact(),
     "Run.pause": lambda s: s.run.pause(),
     "Run.resume": lambda s: s.run.resume(),
@@ -139,9 +141,9 @@ ACTS: dict[str, Call] = {
 """What changes something."""
 
 SAYS_NOTHING_TO_THE_CLUSTER = {
-    "Lab": "announce dashboard embedded keep_in panel queues runs service client name seen",
-    "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait __getitem__ __iter__ __len__",
-    "Run": "queue on_drop submitter",
+    "Lab": "announce dashboard embedded keep_in panel queues runs service client name seen widget",
+    "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
+    "Run": "queue on_drop submitter undecided widget",
     "PutResult": "__len__",
     "Results": "__len__",
     "ConsumerPool": "__getitem__ __len__",
