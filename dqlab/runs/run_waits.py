@@ -131,7 +131,8 @@ class RunWaits(RunViews):
             if progress is None:
                 continue
             over = progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline))
-            if over or progress.given_up:
+            # Lost documents that are being sent again are waited for: their sender knows why it could not.
+            if over or (progress.given_up and not progress.counts.lost):
                 judge(progress)
                 return progress
             if progress.done and self.submitter is not None:
