@@ -10,6 +10,7 @@ import dis
 import operator
 import pickle
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
@@ -20,7 +21,7 @@ from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import cloudpickle
@@ -276,17 +277,45 @@ def seal_function(
     named = _explained(function, f"function {name}", partial(_by_value, version=version))
     if fingerprint is None:
         return named
-    local, lazy = local_modules(), _lazy_imports(function)
+    local, mark = _look(remember=remember)
+    lazy = _lazy_imports(function)
     if not any(_names(named, name) for name in local):
         return named if not lazy else _by_value(_With(function, lazy), version)
     if not remember:
         return _both(_With(function, lazy), local, version, fingerprint, named)
-    key = named, str(lazy), stamp(local)
+    # A reload makes new functions: that of this one is seen at once, that of another module at the next look.
+    key = named, str(lazy), (*mark, id(function), id(getattr(function, "__code__", None)))
     if key not in _remembered:
         while len(_remembered) >= REMEMBERED:
             _remembered.pop(next(iter(_remembered)))
         _remembered[key] = _both(_With(function, lazy), local, version, fingerprint, named)
     return _remembered[key]
+
+
+LOOK_EVERY = 0.05
+"""Seconds, at least, between two looks at all names of all local modules; ten times what a look takes, if that is more.
+Single calls come by the thousand, and a notebook may have hundreds of modules."""
+
+
+class _Seen:
+    """What the last look found."""
+
+    until = 0.0
+    local: ClassVar[dict[str, ModuleType]] = {}
+    mark: tuple[int, ...] = ()
+
+
+def _look(*, remember: bool) -> tuple[dict[str, ModuleType], tuple[int, ...]]:
+    """Return the local modules and, where a function may be remembered, what their names stand for."""
+    if not remember:
+        return local_modules(), ()
+    began = time.monotonic()
+    if began >= _Seen.until:
+        _Seen.local = local_modules()
+        _Seen.mark = stamp(_Seen.local)
+        ended = time.monotonic()
+        _Seen.until = ended + max(LOOK_EVERY, 10 * (ended - began))
+    return _Seen.local, _Seen.mark
 
 
 REMEMBERED = 8
