@@ -91,8 +91,8 @@ class OwnerStillAlive(LogError):
     """Another process, or another log object in this one, has the log open."""
 
     text = (
-        "{directory} is open in process {pid} on {host}. Nothing was touched. Close it there, or end that process; "
-        "with takeover=True a local log is taken from an owner that hangs."
+        "{directory} is open in process {pid} on {host}. Nothing was touched. Close the lab that has it open: "
+        "lab.close(), in its notebook %dq close, or Ctrl-C where `dqlab up` runs."
     )
 
 
@@ -123,7 +123,8 @@ class LogFailed(LogError):
 
     text = (
         "the log in {directory} failed: {reason}. Everything confirmed is on disk, nothing else was confirmed. "
-        "Check the disk, then open the log again: it recovers by itself."
+        "Check the disk. A queue of a cluster opens its log again by itself, once a minute at least, and goes on when "
+        "the disk is well. A log that was opened without a cluster has to be opened again."
     )
 
 
@@ -146,11 +147,12 @@ class DiskFull(LogError):
 
 
 class NoDescriptors(LogError):
-    """The process, or the machine, has as many files open as it may; what was to be written stays in memory."""
+    """The process, or the machine, has no file or no memory to spare; what was to be written stays in memory."""
 
     text = (
         "no file can be opened in {directory}: {reason}. Nothing was confirmed and nothing is lost: it is tried again "
-        "every second. Raise the limit of open files (ulimit -n), or close what else this process has open."
+        "every second. If too many files are open, close some or raise the limit (ulimit -n); if memory is short, "
+        "free some."
     )
 
 

@@ -1,4 +1,4 @@
-"""Who has a log open, as far as that can be seen without touching its lock."""
+"""Who has a log open, as far as that can be seen without taking its lock."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def look_at_lock(directory: Path) -> Holder | None:
     """Return who opened a log last; None when nobody signed its lock file."""
     try:
         said: dict[str, Any] = json.loads((directory / LOCK).read_bytes())
-        inode = (directory / LOCK).stat().st_ino
         host, pid, owner = str(said["host"]), int(said["pid"]), str(said["owner"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Holder(host, pid, owner, _held(inode, pid) if _is_here(host, str(said.get("boot"))) else None)
+    return Holder(host, pid, owner, _held(directory / LOCK, pid) if _is_here(host, str(said.get("boot"))) else None)
 
 
 def _is_here(host: str, boot: str) -> bool:
@@ -52,11 +51,12 @@ def _is_here(host: str, boot: str) -> bool:
     return boot == here if here else host == socket.gethostname()
 
 
-def _held(inode: int, pid: int) -> bool:
-    """Return whether the kernel lists a lock on that file; where it lists none, whether the process lives."""
-    locked = platforms.locked_inodes()
-    if locked is not None:
-        return inode in locked
+def _held(lock: Path, pid: int) -> bool:
+    """Return whether a lock file is locked; where that cannot be told, whether the process lives that signed it."""
+    try:
+        return platforms.is_locked(lock)
+    except OSError:
+        pass
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -24,6 +24,7 @@ LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
 _PAUSE_S = 0.02
 _UNNOTICED_S = 0.05  # an owner that is alive has looked by then, whatever its mode; see `Writer`
 _PATIENCE = 50  # pauses, together 1 s
+_LOOKS = 2  # pauses, for who only looks whether it is locked and holds it for that moment; see `platforms.is_locked`
 LOCAL = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "nilfs2", "reiserfs", "ntfs", "ntfs3"}
     | {"vfat", "msdos", "exfat", "fuseblk", "udf", "ufs", "apfs", "hfs", "hfsplus"}
@@ -127,7 +128,7 @@ class Ownership:
     def _take_lock(self, *, takeover: bool, unsafe_no_lock: bool) -> LockState:
         files = self._directory.files
         state = files.lock(self._descriptor)
-        for _ in range(_PATIENCE if takeover else 0):
+        for _ in range(_PATIENCE if takeover else _LOOKS):
             if state != "refused":
                 break
             files.pause(_PAUSE_S)

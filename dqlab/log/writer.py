@@ -322,8 +322,12 @@ class Writer:
         self._synced_at = self._clock.monotonic()
         if not (self.tail.unsynced or self._left):
             return
-        for descriptor in [*self._left]:  # not in memory any more: if this fails, nothing can write them again
-            self._files.sync(descriptor)
+        for descriptor in [*self._left]:
+            try:
+                self._files.sync(descriptor)
+            except OSError as error:
+                # What was written has left memory, so nothing can write it again, and the next sync may succeed.
+                raise self.refuse(self._failure(error)) from error
             if descriptor != self._open.descriptor:
                 self._files.close(descriptor)
             self._left.discard(descriptor)

@@ -16,12 +16,15 @@ from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import ResultIndex
 from dqlab.queue.states import State, stretches
 from dqlab.stats.eta import Effort
+from dqlab.stats.runs import ALL_FAIL
 from dqlab.texts import one_line
 
-__all__ = ["CANCELLED", "CUT_OFF", "Book", "RunRecord"]
+__all__ = ["CANCELLED", "CUT_OFF", "WORDS", "Book", "RunRecord"]
 
 CANCELLED = "it was cancelled"
 """Why the input of a run is incomplete that was cancelled while it was submitted."""
+WORDS = 500
+"""Characters of what is said about a run, at most: it stands in every report, and in every answer to who waits."""
 _WORST, _KEY = 4, 120
 _WHAT = 200
 CUT_OFF = "the process that submitted it ended"
@@ -108,7 +111,7 @@ class Book:
     def explain_failing(self) -> str:
         """Return in a few words what failed."""
         dead, top = self.lane.counts[State.DEAD], self.classes.top(1)
-        what = f"all of its first {dead:,} documents failed"
+        what = f"{ALL_FAIL} {dead:,} documents failed"
         if top and top[0].dead:
             of = "" if top[0].dead == dead else f", {top[0].dead:,} of them"
             return f"{what}{of} with {one_line(f'{top[0].error}: {top[0].message}', _WHAT)}"

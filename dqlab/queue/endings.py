@@ -17,9 +17,12 @@ from dqlab.queue.lane import Lane, microseconds
 from dqlab.queue.leases import Lease
 from dqlab.queue.states import State
 from dqlab.queue.trouble import Receipt, Trouble
+from dqlab.texts import brief
 
 __all__ = ["end_lease", "fail"]
 
+_REASON = 300
+"""Characters of what a consumer died of."""
 _LONGEST_S = 1e9  # 31 years; keeps microseconds finite whatever a consumer sends
 
 
@@ -86,7 +89,7 @@ def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
                     _lose(lane, batch, index, lease, why)
             else:
                 lane.move(batch, a, b, State.READY, suspect=True)
-    return len(lease.remaining)
+    return lease.remaining.size
 
 
 def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
@@ -97,7 +100,7 @@ def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
         record.reason = "lost after early ack"
     elif record.unanswered >= lane.max_deliveries:
         record.reason = f"its consumer died or its lease ended {_times(record.unanswered)}" + (
-            f"; {why}" if why else ""
+            f"; {brief(why, _REASON)}" if why else ""
         )
     lane.move(batch, index, index + 1, State.DEAD if record.reason else State.READY, suspect=not record.reason)
 

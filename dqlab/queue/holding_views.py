@@ -30,7 +30,7 @@ def holding(shard: Shard) -> dict[str, Any]:
         age, left = now - lease.since, lease.deadline - now
         row = rows.setdefault((int(age), lease.timeout), [age, left, lease.timeout, 0])
         row[1] = min(row[1], left)
-        row[3] += len(lease.remaining)
+        row[3] += lease.remaining.size
     oldest = nsmallest(MOST, shard.leases.values(), key=lambda lease: lease.since)
     return {
         "held": list(rows.values()),
@@ -42,8 +42,8 @@ def holding(shard: Shard) -> dict[str, Any]:
 
 def _described(shard: Shard, lease: Lease, now: float) -> list[Any]:
     delivery = 1
-    if len(lease.remaining) == 1:
+    if lease.remaining.size == 1:
         ((id, _),) = lease.remaining
         trouble = shard.lanes[lease.run].trouble.get(id)
         delivery += trouble.deliveries if trouble is not None else 0
-    return [lease.consumer, now - lease.since, lease.deadline - now, len(lease.remaining), lease.renewals, delivery]
+    return [lease.consumer, now - lease.since, lease.deadline - now, lease.remaining.size, lease.renewals, delivery]

@@ -26,7 +26,10 @@ from dqlab.queue.rows import Row
 from dqlab.queue.states import STATES, State, stretches
 from dqlab.queue.trouble import DeadLetter, Trouble
 
-__all__ = ["Lane", "microseconds"]
+__all__ = ["MAX_SETTLED", "Lane", "microseconds"]
+
+MAX_SETTLED = 10_000
+"""Stretches of ids that are remembered as acked, some 150 bytes each; an older one that comes again counts as stale."""
 
 _ID_BITS = 53
 _ID_MASK = (1 << _ID_BITS) - 1
@@ -69,7 +72,8 @@ class Lane:
     came : Ranges
         Ordinals of all that was put and is not lost; not in lane 0.
     settled : Ranges
-        Acked ids whose frames are freed, so that a late settle still counts as a duplicate.
+        Acked ids whose frames are freed, so that a late settle still counts as a duplicate: the last `MAX_SETTLED`
+        stretches, for ids of single calls lie between those of runs, and a queue lives for months.
     paused, sealed : bool
     total : int or None
         Messages that were ever put here, known when the lane is sealed.
@@ -345,7 +349,7 @@ class Lane:
 
     def dead_count(self, classes: Collection[str] = ()) -> int:
         """Return how many messages are dead, or of these classes."""
-        return self.dead_index.count(classes) if classes else len(self.dead)
+        return self.dead_index.count(classes) if classes else self.dead.size
 
     def letters(self, after: int, classes: Collection[str] = ()) -> Iterator[DeadLetter]:
         """Yield the dead letters of `dead_ids`."""
@@ -392,6 +396,7 @@ class Lane:
         for a, b, state in stretches(batch.states, 0, len(batch.states)):
             if state == State.ACKED:
                 self.settled.add(batch.first + a, batch.first + b)
+                self.settled.keep_last(MAX_SETTLED)
         if self.overrides:
             self.overrides.discard(batch.first, stop)
         self.batches.remove(batch)

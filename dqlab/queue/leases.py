@@ -133,7 +133,7 @@ class Leases(Mapping[int, Lease]):
     ) -> Lease:
         """Open a lease over the pieces; one that an earlier epoch granted has its `id`."""
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
-        alone = len(remaining) == 1
+        alone = remaining.size == 1
         deadline = now + timeout
         if id is None:
             id, self._next_id = self._next_id, self._next_id + 1

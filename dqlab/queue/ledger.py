@@ -14,7 +14,7 @@ from typing import Any
 
 from dqlab.errors import RunNotFound
 from dqlab.frame import NO_ID, Settlement
-from dqlab.queue.book import CANCELLED, CUT_OFF, Book, RunRecord
+from dqlab.queue.book import CANCELLED, CUT_OFF, WORDS, Book, RunRecord
 from dqlab.queue.leases import Lease
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.results import Stretch
@@ -22,6 +22,7 @@ from dqlab.queue.retry import Retry
 from dqlab.queue.settling import Settled
 from dqlab.queue.shard import Shard
 from dqlab.queue.states import State
+from dqlab.texts import brief
 
 __all__ = ["Ledger"]
 
@@ -49,6 +50,8 @@ class Ledger:
         Runs in which something has changed; for a shell to read and clear.
     names : dict of str to dict of bytes to None
         Runs that have a record, by name.
+    packed : dict of bytes to callable
+        By run, what a store leaves here of lanes that hold nothing alive; taken out when something changes in them.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -57,6 +60,7 @@ class Ledger:
         self.functions: dict[bytes, bytes] = {}
         self.names: dict[str, dict[bytes, None]] = {}
         self.news: dict[bytes, None] = {}
+        self.packed: dict[bytes, Callable[[], bytes]] = {}
         self._naming: dict[bytes, set[bytes]] = {}
         self._uses: Counter[bytes] = Counter()
         """How many lanes name a function."""
@@ -64,6 +68,8 @@ class Ledger:
         """Those that have not ended, and perhaps some that have just done so."""
         self._judged: dict[bytes, Book] = {}
         """Those that pause themselves if everything fails, until one document has succeeded."""
+        self.rebuilding = False
+        """No function is forgotten before `check_functions`: not all that named one stands in the records read back."""
         self.book(NO_ID)
 
     def book(self, run: bytes) -> Book:
@@ -140,6 +146,10 @@ class Ledger:
         """Forget a function that came for nothing."""
         self.note_functions()
         if not self._uses[hash]:
+            self._forget_function(hash)
+
+    def _forget_function(self, hash: bytes) -> None:
+        if not self.rebuilding:
             self.functions.pop(hash, None)
 
     def note_functions(self) -> None:
@@ -148,9 +158,11 @@ class Ledger:
             self.news[run] = None
             book = self.books.get(run)
             self._names_now(run, set() if book is None else book.named_functions())
+            self.packed.pop(run, None)
 
     def check_functions(self) -> None:
         """Forget every function that no lane names, whatever is known of that; for a ledger that was read back."""
+        self.rebuilding = False
         self.note_functions()
         self._naming = {run: book.named_functions() for run, book in self.books.items()}
         self._uses = Counter(hash for named in self._naming.values() for hash in named)
@@ -166,7 +178,7 @@ class Ledger:
             self._uses[hash] -= 1
             if not self._uses[hash]:
                 del self._uses[hash]
-                self.functions.pop(hash, None)
+                self._forget_function(hash)
         if named:
             self._naming[run] = named
         else:
@@ -312,7 +324,7 @@ class Ledger:
         record = self.book(run).record
         self.shard.activity.touch(run)
         if record is not None:
-            record.total, record.incomplete = total, incomplete
+            record.total, record.incomplete = total, incomplete and brief(incomplete, WORDS)
 
     def cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> list[dict[str, Any]]:
         """Return the orders that seal what is still open of clients that are not alive, or was given up by its own."""
@@ -337,7 +349,7 @@ class Ledger:
         record = self.book(run).record
         self._judged.pop(run, None)
         if record is not None:
-            record.halted, record.stop_if = halted, None
+            record.halted, record.stop_if = brief(halted, WORDS), None
         self.shard.pause(run)
 
     def _end_halt(self, run: bytes) -> bool:
@@ -409,6 +421,7 @@ class Ledger:
         self.shard.journal.forgot(book.results)
         self.shard.drop_lane(run)
         self.news.pop(run, None)
+        self.packed.pop(run, None)
         self._names_now(run, set())
         if run == NO_ID:
             self.book(NO_ID)
@@ -447,7 +460,7 @@ class Ledger:
             self.names.pop(record.name, None)
 
     def _explain(self, run: bytes, why: str) -> None:
-        self.book(run).why = why
+        self.book(run).why = brief(why, WORDS)
 
     def _submitted(self, run: bytes, meta: dict[str, Any]) -> None:
         record = self.book(run).record

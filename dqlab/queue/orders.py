@@ -65,10 +65,12 @@ class Orders(Holdings):
         lane = self.lane(run)
         lane.total = total
         lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
+        self.activity.touch(run)
 
     def reopen_lane(self, run: bytes) -> None:
         """Take puts again: the run's input, which was cut off, goes on."""
         self.lane(run).total = None
+        self.activity.touch(run)
 
     def drop_lane(self, run: bytes) -> None:
         """Cancel what is left of a run, free its frames and forget it; lane 0 starts anew.
@@ -140,6 +142,7 @@ class Orders(Holdings):
         self.tick()
         lane = self.lane(run)
         lane.overrides.assign(*_EVERYTHING[0], function)
+        self.activity.touch(run)
         return lane.counts[State.READY] + lane.counts[State.DELAYED]
 
     def pause(self, run: bytes | None) -> None:
@@ -149,6 +152,7 @@ class Orders(Holdings):
             self.paused = True
         else:
             self.lane(run).paused = True
+            self.activity.touch(run)
 
     def resume(self, run: bytes | None) -> None:
         """End a pause; with None that of the whole queue, and its draining. Runs paused by name stay paused."""
@@ -157,6 +161,7 @@ class Orders(Holdings):
             self.paused = self.draining = False
         else:
             self.lane(run).paused = False
+            self.activity.touch(run)
 
     def drain(self) -> None:
         """Refuse puts, and pause when nothing is ready, delayed or leased any more."""

@@ -30,8 +30,16 @@ class Ranges:
         for lo, hi in intervals:
             self.add(lo, hi)
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many integers there are.
+
+        It is no ``len``: `list` makes room for that many, and the set of all ids has one interval.
+        """
         return self._size
+
+    def __bool__(self) -> bool:
+        return bool(self._ends)
 
     def __contains__(self, number: object) -> bool:
         start = self._floor(number) if isinstance(number, int) else None
@@ -97,6 +105,17 @@ class Ranges:
                 del self._ends[key]
             if end > hi:
                 self._ends[hi] = end
+
+    @property
+    def intervals(self) -> int:
+        """How many intervals there are: what the set takes up."""
+        return len(self._ends)
+
+    def keep_last(self, intervals: int) -> None:
+        """Remove the first integers until no more than so many intervals are left."""
+        while len(self._ends) > intervals:
+            lo, hi = self._ends.popitem(0)
+            self._size -= hi - lo
 
     def pop_front(self, n: int) -> list[tuple[int, int]]:
         """Remove and return the `n` smallest integers, fewer when there are fewer, as intervals."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from sortedcontainers import SortedDict, SortedKeyList
 
 from dqlab.frame import Piece
 from dqlab.queue.ranges import Ranges
 
-__all__ = ["ResultIndex", "Stretch"]
+__all__ = ["HeldStretches", "ResultIndex", "Stretch"]
+
+T = TypeVar("T")
+
+BLOCK = 4096
+"""Stretches that are copied together for a checkpoint, and not again until one of them changes."""
 
 
 @dataclass(slots=True)
@@ -35,6 +41,25 @@ class Stretch:
     number: int = field(default=-1, compare=False)
 
 
+class HeldStretches:
+    """Some stretches, and what somebody has made of them, once and in whichever thread."""
+
+    __slots__ = ("_made", "_stretches")
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._stretches = stretches
+        self._made: Any = None
+
+    def make(self, of: Callable[[Sequence[Stretch]], T]) -> T:
+        """Return what a function, always the same, makes of the stretches."""
+        stretches = self._stretches  # read first: another thread may be making it, and lets go of them then
+        if self._made is None:
+            self._made = of(stretches)
+            self._stretches = ()
+        made: T = self._made
+        return made
+
+
 class ResultIndex:
     """The results of one lane.
 
@@ -42,6 +67,8 @@ class ResultIndex:
     ----------
     covered : Ranges
         Their ordinals.
+    forgotten : Ranges
+        Ordinals of those that are forgotten, but lie in a stretch with others that are not.
     end : int
         The cursor behind the newest result; see `behind`.
     """
@@ -49,13 +76,16 @@ class ResultIndex:
     def __init__(self) -> None:
         self._in_order: SortedDict = SortedDict()  # number -> Stretch
         self._by_place: dict[int, list[Stretch]] = {}
+        self._held: dict[int, HeldStretches] = {}
+        """Blocks of so many numbers as a checkpoint took hold of them: all were given, and none has changed since."""
         self.end = 0
         self._by_ordinal: SortedKeyList = SortedKeyList(key=lambda stretch: stretch.piece.ordinal)
         self.covered = Ranges()
+        self.forgotten = Ranges()
 
     def __len__(self) -> int:
         """Return the number of results."""
-        return len(self.covered)
+        return self.covered.size
 
     def __iter__(self) -> Iterator[Stretch]:
         """Return all stretches in the order of completion."""
@@ -73,11 +103,35 @@ class ResultIndex:
         self._by_place.setdefault(stretch.place, []).append(stretch)
         self._by_ordinal.add(stretch)
         self.covered.add(piece.ordinal, piece.ordinal + piece.n)
+        self.forgotten.discard(piece.ordinal, piece.ordinal + piece.n)
+
+    def held(self, *, reuse: bool) -> list[HeldStretches]:
+        """Return all stretches as they are now, for another thread, in blocks and in the order of completion.
+
+        Parameters
+        ----------
+        reuse : bool
+            Return the same blocks again of those in which nothing has changed, and copy the others only.
+        """
+        blocks, number = [], next(iter(self._in_order), None)
+        while number is not None:
+            at = number // BLOCK
+            behind = (at + 1) * BLOCK
+            block = self._held.get(at) if reuse else None
+            if block is None:
+                numbers = self._in_order.irange(number, behind, inclusive=(True, False))
+                block = HeldStretches([self._in_order[each] for each in numbers])
+                if reuse and behind <= self.end:
+                    self._held[at] = block
+            blocks.append(block)
+            number = next(self._in_order.irange(behind), None)
+        return blocks
 
     def behind(self, cursor: int) -> Iterator[Stretch]:
-        """Yield the stretches behind a cursor, in the order of completion."""
-        for number in self._in_order.irange(cursor):
+        """Yield the stretches behind a cursor, in the order of completion; more may come, and go, meanwhile."""
+        while (number := next(self._in_order.irange(cursor), None)) is not None:
             yield self._in_order[number]
+            cursor = number + 1
 
     def forget(self, lo: int, hi: int) -> list[Stretch]:
         """Forget results with ordinals in ``[lo, hi)``.
@@ -92,8 +146,11 @@ class ResultIndex:
         for stretch in list({id(stretch): stretch for stretch, _, _ in self.between(lo, hi)}.values()):
             _, ordinal, n = stretch.piece
             if self.covered.overlap(ordinal, ordinal + n):
+                self.forgotten.add(max(lo, ordinal), min(hi, ordinal + n))
                 continue
+            self.forgotten.discard(ordinal, ordinal + n)
             del self._in_order[stretch.number]
+            self._held.pop(stretch.number // BLOCK, None)
             self._by_ordinal.remove(stretch)
             same = self._by_place[stretch.place]
             same.remove(stretch)
@@ -109,6 +166,7 @@ class ResultIndex:
             return False
         for stretch in moved:
             stretch.place = new
+            self._held.pop(stretch.number // BLOCK, None)
         self._by_place[new] = moved
         return True
 

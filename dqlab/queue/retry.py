@@ -43,6 +43,9 @@ class Later(DqlabError):
     def __init__(self, delay: float | str) -> None:
         super().__init__(seconds=seconds(delay, name="delay"))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.fields['seconds']!r})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.fields["seconds"],)
 

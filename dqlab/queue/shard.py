@@ -163,7 +163,7 @@ class Shard(Orders):
         wanted = Ranges(ids)
         if early:
             return self._reclaim_begun(consumer, lease_id, run, wanted, age)
-        suspect = len(wanted) == 1 and wanted.first in lane.suspects
+        suspect = wanted.size == 1 and wanted.first in lane.suspects
         pieces, others = pick_again(lane, wanted, suspects=suspect)
         if pieces:
             self._grant(consumer, run, pieces, suspect=suspect, id=lease_id).since -= age
@@ -255,14 +255,14 @@ class Shard(Orders):
         lease = self.leases.get(settlement.lease)
         if lease is not None and (lease.run != run or lease.receipt[0] != settlement.epoch):
             lease = None
-        held = 0 if lease is None else len(lease.remaining)
+        held = 0 if lease is None else lease.remaining.size
         settling = Settling(lane, lease, settlement, now=self.clock.monotonic(), random=self.random)
         settled = settling.apply()
         if settling.processed:
             self.fairness.charge(run, settlement.busy_s)
             self.fairness.learn(run, settlement.busy_s, settling.processed)
         if lease is not None:
-            self.fairness.charge(run, -lease.price * (held - len(lease.remaining)))
+            self.fairness.charge(run, -lease.price * (held - lease.remaining.size))
             if not lease.remaining:
                 self.leases.close(lease)
         self.end_drain()

@@ -15,7 +15,7 @@ rates are in seconds and per second.
 
 from dqlab.stats.counts import Counts, RunState, run_state, total_counts
 from dqlab.stats.history import History
-from dqlab.stats.meter import Meter
+from dqlab.stats.meter import Meter, Speed
 from dqlab.stats.queues import (
     AGE_EDGES,
     Compaction,
@@ -26,7 +26,7 @@ from dqlab.stats.queues import (
     Unacked,
     total_queue,
 )
-from dqlab.stats.runs import ClassStats, CodeStats, Eta, RunList, RunStats
+from dqlab.stats.runs import ALL_FAIL, NO_ROOM, ClassStats, CodeStats, Eta, RunList, RunStats
 from dqlab.stats.snapshot import (
     SCHEMA,
     Attention,
@@ -39,6 +39,8 @@ from dqlab.stats.snapshot import (
 
 __all__ = [
     "AGE_EDGES",
+    "ALL_FAIL",
+    "NO_ROOM",
     "SCHEMA",
     "Attention",
     "ClassStats",
@@ -59,6 +61,7 @@ __all__ = [
     "RunStats",
     "Severity",
     "Snapshot",
+    "Speed",
     "StorageStats",
     "Unacked",
     "run_state",

@@ -138,7 +138,10 @@ def _stopped(scene: Scene, _: Thresholds) -> Iterator[Attention]:
     for run in scene.runs:
         if run.state is RunState.STOPPED:
             detail = f"{run.why or 'it stopped itself'} · {numbers.many(run.counts.left, 'document')} left"
-            yield _of(scene, "stopped", run.name, "paused itself", detail, "resume", run=run.name)
+            action, worst = "resume", ""
+            if run.fails_throughout:  # to go on with the same code would fail the rest of it too
+                action, worst = "retry", run.classes[0].fingerprint if run.classes else ""
+            yield _of(scene, "stopped", run.name, "paused itself", detail, action, run=run.name, target=worst)
 
 
 def _no_consumer(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:

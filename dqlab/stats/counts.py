@@ -22,7 +22,7 @@ class RunState(StrEnum):
     INCOMPLETE = "incomplete"
     """The input ended early; what was submitted goes on."""
     STOPPED = "stopped"
-    """Paused itself: no room for results."""
+    """Paused itself: no room for results, or its first documents all failed; its `why` has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

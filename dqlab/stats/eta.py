@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from operator import add, attrgetter
 from statistics import NormalDist
 from typing import Self
 
@@ -68,7 +69,7 @@ class Effort:
         self.pp += units * units / documents
 
     def __add__(self, other: Effort) -> Effort:
-        return Effort(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return Effort(*map(add, _SUMS(self), _SUMS(other)))
 
     @classmethod
     def of(cls, sums: list[float]) -> Self:
@@ -78,7 +79,7 @@ class Effort:
 
     def to_list(self) -> list[float]:
         """Return its sums."""
-        return list(astuple(self))
+        return list(_SUMS(self))
 
     @property
     def cost(self) -> float:
@@ -100,6 +101,9 @@ class Effort:
         if self.batches < 2:
             return 0.0
         return max(0.0, self.tt - 2 * cost * cross + cost * cost * square) / (self.batches - 1)
+
+
+_SUMS = attrgetter("batches", "documents", "seconds", "units", "tt", "tp", "pp")
 
 
 def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: float) -> Eta | None:

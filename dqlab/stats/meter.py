@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
-__all__ = ["RATE_WINDOW", "Meter"]
+__all__ = ["RATE_WINDOW", "STALL", "Meter", "Speed"]
 
 RATE_WINDOW = 60.0
 """Seconds over which rates are measured."""
 POINTS = 60
 """Points in a window."""
+STALL = 5.0
+"""Seconds without anything to do that still count as part of a slow flow of work."""
 
 
 class Meter:
@@ -56,5 +59,64 @@ class Meter:
             if at - point[0] <= self.window:
                 break
             start = point
-        span = at - start[0]
+        span = at - max(start[0], at - self.window)  # it stood where it was until it was fed again
         return (end[1] - start[1]) / span if span > 0 else None
+
+
+class Speed(Meter):
+    """Rate of a growing total over the last minute in which there was work.
+
+    Each feed tells for how long the state that it found may last and still count. Time beyond that is left out, with
+    what it brought: the points before it move along, and the rate from before stays known. Until the next feed such
+    time counts for `rate`, which is what happens now, and not for `lasting`.
+
+    Attributes
+    ----------
+    gaps : int
+        How often time was left out.
+    """
+
+    __slots__ = ("_lasts", "gaps")
+
+    def __init__(self, window: float = RATE_WINDOW) -> None:
+        super().__init__(window)
+        self._lasts = math.inf
+        self.gaps = 0
+
+    def feed(self, at: float, total: float, *, lasts: float = math.inf) -> None:
+        """Note a total at an instant; both never go back (a smaller total starts over).
+
+        Parameters
+        ----------
+        lasts : float, default inf
+            Seconds until the next feed that count: all while there is work, 0 while it is kept from going on.
+        """
+        points = self._points
+        if points and total >= points[-1][1]:
+            last, stood = points[-1]
+            if total == stood and self._lasts < math.inf and lasts < math.inf:
+                self._lasts = min(self._lasts, lasts)
+                return  # at rest since then
+            if at - last > self._lasts:
+                self.gaps += 1
+                later, more = at - last, total - stood
+                for place, (before, then) in enumerate(points):
+                    points[place] = (before + later, min(total, then + more))
+                points[-1] = (at, total)
+        super().feed(at, total)
+        self._lasts = lasts
+
+    def interrupt(self) -> None:
+        """Leave out the time from the last feed to the next."""
+        self._lasts = 0.0
+
+    def lasting(self, at: float) -> float | None:
+        """Return the rate that goes on when work does: nothing after it came to rest counts; None if unknown."""
+        return self.rate(self._until(at))
+
+    def span(self, at: float) -> float:
+        """Return the seconds of the window in which there was work."""
+        return min(self.window, self._until(at) - self._points[0][0]) if self._points else 0.0
+
+    def _until(self, at: float) -> float:
+        return min(at, self._points[-1][0] + self._lasts) if self._points else at

@@ -8,7 +8,12 @@ from typing import overload
 
 from dqlab.stats.counts import Counts, RunState
 
-__all__ = ["ClassStats", "CodeStats", "Eta", "RunList", "RunStats"]
+__all__ = ["ALL_FAIL", "NO_ROOM", "ClassStats", "CodeStats", "Eta", "RunList", "RunStats"]
+
+ALL_FAIL = "all of its first"
+"""How the reason of a run begins that paused itself because its first documents all failed."""
+NO_ROOM = "no room for more results"
+"""The same of one that paused itself because its queue can keep no more results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,11 @@ class RunStats:
     def resting(self) -> bool:
         """Finished, or the input ended early and all that was submitted is settled."""
         return self.finished or (self.state is RunState.INCOMPLETE and self.counts.left == 0)
+
+    @property
+    def fails_throughout(self) -> bool:
+        """It paused itself because its first documents all failed; else a run that did had no room for results."""
+        return self.state is RunState.STOPPED and self.why.startswith(ALL_FAIL)
 
     @property
     def eta_in(self) -> float | None:

@@ -99,6 +99,7 @@ class Copying:
                 self._switch_results(moved, moved.key)
         for run, changes in places.items():
             self._ledger.shard.lanes[run].batches.relocate(changes)
+            self._ledger.packed.pop(run, None)
 
     def _switch_frame(self, moved: Moved, wanted: _Frame) -> bool:
         """Free what is needed no more of both copies of a frame; return whether the frame is still there."""
@@ -116,6 +117,7 @@ class Copying:
     def _switch_results(self, moved: Moved, wanted: _Results) -> None:
         book = self._ledger.books.get(wanted.run)
         here = book is not None and book.results.relocate(place_of(moved.old), place_of(moved.new))
+        self._ledger.packed.pop(wanted.run, None)
         self._free(moved.old if here else moved.new)
 
     def _free(self, position: Position) -> None:
@@ -214,7 +216,7 @@ def compaction(
     started, before = clock.monotonic(), _nbytes(log)
     if below is not None:
         yield log.roll
-        yield shard.checkpoint()
+        yield from shard.checkpointing()
     kept = dropped = 0
     victims = log.victims(below)
     while not stop() and (segments := _fitting(log, victims)):
@@ -222,9 +224,9 @@ def compaction(
         copying = Copying(shard.ledger, shard.journal, segments)
         done = yield partial(log.compact, copying.keep, progress=progress, segments=segments)
         copying.switch(done)
-        yield shard.checkpoint()
+        yield from shard.checkpointing()
         kept, dropped = kept + copying.kept, dropped + copying.dropped
-    yield shard.checkpoint()  # the second one that knows the new places: now the old ones can go
+    yield from shard.checkpointing()  # the second one that knows the new places: now the old ones can go
     return Compacted(before, _nbytes(log), kept, dropped, clock.monotonic() - started)
 
 

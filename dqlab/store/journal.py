@@ -21,10 +21,12 @@ from dqlab.store.needed import NeededBytes
 from dqlab.store.places import place_of, position_of
 from dqlab.store.records import Counts, Move, Ruling, pack_plain, pack_settle
 
-__all__ = ["MAX_FUNCTION", "MOVES", "LogJournal"]
+__all__ = ["MAX_FUNCTION", "MAX_RESULT", "MOVES", "LogJournal"]
 
 MAX_FUNCTION = MAX_BODY - (1 << 20)
 """Bytes of a function, with room beside it for the order that brings it."""
+MAX_RESULT = MAX_BODY - (4 << 20)
+"""Bytes of a result, with room beside it for its document's key and what else its settlement tells."""
 MOVES = 100_000
 """Most moves in one record: some 20 MB."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgpack
@@ -25,7 +26,7 @@ from dqlab.queue.states import State
 from dqlab.queue.trouble import Trouble
 from dqlab.texts import EXACT
 
-__all__ = ["Counts", "Move", "Ruling", "open_settle", "pack_plain", "pack_settle", "unpack_plain"]
+__all__ = ["Counts", "Move", "Ruling", "open_settle", "pack_plain", "pack_settle", "pack_with_list", "unpack_plain"]
 
 _SIZE = struct.Struct("<I")
 
@@ -117,6 +118,14 @@ def pack_plain(value: Any) -> bytes:
     """Return numbers, strings, bytes, lists and dicts as msgpack."""
     packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors=EXACT)
     return packed
+
+
+def pack_with_list(state: dict[str, Any], name: str, packed: Sequence[bytes]) -> bytes:
+    """Return a dict with one more entry: a list of what `pack_plain` has packed already."""
+    packer = msgpack.Packer(use_bin_type=True, unicode_errors=EXACT)
+    entries = chain.from_iterable((packer.pack(key), packer.pack(value)) for key, value in state.items())
+    head = (packer.pack_map_header(len(state) + 1), *entries, packer.pack(name), packer.pack_array_header(len(packed)))
+    return b"".join((*head, *packed))
 
 
 def unpack_plain(blob: bytes | memoryview) -> Any:

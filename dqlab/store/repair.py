@@ -274,6 +274,9 @@ def _forget(book: Book, gone: Sequence[Stretch]) -> None:
     """Leave results out of a book."""
     lost = {id(stretch) for stretch in gone}
     kept = [stretch for stretch in book.results if id(stretch) not in lost]
+    forgotten = list(book.results.forgotten)
     book.results = ResultIndex()
     for stretch in kept:
         book.results.add(stretch)
+    for lo, hi in forgotten:
+        book.results.forget(lo, hi)

@@ -83,13 +83,16 @@ class Replay:
                 self._settle(record)
             case RecordType.STATE:
                 elapsed = self._elapsed(record)
-                for row in unpack_plain(record.body):
-                    self._move(Move.from_list(row), None, elapsed)
+                moves = [Move.from_list(row) for row in unpack_plain(record.body)]
+                for move in moves:
+                    self._move(move, None, elapsed)
+                for run in {move.run for move in moves}:  # purged, or dead when their lease ended
+                    self._note_end(run, record)
             case RecordType.RUN:
                 op, run, meta = unpack_plain(record.body)
                 if op == "open" or run is None or run in self.ledger.books:
                     self.ledger.order(op, run, meta)
-                    self._note_end(run, record)
+                    self._note_end(meta["seal"]["run"] if op == "seal" else run, record)
                 else:
                     self.skipped += 1
             case RecordType.FUNCTION:
@@ -241,6 +244,7 @@ def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, reco
     """
     shard = ledger.shard
     replay = Replay(ledger, journal)
+    ledger.rebuilding = True
     if checkpoint is not None:
         replay.early = restore(ledger, checkpoint)
         replay.highest = shard.next_id - 1

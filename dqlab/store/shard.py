@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.log import Files, Log, LogOptions, Recovery
@@ -17,7 +18,7 @@ from dqlab.queue.options import QueueOptions
 from dqlab.queue.shard import Shard
 from dqlab.store.journal import LogJournal
 from dqlab.store.replay import rebuild
-from dqlab.store.snapshot import freeze
+from dqlab.store.snapshot import freeze, hold_resting
 
 __all__ = ["DurableShard"]
 
@@ -96,8 +97,18 @@ class DurableShard:
         """Take the state of this instant; return what makes it durable, to be called in any thread."""
         self.journal.noted()
         self.ledger.note_functions()
-        mark, pack = self.journal.log.mark(), freeze(self.ledger)
+        mark, pack = self.journal.log.mark(), freeze(self.ledger, reuse=True)
         return lambda: self.journal.log.checkpoint(mark, pack())
+
+    def checkpointing(self) -> Generator[Callable[[], None], Any, None]:
+        """Do so in steps, that thousands of lanes at rest hold nobody up; yields what blocks, as `compaction` does."""
+        for _ in hold_resting(self.ledger):
+            yield _let_others_go_on
+        yield self.checkpoint()
+
+
+def _let_others_go_on() -> None:
+    """Do nothing, elsewhere."""
 
 
 @contextmanager

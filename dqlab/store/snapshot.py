@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -27,32 +26,61 @@ from dqlab.queue.rows import FrozenRows
 from dqlab.queue.shard import Shard
 from dqlab.queue.states import State
 from dqlab.queue.trouble import Death, Trouble
-from dqlab.store.records import pack_plain, unpack_plain
+from dqlab.store.records import pack_plain, pack_with_list, unpack_plain
 
-__all__ = ["freeze", "restore"]
+__all__ = ["freeze", "hold_resting", "restore"]
 
 _VERSION = 1
+AT_ONCE = 50
+"""Lanes of which `hold_resting` takes hold before it lets others go on: some two milliseconds."""
 
 
-def freeze(ledger: Ledger) -> Callable[[], bytes]:
+def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
     """Hold on to a ledger as it is now; return what packs it, to be called in any thread.
 
     What changes is copied here, which takes milliseconds; what does not, however much it is, is packed by the
     callable, while the ledger lives on.
+
+    Parameters
+    ----------
+    reuse : bool, default False
+        Leave what is packed of a lane at rest, which holds nothing alive, with the ledger, and take it from there
+        until the lane changes: a lab keeps thousands of those, and each checkpoint would copy and pack them all.
     """
     shard = ledger.shard
+    if reuse:
+        ledger.note_functions()
     state = {
         "version": _VERSION,
         "at": shard.clock.wall(),
         "next_id": shard.next_id,
         "paused": shard.paused,
         "draining": shard.draining,
-        "producers": [list(line) for line in shard.producers.lines()],
+        "producers": shard.producers.frozen(),
         "functions": dict(ledger.functions),
         "early": [[lease.run, list(lease.remaining)] for lease in shard.leases.values() if lease.early],
     }
-    lanes = [_freeze_lane(lane, ledger.books.get(run), shard) for run, lane in shard.lanes.items()]
-    return lambda: pack_plain(state | {"lanes": [pack() for pack in lanes]})
+    lanes: list[Callable[[], bytes]] = list(ledger.packed.values()) if reuse else []
+    changed = [run for run in shard.lanes if not reuse or run not in ledger.packed]
+    lanes += [_packing(ledger, run, reuse=reuse) for run in changed]
+    return lambda: pack_with_list(state, "lanes", [pack() for pack in lanes])
+
+
+def hold_resting(ledger: Ledger) -> Iterator[None]:
+    """Take hold of the lanes at rest, as `freeze` would that reuses them; yields after every few.
+
+    What is left for `freeze` is what changes meanwhile, however many runs have ended, or were read back or moved by a
+    compaction, since the last checkpoint. The ledger may change between two steps.
+    """
+    ledger.note_functions()
+    held = 0
+    for run in [run for run in ledger.shard.lanes if run not in ledger.packed]:
+        lane = ledger.shard.lanes.get(run)
+        if lane is not None and not lane.alive and run not in ledger.packed:
+            _packing(ledger, run, reuse=True)
+            held += 1
+            if held % AT_ONCE == 0:
+                yield
 
 
 def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
@@ -90,14 +118,40 @@ def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
 # --- lanes ----------------------------------------------------------------------------------
 
 
-def _freeze_lane(lane: Lane, book: Book | None, shard: Shard) -> Callable[[], dict[str, Any]]:
+class _Packed:
+    """A lane as it was, packed when that is asked for the first time, in whichever thread."""
+
+    __slots__ = ("_blob", "_freezing")
+
+    def __init__(self, freezing: Callable[[], dict[str, Any]]) -> None:
+        self._freezing: Callable[[], dict[str, Any]] | None = freezing
+        self._blob = b""
+
+    def __call__(self) -> bytes:
+        freezing = self._freezing
+        if freezing is not None:
+            self._blob = pack_plain(freezing())
+            self._freezing = None
+        return self._blob
+
+
+def _packing(ledger: Ledger, run: bytes, *, reuse: bool) -> Callable[[], bytes]:
+    """Return what packs a lane as it is now; if that is at rest, leave it with the ledger."""
+    lane = ledger.shard.lanes[run]
+    packing = _Packed(_freeze_lane(lane, ledger.books.get(run), ledger.shard, reuse=reuse))
+    if reuse and not lane.alive:
+        ledger.packed[run] = packing
+    return packing
+
+
+def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) -> Callable[[], dict[str, Any]]:
     clock = shard.clock
     now = microseconds(clock.monotonic())
     rows, kept, weights = lane.batches.frozen(), lane.batches.kept(), lane.batches.weights()
     held = [lease.remaining for lease in shard.leases.of_run(lane.run) if lease.suspect]
     state = {
         "run": lane.run,
-        "retry": asdict(lane.retry),
+        "retry": vars(lane.retry).copy(),
         "limits": [lane.max_deliveries, lane.visibility_timeout, lane.maxsize, lane.max_bytes],
         "paused": lane.paused and not (book is not None and book.stopped),
         "total": lane.total,
@@ -112,7 +166,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard) -> Callable[[], di
         "functions": lane.functions.to_list(),
     }
     wall = clock.wall() - clock.monotonic()
-    pack_book = None if book is None else _freeze_book(book)
+    pack_book = None if book is None else _freeze_book(book, reuse=reuse)
     return lambda: state | _pack_batches(rows, kept, weights, wall) | {"book": pack_book and pack_book()}
 
 
@@ -217,25 +271,31 @@ def _restore_trouble(lane: Lane, row: list[Any], now: float, elapsed: float) -> 
 # --- books ----------------------------------------------------------------------------------
 
 
-def _freeze_book(book: Book) -> Callable[[], dict[str, Any]]:
-    results = list(book.results)
+def _freeze_book(book: Book, *, reuse: bool) -> Callable[[], dict[str, Any]]:
+    results, record = book.results.held(reuse=reuse), book.record
     state = {
-        "record": None if book.record is None else asdict(book.record),
+        "record": None if record is None else vars(record) | {"codes": list(record.codes)},
         "started": book.started,
         "ended": book.ended,
         "idle": book.idle,
         "why": book.why,
         "unwanted": list(book.unwanted),
+        "forgotten": _column(number for interval in book.results.forgotten for number in interval),
     }
-    return lambda: (
-        state
-        | {
-            "results": _column(number for stretch in results for number in (*stretch.piece, stretch.at)),
-            "places": _column(
-                number for stretch in results for number in (stretch.place >> 32, stretch.place & 0xFFFF_FFFF)
-            ),
-        }
-    )
+
+    def pack() -> dict[str, Any]:
+        columns = [block.make(_pack_results) for block in results]
+        pieces, places = (b"".join(column[at] for column in columns) for at in (0, 1))
+        return state | {"results": pieces, "places": places}
+
+    return pack
+
+
+def _pack_results(stretches: Sequence[Stretch]) -> tuple[bytes, bytes]:
+    """Return the columns ``results`` and ``places`` of some stretches."""
+    pieces = _column(number for stretch in stretches for number in (*stretch.piece, stretch.at))
+    halves = ((stretch.place >> 32, stretch.place & 0xFFFF_FFFF) for stretch in stretches)
+    return pieces, _column(chain.from_iterable(halves))
 
 
 def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
@@ -247,6 +307,8 @@ def _restore_book(lane: Lane, entry: dict[str, Any]) -> Book:
     for first, ordinal, n, at in zip(numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True):
         high, low = next(places)
         book.results.add(Stretch(Piece(first, ordinal, n), high << 32 | low, at))
+    for lo, hi in _pairs(entry.get("forgotten", b"")):  # an earlier dqlab did not write it
+        book.results.forget(lo, hi)
     for id, trouble in lane.trouble.items():
         found = lane.batches.at(id)
         if trouble.failure and found is not None:

@@ -13,6 +13,7 @@ import pytest
 
 from dqlab.errors import DqlabError
 from dqlab.log import Files, Log, LogFailed
+from tests.descriptors import count_descriptors
 from tests.log.crash.faults import FAULTS, CountingFiles, FaultyFiles, FullDisk
 from tests.log.crash.invariants import check, reopen
 from tests.log.crash.ledger import RESULTS, History, Ledger
@@ -148,15 +149,11 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return files.calls
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def run_faults(calls: list[str], box: Path, tally: Counter[str], part: int, parts: int, *, lasting: bool) -> None:
     """Inject each fault of each call (a share of them) and judge each life."""
     wrong: list[str] = []
     n_cases = 0
-    before = descriptors()
+    before = count_descriptors()
     # A write that is interrupted for ever exists nowhere; it is tried again for ever.
     cases = [(n, fault) for n, call in enumerate(calls) for fault in FAULTS[call] if not (lasting and fault == "EINTR")]
     for n, fault in cases[part::parts]:
@@ -170,7 +167,7 @@ def run_faults(calls: list[str], box: Path, tally: Counter[str], part: int, part
     tally["injected faults"] += n_cases
     tally["violations"] += len(wrong)
     assert not wrong, f"{len(wrong)} of {n_cases}:\n" + "\n".join(wrong[:12])
-    assert descriptors() <= before, "descriptors were left open"
+    assert count_descriptors() <= before, "descriptors were left open"
 
 
 PARTS = 4

@@ -364,3 +364,18 @@ def test_earlier_segments_that_cannot_be_brought_to_the_device_close_the_log(pat
     with pytest.raises(LogFailed):
         log.append(16, [b""])
     log.close()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM])
+def test_a_failed_sync_of_what_is_in_memory_no_more_ends_the_log(number: int, tmp_path: Path) -> None:
+    """The system drops what it could not write and reports it once: the next sync succeeds, and would confirm it."""
+    files = Failing()
+    log = Log.open(tmp_path / "log", options=LogOptions(sync="os", reserve_bytes=0), files=files)
+    for _ in range(10):
+        log.append(16, [bytes(1 << 20)])
+        log.commit()
+    files.on_sync = once(OSError(number, "once"))
+    for _ in range(2):
+        with pytest.raises(LogFailed, match="once"):
+            log.sync()
+    log.close(clean=False)

@@ -82,6 +82,18 @@ def test_one_success_before_prevents_it_for_good() -> None:
     assert not desk.paused
 
 
+def test_a_run_of_which_nothing_waits_ends_instead() -> None:
+    """All that is left is in hand, or has failed: a pause would save nothing, and the run is done as any other."""
+    desk = Halting(8)
+    lease = desk.lease(8)
+    payloads = [FAILURE] * 8
+    desk.ledger.settle(desk.settlement(lease, [FAIL] * 8, payloads=payloads))
+
+    assert desk.ledger.halt_failing() == []
+    assert (desk.halted, desk.paused) == ("", False)
+    assert desk.shard.lanes[RUN].done
+
+
 def test_a_run_without_the_rule_and_plain_puts_go_on_failing() -> None:
     """`stop_if=None`; single calls belong to no run."""
     desk = Halting(50, stop_if=None)
@@ -241,3 +253,26 @@ def test_it_pauses_exactly_when_as_many_have_failed_and_none_has_succeeded(
         desk.shard.invariants()
         if due:
             break
+
+
+def test_what_is_said_about_a_run_stays_short() -> None:
+    """It stands in the report of every shard, four times a second, and in each answer to who waits."""
+    halting, long = Halting(1), "x" * 1_000_000
+
+    halting.ledger.obey("why", RUN, {"why": long})
+    halting.ledger.obey("seal", None, {"seal": {"run": RUN, "here": 1, "total": None, "incomplete": long}})
+    halting.ledger.obey("halt", RUN, {"halted": long})
+
+    assert len(repr(halting.ledger.book(RUN).report(RUN))) < 5_000
+
+
+def test_what_a_consumer_died_of_stays_short() -> None:
+    """A million dead letters may have it."""
+    halting = Halting(1)
+    for _ in range(halting.shard.options.max_deliveries + 1):
+        halting.shard.lease("c", 1)
+        halting.ledger.release("c", "x" * 1_000_000)
+
+    (letter,) = halting.shard.dead_letters(RUN)
+    assert letter.reason.startswith("its consumer died")
+    assert len(letter.reason) < 500

@@ -34,7 +34,7 @@ def test_ranges_hold_the_same_integers_as_a_set(
             assert as_set(ranges.pop_front(lo)) == set(sorted(plain)[:lo])
             plain -= set(sorted(plain)[:lo])
         assert as_set(ranges) == plain
-        assert len(ranges) == len(plain)
+        assert ranges.size == len(plain)
         assert ranges.first == min(plain, default=None)
     wanted = set(range(*probe))
     assert as_set(ranges.overlap(*probe)) == plain & wanted
@@ -60,3 +60,13 @@ def test_pop_front_splits_the_interval_it_ends_in() -> None:
 
     assert ranges.pop_front(5) == [(0, 3), (10, 12)]
     assert list(ranges) == [(12, 20)]
+
+
+def test_a_list_of_intervals_needs_no_room_for_their_integers() -> None:
+    """New code for a whole run is one interval of all ids: with a length of that, no list of it could be made."""
+    everything = Ranges([(0, 1 << 53)])
+
+    assert list(everything) == [(0, 1 << 53)]
+    assert not hasattr(everything, "__len__")
+    assert everything
+    assert not Ranges()

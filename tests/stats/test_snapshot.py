@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.stats import (
+    ALL_FAIL,
+    NO_ROOM,
     Counts,
     History,
     Meter,
@@ -21,7 +23,7 @@ from dqlab.stats import (
     total_counts,
     total_queue,
 )
-from dqlab.stats.attention import brief, find_leaving
+from dqlab.stats.attention import Scene, Thresholds, brief, find, find_leaving
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
 
@@ -101,6 +103,17 @@ def test_time_between_an_end_and_a_retry_does_not_count() -> None:
 
     assert run.elapsed == 10.0
     assert run.mean_rate == 10.0
+
+
+def test_meter_takes_a_total_that_was_not_fed_for_one_that_stood_still() -> None:
+    """A run that is retried hours after its end has the speed of the last minute, not of those hours."""
+    meter = Meter(window=60)
+    meter.feed(0.0, 100.0)
+    meter.feed(7200.0, 100.0)
+    meter.feed(7206.0, 160.0)
+
+    assert meter.rate(7206.0) == pytest.approx(1.0)
+    assert meter.growth(7206.0) == pytest.approx(60.0)
 
 
 def test_meter_needs_time_to_know_a_rate() -> None:
@@ -251,3 +264,11 @@ def test_a_queue_that_was_filled_at_once_falls_soon_after() -> None:
     assert past.net_rate() == -100.0
     assert past.net_rate(over=60.0) == (710.0 - 400.0) / 5
     assert History(t0=0.0, step=5.0).net_rate() is None
+
+
+def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:
+    """A button that goes on would fail the rest of the documents as well, where a function is what is wrong."""
+    for why, action in ((f"{ALL_FAIL} 100 documents failed with KeyError", "retry"), (NO_ROOM, "resume")):
+        run = RunStats("typo", "pages", RunState.STOPPED, Counts(ready=5, dead=100), why=why)
+        [need] = find([Scene(QueueStats("pages", "paused", run.counts), runs=(run,))], Thresholds())
+        assert (need.kind, need.action, need.run) == ("stopped", action, "typo")

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from dqlab.frame import NO_ID, Piece
+from dqlab.queue.book import Book
+from dqlab.queue.journal import MemoryJournal
+from dqlab.queue.lane import Lane
+from dqlab.queue.options import QueueOptions
 from dqlab.queue.results import ResultIndex, Stretch
 from dqlab.queue.states import State
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.needed import needed_by
+from dqlab.store.repair import _forget as leave_out
 from tests.store.test_functions import Desk
 
 
@@ -80,6 +85,39 @@ def test_of_results_that_came_together_all_are_kept_until_the_last_is_forgotten(
     forget(desk, 3, 4)
     assert desk.durable.journal.stored == 0
     agrees(desk)
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_what_is_forgotten_stays_so_behind_a_restart_while_others_that_came_with_it_are_kept(
+    desk: Desk, checkpoint: bool
+) -> None:
+    """They came back with a checkpoint, and what was stored for them was never freed: nobody forgets them twice."""
+    desk.put(NO_ID, 1, n=4)
+    desk.work(n=4)
+    forget(desk, 0, 2)
+    desk.reopen(checkpoint=checkpoint)
+    forget(desk, 2, 3)
+    for _ in range(2):
+        desk.reopen(checkpoint=checkpoint)
+        assert list(desk.ledger.books[NO_ID].results.covered) == [(3, 4)]
+        agrees(desk)
+    forget(desk, 3, 4)
+    assert (results(desk), desk.durable.journal.stored) == (0, 0)
+    assert not desk.ledger.books[NO_ID].results.forgotten
+    agrees(desk)
+
+
+def test_a_repair_that_leaves_results_out_brings_back_none_that_were_forgotten() -> None:
+    """It makes the index of those that are left again, from the stretches they lie in."""
+    book = Book(Lane(NO_ID, QueueOptions(), MemoryJournal()))
+    stretches = [Stretch(Piece(id, id, 4), 100 + id, 0) for id in (0, 4)]
+    for stretch in stretches:
+        book.results.add(stretch)
+    book.results.forget(5, 7)
+
+    leave_out(book, stretches[:1])
+
+    assert list(book.results.covered) == [(4, 5), (7, 8)]
 
 
 def test_a_cursor_passes_over_what_was_forgotten() -> None:

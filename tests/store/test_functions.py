@@ -30,8 +30,8 @@ def function(number: int) -> bytes:
 class Desk:
     """A durable shard with what its actor does about functions."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory, self.clock = directory, FakeClock()
+    def __init__(self, directory: Path, index: int = 0) -> None:
+        self.directory, self.index, self.clock = directory, index, FakeClock()
         self.sequences: dict[bytes, int] = {}
         self.open()
 
@@ -39,7 +39,7 @@ class Desk:
         self.durable = DurableShard.open(
             self.directory,
             "q",
-            0,
+            self.index,
             OPTIONS,
             log_options=LogOptions(sync="os", reserve_bytes=0),
             clock=self.clock,
@@ -176,6 +176,26 @@ def test_of_single_calls_the_functions_that_came_last_are_kept_and_no_others(des
     assert desk.kept() == set(range(50 - LATEST, 50))
     desk.reopen(checkpoint=False)
     assert desk.kept() == set(range(50 - LATEST, 50))
+
+
+def test_a_function_that_a_refused_put_brought_is_there_for_the_next_one_after_a_restart(desk: Desk) -> None:
+    """The log has the function, but not that the put named it: what came in between took it away when read back."""
+    run = run_of(1)
+    desk.ledger.keep_function(NO_ID, function(1), bytes(BIG))  # its frame had no room
+    desk.start(run, 1)
+    desk.put(run, 1)
+    desk.seal(run)
+    version = {"name": "f", "hash": "2", "short": "", "source": "", "cell": None, "blob": function(2)}
+    newer = {"ids": [], "ordinals": [], "function": function(2), "blob": bytes(BIG), "code": version}
+    desk.order("retry", run, newer)  # has all lanes looked at
+    desk.work()
+    desk.order("drop", run, {})
+    desk.put(NO_ID, 1)  # there is room now; the function is here, so it need not come along
+
+    desk.reopen(checkpoint=False)
+
+    assert desk.ledger.shard.lanes[NO_ID].counts[State.READY] == 2
+    assert desk.kept() == {1}
 
 
 def test_a_retry_of_nothing_keeps_no_function(desk: Desk) -> None:

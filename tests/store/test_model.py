@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, Fenced, Log, LogFailed, LogOptions, Position, RecordTooLarge, RecordType
+from dqlab.queue import results
 from dqlab.queue.batches import share
 from dqlab.queue.states import State, stretches
 from dqlab.store.compaction import compaction, run_through
@@ -77,6 +78,7 @@ class DurableMachine(ShardMachine):
         self.database = new_database()
         self.former: list[Held] = []
         self.patience = 0.0
+        self.block, results.BLOCK = results.BLOCK, 2  # so that some are full
         super().__init__()
         self.model.epoch = self.shard.epoch
 
@@ -222,6 +224,16 @@ class DurableMachine(ShardMachine):
         run_through(compaction(self.durable, below=1.0))
         assert differences(self.database, self.durable.ledger, self.durable.journal) == []
 
+    @invariant()
+    def what_a_checkpoint_reuses_is_what_it_would_copy(self) -> None:
+        """Lanes at rest are copied once; whatever changes one of them must make that void."""
+        kept, copied = (self.lanes_of_checkpoint(reuse=reuse) for reuse in (True, False))
+        assert kept == copied
+
+    def lanes_of_checkpoint(self, *, reuse: bool) -> tuple[dict[bytes, Any], list[Any]]:
+        state = unpack_plain(freeze(self.durable.ledger, reuse=reuse)())
+        return {lane["run"]: lane for lane in state["lanes"]}, sorted(state["producers"])
+
     def check_frames(self, expected: set[int]) -> None:
         """What the log is told to keep is what the model still needs, to the byte."""
         lanes = [self.shard.lanes[run] for run in RUNS]
@@ -240,6 +252,7 @@ class DurableMachine(ShardMachine):
     def teardown(self) -> None:
         self.durable.journal.log.close(clean=False)
         shutil.rmtree(self.directory)
+        results.BLOCK = self.block
         self.database.close()
 
 

@@ -149,7 +149,7 @@ class Soak:
 
     def work_off(self, depth: int) -> None:
         """Lease and ack until no more messages wait than that."""
-        while sum(len(lane.ready) for lane in self.shard.ledger.shard.lanes.values()) > depth:
+        while sum(lane.ready.size for lane in self.shard.ledger.shard.lanes.values()) > depth:
             lease = self.lease(FRAME // 2)
             assert lease is not None
             self.ack(lease)

@@ -1,0 +1,220 @@
+"""Orders that come at the moment at which leases end and delays are over: the log tells both, each once."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
+from dqlab.log import LogOptions
+from dqlab.queue.options import QueueOptions
+from dqlab.queue.retry import Retry
+from dqlab.queue.states import State, Verdict
+from dqlab.store.records import unpack_plain
+from dqlab.store.shard import DurableShard
+from dqlab.store.snapshot import freeze
+from dqlab.testing import FakeClock
+
+RUN = b"a-run-with-a-name"[:16]
+TIMEOUT = 60.0
+OPTIONS = QueueOptions(visibility_timeout=TIMEOUT, max_deliveries=2, retry=Retry(2, backoff=90.0, jitter=False))
+CODE = {"hash": "1", "short": "1", "source": ""}
+RECORD = {
+    "name": "r",
+    "codes": [CODE],
+    "client": "c",
+    "total": None,
+    "incomplete": None,
+    "submitted": 0,
+    "digest": "",
+    "started": 0.0,
+}
+NEW_CODE = {"function": b"n" * 16, "blob": b"new", "code": {"hash": "2", "short": "2", "source": ""}}
+EVERYTHING = {"ids": [(0, 1 << 50)], "ordinals": [(0, 1 << 50)]}
+ORDERS: dict[str, tuple[bytes | None, dict[str, Any]]] = {
+    "open": (None, {"open": {"run": b"a-run-never-seen"}}),
+    "seal": (None, {"seal": {"run": RUN, "here": 9, "total": 9}}),
+    "pause": (RUN, {}),
+    "pause all": (None, {}),
+    "resume": (RUN, {}),
+    "resume all": (None, {}),
+    "drain": (None, {}),
+    "cancel": (RUN, {}),
+    "purge READY": (RUN, {"state": "READY"}),
+    "purge DELAYED": (None, {"state": "DELAYED"}),
+    "purge DEAD": (None, {"state": "DEAD"}),
+    "retry": (RUN, EVERYTHING),
+    "retry with code": (RUN, EVERYTHING | NEW_CODE),
+    "adopt": (RUN, NEW_CODE),
+    "retries": (RUN, {"retries": 7}),
+    "reopen": (RUN, {"client": "d"}),
+    "drop": (RUN, {}),
+    "forget": (NO_ID, {"ids": [(0, 1 << 50)], "coming": True}),
+    "halt": (RUN, {"halted": "all of it failed"}),
+    "submitted": (RUN, {"submitted": 3, "digest": "abc"}),
+}
+"""Every order that the log has, each with what it is told; "why" is words for people, and not kept."""
+
+
+class Store:
+    """One durable shard, and what would be found in its directory after a crash."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.clock = directory, FakeClock(monotonic=1000)
+        self.shard = self.open(directory / "q")
+        self.ledger, self.rules = self.shard.ledger, self.shard.ledger.shard
+
+    def open(self, directory: Path) -> DurableShard:
+        return DurableShard.open(
+            directory,
+            "q",
+            0,
+            OPTIONS,
+            log_options=LogOptions(sync="os", reserve_bytes=0),
+            clock=self.clock,
+            random=Random(0),
+            patience=TIMEOUT,
+        )
+
+    def put(self, run: bytes, n: int) -> None:
+        blob = Frame.encode([b"x"] * n, kind=Kind.ELEMENT, run=run, function=b"f" * 16, producer=run[:-1] + b"p")
+        self.ledger.keep_function(run, b"f" * 16, b"code")
+        assert self.rules.put(Frame.decode(blob)).verdict is Verdict.ACCEPTED
+
+    def lease(self, n: int, *, early: bool = False) -> None:
+        lease = self.rules.lease("c", n, slots=9)
+        if lease is not None and early:
+            self.ledger.begin(lease.id)
+
+    def settle(self, outcome: Outcome) -> None:
+        lease = self.rules.lease("c", 1, slots=9)
+        if lease is not None:
+            (piece,) = lease.pieces
+            blob = Settlement.encode(
+                [Piece(piece.frame + piece.lo, piece.ordinal, piece.n)],
+                bytes([outcome]),
+                [b"2" if outcome is Outcome.NACK else b"?"],
+                run=lease.run,
+                epoch=self.rules.epoch,
+                lease=lease.id,
+            )
+            self.ledger.settle(Settlement.decode(blob))
+
+    def found(self, name: str, *, checkpoint: bool) -> Any:
+        """Return what is found in a copy of the files: told by the log alone, or by a checkpoint of what is known."""
+        log = self.shard.journal.log
+        if checkpoint:
+            self.shard.checkpoint()()
+        log.commit()
+        copy = shutil.copytree(self.directory / "q", self.directory / name)
+        other = self.open(copy)
+        state = unpack_plain(freeze(other.ledger)())
+        other.journal.log.close(clean=False)
+        state["producers"].sort()
+        for lane in state.pop("lanes"):
+            lane["states"] = [
+                [first, states] for first, states in lane["states"] if any(states)
+            ]  # all ready, as are others
+            lane |= {f"book.{name}": part for name, part in (lane.pop("book") or {}).items()}
+            state |= {f"{lane['run']!r}.{name}": part for name, part in lane.items()}
+        return {name: part for name, part in state.items() if not name.endswith("book.started")}
+
+    def check(self) -> None:
+        """Compare what the log alone tells with what is known in memory, as a checkpoint keeps it."""
+        told, known = self.found("by the log", checkpoint=False), self.found("by what is known", checkpoint=True)
+        assert {name: (told.get(name), part) for name, part in known.items() if told.get(name) != part} == {}
+
+    def close(self) -> None:
+        self.shard.journal.log.close(clean=False)
+
+
+@pytest.fixture
+def store(in_memory: Path) -> Iterator[Store]:
+    made = Store(in_memory)
+    yield made
+    made.close()
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("lease"), st.integers(1, 3)),
+        st.tuples(st.just("begin"), st.integers(1, 2)),
+        st.tuples(st.just("settle"), st.sampled_from([*Outcome])),
+        st.tuples(st.just("time"), st.sampled_from([1.0, TIMEOUT + 1, 100.0])),
+        st.tuples(st.just("order"), st.sampled_from([*ORDERS])),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(before=steps, late=st.sampled_from([TIMEOUT + 1, 100.0]), order=st.sampled_from([*ORDERS]))
+def test_log_tells_all_that_is_known_after_an_order(before: list[tuple[str, Any]], late: float, order: str) -> None:
+    """A delivery that is counted, or a document that is dead, is so after a crash too."""
+    directory = Path(tempfile.mkdtemp(prefix="dqlab-orders-"))
+    store = Store(directory)
+    try:
+        store.ledger.obey("open", None, {"open": {"run": RUN, "record": dict(RECORD)}})
+        store.put(RUN, 4)
+        store.put(NO_ID, 2)
+        for what, how in before:
+            if what == "lease":
+                store.lease(how)
+            elif what == "begin":
+                store.lease(how, early=True)
+            elif what == "settle":
+                store.settle(how)
+            elif what == "time":
+                store.clock.advance(how)
+            elif RUN in store.ledger.books:
+                obey(store, how)
+        store.clock.advance(late)
+        if RUN in store.ledger.books:
+            obey(store, order)
+        store.check()
+    finally:
+        store.close()
+        shutil.rmtree(directory)
+
+
+def obey(store: Store, order: str) -> None:
+    run, meta = ORDERS[order]
+    store.ledger.obey(order.split()[0], run, {**meta})
+    store.ledger.note_ends()  # as the actor does behind every call
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_order_in_the_instant_in_which_a_lease_ends_hides_no_delivery(order: str, store: Store) -> None:
+    """Time is looked at within the order as well, and the order stands in the log for all that it has moved."""
+    store.ledger.obey("open", None, {"open": {"run": RUN, "record": dict(RECORD)}})
+    store.put(RUN, 1)
+    store.lease(1)
+    store.clock.advance(TIMEOUT + 1)
+    store.lease(1)
+    assert store.rules.lanes[RUN].trouble[0].deliveries == 1
+    store.clock.advance(TIMEOUT + 1)
+
+    obey(store, order)
+
+    if order not in (
+        "open",
+        "seal",
+        "retry",
+        "retry with code",
+        "retries",
+        "forget",
+        "submitted",
+        "drop",
+        "reopen",
+        "purge DEAD",
+    ):
+        assert store.rules.lanes[RUN].counts[State.DEAD] == 1
+    store.check()
