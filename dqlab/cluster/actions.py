@@ -74,7 +74,7 @@ class Actions:
 
         Raises
         ------
-        QueueNotFound, RunNotFound, NothingToScale
+        QueueNotFound, RunNotFound, NothingToScale, CodeGone
             Nothing was done.
         """
         queue = self.queue(action.queue)
@@ -144,8 +144,7 @@ class Actions:
     async def _retry(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are retried"
         codes = (await run_orders.standing(queue, run)).record["codes"]
-        code = await run_orders.newest_code(queue, codes[-1])
-        count = await run_orders.retry(queue, run, code, classes=action.fingerprints, limit=action.limit)
+        count = await run_orders.retry(queue, run, classes=action.fingerprints, limit=action.limit)
         if not count:
             return 0, f"{_subject(action)} has no dead document of that kind; nothing was sent."
         version = f"{codes[-1]['name']} v{len(codes)}"

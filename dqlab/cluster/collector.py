@@ -14,12 +14,12 @@ from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.histories import history
-from dqlab.cluster.joins import Shards, sum_counts, sum_effort, sum_units
+from dqlab.cluster.joins import Shards, state_of, sum_counts, sum_effort, sum_units
 from dqlab.cluster.known_lanes import KnownLanes
 from dqlab.cluster.parking import Bell
 from dqlab.cluster.scenery import Scenery
 from dqlab.cluster.tracks import ConsumerTrack, QueueTrack, RunTrack
-from dqlab.stats import History, Mark, Snapshot
+from dqlab.stats import History, Mark, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import typical
 from dqlab.stats.rings import Ring
@@ -32,6 +32,10 @@ SET_BACK = 1.0
 """Seconds by which the wall clock must go back to be taken as set; it is slewed otherwise."""
 ASK_EVERY = 1.0
 """Seconds after which a shard is asked once more for a report with all its lanes."""
+SLEPT = 5.0
+"""Seconds without a look after which this process was stopped, and nothing that came meanwhile was read."""
+WAKES = 2.0
+"""Seconds in which what came meanwhile is read."""
 MAX_MARKS = 200
 """What people did is remembered so many times."""
 
@@ -89,24 +93,31 @@ class Collector:
         self._asked: dict[tuple[str, int], float] = {}
         """Shards of which a report was lost, and when they were asked for all their lanes; monotonic seconds."""
         self._bell = Bell()
+        self._looked = math.inf
+        """When the scheduler looked last at whether it is awake, monotonic seconds; it may do so never."""
+        self._woke = -math.inf
 
     # --- what comes in ----------------------------------------------------------------------
 
     def take(self, report: dict[str, Any]) -> None:
         """Note a report."""
         now, wall = self._times()
+        if self._looked < math.inf:
+            self.look()
         queue = report["queue"]
         if report["kind"] == "shard":
             known = self._shards.setdefault(queue, {})
             index = report["shard"]
             if index in known and known[index]["epoch"] > report["epoch"]:
                 return  # of one that was presumed dead, and replaced
+            self._enter_late(self._due, queue, now)
             self._enter(queue, index, known.get(index), report, now)
             known[index] = report
             self._came.setdefault(queue, {})[index] = now
             self._note(self._due, queue, now, wall)
         else:
             name = report["name"]
+            self._enter_late(self._consumers_due, name, now)
             self.consumers[name] = report | {"came": now}
             self.serving.setdefault(queue, {})[name] = None
             self._note(self._consumers_due, name, now, wall)
@@ -151,6 +162,25 @@ class Collector:
             report["number"] = before.get("number", 0)
         del report["lanes"]
 
+    def look(self) -> None:
+        """Note that this process is awake; after it was stopped, time and what it brought count in no speed."""
+        now = self.clock.monotonic()
+        slept, self._looked = now - self._looked > SLEPT, now
+        if slept:
+            self.remember()
+            self._woke = now
+            for track in self.run_tracks.values():
+                track.interrupt()
+            for each in self.queue_tracks.values():
+                each.settled.interrupt()
+            for consumer in self.consumer_tracks.values():
+                consumer.interrupt()
+
+    def _enter_late(self, due: dict[str, tuple[float, float]], name: str, now: float) -> None:
+        """Remember the last report before one that comes long after it: what it found has lasted since."""
+        if name in due and now - due[name][0] >= REMEMBER_EVERY:
+            self._remember(name, due)
+
     def _note(self, due: dict[str, tuple[float, float]], name: str, now: float, wall: float) -> None:
         """Remember a report: at once when the last time is a second ago, else when somebody looks."""
         due[name] = now, wall
@@ -165,22 +195,29 @@ class Collector:
             return
         report = self.consumers[name]
         track = self.consumer_tracks.setdefault(name, ConsumerTrack(now))
-        units, busy = track.feed(now, wall, report)
+        units, busy = track.feed(now, wall, report, awake=now - self._woke >= WAKES)
         self.host_rings.setdefault(report["host"], track.ring_of_host()).note(wall, flows=(units, busy))
 
     def _remember_queue(self, queue: str, now: float, wall: float) -> None:
         track = self.queue_tracks.setdefault(queue, QueueTrack())
         reports, lanes = list(self._shards[queue].values()), self.lanes(queue)
         lag, before = max(report["lag"] for report in reports), track.gauges
-        grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports)
+        works, slots = now - self._woke >= WAKES, self.slots(queue)
+        free = works and not any(report["failure"] or report["short"] for report in reports)
+        free = free and all(report["state"] != "paused" for report in reports)
+        grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free)
         self.all.note(wall, tuple(map(add, self.all.gauges, map(sub, track.gauges, before))), grown)
         track.count_classes(wall, lanes.failed_by_class())
-        listed = lanes.listed()
+        listed, changed = lanes.listed(), lanes.take_changed()
         for run, own in listed.items():
             track_of_run = self.run_tracks.get((queue, run))
             if track_of_run is None:
                 track_of_run = self.run_tracks[queue, run] = RunTrack()
-            track_of_run.feed(now, wall, sum_counts(own), sum_units(own), sum_effort(own))
+            elif run not in changed and lanes.rests(run):
+                continue  # it stands where it stood
+            state = state_of(own, reports, len(self.serving.get(queue, ()))) if works else RunState.WAITING
+            sums = sum_counts(own), sum_units(own), sum_effort(own)
+            track_of_run.feed(now, wall, *sums, state=state, slots=slots)
         for key in [key for key in self.run_tracks if key[0] == queue and key[1] not in listed]:
             del self.run_tracks[key]  # dropped, or ended before others that did
 
@@ -201,6 +238,7 @@ class Collector:
 
     def forget(self, consumers: Collection[str]) -> None:
         """Drop consumers that are gone."""
+        left: set[str] = set()
         for name in consumers:
             report = self.consumers.pop(name, None)
             for memory in (self.consumer_tracks, self._consumers_due, self._remembered):
@@ -210,6 +248,10 @@ class Collector:
                 self.serving.get(queue, {}).pop(name, None)
                 self.unserved_since[queue] = self.clock.monotonic()
                 self.versions[queue] = self.versions.get(queue, 0) + 1
+                left.add(queue)
+        for queue in left & self._shards.keys():  # before others come, else it would seem to have been served all along
+            self._due[queue] = self._times()
+            self._remember(queue, self._due)
         for host in self.host_rings.keys() - {report["host"] for report in self.consumers.values()}:
             del self.host_rings[host]
         self._changed()
@@ -301,6 +343,10 @@ class Collector:
                 each = max(each, now - track.moved)
             messages, seconds = messages + left, seconds + left * each
         return messages, seconds
+
+    def slots(self, queue: str) -> int:
+        """Return how many slots serve a queue."""
+        return sum(self.consumers[name]["slots"] for name in self.serving.get(queue, ()))
 
     def busy(self) -> set[str]:
         """Return the names of the consumers that hold messages."""

@@ -90,7 +90,7 @@ class Departures:
         kept = {entry.address for entry in entries if entry.is_shard and not entry.durable and entry.gone is None}
         going = {address for address in workers if address not in kept}
         for address in set(workers) - going:
-            logger.warning("event=worker_kept worker=%s reason=transient_shard", address)
+            logger.info("event=worker_kept worker=%s reason=transient_shard", address)
         self.leaving |= going
         asyncio.get_running_loop().call_later(LEAVING_S, self._stays_after_all, frozenset(going))
         await registry.services.leave(going)
@@ -171,6 +171,10 @@ class Departures:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_EVERY)
+            try:
+                self._registry.collector.look()
+            except Exception:  # a figure may be wrong; who hangs is looked for all the same
+                logger.exception("event=collector_look_failed")
             for worker, silence in self.look(loop.time()).items():
                 logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
                 try:

@@ -176,9 +176,16 @@ class LogStore(LogJournal):
         self.turned()
 
     def _impatient(self, confirmed: asyncio.Future[None]) -> None:
-        """Give up waiting when there is no room, or no descriptor; everything else is a matter of time."""
-        if self._short is not None and not confirmed.done():
+        """Give up waiting when there is no room, or no descriptor; look again later when it is something else.
+
+        A disk that hangs may turn out to be full after this look, and nobody else tells who waits.
+        """
+        if confirmed.done():
+            return
+        if self._short is not None:
             confirmed.set_exception(self._short)
+        else:
+            self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
 
 
 async def open_durable(

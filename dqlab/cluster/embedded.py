@@ -88,12 +88,15 @@ class Nursery:
                 socket.send_fds(self._control, [b"+"], [theirs.fileno()])
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
-            kind, pid = await taken_from(reader)
+            kind, said = await taken_from(reader)
         except (EOFError, asyncio.IncompleteReadError):
             writer.close()
             raise ChildProcessError("the process that workers are forked from ended as it began") from None
+        if kind == FAILED:
+            writer.close()
+            raise said
         assert kind == STARTED, kind
-        return Forked(pid, reader, writer, on_exit)
+        return Forked(said, reader, writer, on_exit)
 
     def close(self) -> None:
         """End it, and whatever it has forked."""
@@ -150,6 +153,10 @@ class Forked:
                         self.listening.set_result((said[0], said[1]))
         except (EOFError, OSError, asyncio.IncompleteReadError):
             pass  # its nursery is gone
+        except Exception as error:  # noqa: BLE001 - what kept it from starting is of a class that this process has not
+            if not self.listening.done():
+                self.listening.set_exception(error)
+            self.kill()
         self.exitcode = code
         self._writer.close()
         self._on_exit(self)

@@ -1,7 +1,8 @@
 """Every name of `distributed` that is not documented, in one place.
 
 `tests/cluster/test_internals.py` fails when one of them is gone or changed its meaning.
-Versions that were tried: distributed 2026.8.
+Versions that were tried: distributed 2025.9 (by `make test-lowest`) and 2026.8; where they differ, the difference is
+bridged here. An older one is refused here, before a module asks for a name that it lacks; see `dqlab.cluster.protocol`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
 
+import distributed
 from distributed import Client, Nanny, Scheduler, SpecCluster, Worker, WorkerPlugin
 from distributed.comm.core import Comm
 from distributed.core import ConnectionPool, Server, Status, rpc, send_recv
@@ -22,6 +24,7 @@ from distributed.scheduler import WorkerState
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 from tornado.ioloop import PeriodicCallback
 
+from dqlab.cluster.protocol import check_dask
 from dqlab.texts import said_by, shown
 
 __all__ = [
@@ -37,6 +40,9 @@ __all__ = [
     "call_actor",
     "call_actor_proxied",
     "daemon_thread",
+    "dask_version_of",
+    "dask_version_through",
+    "dask_versions",
     "event_loop",
     "has_tasks",
     "in_event_loop",
@@ -62,6 +68,8 @@ __all__ = [
     "tend",
     "unpin",
 ]
+
+check_dask("this process", distributed.__version__)  # type: ignore[attr-defined]
 
 KEEPER = "dqlab-keeper"
 """The pseudo-client that wants our actors, so that they outlive the notebook that made them."""
@@ -237,6 +245,34 @@ def scheduler_rpc(owner: Any) -> rpc:
     return scheduler
 
 
+async def dask_version_of(call: Callable[..., Awaitable[Any]]) -> str | None:
+    """Return a scheduler's version of `distributed`; all of them answer this, whatever their age.
+
+    Parameters
+    ----------
+    call : callable
+        Calls a handler of the scheduler by name, in a limited time.
+    """
+    versions = await call("versions")
+    found: str | None = dict(versions["packages"]).get("distributed")
+    return found
+
+
+async def dask_version_through(comm: Comm) -> str | None:
+    """Do so over a connection, before there is a client."""
+
+    async def call(op: str) -> Any:
+        return await send_recv(comm, op=op)
+
+    return await dask_version_of(call)
+
+
+def dask_versions(scheduler: Scheduler) -> dict[str, str | None]:
+    """Return each worker's version of `distributed`, as it gave it when it joined."""
+    known = scheduler.workers.items()
+    return {address: dict(state.versions.get("packages", {})).get("distributed") for address, state in known}
+
+
 async def install_plugin(call: Callable[..., Awaitable[Any]], plugin: Any) -> None:
     """Give a scheduler a plugin; `Client.register_plugin` does so without a limit of time.
 
@@ -379,7 +415,10 @@ async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str],
     for name in cluster.worker_spec if cluster.status is Status.running else ():
         nanny: Any = cluster.workers.get(name)
         ended = nanny is None or nanny.status in (Status.closed, Status.failed)
-        stuck = not ended and (nanny.process is None or not nanny.process.is_alive())
+        process = None if ended else nanny.process
+        # One that is being started is not alive yet: what it is forked from may need seconds to import.
+        comes = process is not None and (process.is_alive() or process.status is Status.starting)
+        stuck = not (ended or comes)
         if name in scheduler.aliases or str(name) in kept_away or not (ended or stuck):
             absent.pop(name, None)
             continue

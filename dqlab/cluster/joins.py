@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from operator import attrgetter
@@ -20,8 +20,10 @@ from dqlab.stats import (
     FailingDocument,
     Failures,
     Held,
+    RunState,
     StorageStats,
     Unacked,
+    run_state,
 )
 from dqlab.stats.eta import Effort
 from dqlab.stats.snapshot import MAX_CLASSES
@@ -36,6 +38,7 @@ __all__ = [
     "merged_failures",
     "merged_storage",
     "short_name",
+    "state_of",
     "storage_of",
     "sum_counts",
     "sum_effort",
@@ -79,6 +82,20 @@ def _summed(rows: Sequence[Sequence[int]]) -> Counts:
     if len(rows) == 1:
         return Counts(*rows[0])
     return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
+
+
+def state_of(lanes: Collection[dict[str, Any]], reports: Iterable[dict[str, Any]], consumers: int) -> RunState:
+    """Return what the run of these lanes does, from the reports of its queue's shards and how many consumers it has."""
+    reports = list(reports)
+    return run_state(
+        sum_counts(lanes),
+        sealed=all(lane["sealed"] for lane in lanes),
+        incomplete=any(lane["name"] is not None and lane["incomplete"] is not None for lane in lanes),
+        paused=any(report["state"] == "paused" for report in reports) or any(lane["paused"] for lane in lanes),
+        stopped=any(lane["stopped"] or lane["halted"] for lane in lanes),
+        consumers=consumers,
+        blocked=any(report["failure"] or report["short"] for report in reports),
+    )
 
 
 def sum_effort(lanes: Iterable[dict[str, Any]]) -> Effort:

@@ -36,6 +36,7 @@ class KnownLanes:
 
     def __init__(self) -> None:
         self.total = 0
+        self._changed: dict[str, None] = {}
         self._runs: dict[str, dict[int, Lane]] = {}
         self._names: dict[str, dict[str, None]] = {}
         self._working: dict[str, None] = {}
@@ -60,6 +61,7 @@ class KnownLanes:
             self._enter(lane["run"], shard, lane)
 
     def _enter(self, run: str, shard: int, lane: Lane | None) -> None:
+        self._changed[run] = None
         known = self._runs.setdefault(run, {})
         self._leave(run, known)
         if lane is not None:
@@ -97,10 +99,19 @@ class KnownLanes:
             if not named:
                 del self._names[record["name"]]
 
+    def take_changed(self) -> Collection[str]:
+        """Return the runs that had a report since the last call."""
+        changed, self._changed = self._changed, {}
+        return changed
+
     # --- what is known ----------------------------------------------------------------------
 
     def __contains__(self, run: str) -> bool:
         return run in self._runs
+
+    def rests(self, run: str) -> bool:
+        """Return whether a run is at rest."""
+        return run in self._places
 
     def named(self, name: str) -> list[str]:
         """Return the runs of that name."""

@@ -21,7 +21,7 @@ from distributed import Client
 
 from dqlab.cluster.errands import opened
 from dqlab.cluster.internals import event_loop, in_event_loop, scheduler_rpc
-from dqlab.errors import CallTimeout, DqlabError, LabClosed, SchedulerGone, UsageError
+from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
 
 __all__ = ["Link"]
 
@@ -127,7 +127,7 @@ class Link:
                         raise
                     self.check_scheduler()
                     if late is not None and time.monotonic() - began > late[0]:
-                        warnings.warn(late[1], stacklevel=4)
+                        warnings.warn(late[1], DqlabWarning, stacklevel=4)
                         late = None
                     if deadline is not None and time.monotonic() >= deadline:
                         raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None

@@ -64,10 +64,14 @@ def local_modules() -> dict[str, ModuleType]:
     return {name: module for name, module in found if type(module) is ModuleType and name not in _NEVER}
 
 
-def stamp(modules: dict[str, ModuleType]) -> tuple[int, ...]:
-    """Return what changes when one of these modules is reloaded, or one of its names gets another value."""
-    held = [value for module in modules.values() for value in list(vars(module).values())]
-    return (*map(id, held), *(id(value.__code__) for value in held if isinstance(value, FunctionType)))
+def stamp(modules: dict[str, ModuleType]) -> list[object]:
+    """Return what these modules hold, and the code of their functions.
+
+    Reloading a module, or giving one of its names another value, replaces an object here. A caller that compares ids
+    must keep the objects alive: Python gives the id of a freed object to a new one.
+    """
+    held: list[object] = [value for module in modules.values() for value in list(vars(module).values())]
+    return [*held, *(value.__code__ for value in held if isinstance(value, FunctionType))]
 
 
 _local: tuple[int, list[str]] = (0, [])

@@ -119,10 +119,13 @@ class Nursery:
                 asked, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
                 if not asked:
                     break
-                if not platforms.forks():
-                    self._spawn(descriptors[0])
-                elif self._fork(descriptors[0]):
-                    return descriptors[0]
+                try:
+                    if not platforms.forks():
+                        self._spawn(descriptors[0])
+                    elif self._fork(descriptors[0]):
+                        return descriptors[0]
+                except OSError as error:  # no room for a process: those that live are to live on
+                    self._refuse(descriptors[0], error)
         self._end()
         return None
 
@@ -150,6 +153,11 @@ class Nursery:
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's own way
         pid = os.posix_spawn(sys.executable, command, os.environ)
         self._hold(pid, descriptor)
+
+    def _refuse(self, descriptor: int, error: OSError) -> None:
+        logger.warning("event=worker_not_forked %s", error)
+        with socket.socket(fileno=descriptor) as told, contextlib.suppress(OSError):
+            told.sendall(_failure(error))
 
     def _hold(self, pid: int, descriptor: int) -> None:
         self._workers[pid] = told = socket.socket(fileno=descriptor)

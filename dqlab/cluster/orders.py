@@ -49,7 +49,7 @@ class Recalls:
         tried, self._tried = self._tried, {}
         working: set[str] = set()
         for lease in shard.leases.values():  # oldest first: a slot works on its oldest lease, later ones are untouched
-            left = len(lease.remaining)
+            left = lease.remaining.size
             untouched = left - (lease.consumer not in working)
             working.add(lease.consumer)
             if tried.get(lease.id) == left:

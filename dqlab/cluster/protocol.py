@@ -1,13 +1,18 @@
-"""What client, scheduler and workers must agree on."""
+"""What client, scheduler and workers must agree on, and the oldest Dask that each may run."""
 
 from __future__ import annotations
 
-from dqlab.errors import VersionMismatch
+import re
 
-__all__ = ["LEASE_PARK", "PARK", "PROTOCOL", "check_protocol", "greeting"]
+from dqlab.errors import DaskTooOld, VersionMismatch
+
+__all__ = ["LEASE_PARK", "OLDEST_DASK", "PARK", "PROTOCOL", "check_dask", "check_protocol", "greeting"]
 
 PROTOCOL = 1
 """Grows whenever a call or a frame changes its meaning."""
+
+OLDEST_DASK = "2025.9.1"
+"""The oldest version of `distributed` that the tests run with; also in pyproject.toml and constraints-lowest.txt."""
 
 PARK = 5.0
 """Seconds a client's parked call waits at a queue before it returns empty and is made again."""
@@ -40,3 +45,29 @@ def check_protocol(who: str, theirs: dict[str, object]) -> None:
             theirs=theirs.get("protocol"),
             their_version=theirs.get("version"),
         )
+
+
+def check_dask(who: str, version: object) -> None:
+    """See that a process runs a Dask that dqlab can work with.
+
+    Parameters
+    ----------
+    who : str
+        The process, for the error.
+    version : object
+        Version of its `distributed`. One that cannot be read, as a checkout of Dask may have, is let through.
+
+    Raises
+    ------
+    DaskTooOld
+        It is older than `OLDEST_DASK`.
+    """
+    found, oldest = _release(version), _release(OLDEST_DASK)
+    if found is not None and oldest is not None and found < oldest:
+        raise DaskTooOld(who=who, found=version, oldest=OLDEST_DASK)
+
+
+def _release(version: object) -> tuple[int, ...] | None:
+    """Return year, month and number of a release of Dask."""
+    found = re.match(r"(\d{4})\.(\d+)\.(\d+)", str(version))
+    return tuple(map(int, found.groups())) if found else None

@@ -182,9 +182,12 @@ class QueueActor(QueueControl, QueueViews):
         return pack({})
 
     async def _delivery(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
-        batches = self.shard.lanes[lease.run].batches
+        lane = self.shard.lanes.get(lease.run)
         cuts, firsts = [], []
-        for piece, batch in [(piece, batches[piece.frame]) for piece in lease.pieces]:
+        for piece, found in [(piece, lane.batches.at(piece.frame)) for piece in lease.pieces] if lane else ():
+            if found is None:  # cancelled since this was leased, in the same turn of the event loop
+                continue
+            batch, _ = found
             try:
                 frame = await self._store.frame(batch)
             except RecordCorrupt as error:

@@ -6,20 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dqlab.cluster.joins import classes_of, mark_slow, short_name, sum_counts, sum_units, unacked_of
+from dqlab.cluster.joins import classes_of, mark_slow, short_name, state_of, sum_counts, sum_units, unacked_of
 from dqlab.cluster.known_lanes import record_of
-from dqlab.stats import CodeStats, ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, run_state
+from dqlab.stats import NO_ROOM, CodeStats, ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats
 from dqlab.stats.attention import Scene
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical
 from dqlab.stats.snapshot import MAX_CLASSES
 
 if TYPE_CHECKING:
     from dqlab.cluster.collector import Collector
+    from dqlab.cluster.tracks import RunTrack
 
 __all__ = ["QueueScene"]
 
 KEEPS_UP = 2.0
 """Seconds of lag under which a queue keeps up."""
+SHOWN_FOR = 1.0
+"""Seconds for which the speed that is shown of a run at rest counts as that of now."""
 LONG = 5.0
 """Mean seconds of a document from which slots are counted, and not measured by what was settled."""
 
@@ -178,11 +181,29 @@ class QueueScene:
 
     def _runs(self) -> Iterator[RunStats]:
         for run, lanes in self._listed.items():
+            track = self._known.track_of(self._name, run)
+            if track.shown is not None:
+                yield self._shown_again(track, track.shown)
+                continue
             record = record_of(lanes)
             if record is not None:
                 stats = self._run(run, lanes, record)
                 eta = self._eta(stats, run)
+                track.shown = stats if self._lanes.rests(run) else None
                 yield stats if eta is None else replace(stats, eta=eta)
+
+    def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
+        """Return what was shown of a run at rest, with what changes by itself as it was within the last second."""
+        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._consumers):
+            rate, units_rate = self._rates(shown.units, track)
+            consumers = len(self._consumers)
+            shown = replace(shown, at=self._wall, rate=rate, units_rate=units_rate, consumers=consumers)
+            track.shown = shown
+        return shown
+
+    def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:
+        """Return documents and pages per second of a run."""
+        return track.settled.rate(self._now), track.units.rate(self._now) if units is not None else None
 
     def _run(self, run: str, lanes: list[dict[str, Any]], record: dict[str, Any]) -> RunStats:
         counts, units, track = sum_counts(lanes), sum_units(lanes), self._known.track_of(self._name, run)
@@ -190,16 +211,7 @@ class QueueScene:
             all(lane["sealed"] for lane in lanes),
             any(lane["stopped"] or lane["halted"] for lane in lanes),
         )
-        state = run_state(
-            counts,
-            sealed=sealed,
-            incomplete=record["incomplete"] is not None,
-            paused=any(report["state"] == "paused" for report in self._shards.reports)
-            or any(lane["paused"] for lane in lanes),
-            stopped=stopped,
-            consumers=len(self._consumers),
-            blocked=bool(self._trouble),
-        )
+        state = state_of(lanes, self._shards.reports, len(self._consumers))
         why = record["incomplete"] or record["why"]
         if state is RunState.WAITING:
             why = self._trouble or f"no consumer serves queue {self._name}"
@@ -207,13 +219,13 @@ class QueueScene:
             why = halted
         elif stopped:
             trouble = next((report["trouble"] for report in self._shards.reports if report["trouble"]), "")
-            why = f"no room for more results: {trouble}" if trouble else "no room for more results"
+            why = f"{NO_ROOM}: {trouble}" if trouble else NO_ROOM
         elif state is RunState.PAUSED and not why:
             why = self._known.paused_by.get(self._name, "")
         ends = [lane["ended"] for lane in lanes]
         classes = classes_of(lanes)
         listed = max(len(classes), sum(lane["classes_total"] for lane in lanes) if len(lanes) == 1 else 0)
-        code = record["code"]
+        code, (rate, units_rate) = record["code"], self._rates(units, track)
         return RunStats(
             name=record["name"],
             queue=self._name,
@@ -228,8 +240,8 @@ class QueueScene:
             ended=max(ends) if None not in ends else None,
             idle=max(lane["idle"] for lane in lanes),
             at=self._wall,
-            rate=track.settled.rate(self._now),
-            units_rate=track.units.rate(self._now) if units is not None else None,
+            rate=rate,
+            units_rate=units_rate,
             consumers=len(self._consumers),
             classes=tuple(classes[:MAX_CLASSES]),
             classes_total=listed,
@@ -237,9 +249,10 @@ class QueueScene:
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
         track = self._known.track_of(self._name, key)
-        if run.state is not RunState.RUNNING or run.elapsed < MIN_SECONDS:
+        if run.state is not RunState.RUNNING or min(run.elapsed, track.busy.span(self._now)) < MIN_SECONDS:
             return track.steady.show(None, at=self._wall)
-        effort, slots = track.effort, track.busy.rate(self._now) or 0.0
+        effort = track.effort
+        slots = track.at_work(self._now, self._known.slots(self._name))
         if effort.documents and effort.seconds / effort.documents > LONG:  # settled too seldom to measure by
             slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 for each in self._consumers))))
         left, documents = run.progress.left, run.counts.left

@@ -9,6 +9,7 @@ from dqlab.cluster.queue_desk import QueueDesk
 from dqlab.cluster.results import page, page_behind
 from dqlab.cluster.vitals import open_functions, shard_vitals
 from dqlab.cluster.wire import pack, unpack
+from dqlab.errors import MessageNotFound
 from dqlab.queue.book import Book
 from dqlab.queue.states import State
 
@@ -145,12 +146,16 @@ class QueueViews(QueueDesk):
         parts: list[bytes | memoryview] = []
         for letter in letters:
             kind: int | None = None
-            parts.append(letter.failure)
+            message: list[bytes | memoryview] = []
             if not bare:
-                first, index = self.shard.locate(run, letter.id)
+                try:
+                    first, index = self.shard.locate(run, letter.id)
+                except MessageNotFound:  # purged, or sent again and done, while others were read; never the first one
+                    continue
                 frame = await self._store.frame(self.shard.lanes[run].batches[first])
                 kind = int(frame.kind)
-                parts.append(frame.message(index))
+                message = [frame.message(index)]
+            parts += [letter.failure, *message]
             rows.append([letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, kind])
         return pack({"rows": rows}, *parts)
 
@@ -171,7 +176,7 @@ class QueueViews(QueueDesk):
         """Return the live leases: rows of (run, consumer, messages, seconds held, seconds left)."""
         now = self._clock.monotonic()
         rows = [
-            [lease.run, lease.consumer, len(lease.remaining), now - lease.since, lease.deadline - now]
+            [lease.run, lease.consumer, lease.remaining.size, now - lease.since, lease.deadline - now]
             for lease in self.shard.leases.values()
         ]
         return pack({"rows": rows})

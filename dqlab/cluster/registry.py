@@ -31,6 +31,7 @@ from dqlab.cluster.internals import (
     Unreachable,
     answers,
     call_actor,
+    dask_versions,
     install,
     is_leaving,
     pin,
@@ -38,7 +39,7 @@ from dqlab.cluster.internals import (
 )
 from dqlab.cluster.losses import Losses
 from dqlab.cluster.placement import Host, NoWorkers, Plan, plan
-from dqlab.cluster.protocol import greeting
+from dqlab.cluster.protocol import check_dask, greeting
 from dqlab.cluster.ref import RESOLVE_WAIT
 from dqlab.cluster.services import Services
 from dqlab.cluster.statistics import Statistics
@@ -46,6 +47,7 @@ from dqlab.cluster.supervisor import Entry, Supervisor
 from dqlab.cluster.wire import pack, unpack_report
 from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout, QueueClosed
+from dqlab.log import LogError
 from dqlab.proof import Challenges
 
 __all__ = ["Registry"]
@@ -99,7 +101,7 @@ class Registry(SchedulerPlugin):
         self.collector.missing = self._report_whole
         self._tasks: set[asyncio.Task[Any]] = set()
         scheduler.handlers.update(
-            dq_hello=self.hello,
+            dq_hello=answering(self.hello),
             dq_resolve=self.resolve,
             dq_pin=self.pin,
             dq_open=answering(self.open_queue),
@@ -135,7 +137,15 @@ class Registry(SchedulerPlugin):
     # --- what clients and workers ask -------------------------------------------------------
 
     async def hello(self) -> dict[str, Any]:
-        """Greet a client; say which protocols those workers speak that answer within 3 s."""
+        """Greet a client; say which protocols those workers speak that answer within 3 s.
+
+        Raises
+        ------
+        DaskTooOld
+            A worker's Dask cannot load the plugin, which is given to none of them then.
+        """
+        for worker, version in dask_versions(self.scheduler).items():
+            check_dask(f"worker {worker}", version)
         await install(self.scheduler, DqlabWorkerPlugin(), DqlabWorkerPlugin.name, HELLO_TIMEOUT)
         workers = await answers(self.scheduler, "dq_greet", HELLO_TIMEOUT)
         http = served_at(self.scheduler)
@@ -187,12 +197,16 @@ class Registry(SchedulerPlugin):
     ) -> dict[str, Any]:
         """Make a queue's shards, or return the options of the queue that is already open; attach the client.
 
-        A durable queue that was made before has the shards and options that it was made with. A queue of which
-        a shard cannot be made anew, or has been out of reach for long because its log fails, is made anew itself.
+        A durable queue that was made before has the shards and options that it was made with. If a shard
+        cannot be recovered, or cannot be reached for long because its log fails, the queue is opened again: in its
+        store, also for a client that asks for one in memory.
         """
         async with self.turn(name):
             self.attachments.add(name, client)
             if any(self._is_lost(entry) for entry in self._of(name)):
+                known = self.queues.get(name)
+                if known is not None and "store" in known["options"] and "store" not in options:
+                    shards, options = known["shards"], known["options"]
                 await self.close_queue(name)
                 self.attachments.add(name, client)
             if name in self.queues:
@@ -377,7 +391,9 @@ class Registry(SchedulerPlugin):
             if self.entries.get(name) is entry:
                 del self.entries[name]
             unpin(self.scheduler, [key])
-            logger.warning("event=spawn_failed name=%s worker=%s %r", name, address, error)
+            told = isinstance(error, LogError)  # who opens the queue has it raised
+            level = logging.INFO if told else logging.WARNING
+            logger.log(level, "event=spawn_failed name=%s worker=%s %r", name, address, error)
             raise
         finally:
             entry.made.set()

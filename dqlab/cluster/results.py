@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias, TypeVar
 
 from dqlab.frame import Piece, Settlement
 from dqlab.queue.results import ResultIndex, Stretch
@@ -33,6 +33,7 @@ MOSTLY = 0.5
 RETRY_S = 5.0
 """Seconds after which what could not be written is tried again."""
 
+T = TypeVar("T")
 Read: TypeAlias = Callable[[Stretch], Awaitable[bytes]]
 """Returns the settlement that brought some results."""
 
@@ -87,7 +88,7 @@ class _SpillFile:
         self.file = file
         self.end = self.live = 0
         self.records: dict[int, None] = {}
-        self._readers = 0
+        self._users = 0
         self._closing = False
 
     @property
@@ -97,13 +98,23 @@ class _SpillFile:
 
     async def read(self, offset: int, size: int) -> bytes:
         """Return bytes of it."""
-        self._readers += 1  # or another file might get its descriptor meanwhile
-        try:
-            return await asyncio.get_running_loop().run_in_executor(None, os.pread, self.file.fileno(), size, offset)
-        finally:
-            self._readers -= 1
-            if self._closing:
-                self.close()
+        return await self._in_thread(os.pread, size, offset)
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Run a function of the descriptor in a thread; the descriptor stays open until the thread ends.
+
+        Also when the caller is cancelled: the system would give a closed descriptor to the next file that is opened,
+        and the thread would read or write there.
+        """
+        self._users += 1
+        running = asyncio.get_running_loop().run_in_executor(None, work, self.file.fileno(), *args)
+        running.add_done_callback(self._let_go)
+        return await asyncio.shield(running)
+
+    def _let_go(self, _: object) -> None:
+        self._users -= 1
+        if self._closing:
+            self.close()
 
     async def append(self, number: int, data: bytes) -> _Spilled:
         """Write a record behind the others; a part of one that could not be written takes no room.
@@ -113,14 +124,8 @@ class _SpillFile:
         OSError
             It could not be written.
         """
-        loop, descriptor, offset = asyncio.get_running_loop(), self.file.fileno(), self.end
-        self._readers += 1
-        try:
-            await loop.run_in_executor(None, _write_all, descriptor, data, offset)
-        finally:
-            self._readers -= 1
-            if self._closing:
-                self.close()
+        offset = self.end
+        await self._in_thread(_write_all, data, offset)
         self.end = offset + len(data)
         self.live += len(data)
         self.records[number] = None
@@ -132,9 +137,9 @@ class _SpillFile:
         self.live -= size
 
     def close(self) -> None:
-        """Give its room back, as soon as nobody reads it."""
+        """Give its room back, as soon as no thread reads or writes it."""
         self._closing = True
-        if not self._readers:
+        if not self._users:
             self.file.close()
 
 

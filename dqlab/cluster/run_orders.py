@@ -10,9 +10,10 @@ from typing import Any
 
 from dqlab.cluster.queue_calls import QueueCalls
 from dqlab.cluster.run_standing import RunStanding
+from dqlab.errors import CodeGone
 from dqlab.store.compaction import Compacted
 
-__all__ = ["adopt", "cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing"]
+__all__ = ["adopt", "cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing", "teach"]
 
 AT_ONCE = 5000
 """Messages that one order sends through again."""
@@ -42,13 +43,31 @@ async def cancel(queue: QueueCalls, run: bytes) -> int:
     return cancelled
 
 
-async def newest_code(queue: QueueCalls, code: dict[str, Any]) -> dict[str, Any]:
-    """Return what has dead messages run a run's newest code version; nothing when no shard has its function."""
+async def newest_code(queue: QueueCalls, run: bytes) -> dict[str, Any]:
+    """Return {function, blob, code} of a run's newest code version.
+
+    Raises
+    ------
+    CodeGone
+        No shard has its function.
+    """
+    record = (await standing(queue, run)).record
+    code = record["codes"][-1]
     for shard in range(queue.shards):  # one that was lost has lost its functions too
         meta, parts = await queue.ask(shard, "function", {"hash": code["blob"]})
         if meta["known"]:
             return {"function": code["blob"], "blob": bytes(parts[0]), "code": code}
-    return {}
+    raise CodeGone(run=record["name"], code=code["name"], version=code["short"])
+
+
+async def teach(queue: QueueCalls, run: bytes, code: dict[str, Any]) -> None:
+    """Have all shards of a run know a new code version.
+
+    Those with nothing to run need it too: a shard keeps the newest code that it knows of as long as it has dead
+    documents, and where only the shards with work knew it, it was gone when that work was done.
+    """
+    await queue.note(run, dict(code))
+    await queue.control("retry", run=run, ids=[], ordinals=[], **code)
 
 
 async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:
@@ -60,36 +79,41 @@ async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[
 async def retry(
     queue: QueueCalls,
     run: bytes,
-    code: dict[str, Any],
+    code: dict[str, Any] | None = None,
     *,
     classes: Collection[str] = (),
     limit: int | None = None,
-    fresh: bool = False,
 ) -> int:
     """Send dead messages of a run through again; return how many. Each goes once, also if it dies again meanwhile.
 
     Parameters
     ----------
-    code : dict
-        What they run from now on: {function, blob, code}; empty = what they ran.
+    code : dict, optional
+        What they run from now on: {function, blob, code}, a version that the run may not have had. Default: the
+        run's newest.
     classes : collection of str
         Fingerprints of failures; none = all dead messages.
     limit : int, optional
         Send no more than so many.
-    fresh : bool, default False
-        The code is a version that the run did not have.
+
+    Raises
+    ------
+    CodeGone
+        No shard has the run's newest code. Nothing was sent.
     """
     dead = [sum(counts.values()) for counts in await dead_counts(queue, run, classes)]
     if not any(dead):
         return 0
-    if fresh:
-        await queue.note(run, dict(code))
+    if code is None:
+        code = await newest_code(queue, run)
+    else:
+        await teach(queue, run, code)
     sent = 0
     for shard, count in enumerate(dead):
-        after: int | None = -1
-        while after is not None and (limit is None or sent < limit) and (count or (code and shard == 0 and after < 0)):
+        after: int | None = -1 if count else None
+        while after is not None and (limit is None or sent < limit):
             at_most = AT_ONCE if limit is None else min(AT_ONCE, limit - sent)
-            asked = {"run": run, "classes": list(classes), "after": after, "limit": at_most if count else 0, **code}
+            asked = {"run": run, "classes": list(classes), "after": after, "limit": at_most, **code}
             answer, _ = await queue.ask(shard, "retry", asked)
             sent += answer["count"]
             after = answer["after"]

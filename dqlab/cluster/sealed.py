@@ -284,12 +284,17 @@ def seal_function(
     if not remember:
         return _both(_With(function, lazy), local, version, fingerprint, named)
     # A reload makes new functions: that of this one is seen at once, that of another module at the next look.
-    key = named, str(lazy), (*mark, id(function), id(getattr(function, "__code__", None)))
-    if key not in _remembered:
-        while len(_remembered) >= REMEMBERED:
-            _remembered.pop(next(iter(_remembered)))
-        _remembered[key] = _both(_With(function, lazy), local, version, fingerprint, named)
-    return _remembered[key]
+    code = getattr(function, "__code__", None)
+    key = named, str(lazy), (*mark, id(function), id(code))
+    known = _remembered.get(key)
+    if known is None:
+        known = _both(_With(function, lazy), local, version, fingerprint, named), function, code
+        with _look_lock:
+            if mark is _Seen.mark:
+                if len(_remembered) >= REMEMBERED:
+                    del _remembered[next(iter(_remembered))]
+                _remembered[key] = known
+    return known[0]
 
 
 LOOK_EVERY = 0.05
@@ -302,7 +307,16 @@ class _Seen:
 
     until = 0.0
     local: ClassVar[dict[str, ModuleType]] = {}
+    held: ClassVar[list[object]] = []
+    """The objects whose ids are in `mark`, kept alive: Python gives the id of a freed object to a new one."""
     mark: tuple[int, ...] = ()
+
+
+_look_lock = Lock()
+REMEMBERED = 8
+_remembered: dict[tuple[bytes, str, tuple[int, ...]], tuple[bytes, object, object]] = {}
+"""Functions that were sealed for single calls, which come by the thousand, since names in local modules stand for what
+they do; with the function and its code, whose ids are in the key."""
 
 
 def _look(*, remember: bool) -> tuple[dict[str, ModuleType], tuple[int, ...]]:
@@ -310,17 +324,18 @@ def _look(*, remember: bool) -> tuple[dict[str, ModuleType], tuple[int, ...]]:
     if not remember:
         return local_modules(), ()
     began = time.monotonic()
-    if began >= _Seen.until:
-        _Seen.local = local_modules()
-        _Seen.mark = stamp(_Seen.local)
-        ended = time.monotonic()
-        _Seen.until = ended + max(LOOK_EVERY, 10 * (ended - began))
-    return _Seen.local, _Seen.mark
-
-
-REMEMBERED = 8
-_remembered: dict[tuple[bytes, str, tuple[int, ...]], bytes] = {}
-"""Functions that were sealed for single calls, which come by the thousand."""
+    with _look_lock:
+        if began >= _Seen.until:
+            _Seen.local = local_modules()
+            held = stamp(_Seen.local)
+            mark = tuple(map(id, held))
+            if mark != _Seen.mark:
+                _remembered.clear()
+                _Seen.mark = mark
+            _Seen.held = held
+            ended = time.monotonic()
+            _Seen.until = ended + max(LOOK_EVERY, 10 * (ended - began))
+        return _Seen.local, _Seen.mark
 
 
 def _both(

@@ -346,7 +346,7 @@ class Sender:
         if verdict == "DRAINING":
             raise QueueDraining(queue=self.handle.name)
         if verdict == "SEALED":
-            raise RunCancelled(run=self.run.hex(), cancelled=0, total=self.sent, acked=0)
+            raise RunCancelled(run=self.handle.run or self.run.hex(), cancelled=0, total=self.sent, acked=0)
         if verdict == Verdict.NO_FUNCTION.name:
             raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
         if verdict != "FULL":

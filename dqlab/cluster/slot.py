@@ -130,7 +130,7 @@ class Slot:
         *parking, working = self._tasks  # parked it stays meanwhile, to be known where a shard may move
         await asyncio.wait([working, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
         if self._running is not None:
-            logger.warning("event=thread_left slot=%s lease=%s", self.name, self._running.lease)
+            logger.info("event=thread_left slot=%s lease=%s", self.name, self._running.lease)
         for task in parking:
             task.cancel()
         await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
@@ -360,7 +360,7 @@ class Slot:
         self.last_error = f"{name} goes on though it was cancelled; its thread was abandoned"
         threads = len(self._abandoned)
         words = "event=thread_abandoned slot=%s lease=%s message=%s threads=%d"
-        logger.warning(words, self.name, chunk.lease, name, threads)
+        logger.info(words, self.name, chunk.lease, name, threads)  # `last_error` and the doctor name it
         if self._overrun:
             words = "event=slot_overrun slot=%s threads=%d worker_replaced=%s"
             logger.error(words, self.name, threads, self.replace_worker())

@@ -30,7 +30,7 @@ from distributed.comm.tcp import _close_comm as note_closed
 from tornado.iostream import IOStream, StreamClosedError
 from tornado.tcpserver import TCPServer
 
-__all__ = ["SCHEME", "Sockets", "make_directory", "problem_with", "register", "remove_directory"]
+__all__ = ["PREFIX", "SCHEME", "Sockets", "make_directory", "problem_with", "register", "remove_directory"]
 
 logger = logging.getLogger("dqlab.sockets")
 
@@ -56,7 +56,7 @@ def make_directory() -> Path:
         There is no place for it.
     """
     place = tempfile.gettempdir()
-    if len(os.fsencode(place)) > LONGEST - 30:
+    if len(os.fsencode(place)) > LONGEST - 30 or ":" in place:  # behind a colon an address has its number
         place = "/tmp"
     return Path(tempfile.mkdtemp(prefix="dqlab-", dir=place))
 
@@ -98,6 +98,15 @@ class _SocketComm(TCP):
         stream.set_close_callback(functools.partial(note_closed, weakref.ref(self)))
 
 
+def _is_connected(stream: IOStream) -> bool:
+    """Return whether a stream is connected: tornado takes the "try again" of such a socket for "under way"."""
+    try:
+        stream.socket.getpeername()
+    except (OSError, AttributeError):  # not connected, or closed by now
+        return False
+    return True
+
+
 class _Connector(Connector):
     async def connect(self, address: str, deserialize: bool = True, **_: Any) -> Comm:  # noqa: FBT001, FBT002
         directory, number = parse_host_port(address)
@@ -109,6 +118,9 @@ class _Connector(Connector):
         except BaseException:
             stream.close()
             raise
+        if not _is_connected(stream):
+            stream.close()
+            raise CommClosedError(f"in {self}: too many connections to {PREFIX}{address} wait to be accepted")
         problem = problem_with(directory)  # only now: what is connected cannot be exchanged any more
         if problem:
             stream.close()

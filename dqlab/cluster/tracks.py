@@ -5,11 +5,13 @@ Fed with absolute totals; one that falls (its actor was made anew) starts over a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from dqlab.stats import Counts, Meter
+from dqlab.stats import Counts, Meter, RunState, RunStats, Speed
 from dqlab.stats.eta import Effort, Steady
+from dqlab.stats.meter import STALL
 from dqlab.stats.rings import Ring
 
 __all__ = ["CLASS_MINUTES", "DEPTH_MINUTES", "ConsumerTrack", "QueueTrack", "RunTrack"]
@@ -56,7 +58,8 @@ class QueueTrack:
     def __init__(self) -> None:
         self.ring = Ring(len(self.GAUGES), 3)
         self.depth = Ring(1, bands=((60.0, DEPTH_MINUTES + 1),))
-        self.put, self.settled, self.failed, self.written = Meter(), Meter(), Meter(), Meter()
+        self.put, self.failed, self.written = Meter(), Meter(), Meter()
+        self.settled = Speed()
         self.redelivered, self.leases_lost = Meter(LATELY), Meter(LATELY)
         self.gauges: tuple[float, ...] = (0.0,) * len(self.GAUGES)
         self.last_used: float | None = None
@@ -64,7 +67,15 @@ class QueueTrack:
         self._growth = _Growth()
 
     def feed(
-        self, now: float, wall: float, counts: Counts, lag: float, failed: int, reports: Sequence[dict[str, Any]]
+        self,
+        now: float,
+        wall: float,
+        counts: Counts,
+        lag: float,
+        failed: int,
+        reports: Sequence[dict[str, Any]],
+        *,
+        works: bool = True,
     ) -> tuple[float, ...]:
         """Note the sums over a queue's shards; return how many were put, were settled and failed since the last time.
 
@@ -72,9 +83,11 @@ class QueueTrack:
         ----------
         now, wall : float
             Monotonic seconds, and seconds since 1970 UTC.
+        works : bool, default True
+            Whether nothing keeps messages from being taken; where nobody is there to take them nothing has to.
         """
         self.put.feed(now, counts.all)
-        self.settled.feed(now, counts.settled)
+        self.settled.feed(now, counts.settled, lasts=_lasts(counts) if works else 0.0)
         self.failed.feed(now, failed)
         self.redelivered.feed(now, sum(report["redelivered"] for report in reports))
         self.leases_lost.feed(now, sum(report["leases_lost"] for report in reports))
@@ -129,25 +142,64 @@ class RunTrack:
     ----------
     moved : float
         When a message was settled last, or the first report came; monotonic seconds.
+    shown : RunStats or None
+        What views show of it, while it is at rest and nothing of it changes.
     """
 
     def __init__(self) -> None:
         self.ring = Ring(1)
-        self.settled, self.units, self.busy = Meter(), Meter(), Meter()
+        self.settled, self.units, self.busy, self._offered = Speed(), Speed(), Speed(), Speed()
+        self._slot_seconds, self._slots, self._fed = 0.0, 0, 0.0
         self.effort = Effort()
         self.steady = Steady()
         self.moved, self._moved_to = 0.0, -1
+        self.shown: RunStats | None = None
 
-    def feed(self, now: float, wall: float, counts: Counts, units: Counts | None, effort: Effort) -> None:
-        """Note the sums over a run's lanes."""
-        if counts.settled != self._moved_to:
-            self.moved, self._moved_to = now, counts.settled
+    def feed(
+        self,
+        now: float,
+        wall: float,
+        counts: Counts,
+        units: Counts | None,
+        effort: Effort,
+        *,
+        state: RunState = RunState.RUNNING,
+        slots: int = 0,
+    ) -> None:
+        """Note the sums over a run's lanes, what it is doing, and how many slots serve its queue."""
+        self.shown = None
         progress = counts if units is None else units
-        self.settled.feed(now, counts.settled)
-        self.units.feed(now, progress.settled)
-        self.busy.feed(now, effort.seconds)
+        lasts = 0.0 if state in _KEPT else _lasts(counts)
+        self._slot_seconds += self._slots * (now - self._fed)
+        self._slots, self._fed, gaps = slots if lasts == math.inf else 0, now, self.settled.gaps
+        self._offered.feed(now, self._slot_seconds, lasts=lasts)
+        self.settled.feed(now, counts.settled, lasts=lasts)
+        self.units.feed(now, progress.settled, lasts=lasts)
+        self.busy.feed(now, effort.seconds, lasts=lasts)
+        if counts.settled != self._moved_to or self.settled.gaps != gaps:
+            self.moved, self._moved_to = now, counts.settled
         self.effort = effort
         self.ring.note(wall, (progress.left,))
+
+    def interrupt(self) -> None:
+        """Leave out the time from the last report to the next."""
+        self._slots = 0
+        for speed in (self.settled, self.units, self.busy, self._offered):
+            speed.interrupt()
+
+    def at_work(self, now: float, slots: int) -> float:
+        """Return how many slots work on it while it goes on: their share of all that were there, of those there now."""
+        busy, offered = self.busy.lasting(now) or 0.0, self._offered.lasting(now) or 0.0
+        return min(1.0, busy / offered) * slots if offered > 0 and slots else busy
+
+
+_KEPT = (RunState.PAUSED, RunState.STOPPED, RunState.WAITING)
+"""States in which a run that has work is kept from it."""
+
+
+def _lasts(counts: Counts) -> float:
+    """Return for how many seconds the state of a queue or run that goes on counts for its speed."""
+    return math.inf if counts.ready or counts.leased else STALL
 
 
 class ConsumerTrack:
@@ -155,7 +207,7 @@ class ConsumerTrack:
 
     def __init__(self, now: float) -> None:
         self.ring = self.ring_of_host()
-        self.done, self.units, self.busy = Meter(), Meter(), Meter()
+        self.done, self.units, self.busy = Speed(), Speed(), Meter()
         self.since = now
         self._growth = _Growth()
 
@@ -164,11 +216,17 @@ class ConsumerTrack:
         """Return a ring for all consumers of a worker."""
         return Ring(0, 2, bands=_CONSUMER_BANDS)
 
-    def feed(self, now: float, wall: float, report: dict[str, Any]) -> tuple[float, ...]:
-        """Note a report; return how much its flows grew."""
-        self.done.feed(now, report["done"])
-        self.units.feed(now, report["units"])
+    def feed(self, now: float, wall: float, report: dict[str, Any], *, awake: bool = True) -> tuple[float, ...]:
+        """Note a report, and whether what follows it counts; return how much its flows grew."""
+        lasts = 0.0 if not awake else math.inf if report["leased"] else STALL
+        self.done.feed(now, report["done"], lasts=lasts)
+        self.units.feed(now, report["units"], lasts=lasts)
         self.busy.feed(now, report["busy"])
         grown = self._growth.of(report["units"], report["busy"])
         self.ring.note(wall, flows=grown)
         return grown
+
+    def interrupt(self) -> None:
+        """Leave out the time from the last report to the next."""
+        self.done.interrupt()
+        self.units.interrupt()

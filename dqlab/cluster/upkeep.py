@@ -81,6 +81,8 @@ class Upkeep:
             await self._checkpoint()
         except DqlabError as error:
             logger.warning("event=checkpoint_failed %s", error)
+        except Exception:  # a defect; the log closes all the same, and is read as a whole next time
+            logger.exception("event=checkpoint_failed")
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -103,6 +105,8 @@ class Upkeep:
                 logger.info("event=compacted bytes_before=%d bytes_after=%d", done.bytes_before, done.bytes_after)
         except DqlabError as error:  # what is on disk is as good as before; the next one may succeed
             logger.warning("event=upkeep_failed %s", error)
+        except Exception:  # a defect; the log has everything, and grows until a checkpoint succeeds
+            logger.exception("event=upkeep_failed")
         finally:
             self._running = None
         if log.checkpoint_due:
@@ -110,7 +114,8 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         async with self._one_at_a_time:
-            await self._loop.run_in_executor(None, self._shard.checkpoint())
+            for step in self._shard.checkpointing():
+                await self._loop.run_in_executor(None, step)
 
     async def _compact(self, below: float | None) -> Compacted:
         steps = compaction(self._shard, below=below, progress=self._progress, stop=lambda: self._closed)

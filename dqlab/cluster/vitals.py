@@ -160,7 +160,7 @@ def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]
         if oldest is None
         else {
             "consumer": oldest.consumer,
-            "messages": len(oldest.remaining),
+            "messages": oldest.remaining.size,
             "held": now - oldest.since,
             "left": oldest.deadline - now,
             "timeout": oldest.timeout,

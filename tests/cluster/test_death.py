@@ -174,7 +174,20 @@ def processes(tmp_path: Path) -> Iterator[dict[str, Any]]:
         [*head, SCHEDULER, "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)],
         **quiet,
     )
-    options = ["--nthreads", "1", "--no-dashboard", "--no-nanny", "--death-timeout", "5", "--scheduler-file", str(file)]
+    deadline = time.monotonic() + 30
+    while not (file.exists() and file.read_text().endswith("}")):  # workers give up soon when there is no scheduler
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    options = [
+        "--nthreads",
+        "1",
+        "--no-dashboard",
+        "--no-nanny",
+        "--death-timeout",
+        "10",
+        "--scheduler-file",
+        str(file),
+    ]
     workers = [subprocess.Popen([*head, WORKER, *options], **quiet) for _ in range(2)]
     yield {"file": file, "scheduler": scheduler, "workers": workers}
     for process in (scheduler, *workers):
@@ -192,7 +205,7 @@ def test_scheduler_that_dies_ends_every_wait(
     monkeypatch.setattr(link, "GONE_AFTER", 1.0)
     gate = Gate(tmp_path)
     lab = dq.connect(scheduler_file=processes["file"], timeout=20)
-    lab.client.wait_for_workers(2, timeout=20)
+    lab.client.wait_for_workers(2, timeout=40)
     pool = lab.queue("orphan")
     run = pool.map(lambda _: gate.wait(), range(10))
     gate.until_arrived(1)

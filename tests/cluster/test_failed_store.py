@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dqlab.cluster.durable import LogStore
 from dqlab.cluster.execution import Work
 from dqlab.cluster.functions import FunctionCache
 from dqlab.cluster.slot import Slot
@@ -128,6 +129,34 @@ def test_a_run_is_done_when_that_is_on_disk(disk: Disk, tmp_path: Path, monkeypa
         assert answer["done"]
         assert answer["short"] == ""
 
+    asyncio.run(scenario())
+
+
+def test_disk_that_hangs_first_and_is_full_then_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who had looked once, before the disk answered, waited for ever."""
+    answers, looked = threading.Event(), threading.Event()
+    plain = LogStore._impatient
+
+    def write(files: Files, *arguments: object) -> int:
+        answers.wait(10)
+        raise OSError(errno.ENOSPC, "full")
+
+    def impatient(store: LogStore, confirmed: asyncio.Future[None]) -> None:
+        plain(store, confirmed)
+        looked.set()
+
+    async def scenario() -> None:
+        actor = await opened(tmp_path)
+        monkeypatch.setattr(Files, "write", write)
+        putting = asyncio.ensure_future(put(actor, 3))
+        await asyncio.to_thread(looked.wait, 10)
+        assert not putting.done()
+        answers.set()
+        with pytest.raises(DiskFull):
+            await asyncio.wait_for(putting, 10)
+
+    monkeypatch.setattr("dqlab.cluster.durable.DISK_PATIENCE", 0.02)
+    monkeypatch.setattr(LogStore, "_impatient", impatient)
     asyncio.run(scenario())
 
 

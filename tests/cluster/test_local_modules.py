@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from dqlab.cluster import sealed
 from dqlab.cluster.local_modules import ModuleDiffers, is_local, lazy_imports, sources_of
 from dqlab.cluster.sealed import open_value
 from dqlab.runs.code import code_version
@@ -237,3 +238,18 @@ def test_cached_function_of_a_module_stays_that_of_the_module() -> None:
 
     assert opened(functools._make_key.__class__) is type(functools._make_key)  # nothing of the library is copied
     assert opened(cached)() == 1
+
+
+def test_single_calls_see_a_value_that_lies_where_an_older_one_lay(
+    helpers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names were compared by the ids of what they stood for, and an id is given again: calls ran with the old value."""
+    function, module = cell(WAYS["module"])["f"], importlib.import_module(NAME)
+    sent = []
+    for n in range(10):
+        vars(module)["LIMIT"] = n * 1000.5
+        monkeypatch.setattr(sealed._Seen, "until", 0.0)
+        sent.append(function_bytes(function, remember=True))
+        vars(module)["LIMIT"] = n * 2000.5  # not sent by any call; the next value may lie where the one before lay
+    assert len(set(sent)) == 10
+    assert function_bytes(function, remember=True) == function_bytes(function, remember=True)

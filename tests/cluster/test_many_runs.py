@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from dqlab.cluster.collector import Collector
 from dqlab.cluster.queue_actor import QueueActor
+from dqlab.cluster.queue_scene import QueueScene
+from dqlab.cluster.tracks import RunTrack
 from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement
 from dqlab.queue.book import Book
@@ -227,6 +230,52 @@ def test_neither_reports_nor_looks_touch_what_ended_long_ago_on_the_scheduler() 
     assert snapshot.runs_total == MANY + 1
     assert [run.name for run in snapshot.runs][:3] == ["now", f"r{MANY - 1}", f"r{MANY - 2}"]
     assert len(collector.run_tracks) <= MAX_RUNS + 1
+
+
+def test_of_the_runs_that_are_listed_those_are_worked_out_again_that_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twenty ended runs beside one that works took most of each report's time, and of each look."""
+    fed, shown = [], []
+    feed, show = RunTrack.feed, QueueScene._run
+
+    def note_feed(track: RunTrack, now: float, wall: float, counts: Any, *more: Any, **stands: Any) -> None:
+        fed.append(counts.settled)
+        feed(track, now, wall, counts, *more, **stands)
+
+    def note_show(scene: QueueScene, run: str, *more: Any) -> Any:
+        shown.append(run)
+        return show(scene, run, *more)
+
+    monkeypatch.setattr(RunTrack, "feed", note_feed)
+    monkeypatch.setattr(QueueScene, "_run", note_show)
+    clock = FakeClock()
+    collector = Collector(clock=clock)
+    old = [ended(number) for number in range(MANY)]
+    working = lane_report("now", counts=[7, 0, 3, 1, 0, 0, 0], started=1e6)
+    collector.take(shard_report("q", *old, working, number=1, whole=True))
+    first = collector.snapshot()
+    assert len(fed) == len(shown) == MAX_RUNS + 1
+    fed.clear()
+    shown.clear()
+
+    for number in range(2, 20):
+        clock.advance(1.0)
+        collector.take(
+            shard_report("q", working | {"counts": [7, 0, 3, number, 0, 0, 0]}, number=number, whole=False, dropped=[])
+        )
+        snapshot = collector.snapshot()
+
+    assert len(fed) == 18
+    assert shown == [working["run"]] * 18
+    assert [replace(run, at=0.0, rate=None) for run in snapshot.runs[1:]] == [
+        replace(run, at=0.0, rate=None) for run in first.runs[1:]
+    ]
+    assert {run.at for run in snapshot.runs} == {clock.wall()}
+    again = ended(MANY - 1, why="somebody said so")
+    collector.take(shard_report("q", again, number=20, whole=False, dropped=[]))
+    assert collector.snapshot().runs[1].why == "somebody said so"
+    assert shown[-1] == again["run"]
 
 
 def test_a_run_that_ended_long_ago_is_shown_when_it_is_asked_for() -> None:

@@ -11,11 +11,19 @@ import pytest
 
 from dqlab.clock import SystemClock
 from dqlab.cluster.durable import LogStore, open_durable
+from dqlab.cluster.results import page_behind
+from dqlab.cluster.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import RecordCorrupt
+from dqlab.queue.batches import Batch
+from dqlab.queue.failures import Failure
 from dqlab.queue.options import QueueOptions
+from dqlab.queue.results import ResultIndex, Stretch
+from dqlab.queue.states import State
+from dqlab.queue.sweeps import purge
 from dqlab.store.compaction import compaction
 from dqlab.store.shard import DurableShard
+from tests.cluster import desk
 
 COUNT = 10
 PAYLOADS = [b"%04d" % n * 300 for n in range(COUNT)]
@@ -119,3 +127,80 @@ def test_what_is_damaged_where_it_lies_is_an_error(tmp_path: Path) -> None:
             await store.close()
 
     asyncio.run(read())
+
+
+def test_results_that_come_while_a_page_is_read_neither_break_nor_hide_it() -> None:
+    """A page is read from disk, and meanwhile the list of what there is grows, and is split in two."""
+    index = ResultIndex()
+
+    def come(n: int) -> None:
+        for _ in range(n):
+            ordinal = index.end
+            blob = Settlement.encode([Piece(ordinal, ordinal, 1)], b"\0", [b"r"], run=b"r" * 16, epoch=1, lease=1)
+            blobs.append(blob)
+            index.add(Stretch(Piece(ordinal, ordinal, 1), ordinal, 0))
+
+    blobs: list[bytes] = []
+    come(2000)
+
+    async def read(stretch: Stretch) -> bytes:
+        if index.end == 2000:
+            await asyncio.sleep(0)
+            come(1)  # one more than the lists of `sortedcontainers` hold
+        return blobs[stretch.place]
+
+    async def part() -> None:
+        parts, cursor = await page_behind(index, read, 1500)
+        assert [Settlement.decode(part).pieces[0].ordinal for part in parts] == list(range(1500, 2001))
+        assert cursor == index.end == 2001
+
+    asyncio.run(part())
+
+
+def test_failures_that_are_purged_while_a_page_is_read_are_left_out_of_it(tmp_path: Path) -> None:
+    """Their frames lie on disk, so it takes a while; a view of failures ended with `MessageNotFound` then."""
+    record = Failure.from_exception(ValueError(), key=None, code="", consumer="c", worker="w", when=0.0, seconds=0.0)
+
+    async def part() -> None:
+        actor = await desk.opened(tmp_path / "log", retry={"retries": 0})
+        for sequence in range(6):
+            await desk.put(actor, 2, sequence=sequence)
+        held = await desk.lease(actor, "c#0")
+        await desk.finish(actor, held, [record.to_bytes()] * 12, Outcome.REJECT)
+        read = actor._store.frame
+
+        async def slowly(batch: Batch) -> Frame:
+            purge(actor.shard.lanes[NO_ID], [(2, 6)], State.DEAD)
+            return await read(batch)
+
+        actor._store.frame = slowly  # type: ignore[method-assign]
+        answer, parts = unpack(await actor.dead(pack({"run": NO_ID, "after": -1, "limit": 12, "classes": []})))
+        assert [row[0] for row in answer["rows"]] == [0, 1, *range(6, 12)]
+        assert len(parts) == 2 * 8
+        await actor.close(b"")
+
+    asyncio.run(part())
+
+
+@pytest.mark.parametrize("op", ["cancel", "drop"])
+def test_what_is_cancelled_as_it_is_leased_leaves_the_lease_empty(op: str) -> None:
+    """The slot got a `KeyError` instead, lost the orders that were for it, and leased nothing for a second."""
+    run = b"r" * 16
+    code = {"name": "f", "hash": "1", "short": "", "source": "", "cell": None}
+
+    async def part() -> None:
+        actor = await desk.opened(run=run, record={"name": "f-1", "codes": [code]})
+        ask = {"consumer": "c#0", "session": "s", "credit": [1, 10, 1]}
+        leasing = asyncio.create_task(actor.lease(pack(ask)))
+        await asyncio.sleep(0)
+        putting = asyncio.create_task(desk.put(actor, 3, run=run))
+        ordering = asyncio.create_task(actor.control(pack({"op": op, "run": run})))
+        answer, parts = unpack(await asyncio.wait_for(leasing, 10.0))
+        assert "lease" not in answer
+        assert parts == []
+        await asyncio.gather(putting, ordering)
+        actor.shard.invariants()
+        assert not actor.shard.leases
+        await actor.close(b"")
+
+    asyncio.run(part())

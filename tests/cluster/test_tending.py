@@ -14,9 +14,9 @@ from dqlab.cluster.internals import replace_lost_workers
 
 
 class Nanny:
-    def __init__(self, status: Status = Status.running, alive: bool = True) -> None:
+    def __init__(self, status: Status = Status.running, process: Status = Status.running) -> None:
         self.status, self.closed = status, False
-        self.process = SimpleNamespace(is_alive=lambda: alive)
+        self.process = SimpleNamespace(status=process, is_alive=lambda: process is Status.running)
 
     async def close(self, reason: str) -> None:
         self.closed = True
@@ -47,7 +47,7 @@ def looks(cluster: Cluster, kept_away: tuple[str, ...] = (), n: int = 2) -> list
 
 
 @pytest.mark.parametrize(
-    "nanny", [None, Nanny(Status.closed), Nanny(alive=False)], ids=["given up", "ended", "start failed"]
+    "nanny", [None, Nanny(Status.closed), Nanny(process=Status.failed)], ids=["given up", "ended", "start failed"]
 )
 def test_a_worker_that_nobody_replaces_is_made_again_at_the_second_look(nanny: Nanny | None) -> None:
     """A kernel that was stopped for a minute used to be one worker short for good, and it was that of the queues."""
@@ -65,6 +65,14 @@ def test_a_worker_that_is_there_or_comes_or_was_retired_is_left(how: str) -> Non
         cluster.status = Status.closing
     assert looks(cluster, ("b",) if how == "retired" else (), n=4) == [[]] * 4
     assert cluster.corrected == 0
+
+
+def test_a_worker_that_takes_long_to_start_is_left() -> None:
+    """After its nursery died, a worker on a loaded machine waits for the next one; it was closed as soon as it came."""
+    slow = Nanny(process=Status.starting)
+    cluster = Cluster(slow)
+    assert looks(cluster, n=10) == [[]] * 10
+    assert not slow.closed
 
 
 @pytest.mark.slow

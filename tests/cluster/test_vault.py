@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ import pytest
 
 from dqlab.cluster import results
 from dqlab.cluster.results import Vault
+from tests.descriptors import count_files
 
 SIZE = 1000
 
@@ -33,13 +35,11 @@ async def written(vault: Vault) -> None:
 
 
 @pytest.fixture(autouse=True)
-def descriptors() -> Iterator[None]:
+def files() -> Iterator[None]:
     """Every file of a vault is closed with it."""
-    listed = Path("/proc/self/fd")
-    before = len(list(listed.iterdir())) if listed.is_dir() else 0
+    before = count_files()
     yield
-    after = len(list(listed.iterdir())) if listed.is_dir() else 0
-    assert after <= before
+    assert count_files() <= before
 
 
 def test_files_shrink_with_what_is_kept_although_one_result_is_kept_for_ever() -> None:
@@ -145,3 +145,36 @@ def test_a_full_disk_is_said_and_tried_again_and_memory_stays_bounded(
 
     play(part)
     assert [record.getMessage().split()[0] for record in caplog.records] == ["event=spill_failed"]
+
+
+@pytest.mark.parametrize("end", ["close", "cancel"])
+def test_what_is_being_written_when_a_vault_closes_goes_into_no_other_file(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread cannot be stopped: with its descriptor closed it would write into the next file, perhaps a log."""
+    begun, go_on, pwrite = threading.Event(), threading.Event(), os.pwrite
+
+    def write(descriptor: int, data: Any, offset: int) -> int:
+        begun.set()
+        go_on.wait(10.0)
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(results.os, "pwrite", write)
+    victim = tmp_path / "log"
+
+    async def part() -> None:
+        vault = Vault(0, 1 << 30)
+        vault.add(blob(7))
+        spilling = vault._spilling
+        assert spilling is not None
+        await asyncio.to_thread(begun.wait, 10.0)
+        if end == "cancel":
+            spilling.cancel()
+        vault.close()
+        await asyncio.wait([spilling], timeout=10.0)
+        with victim.open("wb"):  # may get a descriptor that has just become free
+            go_on.set()
+            await asyncio.get_running_loop().shutdown_default_executor()
+            assert victim.stat().st_size == 0
+
+    play(part)

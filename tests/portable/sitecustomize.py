@@ -31,6 +31,8 @@ def _take_away() -> None:
         for name in names.split():
             if hasattr(module, name):
                 delattr(module, name)
+    if hasattr(os, "process_cpu_count"):  # Python 3.13: asks for the affinity where there is one
+        os.process_cpu_count = os.cpu_count
     find = ctypes.CDLL.__getattr__
 
     def without_prctl(library: ctypes.CDLL, name: str) -> object:
