@@ -6,27 +6,36 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 ::
 
     DqlabError
-    ├── UnsupportedSystem · ConnectFailed · VersionMismatch · SchedulerGone · LabClosed · WorkersGone · ActorGone
+    ├── UnsupportedSystem · ConnectFailed · VersionMismatch ── DaskTooOld
+    ├── SchedulerGone · LabClosed · WorkersGone · ActorGone
     │                   CallTimeout · StoreFailed
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
     │               FunctionTooLarge · NotPicklable
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
-    ├── RunError ── RunNotFound · RunExists · RunFailed · DocumentsLost · ResultsMissing · RunCancelled · RunStalled
+    ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
+    │               DocumentsLost · ResultsMissing · RunCancelled · RunStalled
     │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · AllFailed · WaitTimeout
     │               JoinStalled
-    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · MessageNotFound
+    ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
+    │                   MessageNotFound
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from dqlab.crashes import MemoryLimit as MemoryLimit
 from dqlab.crashes import MessageTimeout as MessageTimeout
 from dqlab.crashes import ProcessDied as ProcessDied
 from dqlab.sentence import DqlabError as DqlabError
+
+
+class DqlabWarning(UserWarning):
+    """A warning of dqlab; a notebook shows its sentence alone, without the file and line it came from."""
+
 
 # --- the cluster ----------------------------------------------------------------------------
 
@@ -58,6 +67,15 @@ class VersionMismatch(DqlabError):
     )
 
 
+class DaskTooOld(VersionMismatch, ImportError):
+    """The Dask of this process, of the scheduler or of a worker is older than dqlab can work with."""
+
+    text = (
+        "{who} runs Dask {found}, and dqlab needs {oldest} or newer. No queue was opened and nothing was sent. Install "
+        "a newer one in that environment, pip install 'dask>={oldest}' 'distributed>={oldest}', and start it again."
+    )
+
+
 class SchedulerGone(DqlabError):
     """The scheduler stopped answering; with it went every transient queue."""
 
@@ -86,8 +104,8 @@ class ActorGone(DqlabError):
     """A queue or consumer is not registered with the scheduler, or its process died."""
 
     text = (
-        "{name!r} is gone: {reason}. What a transient queue held is lost, its messages and its results; a durable "
-        "one is in its store. Connect again, with lab = dq.connect() or %dq connect -o lab, and map or attach again."
+        "{name!r} is gone: {reason}. If it was transient, its messages and results are lost; if it was durable, "
+        "they are in its store. Connect again, with lab = dq.connect() or %dq connect -o lab, and map or attach again."
     )
 
 
@@ -222,9 +240,18 @@ class RunFailed(RunError):
     """Some documents of the run are dead; the others have their results."""
 
     text = (
-        "{dead:,} of {total:,} documents of run {run!r} failed, the first with {first}. What "
-        "succeeded: run.results(errors='skip'). See run.failures(); fix the function, then run.retry(fn=...)."
+        "{dead:,} of {total:,} documents of run {run!r} failed, the first with {first}. {others}"
+        "See run.failures(); fix the function, then run.retry(fn=...)."
     )
+    OTHERS = "What succeeded: run.results(errors='skip'). "
+    """What is said of the other documents, where there are any."""
+
+
+class CallsFailed(RunFailed):
+    """Messages of a put are dead, or were cancelled; the others have their results."""
+
+    text = "{dead:,} of {total:,} messages of a {run} failed, the first with {first}. {others}Put again what failed."
+    OTHERS = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
 
 
 class DocumentsLost(RunError):
@@ -252,6 +279,15 @@ class RunCancelled(RunError):
     text = (
         "run {run!r} was cancelled: {cancelled:,} of {total:,} documents were not processed. The results of the "
         "{acked:,} finished ones: run.results(errors='skip')."
+    )
+
+
+class CodeGone(RunError):
+    """The newest code of a run was lost with the worker or the file that kept it."""
+
+    text = (
+        "the newest code of run {run!r}, {code!r} (version {version}), is kept nowhere any more: it was lost with a "
+        "worker or in a damaged file. Nothing was sent again. Pass the function: run.retry(fn=...)."
     )
 
 
@@ -296,8 +332,8 @@ class AllFailed(RunError):
     """The first documents of the run failed, every one of them; it paused itself."""
 
     text = (
-        "run {run!r} paused itself: {why}. Nothing is lost, {left:,} documents wait. See run.failures(); fix the "
-        "function, then run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on regardless with "
+        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); fix the function, then "
+        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on regardless with "
         "run.resume(); map with stop_if=None never pauses."
     )
 
@@ -371,6 +407,33 @@ class ResultNotPicklable(MessageError):
     text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
 
 
+class ResultUnreadable(MessageError):
+    """A result cannot be unpickled in the process that reads it; the others can be read.
+
+    Attributes
+    ----------
+    key : str or int
+        Of the document, or the message's id.
+    error, reason : str
+        Class and text of what unpickling raised.
+    payload : bytes
+        The result as it was pickled.
+    """
+
+    text = (
+        "the result of {what} cannot be unpickled in this process: {error}: {reason}. Its {size:,} bytes are in "
+        ".payload of this error, and the other results can be read: results(errors='return') has this error in its "
+        "place. Make what it needs importable here and read again, or return plain data and process it again."
+    )
+
+    def __init__(self, payload: bytes = b"", **fields: Any) -> None:
+        super().__init__(**fields)
+        self.payload = payload  # no field: those are shown, and this may be long
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), self.payload, **self.fields), ()
+
+
 class MessageNotFound(MessageError):
     """No message with that id is known."""
 
@@ -411,8 +474,8 @@ class RunsInFlight(UsageError):
     """A lab would be closed, and with it work that is not done."""
 
     text = (
-        "{what} of lab {lab!r} is not done, so that lab was left open and no other was made. Wait for it with "
-        "%dq wait, or give it up with %dq close; then connect again."
+        "{what} of lab {lab!r} is not done, so that lab was left open and no other was made. {steps}; then connect "
+        "again. Or give it up with %dq close."
     )
 
 

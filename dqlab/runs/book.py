@@ -26,6 +26,8 @@ from dqlab.frame import Kind
 from dqlab.queue.retry import Retry
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code import CodeVersion
+from dqlab.runs.comparison import Comparison
+from dqlab.runs.lost import repeats
 from dqlab.runs.mapping import Submitter
 from dqlab.runs.marks import mark
 from dqlab.runs.run import Run
@@ -45,6 +47,8 @@ COMPARING = 2.0
 """Seconds that `map` waits for the input to be compared before it returns, when failed documents are to be retried."""
 NAMED = 5
 """Parts of a function that are named one by one, when they have changed."""
+CLOSING = 0.5
+"""Seconds that submissions to a queue which is closed may take to end, all together."""
 LANDING = 20.0
 """Seconds that puts in flight may take to be refused, behind one that was."""
 LETTING_GO, LET_GO_FOR, LET_GO_EVERY, SOON = 1.0, 60.0, 0.5, 0.01
@@ -144,23 +148,30 @@ class RunBook:
         return list(self._known().values())
 
     def find(self, name: str) -> Run | None:
-        """Return the run of that name if this lab or one of its queues knows it."""
-        run = self._runs.get(name) or self._known(name).get(name)
+        """Return the run of that name if one of the queues knows it."""
+        before = self._runs.get(name)
+        run = self._known(name).get(name)
         if run is None:
             self.open_others(name)
             run = self._known(name).get(name)
         if run is not None:
             self._runs[name] = run
+        elif before is not None:
+            self._dropped(before)
         return run
 
     def closed(self, pool: QueuePool) -> None:
         """Forget the runs of a queue that was closed."""
-        for name, run in list(self._runs.items()):
-            if run.queue == pool.name:
-                if run.submitter is not None:
-                    run.submitter.stop(RunNotFound(run=name, hint=" Its queue was closed.", known="-"))
-                    run.submitter.join()
-                self._runs.pop(name, None)
+        runs = {name: run for name, run in list(self._runs.items()) if run.queue == pool.name}
+        submitters = [one for run in runs.values() if run.submitter is not None for one in run.submitter.chain]
+        for submitter in submitters:
+            submitter.stop(RunNotFound(run=submitter.name, hint=" Its queue was closed.", known="-"))
+        until = time.monotonic() + CLOSING
+        for submitter in submitters:  # an input may hold its thread up as long as it likes; nobody waits for it
+            submitter.join(max(0.0, until - time.monotonic()))
+            submitter.leave()
+        for name in runs:
+            self._runs.pop(name, None)
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -180,14 +191,18 @@ class RunBook:
             claim.give_back()
 
     def _known(self, name: str | None = None) -> dict[str, Run]:
-        """Return the runs of that name, or all, that this lab or one of its queues knows of."""
-        runs = dict(self._runs) if name is None else {}
+        """Return the runs of that name, or all, as the queues of this lab know them; those of one that is gone stay."""
+        runs = {own: run for own, run in list(self._runs.items()) if name is None or own == name}
         for pool in self._pools():
             try:
                 answer, _ = self._link.sync(pool.handle.ask(0, "runs", {"name": name}))
             except ActorGone:  # its runs are lost with it, and those of other queues are not
                 continue
-            for id, known in answer["runs"]:
+            there = {known: id for id, known in answer["runs"]}
+            for own, run in list(runs.items()):
+                if run.queue == pool.name and there.get(own) != run.id:
+                    del runs[own]  # another client has dropped it, or started it over
+            for known, id in there.items():
                 if known not in runs:
                     runs[known] = Run(known, id, pool.handle, on_drop=self._dropped)
         return runs
@@ -224,7 +239,7 @@ class RunBook:
         if retry is not None:
             opening["retry"] = asdict(retry)
         sender = RunSender(
-            pool.handle,
+            pool.handle.of_run(name),
             entry,
             run=id,
             producer=id,
@@ -275,7 +290,7 @@ class RunBook:
     def _submits(self, run: bytes) -> bool:
         """Return whether this lab is submitting a run."""
         submitters = [mine.submitter for mine in list(self._runs.values()) if mine.id == run]
-        return any(submitter is not None and not submitter.finished.is_set() for submitter in submitters)
+        return any(submitter is not None and submitter.sending for submitter in submitters)
 
     def _again(
         self,
@@ -296,7 +311,8 @@ class RunBook:
         if run.submitter is not None and run.submitter.error is not None:
             run.submitter.join(LANDING)  # it still tells the queue where the input ended
         progress = run._progress(covered=True)
-        if not progress.sealed and (run.submitter is None or run.submitter.finished.is_set()):
+        sending = run.submitter is not None and run.submitter.sending
+        if not progress.sealed and not sending:
             # By another client; if that is gone, or was interrupted when it began, this one goes on.
             submits = _books.get(progress.record["client"])
             given_up = submits is not None and not submits._submits(run.id)  # a `map` of this process was interrupted
@@ -308,24 +324,31 @@ class RunBook:
         if not retries:
             if all(each["hash"] != code["hash"] for each in codes):
                 raise RunExists(run=run.name, difference=_difference(version, codes[-1]))
-            if codes[-1]["hash"] != code["hash"]:
-                newest = self._link.sync(run_orders.newest_code(run.handle, codes[-1]))
-                entry = Entry(Kind.ELEMENT, newest["function"], newest["blob"]) if newest else entry
-        if progress.sealed and (run.submitter is None or run.submitter.finished.is_set()):
+            if codes[-1]["hash"] != code["hash"] and not progress.complete:  # what is over keeps no functions
+                newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
+                entry = Entry(Kind.ELEMENT, newest["function"], newest["blob"])
+        then = (lambda: run.retry(fn)) if retries else None
+        former = run.submitter
+        chain = former.chain if former is not None else []
+        if not repeats(elements) and any(one.elements is elements and not one.finished.is_set() for one in chain):
+            if then is not None:  # one reader has the iterator: it is the same input
+                then()
+            return run
+        bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
+        sender = RunSender(
+            run.handle,
+            entry,
+            run=run.id,
+            producer=uuid.uuid4().bytes,
+            opening={
+                "run": run.id,
+                "record": {part: record[part] for part in ("name", "codes", "process", "stop_if")},
+            },
+            maxsize=bounds.get("maxsize"),
+            max_bytes=bounds.get("max_bytes"),
+        )
+        if progress.sealed and not sending:
             cut_off = record["incomplete"] is not None and not progress.cancelled
-            bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
-            sender = RunSender(
-                run.handle,
-                entry,
-                run=run.id,
-                producer=uuid.uuid4().bytes,
-                opening={
-                    "run": run.id,
-                    "record": {part: record[part] for part in ("name", "codes", "process", "stop_if")},
-                },
-                maxsize=bounds.get("maxsize"),
-                max_bytes=bounds.get("max_bytes"),
-            )
             before = Submitted.of(record, progress.came)
             sender.go_on(progress.kept_of(before.held), before.held)
             run.submitter = Submitter(
@@ -335,13 +358,24 @@ class RunBook:
                 before=before,
                 verify=not cut_off,
                 reopen=cut_off,
-                then=(lambda: run.retry(fn)) if retries else None,
+                then=then,
             )
-            run.submitter.start()
-            if retries:
-                run.submitter.join(COMPARING)  # most inputs are compared by then, and the caller sees what was retried
-        elif retries:  # the input is still being submitted, by this client or another one
-            run.retry(fn)
+        else:  # the input is still being submitted, by this client or another one
+            earlier = former.earlier if isinstance(former, Comparison) else former
+            run.submitter = Comparison(
+                run.name,
+                elements,
+                sender,
+                progress=run._progress,
+                earlier=earlier if sending else None,
+                there=progress.counts.all,
+                then=then,
+            )
+        if isinstance(former, Comparison):
+            former.supersede(RunExists(run=run.name, difference="documents that were mapped later"))
+        run.submitter.start()
+        if retries:
+            run.submitter.join(COMPARING)  # most inputs are compared by then, and the caller sees what was retried
         return run
 
 
@@ -357,7 +391,8 @@ def _difference(code: CodeVersion, newest: dict[str, Any]) -> str:
 
 def _iterable(documents: Any) -> Iterable[Any]:
     try:
-        if not isinstance(documents, Iterable):  # else it is not begun: some can be iterated only once
+        # Others are not begun: some can be iterated only once. An array without dimensions has a method for it.
+        if not isinstance(documents, Iterable) or getattr(documents, "ndim", None) == 0:
             iter(documents)
     except TypeError:
         raise BadOption(

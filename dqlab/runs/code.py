@@ -350,7 +350,7 @@ class _Walk:
         try:
             content = content_of(value, lambda part: self._value(part, name))
             if content is not None:
-                return self._content(content, name)
+                return self._content(kind, content, name)
             if isinstance(value, MappingProxyType):
                 return _pack("proxy", self._value(dict(value), name))
             if isinstance(value, set | frozenset):  # pickled in the order of its hashes
@@ -362,10 +362,10 @@ class _Walk:
         except Exception:  # noqa: BLE001 - it runs the object's own code, which may raise anything; then nothing is known
             return self._unseen(value, name)
 
-    def _content(self, content: Content, name: str) -> bytes:
+    def _content(self, kind: type, content: Content, name: str) -> bytes:
         if content.sampled:
             self.sampled.add(f"{name} of {self._user} ({size_text(content.size)})")
-        return _pack("content", content.digest)
+        return _pack("content", self._known(kind), content.digest)
 
     def _state(self, value: Any, name: str) -> bytes:
         state = getattr(value, "__dict__", None)
@@ -451,8 +451,9 @@ class _Walk:
 
     def _imported(self, value: Any) -> bytes | None:
         module = attribute(value, "__module__")
-        name = attribute(value, "__qualname__") or attribute(value, "__name__")
-        if not isinstance(module, str) or not isinstance(name, str) or module in _MAIN:
+        names = (attribute(value, "__qualname__"), attribute(value, "__name__"))
+        name = next((name for name in names if isinstance(name, str) and name), None)  # a proxy may return anything
+        if not isinstance(module, str) or name is None or module in _MAIN:
             return None
         found: Any = sys.modules.get(module)
         if found is None or is_local(found):

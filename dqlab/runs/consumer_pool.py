@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.custom_consumer import CustomConsumer
 from dqlab.cluster.link import Link
@@ -25,7 +25,7 @@ from dqlab.queue.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import QueuePool
-from dqlab.runs.results import open_settlements
+from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options
 from dqlab.trimming import interruptible
 
@@ -130,7 +130,11 @@ class ConsumerPool:
         self.queue_pool, self.consumer_class, self.n_consumers = queue_pool, ConsumerClass, n_consumers
         self._link, self._handle, self._retries = queue_pool.handle.link, queue_pool.handle, retries
         self._options = consumer_options(
-            slots=max_concurrency, batch=batch_size, early=early_ack, concurrency=max_concurrency
+            slots=max_concurrency,
+            batch=batch_size,
+            early=early_ack,
+            concurrency=max_concurrency,
+            durable="store" in queue_pool.options,
         )
         self._actor = _choose_actor(ConsumerClass, self._options)
         self._lock = threading.Lock()
@@ -263,12 +267,19 @@ class ConsumerPool:
             used, limit = sum(shard["stored"] for shard in shards), self.queue_pool.options["results_maxsize"]
             raise ResultsFull(run=f"puts on {self.queue_pool.name}", used=used, limit=limit)
 
-    def results(self) -> dict[int, Any]:
+    @checks_keywords
+    def results(self, errors: Literal["raise", "return"] = "raise") -> dict[int, Any]:
         """Return the value of every plain put of the queue that was processed, by message id.
 
         The ids are those of ``queue_pool.submit(...).ids``. Failed messages are in ``queue_pool.dead()``.
         The queue keeps results until it is closed, whatever becomes of the consumers.
+
+        Parameters
+        ----------
+        errors : {"raise", "return"}
+            What to do about results that cannot be unpickled here: raise `ResultUnreadable`, or put it in their place.
         """
+        check_errors(errors)
         found: dict[int, Any] = {}
         for shard in range(len(self._handle.refs)):
             cursor = 0
@@ -279,7 +290,8 @@ class ConsumerPool:
                     break
                 cursor = answer["cursor"]
                 for stretch in open_settlements(parts):
-                    found.update(zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True))
+                    values = stretch.values if errors == "return" else check_readable(stretch).values
+                    found.update(zip(range(stretch.ordinal, stretch.end), values, strict=True))
         return dict(sorted(found.items()))
 
     def nb_consumed(self) -> int:

@@ -23,6 +23,8 @@ WHOLE = 64 << 20
 """Bytes of one value that are read whole; so much is read of a larger one."""
 BLOCKS = 1024
 """Stretches that a larger value is read in, evenly spaced, the first and the last included."""
+_OBJECT = 4
+"""How many times as long as its pointer takes to read, an object does; texts are some 30 bytes long."""
 _FLAT = frozenset({str, bytes, int, float, bool, type(None)})
 _SORTED = frozenset({str, bytes, int})
 
@@ -166,12 +168,18 @@ def _numpy(np: Any, value: Any, look: Look) -> Content | None:
     more = b""
     if isinstance(value, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(value)
-        more = _values(np, mask, look)
+        more = _values(np, mask, look) + look([value.fill_value, value.hardmask])
         value = np.where(mask, np.zeros((), value.dtype), value.data)  # what lies under a mask is nobody's
     elif type(value) not in (np.ndarray, np.memmap):
         more = look(vars(value)) if hasattr(value, "__dict__") else b""
     plain = value.view(np.ndarray) if type(value) is not np.ndarray else value
-    return Content(_digest(kind, _values(np, plain, look), more), plain.nbytes, plain.nbytes > WHOLE)
+    return Content(_digest(kind, _values(np, plain, look), more), plain.nbytes, _weight(plain) > WHOLE)
+
+
+def _weight(values: Any) -> int:
+    """Return how much there is to read of an array: an object takes more time than its pointer."""
+    dtype = values.dtype
+    return int(values.nbytes) * (_OBJECT if getattr(dtype, "hasobject", False) or dtype.kind == "T" else 1)
 
 
 def _values(np: Any, values: Any, look: Look) -> bytes:
@@ -181,8 +189,8 @@ def _values(np: Any, values: Any, look: Look) -> bytes:
     if dtype.fields is not None:  # between fields lie bytes that mean nothing
         return _digest(head, *(_values(np, values[name], look) for name in dtype.names))
     if dtype.hasobject or dtype.kind == "T":
-        each = max(1, dtype.itemsize)
-        items = (item for a, b in _stretches(values.size, WHOLE // each // 4) for item in values.flat[a:b].tolist())
+        each = max(1, dtype.itemsize) * _OBJECT
+        items = (item for a, b in _stretches(values.size, WHOLE // each) for item in values.flat[a:b].tolist())
         return _digest(head, _items(items, look))
     if not values.nbytes:
         return _digest(head)
@@ -207,12 +215,20 @@ def _pandas(pd: Any, value: Any, look: Look) -> Content | None:
         return Content(part(value), 0)
     usage = getattr(value, "memory_usage", None)
     size = int(value.nbytes) if usage is None else int(pd.Series(usage(deep=False)).sum())
-    rows = _rows(len(value), size)
+    columns = [value.iloc[:, at] for at in range(value.shape[1])] if isinstance(value, pd.DataFrame) else [value]
+    rows = _rows(len(value), max(size, sum(map(_weight, columns))))
     kind = f"{type(value).__qualname__} {len(value)}"
-    attributes = look(value.attrs) if getattr(value, "attrs", None) else b""
+    attributes = look(_attributes(value))
     if rows is not None:
         value = value.take(rows)
     return Content(_digest(kind, part(value), attributes), size, rows is not None)
+
+
+def _attributes(value: Any) -> list[object]:
+    """Return what a frame, a series or an index of pandas has beside its values."""
+    own = {name: getattr(value, name, None) for name in getattr(value, "_metadata", ())}
+    flags = getattr(value, "flags", None)
+    return [getattr(value, "attrs", None), getattr(flags, "allows_duplicate_labels", None), own]
 
 
 def _pandas_part(pd: Any, value: Any, look: Look) -> bytes:
@@ -228,7 +244,7 @@ def _pandas_part(pd: Any, value: Any, look: Look) -> bytes:
         levels = [*map(part, value.levels), *(_values(sys.modules["numpy"], codes, look) for codes in value.codes)]
         return _digest("levels", look(list(value.names)), *levels)
     if isinstance(value, pd.Index):
-        return _digest("index", look(value.name), part(value.array))
+        return _digest("index", look(value.name), str(getattr(value, "freqstr", None)), part(value.array))
     np = sys.modules["numpy"]
     if isinstance(value, pd.Categorical):
         codes = _values(np, np.asarray(value.codes), look)
@@ -267,15 +283,19 @@ def _pyarrow(pa: Any, value: Any, look: Look) -> Content | None:
     rows = _rows(len(value), size)
     tabular = isinstance(value, pa.Table | pa.RecordBatch)
     names = value.schema.names if tabular else [""]
-    head = f"{type(value).__qualname__} {len(value)} {value.schema if tabular else value.type}"
+    kind = value.schema.serialize().to_pybytes() if tabular else str(value.type)  # its text leaves out long metadata
+    head = f"{type(value).__qualname__} {len(value)}"
     if rows is not None:
         value = value.take(pa.array(rows))
-    columns = value.columns if tabular else [value]
+    columns = [
+        pa.chunked_array([column]) if isinstance(column, pa.Array) else column  # else only numbers become NumPy's
+        for column in (value.columns if tabular else [value])
+    ]
     parts = [
         _column(str(column.type), name, column, column.null_count, look)
         for name, column in zip(names, columns, strict=True)
     ]
-    return Content(_digest(head, *parts), size, rows is not None)
+    return Content(_digest(head, kind, *parts), size, rows is not None)
 
 
 def _column(kind: str, name: str, column: Any, missing: int, look: Look) -> bytes:

@@ -52,6 +52,7 @@ class Sources:
     """Definitions by code object; parses each file or cell once."""
 
     _trees: dict[str, tuple[ast.Module, str] | None] = field(default_factory=dict)
+    _compiled: dict[str, set[CodeType]] = field(default_factory=dict)
 
     def definition(self, code: CodeType, namespace: dict[str, Any] | None = None) -> Definition | None:
         """Return how a function was written, or None when its source is not at hand.
@@ -67,7 +68,7 @@ class Sources:
         if parsed is None:
             return None
         node = _node(parsed[0], code)
-        if node is None:
+        if node is None or not self._is_of(code, parsed[1]):
             return None
         try:
             return Definition(ast.dump(node), _text(node, parsed[1]))
@@ -90,6 +91,16 @@ class Sources:
             return ast.dump(parsed[0]) if parsed else None
         except RecursionError:  # as above
             return None
+
+    def _is_of(self, code: CodeType, source: str) -> bool:
+        """Return whether a source is what the code was made of: a file may be edited while its process runs."""
+        filename = code.co_filename
+        kept: Any = linecache.cache.get(filename, (0, None))
+        if kept[1] is None:  # it has no time of change: a cell of a notebook, which never changes
+            return True
+        if filename not in self._compiled:
+            self._compiled[filename] = _compiled(source, filename)
+        return _unplaced(code) in self._compiled[filename]
 
     def _read(self, filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module, str] | None:
         if filename not in self._trees:
@@ -119,6 +130,26 @@ def _parse(filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module,
         return parse(source), source
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python after all
         return None
+
+
+def _compiled(source: str, filename: str) -> set[CodeType]:
+    """Return the code of every function of a file, wherever it stands in it."""
+    try:
+        waiting = [compile(source, filename, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    found = set()
+    while waiting:
+        nested = [part for part in waiting.pop().co_consts if isinstance(part, CodeType)]
+        found |= set(map(_unplaced, nested))
+        waiting += nested
+    return found
+
+
+def _unplaced(code: CodeType) -> CodeType:
+    """Return code without the lines that it stands on."""
+    constants = tuple(_unplaced(part) if isinstance(part, CodeType) else part for part in code.co_consts)
+    return code.replace(co_flags=0, co_firstlineno=1, co_linetable=b"", co_filename="", co_consts=constants)
 
 
 def _node(tree: ast.Module, code: CodeType) -> _Function | None:

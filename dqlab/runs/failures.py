@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -147,12 +148,13 @@ class Failures(Sequence[DeadLetter]):
     def named(self, ids: Iterable[int]) -> Iterator[DeadLetter]:
         """Yield the dead letters with these ids, as far as they are still dead."""
         for shard, group in groupby(sorted(ids), shard_of):
-            wanted = list(group)
-            after, last = wanted[0] - 1, wanted[-1]
-            left = len(wanted)
-            while left > 0 and after < last and (page := self._handle.link.sync(self._page(shard, after, (), left))):
-                yield from (letter for letter in page if letter.id <= last)
-                after, left = page[-1].id, left - len(page)
+            left = deque(group)
+            while left and (page := self._handle.link.sync(self._page(shard, left[0] - 1, (), len(left)))):
+                # Others may lie between them: documents that were sent again have newer ids than their neighbours.
+                dead = {letter.id: letter for letter in page}
+                while left and left[0] <= page[-1].id:
+                    if (letter := dead.get(left.popleft())) is not None:
+                        yield letter
 
     async def _page(self, shard: int, after: int, classes: Collection[str], limit: int = PAGE) -> list[DeadLetter]:
         asked = {"run": self._run, "after": after, "limit": min(limit, PAGE), "classes": list(classes)}

@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
+from dqlab.errors import ResultUnreadable
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import LostDocument
 
@@ -31,7 +32,7 @@ class InPlace:
     @staticmethod
     def is_one(value: object) -> bool:
         """Return whether a value stands in place of a result."""
-        return isinstance(value, DeadLetter | LostDocument)
+        return isinstance(value, DeadLetter | LostDocument | ResultUnreadable)
 
     @property
     def ordinals(self) -> Iterator[int]:

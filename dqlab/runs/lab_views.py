@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dqlab.cluster.sockets import PREFIX
 from dqlab.config import seconds
 from dqlab.errors import BadOption
 from dqlab.runs.session import Session
@@ -36,6 +37,9 @@ class LabViews:
     @property
     def dashboard(self) -> str:
         """Address of Dask's own dashboard."""
+        http, link = self.session.http, self.session.link
+        if http is not None and link.address.startswith(PREFIX):  # Dask takes the sockets' directory for a host
+            return f"{http['scheme']}://127.0.0.1:{http['port']}/status"
         return str(self.client.dashboard_link)
 
     def stats(self) -> Snapshot:

@@ -13,7 +13,15 @@ from dqlab.cluster.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.cluster.senders import RunSender
 from dqlab.config import nbytes, option
 from dqlab.documents import Document
-from dqlab.errors import CallTimeout, DocumentsNotPut, DqlabError, MessageTooLarge, NotPicklable, RunExists
+from dqlab.errors import (
+    CallTimeout,
+    DocumentsNotPut,
+    DqlabError,
+    MessageTooLarge,
+    NotPicklable,
+    RunCancelled,
+    RunExists,
+)
 from dqlab.log import DiskFull
 from dqlab.queue.book import CANCELLED
 from dqlab.queue.ranges import Ranges
@@ -24,6 +32,10 @@ __all__ = ["Submitter"]
 
 NOTE_EVERY = 1.0
 """Seconds between two records of how far the input was submitted."""
+INPUT_PATIENCE = 0.5
+"""Seconds that an input which was stopped may take to give its next element, before it is left behind."""
+ENDING = 5.0
+"""Seconds to wait for the end of a submission that is being told to the queue."""
 
 
 class Submitter:
@@ -45,8 +57,8 @@ class Submitter:
     count : int
         Elements taken from the input so far.
     error : BaseException or None
-        Why the input ended early: what it raised, or what could not be sent. None of one that was stopped: the queue
-        knows what became of the run.
+        Why the input ended early: what it raised, or what could not be sent. None of one that was stopped, or that the
+        queue refused because the run was cancelled: the queue knows what became of the run.
     by_input : bool
         The input itself raised that, so that it is no error of the queue, whatever its class.
     elements : iterable
@@ -80,10 +92,25 @@ class Submitter:
         self.by_input = False
         self.finished = threading.Event()
         self._stopped = False
+        self._looked = 0.0
+        """When the thread looked up from the input the last time, monotonic seconds."""
+        self._ending = threading.Lock()
+        """Held for good by who tells the queue of the end: the thread, or `end` in its place."""
         self._thread = threading.Thread(target=self._run, name=f"dqlab-submit-{name}", daemon=True)
+
+    @property
+    def sending(self) -> bool:
+        """Whether the run's input may still go on, by what this process sends."""
+        return not (self.verifies or self.finished.is_set())
+
+    @property
+    def chain(self) -> list[Submitter]:
+        """What reads an input of the run in this process: this one, and what it waits for."""
+        return [self]
 
     def start(self) -> None:
         """Begin to iterate."""
+        self._looked = time.monotonic()
         try:
             self._thread.start()
         except BaseException as error:
@@ -102,19 +129,44 @@ class Submitter:
         return self.finished.wait(timeout)
 
     def stop(self, error: BaseException) -> None:
-        """Iterate no further: the run was cancelled; `join` waits for the end."""
+        """Iterate no further: the run was cancelled; `end` brings it to its end."""
         if not self.finished.is_set():
             self._stopped = True
             self.sender.close(error)
+            self._looked = float("-inf")  # what the input gives from now on is not even looked at
+
+    def end(self) -> None:
+        """Bring a submission that was stopped to its end, within about a second.
+
+        An input that does not give its next element is left behind: its thread cannot be ended from outside, so the
+        queue is told here that no more comes, and the thread ends by itself, without a word, when the input lets it.
+        """
+        if self.finished.wait(INPUT_PATIENCE):
+            return
+        if self._ending.acquire(blocking=False):
+            self._error = self._error or self.sender.failure
+            self._end()
+        else:
+            self.join(ENDING)
+
+    def leave(self) -> None:
+        """Tell nobody that a stopped submission has ended: its queue is gone, and the next of that name is another."""
+        if self._ending.acquire(blocking=False):
+            self.finished.set()
 
     @property
     def error(self) -> BaseException | None:
-        """Why the input ended early; None of one that was stopped."""
-        return None if self._stopped else self._error
+        """Why the input ended early; None of one that was stopped or refused."""
+        return None if self._stopped or self.refused else self._error
 
     @error.setter
     def error(self, error: BaseException) -> None:
         self._error = error
+
+    @property
+    def refused(self) -> bool:
+        """Whether the queue took no more of it: somebody else has cancelled the run, or cut it off."""
+        return isinstance(self._error, RunCancelled) and not self.by_input
 
     @property
     def unsent(self) -> bool:
@@ -130,9 +182,16 @@ class Submitter:
                     self._then()
             except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
                 self.error = self._closed_error() or error
+        finally:
+            if self._ending.acquire(blocking=False):
+                self._end()
+
+    def _end(self) -> None:
+        """Tell the queue of the end; called once, by who holds `_ending`."""
+        try:
             if not self.verifies and not self._same_end():
                 self._finish()
-        except BaseException as error:  # noqa: BLE001 - likewise; without it the run is never sealed, nor who waits told
+        except Exception as error:  # noqa: BLE001 - likewise; without it the run is never sealed, nor who waits told
             self.error = self.error or self._closed_error() or error
         finally:
             self.finished.set()
@@ -144,13 +203,15 @@ class Submitter:
 
     def _submit(self) -> None:
         sender, limit, seal, update = self.sender, self._limit, make_sealer(), self.digest.update
-        put, hand_over, noted = sender.buffer.append, sender.hand_over, time.monotonic()
+        put, hand_over = sender.buffer.append, sender.hand_over
         weighted: bool | None = None  # the first element that is put decides
         before = self._before
         skip, beyond = before.through, before.beyond
         self.by_input = True
         for element in self.elements:
             try:
+                if time.monotonic() > self._looked + NOTE_EVERY:
+                    self._look_up()
                 try:
                     payload = seal(element)
                 except SealError:
@@ -159,8 +220,6 @@ class Submitter:
                     raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
                 update(element, payload)
                 self.count += 1
-                if time.monotonic() > noted + NOTE_EVERY:
-                    noted = self._note()
                 if self.count <= skip or self.verifies:
                     self._check()
                     continue
@@ -196,7 +255,18 @@ class Submitter:
             self._compare(before.end_digest)
         return self.count - 1 in before.beyond
 
-    def _note(self) -> float:
+    def _look_up(self) -> None:
+        """Go on only if the submission was not stopped, and record how far it is."""
+        self._looked = time.monotonic()
+        self._raise_given_up()  # behind that: `stop` may have come in between
+        self._note()
+
+    def _raise_given_up(self) -> None:
+        """Raise why nothing more is sent, if so."""
+        if self.sender.failure is not None:
+            raise self.sender.failure
+
+    def _note(self) -> None:
         """Record how far the queue holds the input: should this process die, the next one knows it again."""
         if not (self.verifies or self._reopen):
             handle = self.sender.handle
@@ -206,7 +276,6 @@ class Submitter:
             with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
                 handle.link.sync(handle.note(self.sender.run, {"submitted": order}))
                 handle.link.sync(handle.ask(0, "control", order))
-        return time.monotonic()
 
     async def _held(self) -> Ranges:
         return Ranges(self.sender.held)  # on the loop, where it changes
@@ -218,6 +287,7 @@ class Submitter:
 
     def _open_again(self) -> None:
         """Take documents again: the input is that of the run so far."""
+        self._raise_given_up()  # a run that was cancelled stays so
         self._reopen = False
         handle = self.sender.handle
         client = handle.link.client.id
@@ -244,9 +314,9 @@ class Submitter:
         """Confirm what was sent, then tell each shard that no more will come."""
         self._confirm()
         held = sum(self.sender.here)
-        if self.error is None and held != self.count:
+        if self._error is None and held != self.count:
             self.error = DocumentsNotPut(run=self.name, read=self.count, held=held, missing=self.count - held)
-        incomplete = None if self.error is None else in_words(self.error)[:500]
+        incomplete = None if self._error is None else in_words(self._error)[:500]
         incomplete = CANCELLED if self._stopped else incomplete
         self._tell(incomplete)
 
@@ -270,13 +340,15 @@ class Submitter:
                     raise
 
     async def _seal(self, handle: Handle, incomplete: str | None) -> None:
-        sender = self.sender
+        sender, why = self.sender, incomplete
         for shard in range(len(sender.here)):
-            if not self._stopped:  # one that was dropped stays so
+            if not (self._stopped or self.refused):  # one that was dropped stays so
                 await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
-            if incomplete is not None:
+            if why is not None:
                 answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
                 sender.recount(shard, sum(answer["counts"]))
+                if shard == 0 and self.refused and not self._stopped:
+                    incomplete = answer["incomplete"]  # by whom, the queue knows better
         submitted = self._submitted(sender.held)
         seal = {"total": sum(sender.here), "incomplete": incomplete}
         # Before any shard has it: one that is lost with its seal is made anew with what was noted.

@@ -82,7 +82,7 @@ class QueuePool(PoolViews, Putting, Shards):
     BadName, BadOption
         The name or an option cannot be.
     VersionMismatch
-        The cluster runs another dqlab.
+        The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
     """
 
     @checks_keywords
@@ -118,7 +118,9 @@ class QueuePool(PoolViews, Putting, Shards):
         )
         self.handle, self.options = self.session.open_queue(self.name, n_queues, asked)
         self.served = served
-        self.consumer_options = consumer_options(early=early_ack, concurrency=concurrency)
+        self.consumer_options = consumer_options(
+            early=early_ack, concurrency=concurrency, durable="store" in self.options
+        )
         self._puts = PlainPuts(self.handle, self.options["maxsize"], self.options["max_bytes"], forgets=served)
         self._closed = False
         self.session.pools[self.name] = self
@@ -181,9 +183,10 @@ class QueuePool(PoolViews, Putting, Shards):
         max_messages_per_process : int, optional
             Start a new process after so many messages, for functions that leak.
         stop_if : int or None, default 100
-            Pause the run when so many documents have failed for good and none has succeeded; `wait` and `results`
-            raise `AllFailed` then. Each shard of a queue counts its own part, and judges once: after ``resume`` or
-            ``retry`` the run goes on. None = never.
+            Pause the run when at least so many documents have failed for good, none has succeeded and others wait;
+            `wait` and `results` raise `AllFailed` then. What consumers have in hand by then still runs: of a fast
+            function that may be some hundred more, or all, and the run is done. Each shard of a queue counts its own
+            part, and judges once: after ``resume`` or ``retry`` the run goes on. None = never.
         consumers : {"auto"} or None
             "auto": one consumer on every consumer worker, also on those that join later.
         cell : int, optional

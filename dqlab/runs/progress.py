@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dqlab.cluster.run_standing import RunStanding
+from dqlab.errors import SubmissionIncomplete
+from dqlab.queue.book import CUT_OFF
 from dqlab.queue.ranges import Ranges
 from dqlab.queue.states import State
 from dqlab.runs.submitted import Submitted
@@ -37,6 +39,16 @@ class Progress(RunStanding):
             gone -= share
         kept[max(range(len(kept)), key=lambda shard: len(self.shards[shard]["died"]))] += gone
         return kept
+
+    def cut_off(self, name: str) -> SubmissionIncomplete | None:
+        """Return the error of a run that has a part of its input; None when it has all, or was cancelled."""
+        incomplete = self.record["incomplete"]
+        if incomplete is None or self.cancelled:
+            return None
+        if incomplete == CUT_OFF:
+            reason = f"{CUT_OFF}; map the same documents under this name again to go on"
+            return SubmissionIncomplete(run=name, position=self.counts.all, reason=reason)
+        return SubmissionIncomplete(run=name, position=self.record["submitted"], reason=incomplete)
 
     @property
     def lost(self) -> list[tuple[int, int]]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Literal
 
 from dqlab.cluster.handle import Handle, shard_of
 from dqlab.cluster.protocol import PARK
 from dqlab.cluster.sender import CONFIRM_WAIT
 from dqlab.cluster.ticket import Ticket
 from dqlab.config import seconds
-from dqlab.errors import CallTimeout, PutTimeout, ResultsFull, RunFailed, RunStalled, WaitTimeout
+from dqlab.errors import CallsFailed, CallTimeout, PutTimeout, ResultsFull, RunStalled, WaitTimeout
 from dqlab.frame import NO_ID
 from dqlab.losses import MessagesLost, NoAnswer
 from dqlab.queue.states import State
 from dqlab.runs.deadline import Deadline
 from dqlab.runs.failures import Failures
-from dqlab.runs.results import open_settlements
+from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.trimming import interruptible
 
 __all__ = ["PutResult"]
@@ -68,18 +69,24 @@ class PutResult:
         self._ranges()
         return self._handle.promise
 
-    def results(self, timeout: float | str | None = None) -> list[Any]:
+    @checks_keywords
+    def results(self, timeout: float | str | None = None, errors: Literal["raise", "return"] = "raise") -> list[Any]:
         """Wait until all messages are settled; return their values in the order they were put.
 
         Parameters
         ----------
+        errors : {"raise", "return"}
+            What to do about messages that failed, and results that cannot be unpickled here: raise, or put their
+            `DeadLetter` or `ResultUnreadable` in their place.
         timeout : float or str, optional
             Seconds, or "5m"; without one there is no limit.
 
         Raises
         ------
-        RunFailed
-            Some are dead; the first failure is named.
+        CallsFailed
+            Some are dead, or were cancelled; the first failure is named.
+        ResultUnreadable
+            One cannot be unpickled in this process.
         MessagesLost
             Some were in the memory of a worker that died.
         WaitTimeout
@@ -89,11 +96,12 @@ class PutResult:
         ResultsFull
             The queue has no room for more results of single calls, and stands still.
         """
+        check_errors(errors)
         text = f"no longer waiting for {self!r}, which was left as it is. Call results() again."
         with interruptible(text):
-            return self._results(Deadline(seconds(timeout, name="timeout")))
+            return self._results(Deadline(seconds(timeout, name="timeout")), instead=errors == "return")
 
-    def _results(self, deadline: Deadline) -> list[Any]:
+    def _results(self, deadline: Deadline, *, instead: bool) -> list[Any]:
         sync, values = self._handle.link.sync, list[Any]()
         self._ticket.read = True
         ranges, parts = sync(self._first_look(deadline))
@@ -102,7 +110,7 @@ class PutResult:
                 stop = min(hi, start + PAGE)
                 if parts is None:
                     parts = sync(self._settled(start, stop, deadline))
-                values += self._page(start, stop, parts)
+                values += self._page(start, stop, parts, instead=instead)
                 parts = None
         return values
 
@@ -155,7 +163,7 @@ class PutResult:
             if alone_since is not None and now - alone_since > PARK:
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
 
-    def _page(self, lo: int, hi: int, parts: list[memoryview]) -> list[Any]:
+    def _page(self, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
         found: dict[int, Any] = {}
         cursor = lo
         while cursor < hi:
@@ -166,17 +174,23 @@ class PutResult:
             if not page:
                 break
             for stretch in page:
-                found.update(zip(range(stretch.ordinal, stretch.end), stretch.values, strict=True))
+                values = stretch.values if instead else check_readable(stretch).values
+                found.update(zip(range(stretch.ordinal, stretch.end), values, strict=True))
             cursor = page[-1].end
+        acked = len(found)
+        if instead and acked < hi - lo:
+            found.update((letter.id, letter) for letter in self._letters().named(set(range(lo, hi)) - found.keys()))
         if len(found) < hi - lo:
-            raise self._dead(lo, hi, len(found))
+            raise self._dead(lo, hi, acked)
         return [found[ordinal] for ordinal in range(lo, hi)]
 
-    def _dead(self, lo: int, hi: int, acked: int) -> RunFailed:
-        counts = [0] * len(self._handle.refs)
-        progress = self._handle.link.sync(self._handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
-        counts = [shard["counts"][State.DEAD] for shard in progress]
-        letters = Failures("puts", self._handle, NO_ID, counts)
-        first = next((letter for letter in letters if lo <= letter.id < hi), None)
+    def _dead(self, lo: int, hi: int, acked: int) -> CallsFailed:
+        first = next((letter for letter in self._letters() if lo <= letter.id < hi), None)
         what = f"{first.error} ({first.reason}): {first.message}" if first else "a cancelled message"
-        return RunFailed(run=f"put on {self._handle.name}", dead=hi - lo - acked, total=hi - lo, first=what)
+        others = CallsFailed.OTHERS if acked else ""
+        run = f"put on {self._handle.name}"
+        return CallsFailed(run=run, dead=hi - lo - acked, total=hi - lo, first=what, others=others)
+
+    def _letters(self) -> Failures:
+        progress = self._handle.link.sync(self._handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
+        return Failures("puts", self._handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])

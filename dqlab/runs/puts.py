@@ -16,7 +16,7 @@ from dqlab.cluster.sender import CONFIRM_WAIT
 from dqlab.cluster.senders import PutSender
 from dqlab.cluster.ticket import Entry, Ticket
 from dqlab.config import nbytes, option
-from dqlab.errors import BadOption, MessageTooLarge
+from dqlab.errors import BadOption, DqlabWarning, MessageTooLarge
 from dqlab.frame import NO_ID, Kind
 from dqlab.runs.forgetting import Forgetting
 from dqlab.runs.put import PutResult
@@ -121,6 +121,7 @@ class PlainPuts:
                 self._warned = True
                 warnings.warn(
                     f"a message of {len(payload):,} bytes: send references (paths, URLs) and open them in the function",
+                    DqlabWarning,
                     stacklevel=WARNED_AT,
                 )
         return payload

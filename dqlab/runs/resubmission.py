@@ -64,8 +64,14 @@ class Resubmission(Submitter):
         self._earlier.stop(error)
         super().stop(error)
 
+    def end(self) -> None:
+        """Bring both to their end."""
+        self._earlier.end()
+        super().end()
+
     def _submit(self) -> None:
         self._earlier.finished.wait()
+        self._raise_given_up()
         found = self.source.error
         if found is not None and (self.source.verifies or isinstance(found, RunExists)):
             raise found
@@ -92,6 +98,7 @@ class Resubmission(Submitter):
         seal, digest, marks = make_sealer(), Digest(lambda: _ENDLESS), deque(self.digest.marks)
         checked, waiting = 0, list[tuple[Any, bytes]]()
         for ordinal, element in enumerate(self.elements):
+            self._raise_given_up()
             try:
                 payload = seal(element)
             except SealError:

@@ -15,15 +15,17 @@ from dqlab.cluster.handle import Handle
 from dqlab.cluster.results import PAGE_VALUES
 from dqlab.cluster.sealed import open_value
 from dqlab.documents import label_of
-from dqlab.errors import MessageNotFound
-from dqlab.frame import Settlement
+from dqlab.errors import BadOption, MessageNotFound, ResultUnreadable
+from dqlab.frame import NO_ID, Settlement
+from dqlab.queue.tracebacks import class_name, users_part
 from dqlab.runs.frames import frame_of, index_of
 from dqlab.runs.in_place import InPlace
+from dqlab.texts import one_line, said_by
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Results", "Stretch", "open_settlements"]
+__all__ = ["Results", "Stretch", "check_errors", "check_readable", "open_settlements"]
 
 READ_AHEAD = 2
 """Calls under way while values are read: an answer takes longer to come than to open."""
@@ -33,11 +35,15 @@ READ_VALUES = 4 * PAGE_VALUES
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Results with neighbouring ordinals. `keys` is None when the ordinals are the keys."""
+    """Results with neighbouring ordinals. `keys` is None when the ordinals are the keys.
+
+    One that cannot be unpickled stands alone: `unreadable` is why, and also its value.
+    """
 
     ordinal: int
     values: list[Any]
     keys: list[Any] | None = None
+    unreadable: ResultUnreadable | None = None
 
     @property
     def end(self) -> int:
@@ -50,12 +56,29 @@ class Stretch:
         return zip(keys, self.values, strict=True)
 
 
+def check_errors(errors: str, *more: str) -> None:
+    """Refuse what cannot be done about results that are not there; "raise" and "return" always can."""
+    known = ("raise", *more, "return")
+    if errors not in known:
+        raise BadOption(option="errors", value=errors, problem=f"is one of {', '.join(map(repr, known))}.")
+
+
+def check_readable(stretch: Stretch) -> Stretch:
+    """Return it, or raise why its value cannot be read."""
+    if stretch.unreadable is not None:
+        raise stretch.unreadable.with_traceback(None)
+    return stretch
+
+
 def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
-    """Return what is in pages of settlements, by ordinal."""
+    """Return what is in pages of settlements, by ordinal.
+
+    A value that cannot be unpickled here costs no other: it comes as a `ResultUnreadable`, for the reader to judge.
+    """
     found: list[Stretch] = []
     for part in parts:
         settlement = Settlement.decode(part)
-        values = [open_value(entry) for entry in settlement.entries()]
+        values, errors = _opened(settlement.entries())
         keys = None
         if settlement.key_lengths is not None:
             texts = [settlement.key(at) for at in range(settlement.count)]
@@ -63,10 +86,51 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
         at = 0
         for piece in settlement.pieces:
             stop = at + piece.n
-            found.append(Stretch(piece.ordinal, values[at:stop], keys and keys[at:stop]))
+            whole = Stretch(piece.ordinal, values[at:stop], keys and keys[at:stop])
+            if errors:
+                broken = {i - at: errors[i] for i in range(at, stop) if i in errors}
+                found += _without(whole, broken, single=settlement.run == NO_ID)
+            else:
+                found.append(whole)
             at = stop
     found.sort(key=lambda stretch: stretch.ordinal)
     return found
+
+
+def _opened(entries: list[bytes]) -> tuple[list[Any], dict[int, Exception]]:
+    """Unpickle entries; return the values, with the bytes of those that cannot be, and why, by position."""
+    values: list[Any] = []
+    errors: dict[int, Exception] = {}
+    left = iter(entries)
+    while len(values) < len(entries):
+        try:
+            values.extend(map(open_value, left))
+        except Exception as error:  # noqa: BLE001 - unpickling runs anybody's code
+            errors[len(values)] = error
+            values.append(entries[len(values)])
+    return values, errors
+
+
+def _without(whole: Stretch, errors: dict[int, Exception], *, single: bool) -> Iterator[Stretch]:
+    """Cut a stretch so that each value that could not be unpickled stands alone."""
+    start = 0
+    for i, error in [*errors.items(), (len(whole.values), None)]:
+        if i > start:
+            yield Stretch(whole.ordinal + start, whole.values[start:i], whole.keys and whole.keys[start:i])
+        if error is not None:
+            key, payload = whole.ordinal + i if whole.keys is None else whole.keys[i], whole.values[i]
+            unreadable = ResultUnreadable(
+                payload,
+                what=f"{'message' if single else 'document'} {one_line(key) if isinstance(key, str) else key!r}",
+                key=key,
+                error=class_name(type(error)),
+                reason=one_line(said_by(error), 300),
+                size=len(payload),
+            )
+            # Only the frames of unpickling itself: dqlab's hold the whole page.
+            unreadable.__cause__ = error.with_traceback(users_part(error.__traceback__, None))
+            yield Stretch(whole.ordinal + i, [unreadable], whole.keys and [key], unreadable)
+        start = i + 1
 
 
 class Results(Sequence[Any]):
@@ -118,25 +182,33 @@ class Results(Sequence[Any]):
             if not wanted:
                 return []
             low, high = min(wanted), max(wanted) + 1
-            values = [value for stretch in self._read(low, high) for value in stretch.values]
+            found = list(self._read(low, high))
+            values = [value for stretch in found for value in stretch.values]
+            for at, stretch in zip(accumulate((len(each.values) for each in found), initial=low), found, strict=False):
+                if at in wanted:
+                    self._checked(stretch)
             return [values[i - low] for i in wanted]
         at = range(len(self))[index]
         ordinal = self._ordinal(at)
         if not any(stretch.ordinal <= ordinal < stretch.end for stretch in self._page):
             self._page = self._fetch(at, min(len(self), at + PAGE_VALUES))
         stretch = next(stretch for stretch in self._page if stretch.ordinal <= ordinal < stretch.end)
-        return stretch.values[ordinal - stretch.ordinal]
+        return self._checked(stretch).values[ordinal - stretch.ordinal]
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(stretch.values for stretch in self._read(0, len(self)))
+        return chain.from_iterable(self._checked(stretch).values for stretch in self._read(0, len(self)))
 
     def keys(self) -> Iterator[Any]:
         """Yield the key of each value: the document's key, or its position in the input."""
-        return (key for key, _ in self.items())
+        return (key for stretch in self._read(0, len(self)) for key, _ in stretch.items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) in document order."""
-        return chain.from_iterable(stretch.items() for stretch in self._read(0, len(self)))
+        return chain.from_iterable(self._checked(stretch).items() for stretch in self._read(0, len(self)))
+
+    def _checked(self, stretch: Stretch) -> Stretch:
+        """Raise why a value cannot be read, unless errors stand in the place of values."""
+        return check_readable(stretch) if self._instead is None else stretch
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas DataFrame indexed by key; values that are dicts become its columns.
@@ -161,7 +233,7 @@ class Results(Sequence[Any]):
         told = [{} if bad or value is None else value for value, bad in zip(values, failed, strict=True)]
         if all(isinstance(value, dict) for value in told) and any(isinstance(value, dict) for value in values):
             frame: pd.DataFrame = frame_of(told, index)
-            if self._instead:
+            if any(failed):
                 frame["error" if "error" not in frame else "dqlab_error"] = pd.Series(reasons, index, dtype=object)
             return frame
         column = pd.Series(values, index=index, name="value", dtype=object)

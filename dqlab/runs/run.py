@@ -71,14 +71,15 @@ class Run(RunWaits):
     def cancel(self) -> int:
         """Give up every document that has no result yet; return how many. Results that exist stay.
 
-        Documents that are lost stay lost, and cannot be sent again.
+        Documents that are lost stay lost, and cannot be sent again. An input that is slow to give its next element is
+        not waited for: what it gives later is not sent.
         """
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
         self._progress()  # says what became of a run that was dropped
         cancelled = self.handle.link.sync(run_orders.cancel(self.handle, self.id))
         if self.submitter is not None:
-            self.submitter.join()
+            self.submitter.end()
         mark(self.handle.link, "cancel", self.queue)
         return cancelled
 
@@ -130,28 +131,31 @@ class Run(RunWaits):
         rest : bool, default False
             Give `fn` also to the documents that have no result yet, while the run goes on: those that wait and those
             that are not submitted yet. What runs now ends with the code that it began with. A run that paused itself
-            because everything failed (`stop_if` of `map`) goes on, and gives `fn` to its rest in any case.
+            because everything failed (`stop_if` of `map`) goes on, and gives `fn` to its rest in any case. A run that
+            is done has no rest, and keeps its code.
 
         Raises
         ------
         NotPicklable
             The function cannot be sent.
+        CodeGone
+            No `fn`, and the run's newest code is kept nowhere any more. Nothing was sent.
         BadOption
             `rest` without `fn`; the expression is not one; or the run's messages run in processes, and `fn` is a
             coroutine function.
         """
         chosen = compile_where(where) if where is not None else None
-        code: dict[str, Any] = self._new_code(fn) if fn is not None else self._newest_code()
+        code = self._new_code(fn) if fn is not None else None
         classes = [] if fingerprint is None else [fingerprint]
-        if rest and fn is None:
+        if rest and code is None:
             raise BadOption(option="rest", value=rest, problem="gives the rest of the run the code of fn=; pass that.")
-        if rest:
+        # A run that is done would count this code as its own, though no result is of it.
+        if rest and code is not None and not self._progress().complete:
             self.handle.link.sync(run_orders.adopt(self.handle, self.id, code))
         if chosen is None:
-            sending = run_orders.retry(self.handle, self.id, code, classes=classes, fresh=fn is not None)
-            count = self.handle.link.sync(sending)
+            count = self.handle.link.sync(run_orders.retry(self.handle, self.id, code, classes=classes))
         else:
-            count = self._retry_chosen(chosen, classes, code, fresh=fn is not None)
+            count = self._retry_chosen(chosen, classes, code)
         if count:
             codes = self._progress().record["codes"]
             mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
@@ -167,15 +171,19 @@ class Run(RunWaits):
         return asked
 
     def _retry_chosen(
-        self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: dict[str, Any], *, fresh: bool
+        self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: dict[str, Any] | None
     ) -> int:
         """Send through again those dead documents, perhaps of some failure classes, that a filter chooses."""
         count = 0
         letters = [letter for letter in self.failures().of(classes) if chosen(letter)]
         ids = [(letter.id, letter.id + 1) for letter in letters]
         ordinals = [(letter.ordinal, letter.ordinal + 1) for letter in letters]
-        if ids and fresh:
-            self.handle.link.sync(self.handle.note(self.id, dict(code)))
+        if not ids:
+            return 0
+        if code is None:
+            code = self.handle.link.sync(run_orders.newest_code(self.handle, self.id))
+        else:
+            self.handle.link.sync(run_orders.teach(self.handle, self.id, code))
         for at in range(0, len(ids), run_orders.AT_ONCE):
             part = slice(at, at + run_orders.AT_ONCE)
             work = self.handle.control_ids("retry", self.id, ids[part], ordinals=ordinals[part], **code)
@@ -214,9 +222,11 @@ class Run(RunWaits):
             raise InputNotHere(run=self.name, lost=count)
         if not repeats(submitter.elements):
             raise InputUsedUp(run=self.name, kind=type(submitter.elements).__name__, lost=count)
-        link, code = self.handle.link, self._newest_code()
-        entry = Entry(Kind.ELEMENT, code["function"], code["blob"]) if code else submitter.sender.entry
-        claim = Claim(link, claim_of(self.id))
+        entry = submitter.sender.entry
+        if entry.function != progress.record["codes"][-1]["blob"]:
+            code = self.handle.link.sync(run_orders.newest_code(self.handle, self.id))
+            entry = Entry(Kind.ELEMENT, code["function"], code["blob"])
+        claim = Claim(self.handle.link, claim_of(self.id))
         if claim.take():
             try:
                 again = Resubmission(submitter, entry, self._lost_by_shard, claim)
@@ -236,9 +246,6 @@ class Run(RunWaits):
             isolation("process", fn)
         hash, blob, version = sealed_function(fn)
         return {"function": hash, "blob": blob, "code": code_record(version, hash)}
-
-    def _newest_code(self) -> dict[str, Any]:
-        return self.handle.link.sync(run_orders.newest_code(self.handle, self._progress().record["codes"][-1]))
 
     def _order(self, op: str, *, by: str = "") -> Self:
         self.handle.link.sync(self.handle.control(op, run=self.id))

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dqlab.cluster.handle import Handle
-from dqlab.errors import DqlabError, RunNotFound
+from dqlab.errors import DqlabError
 from dqlab.queue.states import State
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import Lost
@@ -43,7 +43,7 @@ class RunViews:
     """Code that was mapped under this name and is none of the run's, and what is raised to whoever asks for results."""
 
     def __post_init__(self) -> None:
-        self.handle = self.handle.named(f"run {self.name!r}")
+        self.handle = self.handle.of_run(self.name)
         self._resubmitting = threading.Lock()
 
     def __repr__(self) -> str:
@@ -106,8 +106,8 @@ class RunViews:
             state=state,
             counts=counts,
             units=sum(units[1:], units[0]) if units else None,
-            why=progress.blocked
-            or progress.halted
+            why=progress.halted
+            or progress.blocked
             or (known.why if known and known.state == state else record["incomplete"] or ""),
             code=self._code_stats(record),
             total=record["total"] if progress.sealed else None,
@@ -200,11 +200,7 @@ class RunViews:
 
     def _progress(self, *, wait: float = 0.0, covered: bool = False, timeout: float | None = None) -> Progress:
         meta = {"run": self.id, "wait": wait, "covered": covered}
-        try:
-            return Progress(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
-        except RunNotFound:
-            hint = " It was dropped, or went with its queue."
-            raise RunNotFound(run=self.name, hint=hint, known="see lab.runs") from None
+        return Progress(self.handle.link.sync(self.handle.ask_all("watch", meta, wait=wait), timeout=timeout))
 
     @property
     def state(self) -> RunState:

@@ -11,7 +11,6 @@ from dqlab.cluster.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
     AllFailed,
-    BadOption,
     CallTimeout,
     DocumentsLost,
     DocumentsNotPut,
@@ -25,17 +24,17 @@ from dqlab.errors import (
     WaitTimeout,
 )
 from dqlab.losses import NoAnswer
-from dqlab.queue.book import CUT_OFF
 from dqlab.runs.deadline import GRACE, Deadline
 from dqlab.runs.in_place import InPlace
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import Lost, LostDocument
 from dqlab.runs.progress import Progress
 from dqlab.runs.resubmission import Resubmission, claim_of
-from dqlab.runs.results import Results
+from dqlab.runs.results import Results, check_errors
 from dqlab.runs.run_views import RunViews
 from dqlab.runs.streams import Streams
 from dqlab.sentence import in_words
+from dqlab.stats import Counts
 from dqlab.texts import one_line
 from dqlab.trimming import interruptible
 
@@ -149,7 +148,9 @@ class RunWaits(RunViews):
     def _raise_stopped(self, progress: Progress) -> None:
         """Raise why the run paused itself, if it did."""
         if progress.halted:
-            raise AllFailed(run=self.name, why=progress.halted, left=progress.counts.left)
+            counts = progress.counts
+            now = _parts(counts, so_far=not progress.sealed)
+            raise AllFailed(run=self.name, why=progress.halted, now=now, left=counts.left, dead=counts.dead)
         for shard in progress.shards:
             if shard["stopped"]:
                 raise ResultsFull(run=self.name, used=shard["stored"], limit=shard["results_maxsize"])
@@ -178,14 +179,9 @@ class RunWaits(RunViews):
         self._raise_doubt()
         error = self.submitter.error if self.submitter is not None and not self._is_repaired() else None
         if error is None:
-            record = progress.record if progress is not None else {"incomplete": None}
-            if progress is not None and progress.cancelled:
-                return
-            if progress is not None and record["incomplete"] == CUT_OFF:
-                reason = f"{CUT_OFF}; map the same documents under this name again to go on"
-                raise SubmissionIncomplete(run=self.name, position=progress.counts.all, reason=reason)
-            if record["incomplete"] is not None:
-                raise SubmissionIncomplete(run=self.name, position=record["submitted"], reason=record["incomplete"])
+            cut_off = progress.cut_off(self.name) if progress is not None else None
+            if cut_off is not None:
+                raise cut_off
             return
         if self.submitter is not None and self.submitter.unsent:
             position, reason = self.submitter.count, in_words(error)
@@ -219,7 +215,8 @@ class RunWaits(RunViews):
         ----------
         errors : {"raise", "skip", "return"}
             What to do about documents without a result: raise `RunFailed`, `RunCancelled` or `DocumentsLost`,
-            leave them out, or put their `DeadLetter` or `LostDocument` in their place.
+            leave them out, or put their `DeadLetter` or `LostDocument` in their place. A result that cannot be
+            unpickled here raises `ResultUnreadable` where it is read; with "return" that error stands in its place.
         timeout : float or str, optional
             As in `wait`.
 
@@ -233,8 +230,7 @@ class RunWaits(RunViews):
         RunFailed, RunCancelled, DocumentsLost, ResultsMissing
             Some documents have no result, and `errors` is "raise".
         """
-        if errors not in ("raise", "skip", "return"):
-            raise BadOption(option="errors", value=errors, problem="is one of 'raise', 'skip', 'return'.")
+        check_errors(errors, "skip")
         with self._interruptible():
             return self._results(errors, Deadline(seconds(timeout, name="timeout")))
 
@@ -294,19 +290,26 @@ class RunWaits(RunViews):
         acked = progress.counts.acked
         raise ResultsMissing(run=self.name, missing=progress.missing, acked=acked, first=first, ranges=ranges)
 
-    def _raise_missing(self, progress: Progress, deadline: Deadline) -> None:
-        counts = progress.counts
+    def _raise_given_up(self, progress: Progress, deadline: Deadline) -> None:
+        """Raise why some documents have no result that did not fail, if there are any."""
         self._raise_sums(progress, deadline)
-        if counts.cancelled or progress.cancelled:
+        if progress.counts.cancelled or progress.cancelled:
             raise self._cancelled(progress)
         self._raise_lost(progress, deadline)
+
+    def _raise_missing(self, progress: Progress, deadline: Deadline) -> None:
+        counts = progress.counts
+        self._raise_given_up(progress, deadline)
         if counts.dead:
             first = next(iter(self.failures()))
             what = f"{first.error} at document {first.key!r}: {one_line(first.message, 300)}"
-            raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what)
+            others = RunFailed.OTHERS if counts.acked else ""
+            raise RunFailed(run=self.name, dead=counts.dead, total=counts.all, first=what, others=others)
 
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) as documents finish, those that have finished first; failures are left out.
+
+        Every result that there is comes before the error that ends it.
 
         Parameters
         ----------
@@ -319,14 +322,22 @@ class RunWaits(RunViews):
             No result came in time.
         RunStalled, ResultsFull, AllFailed, SubmissionIncomplete
             Nothing more comes; as in `wait`.
-        DocumentsLost
-            All results came but those of lost documents.
+        RunCancelled, DocumentsLost, ResultsMissing
+            All results came but those of cancelled or lost documents; as in `results`.
+        ResultUnreadable
+            All results came but those that cannot be unpickled here; the first of them.
+
+        Examples
+        --------
+        >>> for key, value in run.as_completed():  # doctest: +SKIP
+        ...     print(key, value)
         """
         limit = seconds(timeout, name="timeout")
         with self._interruptible():
             yield from self._completed(limit)
 
     def _completed(self, limit: float | None) -> Iterator[tuple[Any, Any]]:
+        self._raise_doubt()
         streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
@@ -352,7 +363,8 @@ class RunWaits(RunViews):
             if deadline.over and not (over and streams.done):
                 raise self._out_of_time(self._asked(deadline), limit)
         deadline = Deadline(limit)
-        self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
+        self._raise_given_up(self._settled(deadline, self._raise_submission), deadline)
+        streams.check_readable()
 
     def _watch_idle(self, deadline: Deadline, alone_since: float | None) -> tuple[float | None, bool]:
         """Look, while no result comes, whether any will; return since when no consumer exists, and if none will."""
@@ -368,3 +380,16 @@ class RunWaits(RunViews):
             return False
         progress = self._tried(deadline)
         return progress is not None and progress.done and not (progress.counts.lost and self._are_sent_again(deadline))
+
+
+def _parts(counts: Counts, *, so_far: bool) -> str:
+    """Return how many documents are in which state at one instant; those that are named add up to the first number."""
+    amounts = {
+        "have failed": counts.dead,
+        "were processed": counts.acked,
+        "were cancelled": counts.cancelled,
+        "are lost": counts.lost,
+        "wait": counts.left,
+    }
+    parts = [f"{amount:,} {state}" for state, amount in amounts.items() if amount]
+    return f"of {counts.all:,} documents{' so far' if so_far else ''} {', '.join(parts)}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from dqlab.cluster.functions import pack_function
 from dqlab.cluster.sealed import blob_hash, seal_function
+from dqlab.errors import DqlabWarning
 from dqlab.runs.code import CodeVersion, code_version, fingerprint
 
 __all__ = ["Uncomparable", "code_record", "function_bytes", "sealed_function", "tell_uncertain"]
@@ -56,7 +57,7 @@ def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
     }
 
 
-class Uncomparable(UserWarning):
+class Uncomparable(DqlabWarning):
     """A run was attached to whose function reads a value of which only the type, or only samples, were compared."""
 
 

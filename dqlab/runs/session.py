@@ -15,23 +15,24 @@ from distributed import Client
 
 from dqlab.cluster.examiner import Examiner
 from dqlab.cluster.handle import TRANSIENT, Handle
-from dqlab.cluster.internals import install_plugin
+from dqlab.cluster.internals import dask_version_of, install_plugin
 from dqlab.cluster.link import Link
-from dqlab.cluster.protocol import check_protocol
+from dqlab.cluster.protocol import check_dask, check_protocol
 from dqlab.cluster.queue_actor import QueueActor
 from dqlab.cluster.registry import OPEN_TIMEOUT, SPAWN_TIMEOUT, Registry
 from dqlab.cluster.sealed import seal_value
 from dqlab.config import nbytes, option, seconds
-from dqlab.errors import BadOption, CallTimeout
+from dqlab.errors import BadOption, CallTimeout, DqlabWarning
 from dqlab.queue.options import QueueOptions
 from dqlab.queue.retry import Retry
 from dqlab.runs.book import RunBook
 from dqlab.store.directories import queue_directory
+from dqlab.store.journal import MAX_RESULT
 
 if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool
 
-__all__ = ["Durability", "Session", "queue_options"]
+__all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in"]
 
 _sessions: weakref.WeakKeyDictionary[Client, Session] = weakref.WeakKeyDictionary()
 _turns: weakref.WeakKeyDictionary[Client, threading.Lock] = weakref.WeakKeyDictionary()
@@ -102,6 +103,8 @@ class Session:
             turn.release()
 
     def _install(self, reserved: Collection[str], where: str, *, grows: bool) -> None:
+        found = self.link.sync(dask_version_of(self.link.scheduler))  # before it has to import ours
+        check_dask(f"the scheduler at {self.link.address}", found)
         for plugin in (Registry(reserved, where), Examiner()):
             self.link.sync(install_plugin(self.link.scheduler, plugin))
         hello = self.link.sync(self.link.scheduler("dq_hello"))
@@ -114,6 +117,7 @@ class Session:
             warnings.warn(
                 "this cluster has too few workers to keep one for queues: functions that hold the GIL will "
                 "stall them. Three workers or more are better.",
+                DqlabWarning,
                 stacklevel=2,
             )
 
@@ -126,13 +130,14 @@ class Session:
             warnings.warn(
                 f"this process cannot reach worker {workers[0]}: every message goes through the scheduler, "
                 "which is slower. Run the notebook where the workers can be reached.",
+                DqlabWarning,
                 stacklevel=2,
             )
 
     def open_queue(self, name: str, shards: int, options: dict[str, Any]) -> tuple[Handle, dict[str, Any]]:
         """Open a queue, or the one of that name that is open already; return its handle and options.
 
-        One of which a shard could not be made anew is made anew itself, if durable with all that it held.
+        If one of its shards could not be recovered, the queue is made again; a durable one has all that it held.
         """
         if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
             problem = f"is 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
@@ -201,6 +206,7 @@ def queue_options(
     store : tuple of Path and str, optional
         Of a durable queue: the store's directory, and the queue's name.
     """
+    result_limit(durable=store is not None)
     if retry is None or retry is True:
         retry = Retry(
             retries=option("retry.retries"),
@@ -228,14 +234,50 @@ def queue_options(
     }
 
 
+def stored_in(options: dict[str, Any]) -> Path | None:
+    """Return the store in which a queue with these options is kept, None for one in memory."""
+    return Path(options["store"]["directory"]).parent if "store" in options else None
+
+
+def result_limit(*, durable: bool) -> int:
+    """Return how many bytes one result may have.
+
+    Raises
+    ------
+    BadOption
+        It is configured to be more than the log of a durable queue takes in one record.
+    """
+    name = "dqlab.results.max-bytes"
+    limit: int = nbytes(option("results.max-bytes"), name=name)
+    if durable and limit > MAX_RESULT:
+        problem = (
+            f"is more than {MAX_RESULT >> 20} MiB, the most that a queue on disk keeps of one result. Nothing was "
+            "changed. Set less; have functions write what is larger to a file and return its path, or use a queue in "
+            "memory."
+        )
+        raise BadOption(option=name, value=option("results.max-bytes"), problem=problem)
+    return limit
+
+
 def consumer_options(
-    *, slots: int | None = None, batch: int | None = None, early: bool = False, concurrency: int = 100
+    *,
+    slots: int | None = None,
+    batch: int | None = None,
+    early: bool = False,
+    concurrency: int = 100,
+    durable: bool = False,
 ) -> dict[str, Any]:
-    """Return a consumer's options as plain data."""
+    """Return a consumer's options as plain data.
+
+    Raises
+    ------
+    BadOption
+        As `result_limit`.
+    """
     return {
         "slots": slots,
         "batch": batch or 4096,
         "early": early,
         "concurrency": concurrency,
-        "result_max": nbytes(option("results.max-bytes"), name="dqlab.results.max-bytes"),
+        "result_max": result_limit(durable=durable),
     }

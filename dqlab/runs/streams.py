@@ -8,7 +8,7 @@ from typing import Any
 from dqlab.cluster.handle import Handle
 from dqlab.errors import CallTimeout
 from dqlab.queue.ranges import Ranges
-from dqlab.runs.results import Stretch, open_settlements
+from dqlab.runs.results import Stretch, check_readable, open_settlements
 
 __all__ = ["Streams"]
 
@@ -27,6 +27,7 @@ class Streams:
         self._cursors: list[dict[str, Any]] = [{"cursor": 0} for _ in handle.refs]
         self._done = [False] * len(handle.refs)
         self._given = Ranges()
+        self._unreadable: Stretch | None = None
 
     @property
     def done(self) -> bool:
@@ -34,7 +35,7 @@ class Streams:
         return all(self._done)
 
     def pages(self, wait: float, patience: float | None = None) -> Iterator[list[Stretch]]:
-        """Ask every shard once for what is new; yield what came.
+        """Ask every shard once for what is new; yield what came and can be read.
 
         Parameters
         ----------
@@ -65,8 +66,16 @@ class Streams:
         if silent is not None:
             raise silent
 
+    def check_readable(self) -> None:
+        """Raise the first `ResultUnreadable` that came."""
+        if self._unreadable is not None:
+            check_readable(self._unreadable)
+
     def _new(self, stretch: Stretch) -> Iterator[Stretch]:
-        """Cut out what was given before."""
+        """Cut out what was given before, and what cannot be read: who reads as it comes still gets all the rest."""
+        if stretch.unreadable is not None:
+            self._unreadable = self._unreadable or stretch
+            return
         for lo, hi in self._given.gaps(stretch.ordinal, stretch.end):
             a, b = lo - stretch.ordinal, hi - stretch.ordinal
             yield Stretch(lo, stretch.values[a:b], stretch.keys and stretch.keys[a:b])

@@ -15,6 +15,7 @@ REFUSES_INPUT = "refuses the input"
 NEW = "a new run"
 
 PLAIN = "def f(x):\n    tally.add(x)\n    return x + 1\n"
+BROKEN = PLAIN.replace("return", "1 // x\n    return")
 READS = "def f(x):\n    tally.add(x)\n    return x, V\n"
 FRAME = "import pandas as pd\nV = pd.DataFrame({'a': [1, 2, %d]})\n" + READS
 ARRAY = "import numpy as np\nV = np.arange(%d)\n" + READS
@@ -75,7 +76,7 @@ CASES = [
     Case("spaces, line breaks, brackets", ATTACHES, second=PLAIN.replace("x + 1", "(x  +\n        1)")),
     Case("an unrelated variable or function in the same cell", ATTACHES, second="other = 1\n" + PLAIN),
     Case("the order of a dictionary", ATTACHES, "V = {'a': 1, 'b': 2}\n" + READS, "V = {'b': 2, 'a': 1}\n" + READS),
-    Case("the function was mended and retried; the cell holds the mended one", ATTACHES, how="retry"),
+    Case("the function was mended and retried; the cell holds the mended one", ATTACHES, BROKEN, how="retry"),
     Case("a frame, an array or a model was made again with the same content", ATTACHES, FRAME % 1, FRAME % 1),
     _changed("the function's code", PLAIN.replace("+ 1", "+ %d")),
     _changed("a function that it calls", HELPER),

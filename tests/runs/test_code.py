@@ -9,6 +9,7 @@ import linecache
 import math
 import operator
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -351,7 +352,7 @@ class Scaled:
         json.loads,
         os.path.join,
     ],
-    ids=repr,
+    ids=lambda called: re.sub(r" at 0x\w+", "", repr(called)),
 )
 def test_everything_that_can_be_called_has_a_version(function: Callable[..., Any]) -> None:
     """What can be mapped can be attached to."""
@@ -466,6 +467,28 @@ def test_source_that_changed_since_is_not_taken_for_the_function() -> None:
     linecache.cache["<edited>"] = (len(text), None, text.splitlines(keepends=True), "<edited>")
 
     assert code_version(namespace["f"]).source is None
+
+
+def test_script_that_was_edited_while_it_runs_keeps_its_version(tmp_path: Path) -> None:
+    """A process maps the old code after the file was saved; when the new code is run, it must not attach to that."""
+
+    def run() -> Callable[..., Any]:
+        namespace: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(script.read_text(), str(script), "exec"), namespace)
+        return namespace["f"]  # type: ignore[no-any-return]
+
+    script = tmp_path / "script.py"
+    script.write_text("def f(x):\n    return x + 1\n")
+    loaded = run()
+    before = code_version(loaded)
+    script.write_text("def f(x):\n    return x + 200\n")
+    edited = code_version(loaded)
+    after = code_version(run())
+
+    assert before.source == "def f(x):\n    return x + 1"
+    assert edited.source is None
+    assert len({before.hash, after.hash, edited.hash}) == 3
+    assert after.source == "def f(x):\n    return x + 200"
 
 
 # --- across processes -----------------------------------------------------------------------

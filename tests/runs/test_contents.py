@@ -23,6 +23,14 @@ import pandas as pd
 
 PAIR = [('a', 'i4'), ('b', 'f8')]
 
+class Measured(pd.DataFrame):
+    _metadata = ["unit"]
+
+def measured(unit):
+    made = Measured({"a": [1]})
+    made.unit = unit
+    return made
+
 class Slots:
     __slots__ = ("a", "b")
     def __init__(self, a, b): self.a, self.b = a, b
@@ -152,6 +160,11 @@ PAIRS = [
     ("list[int]", "list[str]"),
     ("slice(1, 2)", "slice(1, 3)"),
     ("ValueError('a')", "ValueError('b')"),
+    ("np.ma.array([1, 2], mask=[0, 1])", "np.ma.array([1, 2], mask=[0, 1], fill_value=-5)"),
+    ("np.ma.array([1, 2], mask=[0, 1])", "np.ma.array([1, 2], mask=[0, 1], hard_mask=True)"),
+    ("pd.date_range('2026', periods=3)", "pd.DatetimeIndex(list(pd.date_range('2026', periods=3)))"),
+    ("frame(1, 2, 3)", "frame(1, 2, 3).set_flags(allows_duplicate_labels=False)"),
+    ("measured('m')", "measured('km')"),
 ]
 
 
@@ -208,7 +221,7 @@ def test_values_above_64_mb_count_by_samples_and_that_is_told() -> None:
     """Hashing what fills memory must not hold up the cell, and what was not read must not look as if it was."""
     large = f"np.arange({WHOLE // 8 + 1000}, dtype=np.int64)"
     wide = f"pd.DataFrame({{name: np.arange({WHOLE // 64 + 1000}) for name in 'abcdefgh'}})"
-    began = time.perf_counter()
+    began = time.process_time()
     for make, change in ((large, "V[-1] = 7"), (wide, "V.iloc[-1, 3] = 7"), (f"{large}[::-1]", "V[0] = 7")):
         names = cell(f"{PREPARE}\nV = {make}\ndef f(x):\n    return V\n")
         found = code_version(names["f"])
@@ -220,7 +233,51 @@ def test_values_above_64_mb_count_by_samples_and_that_is_told() -> None:
         assert code_version(names["f"]).hash != found.hash
         del names
         gc.collect()
-    assert time.perf_counter() - began < 30  # a few seconds where nobody else works
+    assert time.process_time() - began < 30  # a few seconds where nobody else works
+
+
+@pytest.mark.parametrize(
+    "make", ["texts()", "pd.Series(texts(), dtype=object)", "pd.DataFrame({'a': texts()}, dtype=object)"]
+)
+def test_arrays_of_objects_that_are_not_read_whole_are_told(make: str) -> None:
+    """Three million texts are 24 MB of pointers, and were taken for read when a third of them was not."""
+    texts = "def texts():\n    return np.full(3_000_000, 'a', dtype=object)\n"
+
+    found = code_version(cell(f"{PREPARE}\n{texts}V = {make}\ndef f(x):\n    return V\n")["f"])
+
+    assert len(found.sampled) == 1
+
+
+def test_method_of_a_frame_of_an_own_class_counts() -> None:
+    """A subclass of DataFrame in the notebook is code like any other."""
+    text = """
+import pandas as pd
+class Prices(pd.DataFrame):
+    def rate(self): return {}
+V = Prices(dict(a=[1]))
+def f(x): return V.rate()
+"""
+    one, again, other = (code_version(cell(text.format(rate))["f"]).hash for rate in (1, 1, 2))
+
+    assert one == again != other
+
+
+def test_value_that_returns_anything_as_its_name_has_a_version() -> None:
+    """`from polars import col`: every attribute of it is a column, whose truth cannot be asked for."""
+    text = """
+class Column:
+    def __init__(self, name): self.name = name
+    def __bool__(self): raise TypeError("the truth value is ambiguous")
+class Columns:
+    def __getattr__(self, name):
+        if name.startswith("__") and name not in ("__name__", "__qualname__", "__wrapped__", "__code__"):
+            raise AttributeError(name)
+        return Column(name)
+    def __call__(self, name): return Column(name)
+col = Columns()
+def f(x): return col("a")
+"""
+    assert code_version(cell(text)["f"]).uncertain == ()
 
 
 def test_value_of_very_many_parts_is_told_as_uncertain() -> None:
@@ -279,3 +336,26 @@ def test_frames_of_other_libraries_count_by_content() -> None:
         one, again, other = (code_version(cell(text % part)["f"]) for part in "zzy")
         assert one.hash == again.hash != other.hash
         assert one.uncertain == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("pa.array(['a', None])", "pa.array(['b', None])"),
+        ("pa.array([True, False])", "pa.array([True, True])"),
+        ("pa.array(['a']).dictionary_encode()", "pa.array(['b']).dictionary_encode()"),
+        ("pa.array([decimal.Decimal('1.10')])", "pa.array([decimal.Decimal('1.20')])"),
+        ("pa.array([1], pa.time64('us'))", "pa.array([2], pa.time64('us'))"),
+        ("pa.record_batch({'a': ['x']})", "pa.record_batch({'a': ['y']})"),
+        ("noted(500 * 'x' + '1')", "noted(500 * 'x' + '2')"),
+    ],
+)
+def test_arrow_arrays_count_by_content(one: str, other: str) -> None:
+    """Of texts and truth values Arrow makes no NumPy array without a copy; they are compared all the same."""
+    pytest.importorskip("pyarrow")
+    noted = "def noted(text):\n    return pa.table(dict(a=[1])).replace_schema_metadata(dict(k=text))\n"
+    text = f"import decimal, pyarrow as pa\n{noted}V = {{}}\ndef f(x):\n    return V\n"
+    first, again, changed = (code_version(cell(text.format(value))["f"]) for value in (one, one, other))
+
+    assert first.hash == again.hash != changed.hash
+    assert first.uncertain == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,29 +13,9 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.errors import CallTimeout, StoreFailed
-from dqlab.log import Files, LogFailed
+from dqlab.log import LogFailed
 from dqlab.testing import Gate
-
-
-def asked(client: Client, name: str, question: Callable[[Any], Any]) -> Any:
-    """Return what is answered by the worker that holds a queue's shard."""
-
-    def ask(dask_worker: Any) -> Any:
-        found = [held for key, held in dask_worker.state.actors.items() if str(key).startswith(f"dq-queue/{name}/0-")]
-        return question(found[0]) if found else None
-
-    return next(answer for answer in client.run(ask).values() if answer is not None)
-
-
-def break_disk(actor: Any) -> bool:
-    """Let nothing be written to a shard's log any more."""
-
-    def refuse(*_: Any) -> Any:
-        raise OSError(errno.EIO, "the cable")
-
-    files = actor._store.log._writer._files
-    files.write = files.sync = refuse
-    return True
+from tests.disks import asked, break_disk, unplugged
 
 
 def waiting(actor: Any) -> int:
@@ -96,30 +75,13 @@ def test_every_call_to_a_queue_whose_log_cannot_be_opened_again_says_why(
     assert run.submitter is not None
     assert run.submitter.join(30)
 
-    def unplug(store: str) -> None:
-        plain = Files.sync_directory
-
-        def sync_directory(files: Files, path: Path) -> None:
-            if str(path).startswith(store):
-                raise OSError(errno.EIO, "the cable")
-            plain(files, path)
-
-        Files.sync_directory = sync_directory  # type: ignore[method-assign]
-        Files.plugged = plain  # type: ignore[attr-defined]
-
-    def plug() -> None:
-        Files.sync_directory = Files.plugged  # type: ignore[attr-defined, method-assign]
-
-    client.run(unplug, str(tmp_path / "store"))
-    try:
+    with unplugged(client, tmp_path / "store"):
         asked(client, queue_name, break_disk)
         with pytest.raises((StoreFailed, CallTimeout, LogFailed)):
             assert pool.put(1).ids
         for wait in (run.wait, run.results, lambda: list(run.as_completed())):
             with pytest.raises(StoreFailed, match=r"the cable.*opened again by itself"):
                 wait()
-    finally:
-        client.run(plug)
     again = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store")
     assert again.counts()["ready"] == 100
     again.close(force=True)

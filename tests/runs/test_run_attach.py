@@ -497,7 +497,8 @@ def test_two_notebooks_that_map_the_same_at_the_same_time_share_one_run(
     first = queue.map(work, documents(), name=name)
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
         second = dq.QueuePool(client, name=queue.name).map(work, range(2000), name=name)
-        assert second.submitter is None
+        assert second.submitter is not None
+        assert not second.submitter.sending
         goes_on.set()
         assert list(second.results(timeout=30)) == list(first.results(timeout=30)) == [-x for x in range(2000)]
     assert sorted(int(x) for x in tally.seen()) == list(range(2000))
@@ -572,3 +573,22 @@ def test_looking_for_a_run_that_does_not_exist_opens_nobodys_queue(lab: dq.Lab, 
             other.attach("no-such-run")
         assert other.queues == []
         queue.close()  # raises QueueInUse when somebody else has it open
+
+
+def test_run_that_another_client_started_over_or_dropped_is_not_taken_for_the_old_one(
+    lab: dq.Lab, queue: dq.QueuePool, name: str
+) -> None:
+    """Two notebooks on one cluster: the first could neither attach to that name nor map under it ever again."""
+    queue.map(same, range(3), name=name).wait(timeout=30)
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:  # type: ignore[union-attr]
+        there = dq.QueuePool(client, name=queue.name)
+        newer = there.map(double, range(3), name=name, on_existing="new").wait(timeout=30)
+
+        assert [run.id for run in lab.session.runs.everything() if run.name == name] == [newer.id]
+        assert list(lab.attach(name).results(timeout=30)) == [0, 2, 4]
+        assert queue.map(double, range(3), name=name).id == newer.id
+
+        newer.drop()
+        with pytest.raises(RunNotFound):
+            lab.attach(name)
+        assert list(queue.map(same, range(3), name=name).results(timeout=30)) == [0, 1, 2]

@@ -8,11 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+from distributed import Scheduler
 
 import dqlab as dq
+from dqlab.cluster.run_orders import cancel
 from dqlab.errors import BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
+from dqlab.frame import NO_ID
 from dqlab.runs.mapping import Submitter
 from dqlab.testing import Gate, Tally
 
@@ -189,28 +193,133 @@ def test_cancel_stops_the_input_too(queue: dq.QueuePool) -> None:
         run.results(timeout=10)
 
 
-def test_nobody_waits_for_the_input_of_a_cancelled_run(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be a socket, or a listing of millions: waiting for it without a limit is waiting for ever."""
-    monkeypatch.setattr(Submitter, "join", lambda self: False)  # it would be waited for, for five seconds
-    more = threading.Event()
+class BlockedInput:
+    """An input that gives one element, and the others when it is let go."""
 
-    def slow() -> Iterator[int]:
+    def __init__(self) -> None:
+        self.more = threading.Event()
+
+    def __iter__(self) -> Iterator[int]:
         yield 1
-        more.wait(60)
+        self.more.wait(60)
+        yield from range(2, 100)
 
-    try:
-        run = queue.map(same, slow())
-        assert list(islice(run.as_completed(timeout=30), 1)) == [(0, 1)]
-        assert run.cancel() == 0
 
-        run.wait(timeout=10)
-        assert list(run.as_completed(timeout=10)) == [(0, 1)]
-        with pytest.raises(RunCancelled, match="1 finished"):
-            run.results(timeout=10)
-    finally:
-        more.set()
+@pytest.fixture
+def blocked() -> Iterator[BlockedInput]:
+    blocked = BlockedInput()
+    yield blocked
+    blocked.more.set()
+
+
+def let_go(blocked: BlockedInput, run: dq.Run) -> None:
+    """Let an input go on, and wait until its thread has ended."""
+    blocked.more.set()
     assert run.submitter is not None
-    assert run.submitter.finished.wait(30)
+    run.submitter._thread.join(30)
+    assert not run.submitter._thread.is_alive()
+
+
+def notes(lab: dq.Lab, queue: dq.QueuePool) -> list[bytes]:
+    """Return the runs of a queue of which the scheduler keeps notes."""
+
+    def kept(name: str, dask_scheduler: Scheduler) -> list[bytes]:
+        registry: Any = dask_scheduler.plugins["dqlab"]
+        return [run for run in registry.losses._runs.get(name, {}) if run != NO_ID]
+
+    return list(lab.client.run_on_scheduler(kept, queue.name))
+
+
+def test_nobody_waits_for_the_input_of_a_cancelled_run(queue: dq.QueuePool, blocked: BlockedInput) -> None:
+    """It may be a socket, or a listing of millions; who waits has what there is, and is told that it is not all."""
+    run = queue.map(same, blocked)
+    assert list(islice(run.as_completed(timeout=30), 1)) == [(0, 1)]
+    began = time.monotonic()
+    assert run.cancel() == 0
+    assert time.monotonic() - began < 2  # half a second; a machine may be busy
+
+    run.wait(timeout=10)
+    came = run.as_completed(timeout=10)
+    assert next(came) == (0, 1)
+    with pytest.raises(RunCancelled, match="1 finished"):
+        next(came)
+    with pytest.raises(RunCancelled, match="1 finished"):
+        run.results(timeout=10)
+    assert run.record()["total"] == 1
+    let_go(blocked, run)
+
+
+def test_what_a_cancelled_input_gives_later_is_not_sent(
+    lab: dq.Lab, queue: dq.QueuePool, blocked: BlockedInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread cannot be ended from outside, so it comes back some time, and finds nothing to do."""
+    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)  # it would tell the queue how far it is
+    run = queue.map(same, blocked)
+    next(run.as_completed(timeout=30))
+    run.cancel()
+    record = run.record()
+
+    let_go(blocked, run)
+
+    assert run.record() == record
+    assert sum(run.counts.values()) == 1
+    with pytest.raises(RunCancelled, match="of 1 documents"):
+        run.results(timeout=10)
+
+
+def test_a_dropped_run_whose_input_hangs_is_gone_at_once_and_stays_so(
+    lab: dq.Lab, queue: dq.QueuePool, blocked: BlockedInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the input gives later must neither bring the run back nor touch the next of its name."""
+    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+    run = queue.map(same, blocked, name=queue.name)
+    next(run.as_completed(timeout=30))
+    began = time.monotonic()
+    run.drop()
+    assert time.monotonic() - began < 2
+    again = queue.map(same, range(5), name=queue.name)
+
+    let_go(blocked, run)
+
+    assert list(again.results(timeout=30)) == [*range(5)]
+    assert notes(lab, queue) == [again.id]
+    with pytest.raises(RunNotFound, match=f"no run named {queue.name!r} here. It was dropped"):
+        run.wait(timeout=10)
+
+
+def test_queue_is_closed_at_once_though_the_inputs_of_its_runs_hang(
+    lab: dq.Lab, queue_name: str, tmp_path: Path
+) -> None:
+    """Each would be waited for, one after another; and the next queue of that name is none of their business."""
+    pool = dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
+    inputs = [BlockedInput() for _ in range(3)]
+    runs = [pool.map(same, held, name=f"{queue_name}-{at}", consumers=None) for at, held in enumerate(inputs)]
+    until(lambda: pool.counts()["ready"] == 3)
+    began = time.monotonic()
+    pool.close()
+    assert time.monotonic() - began < 2.5
+    pool = dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
+    found = [lab.attach(run.name) for run in runs]
+    before = [run.record() for run in found]
+
+    for held, run in zip(inputs, runs, strict=True):
+        let_go(held, run)
+
+    assert [run.record() for run in found] == before
+    pool.close()
+
+
+def test_a_run_that_another_client_cancels_is_named(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    """Who mapped it learns which run it was, by the name that they gave it, and what of it was done."""
+    run = queue.map(same, count(), name=queue.name)
+    next(run.as_completed(timeout=30))
+    run.handle.link.sync(cancel(run.handle, run.id))  # as a colleague, or the button of a view, does
+    run.wait(timeout=30)
+    acked = run.counts["acked"]
+    with pytest.raises(
+        RunCancelled, match=f"run {queue.name!r} was cancelled: .* The results of the {acked:,} finished"
+    ):
+        run.results(timeout=30)
 
 
 def test_who_waits_while_a_run_is_cancelled_is_not_told_made_up_numbers(
@@ -253,6 +362,44 @@ def test_dropped_run_is_forgotten_with_its_results(lab: dq.Lab, queue: dq.QueueP
         _ = run.counts
     with pytest.raises(RunNotFound):
         lab.attach("to-drop")
+
+
+def test_errors_name_a_dropped_run_as_people_know_it(queue: dq.QueuePool) -> None:
+    """A colleague drops a run that a notebook still holds; nobody knows which one 0c36e3854f88 was."""
+    run = queue.map(same, range(100), name=queue.name)
+    results, failures, stream = run.results(timeout=30), run.failures(), run.as_completed()
+    next(stream)
+    queue.handle.link.sync(queue.handle.control("drop", run=run.id))
+
+    asked: dict[str, Callable[[], object]] = {
+        "wait": run.wait,
+        "results": run.results,
+        "as_completed": lambda: list(run.as_completed()),
+        "as_completed, begun": lambda: list(stream),
+        "read results": lambda: list(results),
+        "a result": lambda: results[3],
+        "read failures": lambda: list(failures),
+        "failures": run.failures,
+        "lost": run.lost,
+        "record": run.record,
+        "counts": lambda: run.counts,
+        "stats": run.stats,
+        "retry": run.retry,
+        "resubmit_lost": run.resubmit_lost,
+        "pause": run.pause,
+        "resume": run.resume,
+        "cancel": run.cancel,
+        "drop": run.drop,
+    }
+    named = f"no run named {queue.name!r} here. It was dropped"
+    said: dict[str, str] = {}
+    for name, ask in asked.items():
+        try:
+            ask()
+        except RunNotFound as error:
+            said[name] = str(error)[: len(named)]
+    quiet = {"read failures", "as_completed, begun"} - said.keys()  # there was nothing left to ask for
+    assert said == dict.fromkeys(asked.keys() - quiet, named)
 
 
 def test_drop_in_the_middle_cancels(queue: dq.QueuePool, gate: Gate) -> None:

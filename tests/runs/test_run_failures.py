@@ -13,11 +13,14 @@ import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cluster.handle import shard_of
 from dqlab.errors import BadOption, RunFailed
+from dqlab.runs.book import _iterable
 from dqlab.testing import Tally
 
 
@@ -152,9 +155,9 @@ def test_error_that_ends_in_a_period_reads_as_one_sentence(queue: dq.QueuePool) 
     run = queue.map(needs_text, [3]).wait(timeout=20)
     unsendable = queue.map(lambda x: threading.Lock(), [1]).wait(timeout=20)
 
-    with pytest.raises(RunFailed, match=r"the first with Reject at document 0: rejected: no text in it\. What"):
+    with pytest.raises(RunFailed, match=r"the first with Reject at document 0: rejected: no text in it\. See"):
         run.results()
-    with pytest.raises(RunFailed, match=r"ResultNotPicklable at document 0: .*plain data instead\. What succeeded:"):
+    with pytest.raises(RunFailed, match=r"ResultNotPicklable at document 0: .*plain data instead\. See run"):
         unsendable.results()
 
 
@@ -246,6 +249,25 @@ def test_code_that_mends_documents_of_another_shard_is_a_version_of_the_run_all_
     assert run.retry(parse_better, where=lambda letter: letter.key in second) == len(second) > 0
 
     assert [version.name for version in run.versions] == ["parse", "parse_better"]
+    pool.close(force=True)
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_retry_runs_the_newest_code_also_where_another_shard_alone_had_work_for_it(
+    lab: dq.Lab, queue_name: str, shard: int
+) -> None:
+    """That shard forgot the code with its last document, and the others retried with the old code, in silence."""
+    pool = lab.queue(queue_name, n_queues=2)
+    run = pool.map(parse, range(10_000), retry=ONCE).wait(timeout=30)
+    first = {letter.key for letter in run.failures() if shard_of(letter.id) == shard}
+    assert 0 < run.retry(parse_better, where=lambda letter: letter.key in first) == len(first) < 2_000
+    run.wait(timeout=20)
+
+    assert run.retry() == 2_000 - len(first)
+
+    values = run.results(timeout=20)
+    assert list(values) == [-x if x % 10 in (3, 7) else x for x in range(10_000)]
+    assert run.retry() == 0
     pool.close(force=True)
 
 
@@ -415,3 +437,15 @@ def test_later_takes_durations_and_refuses_others() -> None:
     for wrong in (-1, "soon", float("nan")):
         with pytest.raises(BadOption, match="delay"):
             dq.Later(wrong)
+
+
+def test_later_shows_itself_as_it_is_written() -> None:
+    """It stands in logs and in the notebook of whoever tries it out."""
+    assert repr(dq.Later("30s")) == "Later(30.0)"
+
+
+def test_array_without_dimensions_is_refused_as_other_documents_that_cannot_be_iterated() -> None:
+    """It counts as iterable, and failed as a TypeError in the middle of its submission."""
+    with pytest.raises(BadOption, match="cannot be iterated"):
+        _iterable(np.array(3))
+    assert list(_iterable(np.array([3]))) == [3]

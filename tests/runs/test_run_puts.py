@@ -98,8 +98,13 @@ def test_failed_call_raises_with_its_error(queue: dq.QueuePool) -> None:
     """The result of a call that failed is its failure."""
     queue_with_one = queue.batch_submit([(divide, 1, 1), (divide, 1, 0)])
 
-    with pytest.raises(RunFailed, match="ZeroDivisionError"):
+    with pytest.raises(RunFailed, match="ZeroDivisionError") as caught:
         queue_with_one.results(timeout=40)
+
+    assert str(caught.value).startswith(f"1 of 2 messages of a put on {queue.name} failed, the first with Zero")
+    assert str(caught.value).endswith("results(errors='return'). Put again what failed.")
+    one, letter = queue_with_one.results(errors="return", timeout=40)
+    assert (one, letter.error) == (1.0, "ZeroDivisionError")
 
 
 def test_results_of_what_nobody_runs_time_out(unserved: dq.QueuePool) -> None:

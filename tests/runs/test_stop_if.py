@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,16 +55,21 @@ def halted(queue: dq.QueuePool, **more: Any) -> dq.Run:
     return run
 
 
+def numbers_of(sentence: str) -> list[int]:
+    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", sentence)]
+
+
 @pytest.mark.parametrize("fn", [slow, broken_coroutine])
 def test_who_waits_learns_at_once_that_everything_fails(queue: dq.QueuePool, fn: Any) -> None:
     """Threads and coroutines: what failed and how often, what became of the rest, and what to do next."""
     run = queue.map(fn, range(100 * DOCUMENTS if fn is broken_coroutine else DOCUMENTS), retry=dq.Retry(0))
 
-    with pytest.raises(
-        AllFailed, match=r"failed with KeyError: 'total'\. Nothing is lost, .* documents wait"
-    ) as raised:
+    with pytest.raises(AllFailed, match=r"failed with KeyError: 'total'\. Nothing is lost: of") as raised:
         run.wait(timeout=30)
 
+    total, *parts = numbers_of(raised.value.now)
+    assert total == sum(parts)
+    assert parts[0] == raised.value.dead >= 100
     counts = run.counts
     assert counts["dead"] >= 100
     assert counts["acked"] == 0
@@ -111,9 +118,22 @@ def test_resume_goes_on_regardless(queue: dq.QueuePool) -> None:
 
 
 def test_fewer_documents_than_that_end_as_a_failed_run(queue: dq.QueuePool) -> None:
-    """Nothing is to be saved there."""
-    with pytest.raises(RunFailed):
+    """Nothing is to be saved there, and no results are to be had."""
+    with pytest.raises(RunFailed, match=r"99 of 99 documents .* See run\.failures\(\)") as raised:
         queue.map(broken, range(99), retry=dq.Retry(0)).results(timeout=30)
+
+    assert "skip" not in str(raised.value)
+
+
+def test_a_run_that_has_failed_to_its_end_is_done_and_never_paused(queue: dq.QueuePool) -> None:
+    """Of a fast function all that was in hand when the limit was reached has run: nothing waits that could be saved."""
+    run = queue.map(broken, range(300), retry=dq.Retry(0))
+    with contextlib.suppress(AllFailed):
+        run.wait(timeout=30)
+
+    left = 300 - run.counts["dead"]
+
+    assert run.stats().state == ("stopped" if left else "done")
 
 
 def test_it_can_be_switched_off_and_set(queue: dq.QueuePool) -> None:

@@ -1,0 +1,204 @@
+"""Other documents under the name of a run that is still being submitted are refused, as they are afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+import dqlab as dq
+from dqlab.errors import RunCancelled, RunExists, SubmissionIncomplete
+from dqlab.testing import Tally
+from tests.runs.test_cut_off import all_there, held_up
+
+
+def listing(*names: str) -> list[dq.Document]:
+    """Documents `a` or `a@v2`."""
+    parts = [name.partition("@") for name in names]
+    return [dq.Document(key, version or "v1", f"/nowhere/{key}") for key, _, version in parts]
+
+
+WAS = listing(*"abcd")
+OTHERS = {
+    "grown": listing(*"abcde"),
+    "shrunk": listing(*"abc"),
+    "reordered": listing(*"acbd"),
+    "disjoint": listing(*"wxyz"),
+    "changed version": listing("a", "b@v2", "c", "d"),
+    "equal": listing(*"abcd"),
+}
+
+
+def same(x: int) -> int:
+    return x
+
+
+def held(elements: Iterable[Any], until: threading.Event, at: int = 2) -> Iterator[Any]:
+    """Wait for the event before one of the elements, 30 s at most."""
+    for ordinal, element in enumerate(elements):
+        if ordinal == at:
+            until.wait(30)
+        yield element
+
+
+def dead_there(run: dq.Run) -> None:
+    """Wait until a document is dead, 30 s at most."""
+    deadline = time.monotonic() + 30
+    while not run.counts["dead"]:
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def goes_on() -> Iterator[threading.Event]:
+    """What the input of the first `map` waits for."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqlab.runs.book.COMPARING", 0.0)
+
+
+@pytest.mark.parametrize("on_existing", ["attach", "retry-failed"])
+@pytest.mark.parametrize("submitting", [True, False], ids=["while", "after"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_run_attaches_to_the_same_documents_alone(
+    queue: dq.QueuePool, tmp_path: Path, goes_on: threading.Event, other: str, submitting: bool, on_existing: Any
+) -> None:
+    """Wrong pattern, mended at once, cell run again: the results were those of the old listing, without a word."""
+    tally, name = Tally(tmp_path), f"run-{queue.name}"
+
+    def fails(document: dq.Document) -> str:
+        tally.add(document.key)
+        if document.key == "b":
+            raise ValueError
+        return document.key
+
+    def mended(document: dq.Document) -> str:
+        tally.add(document.key)
+        return document.key
+
+    retries = on_existing == "retry-failed"
+    first = queue.map(fails if retries else mended, held(WAS, goes_on), name=name, retry=dq.Retry(0))
+    if not submitting:
+        goes_on.set()
+        first.wait(timeout=30)
+    elif retries:
+        dead_there(first)  # what dies later is not meant
+
+    again = queue.map(mended, iter(OTHERS[other]), name=name, on_existing=on_existing)
+    assert again.id == first.id
+    goes_on.set()
+
+    if other == "equal":
+        assert list(again.results(timeout=30)) == list("abcd")
+        assert sorted(tally.seen()) == sorted("abcdb" if retries else "abcd")
+        return
+    for ask in (again.wait, again.results, lambda timeout: list(again.as_completed(timeout=timeout))):
+        with pytest.raises(RunExists, match="documents"):
+            ask(timeout=30)
+    same_again = queue.map(mended, WAS, name=name, on_existing=on_existing).wait(timeout=30)
+    assert list(same_again.results(timeout=30)) == list("abcd")
+    assert sum(same_again.counts.values()) == 4
+
+
+def test_difference_is_raised_while_the_first_input_goes_on(
+    queue: dq.QueuePool, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing of hours must not hide for hours that it is another one; it goes on itself."""
+    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+    first = queue.map(same, held_up(queue, 100, goes_on), name=f"run-{queue.name}")
+    submitter = first.submitter
+    assert submitter is not None
+    all_there(queue, 100)
+
+    for other in (range(1, 101), range(50)):
+        with pytest.raises(RunExists, match="documents"):
+            queue.map(same, other, name=first.name).results(timeout=30)
+    assert not submitter.finished.is_set()
+
+    run = queue.map(same, range(100), name=first.name)
+    goes_on.set()
+    assert list(run.results(timeout=30)) == list(range(100))
+    assert run.counts["acked"] == sum(run.counts.values()) == 100
+
+
+def test_other_documents_of_another_client_are_refused_while_the_first_submits(
+    lab: dq.Lab, queue: dq.QueuePool, goes_on: threading.Event
+) -> None:
+    """The other one is a kernel that nobody thinks of any more."""
+    first = queue.map(same, held(range(5), goes_on), name=f"run-{queue.name}")
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        second = dq.QueuePool(client, name=queue.name).map(same, range(10, 15), name=first.name)
+        goes_on.set()
+        with pytest.raises(RunExists, match="other documents"):
+            second.results(timeout=30)
+    assert list(first.results(timeout=30)) == list(range(5))
+
+
+def test_iterator_that_is_being_submitted_attaches_and_is_read_once(
+    queue: dq.QueuePool, goes_on: threading.Event
+) -> None:
+    """Two threads that read one iterator would each have a part of it."""
+    documents = held(range(5), goes_on)
+    queue.map(same, documents, name=f"run-{queue.name}")
+    run = queue.map(same, documents, name=f"run-{queue.name}")
+    goes_on.set()
+
+    assert list(run.results(timeout=30)) == list(range(5))
+
+
+def test_list_that_was_changed_in_place_is_another_input(queue: dq.QueuePool, goes_on: threading.Event) -> None:
+    """It is the same object, and not what was submitted."""
+
+    class Slow(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            return held(super().__iter__(), goes_on)
+
+    documents = Slow(range(5))
+    run = queue.map(same, documents, name=f"run-{queue.name}")
+    all_there(queue, 2)
+    documents[0] = 99
+    queue.map(same, documents, name=run.name)
+    goes_on.set()
+
+    with pytest.raises(RunExists, match="other documents"):
+        run.wait(timeout=30)
+
+
+def test_input_that_breaks_is_told_to_who_attached_meanwhile(queue: dq.QueuePool, goes_on: threading.Event) -> None:
+    """With equal documents the second caller learns why the run has not all of them; with others, that they differ."""
+
+    def broken() -> Iterator[int]:
+        yield from held(range(5), goes_on)
+        raise OSError("the share is gone")
+
+    first = queue.map(same, broken(), name=f"run-{queue.name}")
+    run = queue.map(same, range(8), name=first.name)
+    goes_on.set()
+    with pytest.raises(SubmissionIncomplete, match=r"position 5.*the share is gone"):
+        run.wait(timeout=30)
+
+    assert list(queue.map(same, range(8), name=first.name).results(timeout=30)) == list(range(8))
+
+
+def test_cancelling_ends_both_the_submission_and_the_comparison(queue: dq.QueuePool, goes_on: threading.Event) -> None:
+    """Neither thread goes on for a run that nobody wants."""
+    first = queue.map(same, held(range(5), goes_on), name=f"run-{queue.name}")
+    submitter = first.submitter
+    run = queue.map(same, range(5), name=first.name)
+    run.cancel()
+
+    with pytest.raises(RunCancelled):
+        run.results(timeout=30)
+    assert submitter is not None
+    assert submitter.finished.is_set()
+    assert run.submitter is not None
+    assert run.submitter.join(30)
