@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from dqlab import numbers
 from dqlab.checkup.facts import Facts, Lease, Shard, Worker
 from dqlab.checkup.findings import Finding, Severity
 from dqlab.numbers import many
-from dqlab.stats import QueueStats, RunState
+from dqlab.stats import NO_ROOM, QueueStats, RunState, RunStats
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 
@@ -45,14 +46,25 @@ def queues(facts: Facts) -> Iterator[Finding]:
             )
     for run in snapshot.runs:
         if run.state is RunState.STOPPED:
-            yield Finding(
-                "queues",
-                Severity.PROBLEM,
-                f"run {run.name} paused itself: {run.why or 'no room for its results'}",
-                "Read and drop runs that are finished, or return less per document; then let it go on",
-                f"lab.attach({run.name!r}).resume()",
-                {"run": run.name, "queue": run.queue},
-            )
+            yield _stopped(run)
+
+
+def _stopped(run: RunStats) -> Finding:
+    """Return why a run paused itself; what has it go on is another thing for each of the reasons."""
+    attach = f"lab.attach({run.name!r})"
+    if run.fails_throughout:
+        remedy = (
+            f"See {attach}.failures(), and define the mended function; then give it to all of the run, in a notebook "
+            f"%dq retry {shlex.quote(run.name)} --rest"
+        )
+        line = f"{attach}.retry(fn=..., rest=True)"
+    elif run.why.removeprefix(NO_ROOM):
+        remedy, line = "Free space there, or drop runs that were read; then let it go on", f"{attach}.resume()"
+    else:
+        remedy = "Read and drop runs that are finished, or return less per document; then let it go on"
+        line = f"{attach}.resume()"
+    said = f"run {run.name} paused itself: {run.why or NO_ROOM}"
+    return Finding("queues", Severity.PROBLEM, said, remedy, line, {"run": run.name, "queue": run.queue})
 
 
 def _waiting(queue: QueueStats, lag: float) -> Iterator[Finding]:

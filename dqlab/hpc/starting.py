@@ -10,6 +10,7 @@ from typing import Any
 from distributed.core import Status
 
 from dqlab.cluster.walltime import DEADLINE
+from dqlab.errors import DqlabWarning
 from dqlab.hpc.errors import ClusterClosed, JobsDied, JobsPending, SubmitFailed
 from dqlab.hpc.jobs import ASK_TIMEOUT, ask, jobs_of, log_end, system_of
 from dqlab.hpc.systems import JobState, System
@@ -80,6 +81,7 @@ def warn_of_what_is_missing(cluster: Any) -> None:
         warnings.warn(
             f"this {type(cluster).__name__} works, without: {named}. dq.hpc.{system.kind}(...) makes one that has all "
             f"of it; dq.hpc.recipe({system.kind!r}) shows the lines to take over.",
+            DqlabWarning,
             stacklevel=2,
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dqlab.errors import DqlabError
+from dqlab.jupyter.sayings import rest_of
 from dqlab.live.display import Mode, in_jupyter, mode, watch
 from dqlab.numbers import many
 from dqlab.runs.run import Run
@@ -52,7 +53,8 @@ class Choice:
     def rest(self) -> str:
         """Give the rest of the run this code too."""
         count = self.run.retry(self._function, rest=True)
-        return f"{self.run.name}: {many(count, 'document')} sent again; the rest of the run has this code too"
+        rest = rest_of(self.run, self._function, 0, given=True)
+        return f"{self.run.name}: {many(count, 'document')} sent again{rest}"
 
     def start_over(self) -> str:
         """Drop the run, and map again."""

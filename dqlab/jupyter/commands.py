@@ -91,7 +91,7 @@ def submit(line: Line, options: Namespace) -> Run:
         if run.doubt is not None:
             return run
         line.desk.submitted(line.lab, run)
-        line.say(submitted(run, documents, options.over))
+        line.say(submitted(run, documents, options.over, retries=options.on_existing == "retry-failed"))
         for notice in notices:
             line.say(notice)
         if options.watch:
@@ -107,12 +107,16 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
         if not is_other_code(error):
             raise
         taken = name_taken(error, options.function, defined=options.defined)
-        run = line.lab.attach(error.run).undecided(function, taken)
+        lab = line.lab
+        run = lab.attach(error.run).undecided(function, taken)
 
         def start_over() -> Run:
-            return pool.map(function, documents, **(more | {"on_existing": "new"}))
+            new = pool.map(function, documents, **(more | {"on_existing": "new"}))
+            line.desk.submitted(lab, new)
+            line.replace(run, new)
+            return new
 
-        line.desk.submitted(line.lab, run)
+        line.desk.submitted(lab, run)
         for sentence in choices(run, error, options.function, defined=options.defined):
             line.say(sentence)
         offer(run, function, start_over)
@@ -126,9 +130,13 @@ def attach(line: Line, options: Namespace) -> Run:
     return line.lab.attach(options.run)
 
 
-def status(line: Line, _: Namespace) -> Snapshot:
+def status(line: Line, _: Namespace) -> Snapshot | None:
     """Show all queues, but those that are gone with their workers."""
     snapshot = line.lab.stats()
+    if held := line.lab.held_elsewhere:
+        line.say(f"queues of the store are open elsewhere: {held}")
+        if not snapshot.queues:
+            return None
     if snapshot.workers:
         left = sorted((pool for pool in line.lab.queues if pool.gone), key=lambda pool: pool.name)
         for pool in left:
@@ -219,9 +227,10 @@ def explain_function(line: Line, options: Namespace) -> Explanation:
     return explain(line.function(options.function))
 
 
-def runs(line: Line, _: Namespace) -> RunList:
+def runs(line: Line, _: Namespace) -> RunList | None:
     """List all runs, also those that this process has not made."""
-    return line.lab.all_runs()
+    found = line.lab.all_runs()  # warns of queues that are open elsewhere: their runs may be many
+    return found if found or not line.lab.held_elsewhere else None
 
 
 def drop(line: Line, options: Namespace) -> None:
@@ -327,8 +336,7 @@ def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -
     try:
         run.wait(_duration(timeout))
     except KeyboardInterrupt:
-        line.say(f"no longer waiting for {run.name}; {standing(run)}")
-        raise StoppedWaiting from None
+        raise StoppedWaiting(f"no longer waiting for {run.name}; {standing(run)}") from None
     if watched or stored:
         line.say(conclude(run))
     return run

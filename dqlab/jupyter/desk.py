@@ -5,21 +5,26 @@ Also keeps a run that a line has shown from showing itself a second time at the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dqlab.connecting import connect, opened
-from dqlab.errors import DqlabError, RunsInFlight, UsageError
+from dqlab.errors import DqlabError, DqlabWarning, RunsInFlight, UsageError
+from dqlab.jupyter.sayings import said_of
 from dqlab.lab import Lab
 from dqlab.live.display import watch
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
+from dqlab.stats import RunState
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = ["Desk"]
+
+_WAIT = "Wait for it with %dq wait"
 
 
 class Desk:
@@ -34,6 +39,7 @@ class Desk:
         self._submitted: tuple[Run, Run] | None = None
         self._shown: list[object] = []
         self._show_themselves: dict[type, Callable[[Any], object] | None] = {}
+        self._format = warnings.formatwarning
 
     # --- lab and run ------------------------------------------------------------------------
 
@@ -115,9 +121,12 @@ class Desk:
         for kind in (Run, QueuePool):
             self._show_themselves[kind] = self._formatter.for_type(kind, partial(self._show_unless_shown, kind))
         self._shell.events.register("post_run_cell", self._forget)
+        self._format, warnings.formatwarning = warnings.formatwarning, self._formatted
 
     def stop(self) -> None:
         """Leave the shell as it was."""
+        if warnings.formatwarning == self._formatted:  # else somebody else's stands above, and calls ours
+            warnings.formatwarning = self._format
         for kind, show in self._show_themselves.items():
             if show is not None:
                 self._formatter.for_type(kind, show)
@@ -131,6 +140,14 @@ class Desk:
     def said(self, held: Run | QueuePool) -> None:
         """Show this no more in this cell: a line has said what became of it."""
         self._shown.append(held)
+
+    def _formatted(
+        self, message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        """Return a warning as it is written below a cell: a line of dqlab's source says nothing to who reads it."""
+        if issubclass(category, DqlabWarning):
+            return f"{message}\n"
+        return self._format(message, category, filename, lineno, line)
 
     def _show_unless_shown(self, kind: type, held: Any) -> None:
         if any(held is shown for shown in self._shown):
@@ -147,13 +164,22 @@ class Desk:
 def _check_idle(lab: Lab) -> None:
     """Raise `RunsInFlight` when closing a lab would end something that is not done."""
     for run in lab.runs:
-        if run.submitter is not None and not run.submitter.finished.is_set():
-            raise RunsInFlight(lab=lab.name, what=f"run {run.name}")
+        if run.submitter is not None and any(not one.finished.is_set() for one in run.submitter.chain):
+            raise RunsInFlight(lab=lab.name, what=f"run {run.name}", steps=_WAIT)
     for pool in lab.queues if lab.embedded else ():
         try:
             counts = pool.counts()
         except DqlabError:  # gone, and with it what it held
             continue
         if counts["ready"] or counts["delayed"] or counts["leased"]:
-            runs = [run.name for run in lab.runs if run.queue == pool.name and not run.done]
-            raise RunsInFlight(lab=lab.name, what=f"run {', '.join(runs)}" if runs else f"queue {pool.name}")
+            runs = [run for run in lab.runs if run.queue == pool.name and not run.done]
+            what = f"run {', '.join(run.name for run in runs)}" if runs else f"queue {pool.name}"
+            raise RunsInFlight(lab=lab.name, what=what, steps=_steps(runs))
+
+
+def _steps(runs: Sequence[Run]) -> str:
+    """Return what ends runs: those that stand until somebody does something are not to be waited for."""
+    found = [run.stats() for run in runs]
+    stand = [stats for stats in found if stats.state in (RunState.STOPPED, RunState.PAUSED)]
+    said = [f"Run {stats.name}: {said_of(stats)}" for stats in stand]
+    return "; ".join([*said, *([_WAIT] if len(stand) < len(found) or not found else [])])

@@ -207,7 +207,7 @@ def _submit() -> Command:
     most = "most memory of a process, as 1GB; it is killed when it has more"
     command.add("--memory", metavar="SIZE", names=Names.NEW, help=most)
     command.add("--max-messages-per-process", type=int, metavar="N", help="start a new process after so many documents")
-    failing = "pause when N documents have failed and none has succeeded; default: 100"
+    failing = "pause when at least N documents have failed and none has succeeded; default: 100"
     command.add("--stop-if", type=_stop_if, metavar="N|never", default=100, help=failing)
     there = "when a run of that name exists: the same if code and documents are, start over, or retry what is dead"
     command.add("--on-existing", choices=["attach", "new", "retry-failed"], default="attach", help=there)
@@ -216,7 +216,11 @@ def _submit() -> Command:
 
 
 def _stop_if(word: str) -> int | None:
-    return None if word == "never" else int(word)
+    if word == "never":
+        return None
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"{word!r} is neither a whole number nor `never`")
+    return int(word)
 
 
 def _results() -> Command:

@@ -87,6 +87,11 @@ class Line:
         """Make a variable of the notebook."""
         self.shell.push({variable: value}, interactive=False)
 
+    def replace(self, old: object, new: object) -> None:
+        """Have the variables of the notebook that hold `old` hold `new`; those that IPython keeps stay."""
+        names = [name for name, held in self.shell.user_ns.items() if held is old and not name.startswith("_")]
+        self.shell.push(dict.fromkeys(names, new), interactive=False)
+
     def evaluate(self, expression: str, what: str) -> Any:
         """Return the value of an expression.
 

@@ -31,7 +31,7 @@ from dqlab.jupyter.source import define
 from dqlab.jupyter.words import split
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
-from dqlab.trimming import rendered
+from dqlab.trimming import StoppedWaiting, rendered
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -75,6 +75,8 @@ class DQMagics(Magics):
             return self._carry_out(line, cell, local_ns)
         except UsageError as error:
             raise ShownInOneLine(str(error)) from None
+        except StoppedWaiting:  # one line already
+            raise
         except (DqlabError, KeyboardInterrupt) as error:
             vars(error)["_render_traceback_"] = partial(rendered, error, frames=False)  # for IPython's showtraceback
             raise

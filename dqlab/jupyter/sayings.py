@@ -5,6 +5,7 @@ Python's errors name keywords of Python; here they name the words of a line.
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from dqlab.runs.code import code_version
 from dqlab.runs.run import Run
 from dqlab.runs.sealing import Uncomparable
 from dqlab.runs.session import Durability
-from dqlab.stats import RunState
+from dqlab.stats import NO_ROOM, RunState, RunStats
 
 __all__ = [
     "NameTaken",
@@ -30,6 +31,7 @@ __all__ = [
     "is_other_code",
     "name_taken",
     "rest_of",
+    "said_of",
     "standing",
     "submitted",
     "warned",
@@ -44,7 +46,6 @@ NAMED = 5
 
 _STANDINGS = {
     RunState.PAUSED: "it is paused: %dq resume",
-    RunState.STOPPED: "it paused itself, for want of room for results",
     RunState.WAITING: "it waits, for there are no consumers, or its store takes nothing",
 }
 
@@ -109,21 +110,24 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
     if defined:
         yield f"{function} is defined as in this cell now. Choose:"
     retry = f"%dq retry {run.name} --fn {function}"
-    if counts["dead"] or not left:
+    if counts["dead"]:
         yield f"    {retry}    # its {many(counts['dead'], 'failed document')} with this code"
     if left:
         yield f"    {retry} --rest    # and the {many(left, 'document')} that wait or run"
     yield "    --on-existing new    # on this line: drop it and start over"
+    yield "    --name NAME    # on this line: keep it, and map under another name"
 
 
 def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: bool) -> str:
     """Say what code the rest of a run has: the `left` documents without a result, before others were sent again."""
-    if given:
-        return "; the rest of the run has this code too"
-    if function is None or not left:
+    if function is None or not (left or given):
         return ""
-    codes = run.record()["codes"]
-    if len(codes) == 1 and codes[0]["hash"] == code_version(function).hash:
+    codes, asked = [code["hash"] for code in run.record()["codes"]], code_version(function).hash
+    if given:
+        if asked in codes:
+            return "; the rest of the run has this code too"
+        return "; the run is done, and keeps its code and results"
+    if codes == [asked]:
         return ""
     return "; documents that wait keep the code they had: --rest gives them this code too"
 
@@ -142,20 +146,32 @@ def warned() -> Iterator[list[str]]:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def submitted(run: Run, documents: object, expression: str) -> str:
-    """Say how much was submitted, as far as that is known without listing anything twice."""
+def submitted(run: Run, documents: object, expression: str, *, retries: bool = False) -> str:
+    """Say how much was submitted, or attached to, as far as that is known without listing anything twice.
+
+    Raises
+    ------
+    RunExists
+        The run is one of other documents, as far as they are compared by now.
+    """
     submitter = run.submitter
     settled = submitter is None or submitter.join(COUNTING)
+    attached = submitter is not None and submitter.verifies
+    if submitter is not None and isinstance(submitter.error, RunExists) and attached:
+        raise submitter.error
     if submitter is not None and submitter.error is not None and submitter.unsent:
         error = submitter.error
         return f"{run.name}: the input stopped at document {submitter.count}: {type(error).__name__}: {error}"
     stats = run.stats()
     if settled and not stats.counts.all:
         return f"{run.name}: {expression} has no documents, so there is nothing to do. Check its path or pattern"
-    if settled or not isinstance(documents, Sized) or isinstance(documents, Documents):
-        amount = many(stats.counts.all, "document") + ("" if settled else " so far")
+    if attached or settled or not isinstance(documents, Sized) or isinstance(documents, Documents):
+        ended = settled or (attached and stats.total is not None)
+        amount = many(stats.counts.all, "document") + ("" if ended else " so far")
     else:
         amount = many(len(documents), "document")
+    if attached and not retries:
+        return f"Attached to run {run.name!r} ({amount}); nothing runs again"
     return f"{run.name}: {amount} on queue {run.queue}, {many(stats.consumers, 'consumer')}"
 
 
@@ -165,7 +181,22 @@ def standing(run: Run) -> str:
         stats = run.stats(timeout=ASKING)
     except DqlabError as error:
         return f"it cannot be asked: {error}"
+    return said_of(stats)
+
+
+def said_of(stats: RunStats) -> str:
+    """Say what becomes of a run by itself, or what has it go on."""
+    if stats.state is RunState.STOPPED:
+        return f"it paused itself: {stats.why or NO_ROOM}; {_way_on(stats)}"
     return "it is done" if stats.resting else _STANDINGS.get(stats.state, "it goes on")
+
+
+def _way_on(stats: RunStats) -> str:
+    """Return what has a run go on that paused itself, in the words of a line."""
+    name = shlex.quote(stats.name)
+    if stats.fails_throughout:
+        return f"mend its function, then %dq retry {name} --rest; %dq cancel {name} gives it up"
+    return f"%dq drop runs that were read, then %dq resume {name}; %dq cancel {name} gives it up"
 
 
 def end(lab: Lab) -> str:

@@ -135,7 +135,7 @@ def with_lease(**more: Any) -> Facts:
     return with_shard(oldest=Lease(**given | more))
 
 
-def stopped_run() -> Facts:
-    """A run that has no room for results."""
-    run = RunStats("count", "pages", RunState.STOPPED, Counts(ready=1), why="no room for more results")
+def stopped_run(why: str = "no room for more results") -> Facts:
+    """A run that paused itself."""
+    run = RunStats("count", "pages", RunState.STOPPED, Counts(ready=1), why=why)
     return replace(HEALTHY, snapshot=snapshot(queue(), runs=(run,)))

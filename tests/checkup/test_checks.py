@@ -376,6 +376,28 @@ def test_what_is_planted_is_found_and_nothing_else_by_its_check(
     json.dumps(checkup.to_dict())
 
 
+@pytest.mark.parametrize(
+    ("why", "told", "line"),
+    [
+        (
+            "all of its first 103 documents failed with KeyError: 'total'",
+            "%dq retry count --rest",
+            "lab.attach('count').retry(fn=..., rest=True)",
+        ),
+        ("no room for more results", "return less per document", "lab.attach('count').resume()"),
+        ("no room for more results: results cannot be written to /tmp", "Free space", "lab.attach('count').resume()"),
+        ("", "return less per document", "lab.attach('count').resume()"),
+    ],
+)
+def test_a_run_that_paused_itself_is_advised_by_its_reason(why: str, told: str, line: str) -> None:
+    """Room for results helps no function with a mistake in it: the rest of its documents would fail as well."""
+    found = next(finding for finding in judge(stopped_run(why)).findings if finding.check == "queues")
+
+    assert why in found.what
+    assert told in found.advice
+    assert found.command == line
+
+
 def test_oldest_lease_of_each_queue_is_told() -> None:
     said = next(finding.what for finding in judge(with_lease()).findings if finding.check == "leases")
 

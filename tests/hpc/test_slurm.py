@@ -79,7 +79,7 @@ def test_jobs_that_wait_say_why_and_can_be_waited_for(slurm: Slurm, tmp_path: Pa
     made_of = dq.hpc.recipe("slurm", **options(tmp_path, queue="closed"))
 
     with pytest.raises(dq.hpc.JobsPending, match="PartitionDown") as raised:
-        dq.connect(made_of, timeout="2s")
+        dq.connect(made_of, timeout="5s")
     assert len(slurm.jobs("PD")) == 1
     slurm.run("scontrol", "update", "PartitionName=closed", "State=UP")
     try:

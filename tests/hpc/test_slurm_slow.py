@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.hpc.single_node import Slurm, wait_until
 from tests.hpc.test_slurm import consumers, jobs_with
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -48,6 +50,21 @@ def test_run_outlives_the_walltime_of_all_its_jobs(slurm: Slurm, tmp_path: Path)
         assert not slurm.jobs("TO")
         assert sum(run.counts.values()) == run.counts["acked"] == 400
         assert sorted(int(x) for x in tally.seen()) == list(range(400))
+
+
+def test_notebook_for_batch_systems_shows_what_is_stored_in_it(slurm: Slurm, tmp_path: Path) -> None:
+    """Its outputs are all that a reader without a cluster sees of it."""
+    notebook = shutil.copy(ROOT / "notebooks" / "slurm.ipynb", tmp_path)
+    options = ["-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--timeout=200", "--color=no"]
+    options += ["--nbval-lax", "--nbval-current-env", f"--nbval-sanitize-with={ROOT / 'tests' / 'notebooks.cfg'}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, notebook],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_run_goes_on_when_a_node_fails(slurm: Slurm, tmp_path: Path) -> None:

@@ -54,6 +54,40 @@ def test_results_of_an_edited_cell_are_refused_until_somebody_has_chosen(edited:
     assert list(run.results(timeout=20)) == [1.0, 0]
 
 
+def test_results_come_one_by_one_only_after_the_choice_too(edited: Any) -> None:
+    """`as_completed` gave out the old results, and refused when all of them were out."""
+    with pytest.raises(RunExists):
+        next(iter(edited["run"].as_completed()))
+
+
+def test_run_without_failures_is_not_offered_a_retry(connected: Any, capsys: Any) -> None:
+    """A line that sends 0 documents is no choice."""
+    write(connected, "x", more="--wait --on-existing new")
+    capsys.readouterr()
+
+    write(connected, "x + 1")
+
+    said = capsys.readouterr().out
+    assert "%dq retry" not in said
+    assert "--on-existing new" in said
+    assert "--name" in said
+
+
+def test_run_that_is_done_has_no_rest_for_new_code(connected: Any, capsys: Any) -> None:
+    """Its code counted as the run's own from then on, and the next "Run All" attached to the results of the old one."""
+    write(connected, "x", more="--wait --on-existing new")
+    write(connected, "x + 1")
+    capsys.readouterr()
+
+    connected.run("%dq retry edited --fn invert --rest")
+
+    said = capsys.readouterr().out
+    assert "0 documents sent again" in said
+    assert "has this code too" not in said
+    with pytest.raises(RunExists):
+        connected["run"].results()
+
+
 def test_run_itself_is_there_for_whoever_asks_for_it(edited: Any, lab: dq.Lab) -> None:
     """Old results are not gone: attaching by name is asking for them."""
     assert list(lab.attach("edited").results(errors="skip", timeout=20)) == [1.0]
@@ -95,6 +129,24 @@ def test_button_does_what_it_says(edited: Any, lab: dq.Lab, label: str, queue: d
 
     assert PRESSES[label][1] in said
     assert list(lab.attach("edited").results(timeout=20)) == [1.0, 0]
+
+
+def test_after_starting_over_the_cells_variable_and_the_lines_speak_of_the_new_run(
+    connected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next cell is `run.results()`: it met the run that the button had just dropped."""
+    offered: list[Choice] = []
+    monkeypatch.setattr("dqlab.jupyter.commands.offer", lambda *given: offered.append(Choice(*given)))
+    write(connected, "1 / x", more="--wait --on-existing new")
+    write(connected, "x and 1 / x")
+    connected.run("mine, other = run, 'other'")
+
+    offered[0].start_over()
+
+    assert list(connected["run"].results(timeout=20)) == [1.0, 0]
+    assert list(connected.run("%dq results")) == [1.0, 0]
+    assert connected["mine"] is connected["run"]
+    assert connected["other"] == "other"
 
 
 def test_rest_of_a_run_gets_the_new_code(connected: Any, tmp_path: Path, capsys: Any) -> None:

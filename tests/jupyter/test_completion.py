@@ -32,6 +32,10 @@ NAMES: dict[str, Any] = {"docs": [1, 2], "parse": parse, "text": "no documents",
         ("%dq results --errors ", ["raise", "skip", "return"]),
         ("%dq retry --where err", ["error"]),
         ("%dq retry --where error -", ["--fn", "--rest", "-o", "--out"]),
+        ("%dq ru", ["runs"]),
+        ("%dq runs -", ["-o", "--out"]),
+        ("%dq dro", ["drop"]),
+        ("%dq drop my-run -", ["-y", "--yes"]),
         ("%dq nonsense x", []),
     ],
 )
@@ -55,11 +59,14 @@ def test_runs_and_queues_are_offered_by_name(lab: dq.Lab, queue: dq.QueuePool) -
     names = {"mine": run}
 
     runs = candidates("%dq watch ", names, lab)
+    dropped = candidates("%dq drop run-o", names, lab)
     both = candidates("%dq pause ", names, lab)
     queues = candidates("%dq submit parse --over docs -q ", names, lab)
 
     assert runs is not None
     assert {run.name, "mine"} <= set(runs[0])
+    assert dropped is not None
+    assert run.name in dropped[0]
     assert both is not None
     assert {run.name, "mine", queue.name} <= set(both[0])
     assert queues is not None

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import dqlab as dq
 from dqlab.errors import RunExists, RunsInFlight
+from dqlab.jupyter.desk import _check_idle
+from dqlab.jupyter.sayings import standing
+from dqlab.stats import Counts, RunState, RunStats
 from dqlab.testing import Gate
 
 
@@ -101,10 +105,49 @@ def test_connecting_to_a_local_cluster_that_does_not_run_says_how_to_start_one(
 
 def test_refusal_keeps_its_type() -> None:
     """It is caught by name in a script of cells."""
-    error = RunsInFlight(lab="local", what="run a")
+    error = RunsInFlight(lab="local", what="run a", steps="Wait for it with %dq wait")
 
     assert isinstance(error, dq.DqlabError)
     assert "%dq close" in str(error)
+
+
+class Shown:
+    """What a desk and the sentences of lines ask of a run."""
+
+    done = False
+    submitter = None
+    queue = "pages"
+
+    def __init__(self, state: RunState, why: str = "") -> None:
+        self.name = "typo"
+        self._stats = RunStats(self.name, self.queue, state, Counts(ready=5, dead=5), why=why)
+
+    def stats(self, *, timeout: float | None = None) -> RunStats:
+        return self._stats
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "said"),
+    [
+        (RunState.STOPPED, "all of its first 5 documents failed with KeyError: 'x'", "%dq retry typo --rest"),
+        (RunState.STOPPED, "no room for more results", "%dq resume typo"),
+        (RunState.PAUSED, "", "%dq resume"),
+        (RunState.RUNNING, "", "Wait for it with %dq wait"),
+    ],
+)
+def test_what_does_not_end_by_itself_is_not_to_be_waited_for(state: RunState, why: str, said: str) -> None:
+    """`%dq wait` would raise at once, or for ever do nothing."""
+    run = Shown(state, why)
+    pool = SimpleNamespace(name="pages", counts=lambda: {"ready": 5, "delayed": 0, "leased": 0})
+    lab: Any = SimpleNamespace(name="local", runs=[run], queues=[pool], embedded=True)
+
+    with pytest.raises(RunsInFlight) as raised:
+        _check_idle(lab)
+
+    assert said in str(raised.value)
+    assert why in str(raised.value)
+    assert ("%dq wait" in str(raised.value)) is (state is RunState.RUNNING)
+    assert ("--rest" in standing(cast(dq.Run, run))) is ("failed" in why)
 
 
 # --- closing ---------------------------------------------------------------------------------
@@ -181,7 +224,7 @@ def test_status_without_workers_does_not_show_what_is_lost(alone: Any, capsys: A
     [("", "it goes on"), ("%dq pause {queue}", "it is paused: %dq resume"), ("%dq cancel -y", "it is done")],
 )
 def test_interrupted_wait_says_how_the_run_stands(
-    connected: Any, queue: dq.QueuePool, capsys: Any, monkeypatch: Any, tmp_path: Any, before: str, said: str
+    connected: Any, queue: dq.QueuePool, monkeypatch: Any, tmp_path: Any, before: str, said: str
 ) -> None:
     """A run that is paused does not go on."""
     gate = Gate(tmp_path)
@@ -191,11 +234,11 @@ def test_interrupted_wait_says_how_the_run_stands(
     if before:
         connected.run(before.format(queue=queue.name))
     monkeypatch.setattr(dq.Run, "wait", interrupted)
-    capsys.readouterr()
 
-    assert isinstance(connected.fails("%dq wait"), KeyboardInterrupt)
+    error = connected.fails("%dq wait")
 
-    assert f"no longer waiting for {connected['run'].name}; {said}" in capsys.readouterr().out
+    assert isinstance(error, KeyboardInterrupt)
+    assert f"no longer waiting for {connected['run'].name}; {said}" in str(error)
     gate.open()
 
 
@@ -203,7 +246,7 @@ def interrupted(self: dq.Run, timeout: object = None) -> dq.Run:
     raise KeyboardInterrupt
 
 
-def test_interrupted_wait_for_what_is_gone_says_so(notebook: Any, lab: dq.Lab, capsys: Any, monkeypatch: Any) -> None:
+def test_interrupted_wait_for_what_is_gone_says_so(notebook: Any, lab: dq.Lab, monkeypatch: Any) -> None:
     """Nothing goes on there."""
     other = dq.connect(str(lab.client.scheduler.address), name="left-early")
     notebook["run"] = other.queue("left-early").map(abs, [1]).wait(timeout=20)
@@ -211,9 +254,9 @@ def test_interrupted_wait_for_what_is_gone_says_so(notebook: Any, lab: dq.Lab, c
     other.close()
     monkeypatch.setattr(dq.Run, "wait", interrupted)
 
-    notebook.fails("%dq wait run")
+    error = notebook.fails("%dq wait run")
 
-    assert "it cannot be asked: lab 'left-early' was closed" in capsys.readouterr().out
+    assert "it cannot be asked: lab 'left-early' was closed" in str(error)
 
 
 # --- what a line says --------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import threading
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from IPython.core.error import UsageError
 from traitlets import TraitError
 
 import dqlab as dq
+from dqlab.errors import AllFailed, DqlabWarning, RunExists
 from dqlab.live.display import Mode, mode
 
 FAILING = """
@@ -91,6 +95,38 @@ def test_submission_says_one_line_that_lasts(connected: Any, queue: dq.QueuePool
     assert f"seven: 7 documents on queue {queue.name}, 2 consumers" in capsys.readouterr().out
 
 
+def test_submission_that_attaches_names_the_run_and_its_documents(
+    connected: Any, queue: dq.QueuePool, capsys: Any
+) -> None:
+    """The line gave the number of the new documents, as if they had been submitted."""
+    connected.run("%dq submit abs --over range(7) --name again --on-existing new --wait -o run")
+    capsys.readouterr()
+
+    connected.run("%dq submit abs --over range(7) --name again -o run")
+    assert "Attached to run 'again' (7 documents); nothing runs again" in capsys.readouterr().out
+
+
+def test_submission_of_other_documents_is_refused_while_the_first_goes_on(
+    connected: Any, queue: dq.QueuePool, capsys: Any
+) -> None:
+    """Wrong pattern, edited at once: the cell showed the old documents' run as that of the new ones."""
+    goes_on = threading.Event()
+
+    def listing() -> Iterator[int]:
+        yield from range(3)
+        goes_on.wait(30)
+
+    connected["listing"] = listing()
+    try:
+        connected.run("%dq submit abs --over listing --name slow --on-existing new -o run")
+        connected.run("%dq submit abs --over range(10) --name slow -o run")
+        assert "so far); nothing runs again" in capsys.readouterr().out
+    finally:
+        goes_on.set()
+    with pytest.raises(RunExists, match="--on-existing new"):
+        connected.run("%dq wait slow")
+
+
 def test_variables_of_a_function_are_seen(connected: Any) -> None:
     """`%dq` inside a function works on what is around it."""
     connected.run(
@@ -98,6 +134,31 @@ def test_variables_of_a_function_are_seen(connected: Any) -> None:
     )
 
     assert list(connected.run("go([0, 1, 2])")) == [1, 0, 1]
+
+
+BROKEN = """
+%%dq submit --over range(800) --name {name} --retries 0 {more} -o run
+import time
+def broken(x):
+    time.sleep(0.002)  # so that a chunk does not hold all documents
+    raise KeyError("total")
+"""
+
+
+def test_stop_if_says_after_how_many_failures_the_run_of_a_cell_pauses(connected: Any, queue_name: str) -> None:
+    """A cell is where a broken function is tried first; three failures are enough to see that it is."""
+    connected.run(BROKEN.format(name=f"soon-{queue_name}", more="--stop-if 3").strip())
+
+    with pytest.raises(AllFailed):
+        connected["run"].wait(timeout=20)
+    assert 3 <= connected["run"].counts["dead"] < 800
+
+
+def test_stop_if_never_lets_the_run_of_a_cell_fail_to_its_end(connected: Any, queue_name: str) -> None:
+    """A run that looks for the few documents that work is a run as well."""
+    connected.run(BROKEN.format(name=f"never-{queue_name}", more="--stop-if never").strip())
+
+    assert connected["run"].wait(timeout=30).counts["dead"] == 800
 
 
 def test_cell_that_raises_submits_nothing(connected: Any, lab: dq.Lab, capsys: Any) -> None:
@@ -466,3 +527,13 @@ def test_unloading_takes_the_magic_away(notebook: Any) -> None:
 
     assert notebook.shell.find_line_magic("dq") is None
     notebook.run("%load_ext dqlab")
+
+
+@pytest.mark.usefixtures("connected")
+def test_a_warning_of_dqlab_is_its_sentence_alone() -> None:
+    """The path of our source, and a line of it, stood around every sentence; others keep theirs."""
+    own = warnings.formatwarning(DqlabWarning("look out"), DqlabWarning, "/x/lab.py", 7)
+    others = warnings.formatwarning(UserWarning("look out"), UserWarning, "/x/lab.py", 7)
+
+    assert own == "look out\n"
+    assert others.startswith("/x/lab.py:7: UserWarning: look out")

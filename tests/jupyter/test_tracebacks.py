@@ -134,4 +134,9 @@ def test_interrupted_wait_shows_one_line(connected: Any, shown: Any, monkeypatch
         assert text.startswith("Interrupted: no longer waiting for run 'interrupted', which was left as it is.")
         assert text.count("\n") == 1
     monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr("dqlab.runs.run.Run.wait", interrupted)
+        text = shown("%dq wait interrupted")
+        assert text.startswith("Interrupted: no longer waiting for interrupted; it is done")
+        assert text.count("\n") == 1
     connected.run("run.drop()")
