@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
 import time
 import warnings
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -15,14 +17,17 @@ from dqlab import local
 from dqlab.announce import keeper_of, way_to
 from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.findings import Checkup
+from dqlab.cluster.internals import dask_version_through
 from dqlab.cluster.link import Link
+from dqlab.cluster.protocol import check_dask
 from dqlab.config import check_directory, seconds
-from dqlab.errors import BadOption, ConnectFailed
+from dqlab.errors import BadOption, ConnectFailed, DqlabWarning
 from dqlab.hpc.jobs import system_of
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.shared import check_store
 from dqlab.lab import Lab
 from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.session import result_limit
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
@@ -32,6 +37,8 @@ __all__ = ["RESERVED", "connect", "embedded_lab", "examine_at", "opened", "start
 CONNECT_TIMEOUT = 5.0
 SHORTEST, LOOK_EVERY = 0.5, 0.1
 """Seconds to try to reach a scheduler whose file came late, and between two looks for that file."""
+CLOSING = 1.0
+"""Seconds that the connection to a scheduler which greeted, or did not, may take to close."""
 JOBS_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a batch system."""
 NEEDED = (
@@ -98,13 +105,13 @@ def connect(
     SeveralLocalClusters
         "local", and more than one runs.
     VersionMismatch
-        The cluster runs another dqlab.
+        The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
     JobsPending, JobsDied, SubmitFailed, ClusterClosed, NoBatchSystem
         A cluster on a batch system has no worker yet, or cannot have one; see `dqlab.hpc`.
     StoreNotShared
         The cluster's workers cannot keep queues in `store`, or see another directory there.
     BadOption
-        `target` is none of these, or options contradict each other.
+        `target` is none of these, or options contradict each other, also those of the configuration.
     """
     if target is not None and n is not None:
         raise BadOption(option="n", value=n, problem="is only for a cluster that connect() starts; leave target out.")
@@ -115,6 +122,7 @@ def connect(
         name = target.kind
     path = str(Path(scheduler_file).expanduser()) if scheduler_file is not None else None
     target, directory = _resolved(target, name, store)
+    result_limit(durable=directory is not None)
     key = _key(target, n, path, name, directory)
     with _lock:
         turn = _turns.setdefault(_key(target, n, path), threading.RLock())
@@ -126,7 +134,8 @@ def connect(
         if lab is None:
             keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
             if keeper is not None:
-                warnings.warn(f"{way_to(keeper)}. Here they cannot be opened while they are open there.", stacklevel=3)
+                said = f"{way_to(keeper)}. Here they cannot be opened while they are open there."
+                warnings.warn(said, DqlabWarning, stacklevel=3)
             lab = _make(target, n, path, name, limit, directory)
             try:
                 lab.keep_in(directory)
@@ -325,11 +334,62 @@ def _reach(address: str | None, scheduler_file: str | None, timeout: float, what
         address = _written_in(Path(scheduler_file), timeout)
         what = f"as {scheduler_file} says; is it of an earlier one?"
     try:
+        if address is not None:
+            _await_answer(address, max(SHORTEST, until - time.monotonic()))
         return Client(address, timeout=max(SHORTEST, until - time.monotonic()), set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         reason = ", ".join(filter(None, (said, what)))
         raise ConnectFailed(address=address, seconds=timeout, reason=reason) from error
+
+
+def _await_answer(address: str, timeout: float) -> None:
+    """Wait until a scheduler has greeted: a Dask client waits for that without end, and Ctrl-C does not end it.
+
+    Ask it for its version too: a client of 2026 dies of a TypeError at a scheduler of 2025.1, and then keeps its
+    process from ending for a minute. In a thread, which ends by itself: notebooks call this from a thread whose event
+    loop runs.
+
+    Raises
+    ------
+    OSError, TimeoutError, ValueError
+        Nobody did.
+    DaskTooOld
+        Its Dask is too old.
+    """
+    from distributed.comm.core import connect as greet
+    from distributed.security import Security
+
+    async def ask() -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                arguments = Security().get_connection_args("client")
+                comm = await greet(address, timeout=timeout, **arguments)
+                try:
+                    found = await dask_version_through(comm)
+                finally:
+                    comm.abort()
+        except TimeoutError:
+            raise TimeoutError("somebody listens there, and does not answer: a scheduler that is stopped?") from None
+        check_dask(f"the scheduler at {address}", found)
+
+    def run() -> None:
+        try:
+            asyncio.run(ask())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            answered.set_exception(error)
+        else:
+            answered.set_result(None)
+
+    answered: Future[None] = Future()
+    threading.Thread(target=run, name="dqlab-greet", daemon=True).start()
+    try:
+        answered.result(timeout + CLOSING)
+    except TimeoutError as error:
+        if answered.done():
+            raise
+        # The lookup of a host's name goes on in a thread that nothing can end, and the event loop waits for it.
+        raise TimeoutError("looking up its name takes longer") from error
 
 
 def _written_in(file: Path, timeout: float) -> str:

@@ -17,14 +17,14 @@ from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to
 from dqlab.cluster.isolation import Executor
 from dqlab.cluster.placement import NoWorkers
 from dqlab.config import option
-from dqlab.errors import BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound, WorkersGone
+from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.queue.retry import Retry
 from dqlab.runs.keywords import checks_keywords, documented_as
 from dqlab.runs.lab_views import LabViews
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
-from dqlab.runs.session import Durability, Session
+from dqlab.runs.session import Durability, Session, stored_in
 from dqlab.stats import RunList, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
 
@@ -33,12 +33,18 @@ if TYPE_CHECKING:
 
     from dqlab.checkup.findings import Checkup
 
-__all__ = ["Lab"]
+__all__ = ["Lab", "QueueHeld"]
 
 HEARD_IN = 0.5
 """Seconds after which the scheduler has heard of everything; workers report every 250 ms."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when a lab is only looked at."""
+
+
+class QueueHeld(OwnerStillAlive):
+    """The lab of another process has the queue open; as `OwnerStillAlive`, with the way to that lab."""
+
+    text = "queue {queue!r} was not opened: {who}. Nothing was touched."
 
 
 class Lab(LabViews):
@@ -182,6 +188,12 @@ class Lab(LabViews):
         """Queues this lab has open."""
         return list(self.session.pools.values())
 
+    @property
+    def held_elsewhere(self) -> str:
+        """Which lab of another process keeps queues in this lab's store, and how to connect to it; "" for none."""
+        keeper = keeper_of(self.store) if self.store is not None else None
+        return "" if keeper is None or keeper.scheduler == self.session.link.address else f"{way_to(keeper)}."
+
     @checks_keywords
     def queue(
         self,
@@ -200,8 +212,8 @@ class Lab(LabViews):
     ) -> QueuePool:
         """Open a queue, or return the open one of that name.
 
-        Options count when the queue is made; a queue that is open already keeps its own. One of which a shard could
-        not be made anew is made anew itself.
+        Options count when the queue is made; a queue that is open already keeps its own. If one of its shards
+        could not be recovered, the queue is made again.
 
         Parameters
         ----------
@@ -226,7 +238,7 @@ class Lab(LabViews):
         if durable and self.store is None:
             problem = "needs a lab with a store: dq.connect(store='runs/')."
             raise BadOption(option="durable", value=durable, problem=problem)
-        kept = self.store is not None and durable is not False
+        place = self.store if durable is not False else None
         known = self.session.pools.get(name)
         if known is not None:
             gone, waits = self.session.link.sync(known.handle.missing())
@@ -234,13 +246,15 @@ class Lab(LabViews):
                 raise WorkersGone(lab=self.name)
             if not gone:
                 return known
+            if durable is not False:  # what a durable one holds is where it was, which need not be this lab's store
+                place = stored_in(known.options) or place
             known.close(force=True)
         try:
             return QueuePool(
                 self.client,
                 n_queues,
-                Durability.DURABLE if kept else Durability.TRANSIENT,
-                dirpath=self.store if kept else None,
+                Durability.DURABLE if place is not None else Durability.TRANSIENT,
+                dirpath=place,
                 retry=retry,
                 name=name,
                 visibility_timeout=visibility_timeout,
@@ -255,6 +269,11 @@ class Lab(LabViews):
             if not self.embedded:
                 raise
             raise WorkersGone(lab=self.name) from None
+        except OwnerStillAlive as error:
+            keeper = keeper_of(place) if place is not None else None
+            if keeper is None:
+                raise
+            raise QueueHeld(queue=name, who=way_to(keeper), **error.fields) from None
 
     @checks_keywords
     @documented_as(QueuePool.map)
@@ -328,12 +347,14 @@ class Lab(LabViews):
         QueueNotFound
             There is none of that name.
         """
-        if queue not in self.session.pools:
-            known = self.queue_names()
-            if queue not in known:
-                near = get_close_matches(queue, known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise QueueNotFound(queue=queue, hint=hint, known=", ".join(known) or "none")
+        held = self.session.pools.get(queue)
+        if held is not None:
+            return held  # as it is: to open one again that is out of reach would end what waits for it
+        known = self.queue_names()
+        if queue not in known:
+            near = get_close_matches(queue, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise QueueNotFound(queue=queue, hint=hint, known=", ".join(known) or "none")
         return self.queue(queue)
 
     def retry(self, run: str, *, fingerprint: str = "") -> int:
@@ -420,14 +441,13 @@ class Lab(LabViews):
         found = self._queue_of(run)
         stored = self.session.stored_queues(self.store) if self.store is not None and not found else []
         held = self._open(name for name in ([found] if found else stored) if name not in self.session.pools)
-        self.session.runs.elsewhere = self._who_holds(held) if held else ""
+        self.session.runs.elsewhere = f" It may be in {self._who_holds(held)}" if held else ""
 
     def _who_holds(self, held: dict[str, OwnerStillAlive]) -> str:
         """Return who has queues of the store open that may have a run, as a hint."""
-        keeper = keeper_of(self.store) if self.store is not None else None
         one = next(iter(held.values()))
-        who = way_to(keeper) if keeper is not None else f"process {one.pid} on {one.host} has it open; close it there"
-        return f" It may be in {', '.join(map(repr, held))}, open elsewhere: {who}."
+        who = one.who if isinstance(one, QueueHeld) else f"process {one.pid} on {one.host} has it open; close it there"
+        return f"{', '.join(map(repr, held))}, open elsewhere: {who}."
 
     def _queue_of(self, run: str) -> str:
         """Return the queue on which somebody has a run, else ""; of one that has just begun it is heard soon."""
@@ -447,7 +467,9 @@ class Lab(LabViews):
                 self.queue(name)
             except OwnerStillAlive as error:
                 held[name] = error
-                warnings.warn(f"queue {name!r} of the store was left out: {error}", stacklevel=4)
+        if held:
+            said = f"queues of the store were left out: {self._who_holds(held)}"
+            warnings.warn(said, DqlabWarning, stacklevel=4)
         return held
 
     def _workers(self) -> int:

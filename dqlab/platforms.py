@@ -10,6 +10,8 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,9 +31,10 @@ __all__ = [
     "die_first",
     "die_with",
     "forks",
+    "is_locked",
     "kill_group",
-    "locked_inodes",
     "mount_table",
+    "mounts_of",
     "open_descriptors",
     "pin_process",
     "read_descriptors",
@@ -45,11 +48,18 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LOOK_EVERY = 0.5
 """Seconds between two looks whether a parent lives, where the system does not report its end."""
+LIST_WITHIN = 5.0
+"""Seconds that the command `mount` may take."""
 LOST_PARENT = 255
 """Exit status of a process whose parent ended first."""
 
 _BLOCK = bytes(1 << 20)
 _PR_SET_PDEATHSIG = 1
+_MOUNTS = (
+    re.compile(rb".+? on (/.*) type ([^ ]+) \([^()]*\)"),  # Linux
+    re.compile(rb".+? on (/.*) \(([\w.]+)[^()]*\)"),  # macOS
+)
+_BLANK = re.compile(rb"[ \t\n\\]")
 _UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP})
 """What a kernel says of a call that it does not have, or that a container forbids."""
 
@@ -170,16 +180,56 @@ def mount_table() -> bytes:
     try:
         return Path("/proc/self/mounts").read_bytes()
     except OSError:
+        pass
+    command = shutil.which("mount", path=os.pathsep.join((os.environ.get("PATH", ""), "/sbin", "/bin")))
+    try:
+        listed = subprocess.run(
+            [command or "mount"], stdin=subprocess.DEVNULL, capture_output=True, timeout=LIST_WITHIN
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return b""
+    return mounts_of(listed.stdout)
 
 
-def locked_inodes() -> frozenset[int] | None:
-    """Return the inodes of files that somebody on this machine has locked; None where the system does not list them."""
+def mounts_of(listed: bytes) -> bytes:
+    """Return a mount table from what the command `mount` prints, on macOS or on Linux."""
+    lines = []
+    for line in listed.splitlines():
+        found = _MOUNTS[0].match(line) or _MOUNTS[1].match(line)
+        if found:
+            place = _BLANK.sub(lambda blank: b"\\%03o" % blank[0][0], found[1])
+            lines.append(b"- %s %s" % (place, found[2]))
+    return b"\n".join(lines)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether somebody on this machine, this process included, holds a lock on a file.
+
+    Where the system does not list locks a shared one is asked for, and given back at once: who asks for the file's own
+    in that moment is refused, and has to ask again.
+
+    Raises
+    ------
+    OSError
+        That cannot be told.
+    """
     try:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
-        return None
-    return frozenset(int(line[-3].rpartition(":")[2]) for line in lines if "FLOCK" in line and len(line) > 3)
+        return _refuses_a_shared_lock(path)
+    inodes = {line[-3].rpartition(":")[2] for line in lines if "FLOCK" in line and len(line) > 3}
+    return str(path.stat().st_ino) in inodes
+
+
+def _refuses_a_shared_lock(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 # --- processes ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dqlab.connecting import RESERVED, embedded_lab
 from dqlab.errors import BadOption, DqlabError
 from dqlab.lab import Lab
 from dqlab.local import LOCAL, Registration, check_free, register, unregister
+from dqlab.runs.session import result_limit
 
 __all__ = ["NotStarted", "up"]
 
@@ -65,6 +66,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
     if port is not None and not 0 <= port <= 65535:
         raise BadOption(option="port", value=port, problem="is 0 to 65535.")
     check_free(name)
+    result_limit(durable=store is not None)
     if store is not None:
         store = store.expanduser().resolve()
         store.mkdir(mode=0o700, parents=True, exist_ok=True)

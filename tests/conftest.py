@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import dask
 import pytest
+from hypothesis import HealthCheck, settings
 
 # As Dask's own tests do: workers are forked from one process that has imported what they need, and a cluster is there
 # in half the time. Has to be said before `distributed` is imported. Scripts that tests start spawn theirs, as users do.
@@ -21,12 +23,36 @@ dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 os.environ["JUPYTER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="dqlab-runtime-")
 atexit.register(shutil.rmtree, os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
 
+# How long an example takes depends on what else the machine does.
+settings.register_profile("dqlab", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dqlab")
+
 from distributed import Client  # noqa: E402
 
 import dqlab as dq  # noqa: E402
 from dqlab.testing import FakeClock  # noqa: E402
 
 pytest_plugins = ["dqlab.testing"]
+
+
+CLUSTERS = {"cluster", "dq_lab", "town"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a cluster, by its fixtures, and begin with the files that take longest.
+
+    `make test-fast` leaves out what is marked. Several testers share the files in this order: a long one that comes
+    last keeps one of them busy while the others have nothing left to do.
+    """
+    slowest = {item.path for item in items if item.path.suffix == ".ipynb" or "browser" in item.path.parts}
+    slow = set()
+    for item in items:
+        if CLUSTERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.cluster)
+            slow.add(item.path)
+    items.sort(key=lambda item: (item.path not in slowest, item.path not in slow))
+    # Files of tests/hpc import dask-jobqueue, whose import has Ctrl-C end the process.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from dqlab.errors import (
     ConnectFailed,
     MessageTooLarge,
     NotPicklable,
+    ResultUnreadable,
     RunCancelled,
     SubmissionIncomplete,
 )
@@ -157,8 +158,9 @@ def test_result_that_cannot_be_opened_here_does_not_hide_the_others(pool: dq.Que
 
     results = pool.map(strange, range(3)).results(timeout=20)
 
-    with pytest.raises(ModuleNotFoundError, match="only_on_the_worker"):
+    with pytest.raises(ResultUnreadable, match=r"document 1 .* ModuleNotFoundError: .*only_on_the_worker"):
         list(results)
+    assert [results[0], results[2]] == [0, 2]
 
 
 # --- what functions do ----------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,3 +80,22 @@ def test_store_that_workers_cannot_use_is_refused_before_a_queue_is_opened(lab: 
         assert opened(address, store=store, name="refused") is None
     with dq.connect(address, store=tmp_path / "new", name="taken") as good:
         assert list(good.map(abs, [-1]).results(timeout=20)) == [1]
+
+
+def test_host_whose_name_is_looked_up_for_ever_ends_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resolver behind a lost network answers after minutes, and the thread that waits for it cannot be ended."""
+    answers, look_up = threading.Event(), socket.getaddrinfo
+
+    def slow(host: object, *arguments: Any, **options: Any) -> Any:
+        if host == "far.example":
+            answers.wait(30)
+        return look_up(host, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    began = time.monotonic()
+    try:
+        with pytest.raises(ConnectFailed, match=r"far\.example"):
+            dq.connect("tcp://far.example:8786", timeout=0.5)
+        assert time.monotonic() - began < 10
+    finally:
+        answers.set()

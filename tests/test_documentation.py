@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import json
 import re
 import shlex
 import zipfile
@@ -142,6 +143,9 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
             (tmp_path / f"texts/{number:02}.txt").write_text(text)
             archive.writestr(f"{number:02}.txt", text)
     pd.DataFrame({"id": range(7), "abstract": ["word " * n for n in range(1, 8)]}).to_csv(tmp_path / "papers.csv")
+    notes = [{"id": str(n), "text": "ä" * n} for n in range(12)]
+    (tmp_path / "notes.jsonl").write_text("".join(f"{json.dumps(note)}\n" for note in notes), encoding="utf-8")
+    pd.DataFrame(notes).to_csv(tmp_path / "notes.csv", index=False)
     monkeypatch.chdir(tmp_path)
     lab.client.run(lambda: __import__("os").chdir(tmp_path))  # as workers of a notebook's own cluster have it
     names: dict[str, Any] = {"lab": lab, "__name__": "__main__"}
@@ -154,6 +158,7 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert list(names["words"]) == [2 * n for n in range(40)]
     assert names["long"]["length"].tolist() == [5 * n for n in range(3, 8)]
     assert names["joined"]["long"].tolist() == [5 * n > 20 for n in range(1, 8)]
+    assert names["of_json"] == names["of_csv"] == list(range(12))
     assert list(names["counts"]) == list(range(40))
     assert names["answers"] == [2 * n for n in range(100)]
     assert names["fetched"] == list(range(200))

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import time
+from contextlib import nullcontext
+from pathlib import Path
 
+import distributed
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Scheduler
+from distributed.core import Server
 
 import dqlab as dq
-from dqlab.errors import BadOption, LabClosed, QueueInUse, QueueNotFound, UsageError, VersionMismatch
+from dqlab.cluster.protocol import OLDEST_DASK, check_dask
+from dqlab.errors import BadOption, DaskTooOld, LabClosed, QueueInUse, QueueNotFound, UsageError, VersionMismatch
 from dqlab.stats import Snapshot
 
 
@@ -18,6 +27,11 @@ def same(x: int) -> int:
 
 def address_of(lab: dq.Lab) -> str:
     return str(lab.client.scheduler.address)
+
+
+def scheduler_of(lab: dq.Lab) -> Scheduler:
+    """It runs in this process."""
+    return lab.client.cluster.scheduler
 
 
 def test_connecting_again_with_the_same_arguments_gives_the_same_lab(lab: dq.Lab) -> None:
@@ -49,6 +63,93 @@ def test_workers_of_another_dqlab_are_refused_before_anything_is_sent(
         pytest.raises(VersionMismatch, match=r"speaks dqlab protocol 99 .*, worker unix://\S+ speaks \d+ .*pip"),
     ):
         dq.connect(client)
+
+
+def test_scheduler_of_an_old_dask_is_refused_before_anything_is_installed(
+    lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site's cluster is older than the notebook; what it cannot import would be named by a page of tracebacks."""
+    scheduler = scheduler_of(lab)
+    versions = scheduler.versions() | {"packages": {"distributed": "2024.5.0"}}
+    monkeypatch.setitem(scheduler.handlers, "versions", lambda packages=None: versions)
+    monkeypatch.setitem(scheduler.handlers, "register_scheduler_plugin", lambda **_: pytest.fail("was installed"))
+    said = rf"the scheduler at unix://\S+ runs Dask 2024\.5\.0, and dqlab needs {re.escape(OLDEST_DASK)} or newer.*pip"
+
+    with Client(address_of(lab), set_as_default=False) as client, pytest.raises(DaskTooOld, match=said):
+        dq.connect(client)
+
+
+def test_scheduler_that_no_client_of_today_can_talk_to_is_named(lab: dq.Lab) -> None:
+    """With Dask 2025.1 it answers a client with a TypeError, and the process of that client ends a minute late."""
+    made = []
+
+    async def start() -> Server:
+        versions = {"packages": {"distributed": "2025.1.0"}}
+        server = Server({"identity": lambda **_: made.append("a client"), "versions": lambda: versions})
+        await server.listen("tcp://127.0.0.1:0")
+        return server
+
+    server = lab.client.sync(start)
+    said = rf"the scheduler at {server.address} runs Dask 2025\.1\.0, and dqlab needs"
+    try:
+        with pytest.raises(DaskTooOld, match=said):
+            dq.connect(server.address)
+    finally:
+        lab.client.sync(server.close)
+    assert not made
+
+
+def test_worker_of_an_old_dask_is_refused_before_it_has_to_load_anything(
+    lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One partition of a batch system has an image of last year, which the error names by a worker's address."""
+    scheduler = scheduler_of(lab)
+    address, worker = next(iter(scheduler.workers.items()))
+    versions = worker.versions | {"packages": worker.versions["packages"] | {"distributed": "2025.7.0"}}
+    said = rf"worker {re.escape(address)} runs Dask 2025\.7\.0, and dqlab needs {re.escape(OLDEST_DASK)} or newer.*pip"
+
+    with Client(address_of(lab), set_as_default=False) as client:  # Dask warns of versions that differ, with a table
+        monkeypatch.setattr(worker, "versions", versions)
+        with pytest.raises(DaskTooOld, match=said) as refused:
+            dq.connect(client)
+    assert isinstance(refused.value, VersionMismatch)
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"),
+    [
+        ("2023.12.1", True),
+        ("2025.9.0", True),
+        ("2025.7.0+12.gabcdef", True),
+        (OLDEST_DASK, False),
+        ("2025.10.0", False),
+        ("2031.1.0rc1", False),
+        ("0+unknown", False),
+        (None, False),
+    ],
+)
+def test_releases_of_dask_are_compared_as_numbers(version: str | None, refused: bool) -> None:
+    """2025.10 comes after 2025.9; a checkout of Dask without a version is its owner's business."""
+    with pytest.raises(DaskTooOld) if refused else nullcontext():
+        check_dask("a process", version)
+
+
+@pytest.mark.parametrize("name", ["connect", "QueuePool", "ConsumerPool"])
+def test_old_dask_beside_dqlab_is_named_instead_of_what_it_lacks(tmp_path: Path, name: str) -> None:
+    """conda, or pip with `--no-deps`, puts any Dask beside dqlab; a name that it lacks says nothing to its user."""
+    package = tmp_path / "distributed"
+    package.mkdir()
+    real = Path(distributed.__file__).parent
+    (package / "__init__.py").write_text(
+        f"__path__ = [{str(real)!r}]\nexec(open({str(real / '__init__.py')!r}).read())\n__version__ = '2024.1.0'\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(dq.__file__).parents[1])])}
+    script = f"import dqlab; dqlab.{name}"
+
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=50)
+
+    assert ended.returncode == 1
+    assert re.search(r"DaskTooOld: this process runs Dask 2024\.1\.0, and dqlab needs .*pip", ended.stderr)
 
 
 def test_run_is_found_from_another_client(lab: dq.Lab, queue: dq.QueuePool, queue_name: str) -> None:

@@ -52,7 +52,7 @@ def test_lab_without_workers_says_what_works_and_it_does(hurt: tuple[dq.Lab, dq.
     lab, run = hurt
     assert "no worker" in repr(lab)
 
-    with pytest.raises(ActorGone, match=r"its messages and its results; .* Connect again, with lab = dq.connect"):
+    with pytest.raises(ActorGone, match=r"its messages and results are lost; .* Connect again, with lab = dq.connect"):
         ask_until_it_is_gone(run)
     with pytest.raises(WorkersGone, match=r"lab 'hurt'.*dq.connect\(\) or %dq connect -o lab"):
         lab.map(same, [1])

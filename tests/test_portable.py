@@ -20,12 +20,16 @@ import psutil
 import pytest
 
 from dqlab import platforms
+from dqlab.log.files import Files, mounted
 
 WITHOUT = Path(__file__).parent / "portable"
 """Where the `sitecustomize` is that takes calls away; nothing imports it by hand."""
 ROOT = WITHOUT.parents[1]
 PATIENCE = 20.0
-NOT_PROMISED = ["tests/cluster/test_slot_process.py::test_process_ends_with_the_one_that_started_it"]
+NOT_PROMISED = [
+    "tests/cluster/test_slot_process.py::test_process_ends_with_the_one_that_started_it",
+    "tests/cluster/test_processes.py::test_killed_worker_leaves_no_process",
+]
 """Native code that holds the GIL outlives a killed parent, where the system does not end it."""
 
 
@@ -58,6 +62,7 @@ def run_tests(tmp_path: Path, paths: Sequence[str], *, within: float) -> None:
     """Run tests of other rooms without those calls."""
     tests = [str(ROOT / "tests" / path) for path in paths]
     options = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not bench", "--rootdir", str(ROOT)]
+    options += ["--timeout=180"]  # without `fork` each worker imports everything by itself
     options += [f"--deselect={each}" for each in NOT_PROMISED]
     run(tmp_path, "-m", "pytest", *options, "-c", str(ROOT / "pyproject.toml"), *tests, within=within)
 
@@ -167,6 +172,52 @@ def test_end_of_a_process_is_noticed_without_pidfd(monkeypatch: pytest.MonkeyPat
     assert threading.active_count() <= before
 
 
+MOUNTS_OF_A_MAC = b"""\
+/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)
+devfs on /dev (devfs, local, nobrowse)
+/dev/disk3s5 on /System/Volumes/Data (apfs, local, journaled, nobrowse, protect)
+map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
+//ana@files/group on /Volumes/group (old) files (smbfs, nodev, nosuid, mounted by ana)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("/Users/ana/runs", "apfs"),
+        ("/System/Volumes/Data/home/ana", "autofs"),
+        ("/Volumes/group (old) files/runs", "smbfs"),
+    ],
+)
+def test_file_system_is_known_on_a_mac(place: str, kind: str) -> None:
+    """Of a disk that nobody else can see a hung owner's log is taken over; of one that is not known it is refused."""
+    assert mounted(platforms.mounts_of(MOUNTS_OF_A_MAC), place.encode()) == kind
+
+
+def test_file_system_is_known_without_proc(tmp_path: Path) -> None:
+    """The command `mount` says what the kernel's own list would."""
+    look = "from dqlab.log.files import Files; from pathlib import Path; print(Files().filesystem(Path('.')))"
+
+    assert run(tmp_path, "-c", look).strip() == Files().filesystem(tmp_path) != ""
+
+
+def test_lock_is_seen_without_the_list_of_locks(tmp_path: Path) -> None:
+    """A queue that a living notebook has closed counted as open: it could not be inspected or repaired on a Mac."""
+    look = f"""
+import fcntl
+from pathlib import Path
+from dqlab import platforms
+path = Path({str(tmp_path / "lock")!r})
+with path.open("w") as file:
+    seen = [platforms.is_locked(path)]
+    fcntl.flock(file, fcntl.LOCK_EX)
+    seen.append(platforms.is_locked(path))
+    fcntl.flock(file, fcntl.LOCK_UN)
+    print(*seen, platforms.is_locked(path))
+"""
+    assert run(tmp_path, "-c", look).split() == ["False", "True", "False"]
+
+
 def test_process_ends_with_its_parent_without_the_death_signal(tmp_path: Path) -> None:
     """What is left of a killed notebook keeps a core busy, and a queue's messages, until somebody looks."""
     child = (
@@ -192,7 +243,8 @@ def test_process_ends_with_its_parent_without_the_death_signal(tmp_path: Path) -
 
 def test_windows_is_named_with_the_way_out(tmp_path: Path) -> None:
     """`No module named 'fcntl'` tells nobody what to do."""
-    script = "import sys\nsys.platform = 'win32'\nimport dqlab"
+    # The modules of the standard library for Windows are not here: shutil, which Python 3.13 brings in, comes first.
+    script = "import shutil, sys\nsys.platform = 'win32'\nimport dqlab"
     done = subprocess.run(
         [sys.executable, "-c", script], env=environ(tmp_path), capture_output=True, text=True, timeout=50, check=False
     )

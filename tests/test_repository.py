@@ -8,10 +8,14 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import nbformat
 import pytest
 
+from dqlab.cluster.protocol import OLDEST_DASK
+
 ROOT = Path(__file__).parent.parent
-"""Lines; above that a module has two ideas."""
+OF_A_MACHINE = re.compile(r"(?<![\w<./…>~-])(?!/usr/bin/env\b)/[\w.+@-]+/[\w.+@-]|unix:///|://(?!127\.)\d+\.\d+\.")
+"""Absolute paths, and addresses that other machines reach."""
 
 # Written in pieces, or this file would be the first to offend.
 REGISTRIES = [
@@ -28,6 +32,10 @@ REGISTRIES = [
         ("index", "crates", "io"),
     )
 ]
+
+
+LOWEST_EXTRAS = ("lab", "hpc", "documents", "tables")
+"""What `make test-lowest` installs; the others are for people who change dqlab."""
 
 
 @cache
@@ -67,12 +75,49 @@ def test_no_npm_lock_file() -> None:
         assert not re.search(r"https?://|__archiveUrl", text(lock) or "")
 
 
-def test_constraints_are_exact_versions_and_nothing_else() -> None:
-    """An address, a local path or a range in constraints.txt makes two installations differ."""
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-lowest.txt"])
+def test_constraints_are_exact_versions_and_nothing_else(name: str) -> None:
+    """An address, a local path or a range makes two installations differ."""
+    lines = [line for line in (ROOT / name).read_text().splitlines() if not line.startswith("#")]
 
     assert lines
     assert not [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line)]
+
+
+def test_each_lowest_version_that_is_promised_is_the_one_that_is_tried() -> None:
+    """A lower bound that nothing runs with is a guess, which pip believes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    promised = [*project["dependencies"], *(each for extra in LOWEST_EXTRAS for each in extras[extra])]
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    tried = {pair[0].lower().replace("_", "-"): pair[1] for line in lines if len(pair := line.split("==")) == 2}
+
+    wrong = {}
+    for requirement in promised:
+        name, lowest = re.sub(r"\[.*]", "", requirement).split(">=")
+        if numbers(tried.get(name.lower().replace("_", "-"), "0")) != numbers(lowest):
+            wrong[requirement] = tried.get(name.lower())
+    assert not wrong
+    assert f"distributed>={OLDEST_DASK}" in promised
+    assert f"dask>={OLDEST_DASK}" in promised
+
+
+def test_files_that_make_runs_with_the_lowest_versions_exist() -> None:
+    """That is run by hand, and a test that moves would leave it without a word until then."""
+    command = ["make", "--dry-run", "--always-make", "test-lowest"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30).stdout
+    named = re.findall(r"\btests/\S+\.py\b", said)
+
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / name).is_file()]
+
+
+def numbers(version: str) -> list[int]:
+    """A version's numbers, without zeros at its end: 3 is 3.0.0."""
+    found = list(map(int, version.split(".")))
+    while found and not found[-1]:
+        found.pop()
+    return found
 
 
 def test_links_between_documents_lead_somewhere() -> None:
@@ -105,6 +150,42 @@ def test_every_trap_of_batch_systems_is_held_by_a_test() -> None:
 
     assert rows is not None
     assert not [row for row in rows[1].splitlines() if "`test_" not in row]
+
+
+def code_cells() -> list[tuple[str, nbformat.NotebookNode]]:
+    """Every code cell of the notebooks, with where it stands."""
+    books = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    cells = [(book, cell) for book in books for cell in nbformat.read(book, as_version=4).cells]
+    return [(f"{book.name}: {cell.id}", cell) for book, cell in cells if cell.cell_type == "code"]
+
+
+def shown(cell: nbformat.NotebookNode) -> list[str]:
+    """The texts that a cell's outputs show."""
+    data = [item for output in cell.outputs for item in output.get("data", {}).items()]
+    return [text for kind, text in data if kind.startswith("text/")] + [
+        output.text for output in cell.outputs if "text" in output
+    ]
+
+
+def test_notebooks_show_nothing_of_the_machine_they_were_run_on() -> None:
+    """Where somebody keeps their files is nobody's business, and differs in every copy; `make notebooks` leaves it."""
+    found = [(where, OF_A_MACHINE.search(text)) for where, cell in code_cells() for text in shown(cell)]
+
+    assert not [f"{where}: {told[0]}" for where, told in found if told]
+
+
+def test_what_the_cells_of_notebooks_show_is_compared() -> None:
+    """A cell that shows something else than it did is a broken promise, and passed while its outputs were ignored."""
+    cells = code_cells()
+    loose = [
+        where
+        for where, cell in cells
+        if "nbval-check-output" not in cell.metadata.get("tags", ()) and (cell.outputs or "nbval" in str(cell.metadata))
+    ]
+
+    assert len(cells) > 30
+    assert not loose
+    assert not [where for where, cell in cells if cell.execution_count is None], "never run: make notebooks"
 
 
 def test_version_is_written_once() -> None:

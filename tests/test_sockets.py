@@ -8,12 +8,14 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError, connect, listen
+from distributed.comm.addressing import parse_host_port
 from distributed.comm.core import FatalCommClosedError
 
 import dqlab as dq
@@ -83,8 +85,10 @@ def test_client_of_the_same_user_needs_the_address_alone(lab: dq.Lab) -> None:
         assert client.submit(abs, -3).result(timeout=20) == 3
     with dq.connect(lab.session.link.address) as attached:
         assert [*attached.queue_names()] == [*lab.queue_names()]
+        shown = attached.dashboard, attached.panel("runs")
     link = lab.client.cluster.dashboard_link  # type: ignore[union-attr]
     assert link == f"http://127.0.0.1:{lab.session.http['port']}/status"
+    assert shown == (link, link.replace("status", "individual-dq-runs"))
 
 
 def test_sockets_of_a_strangers_directory_are_not_spoken_to(tmp_path: Path) -> None:
@@ -118,6 +122,28 @@ def test_ended_cluster_is_not_there(tmp_path: Path) -> None:
         asyncio.run(connect(f"unix://{tmp_path / 'gone'}:1", timeout=0.3))
 
 
+def test_who_comes_when_too_many_wait_to_be_accepted_tries_again() -> None:
+    """The system refuses at once, and that was taken for a connection: its first message ended the attempt for good."""
+    sockets.register()
+    directory = sockets.make_directory()
+
+    async def come() -> None:
+        with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as first:
+            listening.bind(f"{directory}/1")
+            listening.listen(0)
+            await asyncio.to_thread(first.connect, f"{directory}/1")
+            with pytest.raises(CommClosedError, match="wait to be accepted"):
+                await sockets.Sockets().get_connector().connect(f"{directory}:1")
+            listening.accept()[0].close()
+            comm = await sockets.Sockets().get_connector().connect(f"{directory}:1")
+            await comm.close()
+
+    try:
+        asyncio.run(come())
+    finally:
+        sockets.remove_directory(directory)
+
+
 def test_large_and_many_messages_arrive_whole() -> None:
     """A socket's buffer is 200 kB: what is larger goes in pieces, in both directions at once."""
     sockets.register()
@@ -146,17 +172,22 @@ def test_large_and_many_messages_arrive_whole() -> None:
         sockets.remove_directory(directory)
 
 
-def test_directory_has_a_short_name_wherever_temporary_files_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["x" * 80, "job:7"])
+def test_directory_has_a_short_plain_name_wherever_temporary_files_are(
+    place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sockets have paths of 104 bytes at most; batch systems like long TMPDIRs."""
-    monkeypatch.setattr(sockets.tempfile, "gettempdir", lambda: str(tmp_path / ("x" * 80)))
+    """Sockets have paths of 104 bytes at most, and addresses one colon; batch systems like TMPDIRs of their own."""
+    base = Path(tempfile.mkdtemp(dir="/tmp"))
+    (base / place).mkdir()
+    monkeypatch.setattr(sockets.tempfile, "gettempdir", lambda: str(base / place))
     directory = sockets.make_directory()
     try:
+        assert parse_host_port(f"{directory}:7") == (str(directory), 7)
         assert len(str(directory)) < 60
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     finally:
         sockets.remove_directory(directory)
+        sockets.remove_directory(base)
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +17,10 @@ import dqlab as dq
 from dqlab import announce, connecting
 from dqlab.announce import Announcement
 from dqlab.cluster.link import Link
-from dqlab.errors import RunNotFound
+from dqlab.errors import DqlabWarning, RunNotFound
+from dqlab.jupyter import commands
 from dqlab.lab import Lab
-from dqlab.log import Log
+from dqlab.log import Log, OwnerStillAlive
 from dqlab.store.directories import queue_directory, shard_directory
 
 
@@ -84,6 +88,53 @@ def test_a_run_that_may_be_in_a_queue_held_elsewhere_is_not_said_to_be_none(
     finally:
         second.session.runs.open_others, second.session.runs.elsewhere = before, ""
         held.close()
+
+
+@pytest.fixture
+def second(lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """A lab on a store of which another process, whose lab is announced, has the only queue open."""
+    store = tmp_path / "runs"
+    dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=store).close()
+    held = Log.open(shard_directory(queue_directory(store, queue_name), 0))
+    second = Lab(lab.client)
+    before = second.session.runs.open_others
+    second.keep_in(store)
+    monkeypatch.setattr(announce, "directory", lambda: tmp_path)
+    monkeypatch.setattr(announce, "announced", lambda place: [first_notebook(store, os.getppid())])
+    yield second
+    second.session.runs.open_others, second.session.runs.elsewhere = before, ""
+    held.close()
+
+
+def test_the_error_of_a_queue_that_is_held_names_the_line_that_reaches_it(
+    second: Lab, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It named a worker to be killed and an option that nobody can give, below a line of the scheduler's log."""
+    with pytest.raises(OwnerStillAlive) as raised:
+        second.queue(queue_name)
+
+    said = str(raised.value)
+    assert queue_name in said
+    assert "%dq connect tcp://127.0.0.1:4711." in said
+    assert not any(word in said for word in ("takeover", "kill", "end that process"))
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_lists_of_a_store_that_is_held_name_its_holder_and_not_that_there_is_nothing(
+    second: Lab, queue_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "no runs yet" stood below the names of a store full of runs."""
+    other: Any = SimpleNamespace(queues=[], workers=1, totals=None)
+    line: Any = SimpleNamespace(lab=second, say=print)
+
+    with pytest.warns(DqlabWarning, match=rf"left out: '{queue_name}', open elsewhere: .*%dq connect tcp://127"):
+        found = commands.runs(line, Namespace())
+
+    assert found is None or found
+    assert "%dq connect tcp://127.0.0.1:4711" in second.held_elsewhere
+    line.lab = SimpleNamespace(held_elsewhere=second.held_elsewhere, stats=lambda: other)
+    assert commands.status(line, Namespace()) is None
+    assert "%dq connect tcp://127.0.0.1:4711" in capsys.readouterr().out
 
 
 def test_a_lab_whose_scheduler_was_killed_is_not_said_to_be_left_as_it_is() -> None:

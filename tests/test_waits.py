@@ -6,13 +6,17 @@ fails the first test. Calls that wait at the same time share a queue and a condi
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from inspect import getattr_static
+from pathlib import Path
 from typing import Any
 
 import dask.config
@@ -20,9 +24,10 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.errors import DqlabError, QueueFull, ResultsFull
+from dqlab.errors import ConnectFailed, DqlabError, QueueFull, ResultsFull, StoreFailed
 from dqlab.runs.put import PutResult
 from dqlab.runs.results import Results
+from tests.disks import asked, break_disk, unplugged
 
 
 @dataclass
@@ -64,6 +69,7 @@ ASKS: dict[str, Call] = {
     "Lab.controls": lambda s: s.lab.controls(s.pool.name),
     "Lab.doctor": lambda s: s.lab.doctor(timeout=2),
     "Lab.ended": lambda s: s.lab.ended,
+    "Lab.held_elsewhere": lambda s: s.lab.held_elsewhere,
     "Lab.history": lambda s: s.lab.history("1m"),
     "Lab.past": lambda s: s.lab.past(60),
     "Lab.queue_names": lambda s: s.lab.queue_names(),
@@ -230,7 +236,7 @@ def test_interrupt_ends_a_wait(lab: dq.Lab, pool: dq.QueuePool, name: str) -> No
 def test_queue_closed_by_another_client_ends_every_call(lab: dq.Lab, pool: dq.QueuePool) -> None:
     """Colleagues share clusters, and close what they take for theirs."""
     scene = Scene.on(lab, pool)
-    with dq.connect(lab.client.scheduler.address, name="closes") as other:
+    with dq.connect(lab.session.link.address, name="closes") as other:
         ended = outcomes(scene, WAITS, lambda: other.queue(pool.name).close(force=True))
 
     assert untyped(ended, must_raise=True) == {}
@@ -263,6 +269,134 @@ def test_no_room_for_results_ends_every_wait(lab: dq.Lab, queue_name: str) -> No
 
     assert {name: error for name, error in ended.items() if not isinstance(error, ResultsFull)} == {}
     pool.close()
+
+
+def test_log_that_failed_ends_every_call(
+    lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Disks fail under people who wait: each call ends, and none of them costs what is on the disk."""
+    monkeypatch.setattr("dqlab.cluster.supervisor.FAILING_AFTER", 0.5)
+    monkeypatch.setattr("dqlab.cluster.registry.RESOLVE_WAIT", 0.5)
+    kept = {"durability": dq.Durability.DURABLE, "dirpath": tmp_path}
+    pool = dq.QueuePool(lab.client, name=queue_name, served=True, **kept)  # type: ignore[arg-type]
+    scene = Scene.on(lab, pool)
+
+    def fail() -> None:
+        asked(lab.client, queue_name, break_disk)
+        with suppress(DqlabError):
+            assert pool.put(1).ids
+
+    closing = ("Run.drop", "QueuePool.close")
+    with unplugged(lab.client, tmp_path):
+        ended = outcomes(scene, WAITS, fail)
+        assert {name: error for name, error in ended.items() if not isinstance(error, StoreFailed)} == {}
+        assert untyped(outcomes(scene, ASKS), must_raise=False) == {}
+        acts = {name: act for name, act in ACTS.items() if name not in closing}
+        assert untyped(outcomes(scene, acts), must_raise=False) == {}
+    again = lab.queue(queue_name)
+    assert (again.durability, again.counts()["acked"]) == (dq.Durability.DURABLE, 10)
+    again.close(force=True)
+
+
+@pytest.mark.parametrize("call", ["QueuePool.close", "Lab.close"])
+def test_closing_ends_though_a_log_has_failed(
+    lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Whoever sees a disk fail closes everything first."""
+    monkeypatch.setattr("dqlab.cluster.supervisor.FAILING_AFTER", 0.5)
+    monkeypatch.setattr("dqlab.cluster.registry.RESOLVE_WAIT", 0.5)
+    other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}", store=tmp_path)
+    pool = other.queue(queue_name)
+    run = pool.map(abs, range(10), consumers=None)
+    assert run.submitter is not None
+    assert run.submitter.join(20)
+    with unplugged(lab.client, tmp_path):
+        asked(lab.client, queue_name, break_disk)
+        calls = {call: (lambda s: pool.close(force=True)) if call == "QueuePool.close" else lambda s: other.close()}
+        ended = outcomes(Scene(other, pool, run, None, None, None), calls)  # type: ignore[arg-type]
+        assert untyped(ended, must_raise=False) == {}
+        other.close()
+    again = dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
+    assert again.counts()["ready"] == 10
+    again.close(force=True)
+
+
+@contextmanager
+def silent() -> Iterator[str]:
+    """Listen where a scheduler might be, let connect, and answer nothing: one that is stopped, or that swaps."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_connecting_to_nobody_ends(tmp_path: Path) -> None:
+    """Whatever is wrong with a cluster shows when somebody connects to it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    with silent() as stopped:
+        written = tmp_path / "written"
+        written.write_text(json.dumps({"address": stopped}))
+        calls: dict[str, Call] = {
+            "no scheduler": lambda _: dq.connect(nobody, timeout=0.5),
+            "one that is stopped": lambda _: dq.connect(stopped, timeout=0.5),
+            "no file of one": lambda _: dq.connect(scheduler_file=tmp_path / "none", timeout=0.5),
+            "a file of one that is stopped": lambda _: dq.connect(scheduler_file=written, timeout=0.5),
+            "sockets that are gone": lambda _: dq.connect(f"unix://{tmp_path}:7", timeout=0.5),
+        }
+        began = time.monotonic()
+        ended = outcomes(None, calls)  # type: ignore[arg-type]
+
+    assert {name: error for name, error in ended.items() if not isinstance(error, ConnectFailed)} == {}
+    assert time.monotonic() - began < 5
+
+
+def test_interrupt_ends_connecting() -> None:
+    """Ctrl-C is what one presses at a wrong address, and the next try is not to find a lab that is half made."""
+    with silent() as stopped:
+        press = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        press.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            dq.connect(stopped, timeout=20)
+        press.join()
+        assert time.monotonic() - began < 5
+        with pytest.raises(ConnectFailed):
+            dq.connect(stopped, timeout=0.5)
+
+
+def test_connecting_with_a_store_that_cannot_be_used_ends(lab: dq.Lab, tmp_path: Path) -> None:
+    """A path that is a file, or a disk that refuses: before anything is mapped."""
+    (tmp_path / "file").write_text("")
+    with unplugged(lab.client, tmp_path):
+        with pytest.raises(DqlabError):
+            dq.connect(lab.session.link.address, name="no-store", store=tmp_path / "file")
+        refuses = dq.connect(lab.session.link.address, name="refuses", store=tmp_path / "store")
+        with pytest.raises(DqlabError, match="the cable"):
+            refuses.queue("kept")
+        refuses.close()
+
+
+STATES: dict[str, Callable[[dq.Lab, dq.QueuePool], object]] = {
+    "nothing": lambda lab, pool: None,
+    "closed by another": lambda lab, pool: lab.queue(pool.name).close(force=True),
+    "no consumers": lambda lab, pool: pool.map(abs, range(10), consumers=None),
+    "paused": lambda lab, pool: (pool.map(abs, range(10)), lab.queue(pool.name).pause()),  # type: ignore[func-returns-value]
+    "an input that hangs": lambda lab, pool: pool.map(abs, iter(threading.Event().wait, None)),
+    "put under way": lambda lab, pool: pool.batch_submit([(abs, 1)] * 50_000),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_lab_closes_in_any_state(lab: dq.Lab, queue_name: str, state: str) -> None:
+    """It is the last cell of a notebook, run whatever became of the others."""
+    other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}")
+    pool = other.queue(queue_name)
+    STATES[state](lab, pool)
+    began = time.monotonic()
+    other.close()
+    assert time.monotonic() - began < 5
+    assert other.closed
+    assert untyped(outcomes(None, {"put": lambda _: pool.submit(abs, 1).ids}), must_raise=True) == {}  # type: ignore[arg-type]
+    lab.queue(queue_name).close(force=True)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dqlab.documents import Documents
@@ -47,6 +47,7 @@ def memory() -> str:
 
 @settings(max_examples=150, deadline=None)
 @given(paths=st.lists(PATHS, max_size=8), pattern=PATTERNS)
+@example(paths=["a"], pattern="a/**")
 def test_pattern_matches_what_the_standard_glob_does(paths: list[str], pattern: str) -> None:
     """One meaning of a wildcard, the one people know; on disk and in a store, each file once and in order."""
     system = fsspec.filesystem("memory")
@@ -58,7 +59,8 @@ def test_pattern_matches_what_the_standard_glob_does(paths: list[str], pattern: 
                 tree(root, path)
                 system.pipe(f"{url}/{path}", path.encode())
         found = glob.glob(f"*/{pattern}", root_dir=folder, recursive=True)  # noqa: PTH207 - means other things by **
-        expected = sorted({path for path in found if Path(folder, path).is_file()})
+        # Of a file `a`, the pattern `a/**` gives `a/` there, which no file is called.
+        expected = sorted({path for path in found if not path.endswith("/") and Path(folder, path).is_file()})
 
         assert keys(Documents.from_glob(f"{folder}/*/{pattern}")) == expected
         assert keys(Documents.from_glob(f"memory://{Path(folder).name}/*/{pattern}")) == expected
