@@ -2,27 +2,51 @@
 PYTHON ?= python3
 VENV   ?= .venv
 ARGS   ?=
+TESTERS ?= 0
 
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
+LOWEST    := .venv-lowest
+LOWEST_STAMP := $(LOWEST)/.installed
 MODULES   := extension/node_modules/.yarn-state.yml
 BUILT     := dqlab/labextension/package.json
 SOURCES    = $(shell find extension/src extension/style extension/schema -type f) \
 	$(addprefix extension/,package.json yarn.lock .yarnrc.yml tsconfig.json)
 TOOLED    := PATH="$(abspath $(BIN)):$$PATH"
 ON_SLURM  := notebooks/slurm.ipynb
-NOTEBOOKS  = $(filter-out $(ON_SLURM),$(wildcard notebooks/*.ipynb))
-NBVAL      = $(if $(NOTEBOOKS),--nbval-lax --nbval-current-env --nbval-cell-timeout=300 \
-	--nbval-sanitize-with tests/notebooks.cfg $(NOTEBOOKS))
+NOTEBOOKS := $(filter-out $(ON_SLURM),$(wildcard notebooks/*.ipynb))
+PLAYED    := build/notebooks
+NBVAL     := --nbval-lax --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with tests/notebooks.cfg
+
+# Notebooks are played in an empty directory, where no run of earlier times waits for them.
+play       = @rm -rf $(PLAYED) && mkdir -p $(PLAYED) && cp $(1) $(PLAYED)
+
+# Where dqlab meets Dask, bokeh, ipywidgets, IPython and pandas. A file that is gone is an error of pytest.
+ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.py test_portable.py test_sockets.py \
+	checkup/test_examine.py \
+	$(addprefix cluster/,test_abandoned.py test_calls.py test_claims.py test_control_route.py test_coroutines.py \
+		test_durable.py test_elasticity.py test_internals.py test_letting_go.py test_many_runs.py test_reading.py \
+		test_reporter.py test_resolving.py test_sealed.py test_supervisor.py test_takeover.py test_tending.py) \
+	hpc/test_jobs.py hpc/test_pbs.py hpc/test_recipes.py \
+	jupyter/test_magics.py \
+	$(addprefix live/,panels/test_pages.py panels/test_serving.py panels/test_updates.py test_composing.py \
+		test_display.py test_html.py test_widget.py) \
+	$(addprefix runs/,test_code.py test_consumer_pool.py test_run_attach.py test_run_control.py test_run_failures.py \
+		test_run_flow.py test_run_results.py test_run_tables.py))
+
+# TESTERS=3 runs three testers at a time. On two cores they starve the processes that tests start: workers are taken for
+# hung, so it is not the default. A file stays with one tester: its fixtures, clusters among them, are made once.
+SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help venv extension lab demo slurm-notebook test test-slow check format bench bench-quick constraints screenshots clean
+.PHONY: help venv extension lab demo notebooks slurm-notebook test test-fast test-slow check format test-lowest bench bench-quick constraints constraints-lowest screenshots clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  bench-ROOM     Measure one room of the benchmarks, for example bench-latency."
 	@echo
 	@echo "  Variables: PYTHON=python3.12 (to make .venv with), ARGS='...' (passed on by lab, demo, test, bench)"
+	@echo "             TESTERS=2 (run the tests in so many processes)"
 
 venv: $(STAMP) ## Make .venv with everything, at the versions in constraints.txt.
 
@@ -37,7 +61,19 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,hpc,test,dev]'
 	@touch $@
 
-extension: $(STAMP) ## Build the JupyterLab extension anew; reload the page to see it.
+# Without the extra test: its tools ask for newer versions than dqlab does. The extension is not built, nor tested.
+$(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
+	@echo "Installing the lowest versions into $(LOWEST), about two minutes the first time."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+		|| { echo "the lowest Python is 3.11; name it with: make test-lowest PYTHON=python3.11" >&2; exit 1; }
+	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	@$(LOWEST)/bin/python -m pip install --quiet -c constraints-lowest.txt hatchling hatch-jupyter-builder
+	@SKIP_JUPYTER_BUILDER=1 $(LOWEST)/bin/python -m pip install --quiet --no-build-isolation -c constraints-lowest.txt \
+		-e '.[lab,hpc,documents,tables]' hypothesis pytest pytest-timeout
+	@$(LOWEST)/bin/python -m pip check
+	@touch $@
+
+extension: $(STAMP) ## Build the JupyterLab extension again; reload the page to see it.
 	@$(TOOLED) $(BIN)/python extension/build.py --force
 
 $(BUILT): $(SOURCES) | $(STAMP)
@@ -53,15 +89,29 @@ lab: $(STAMP) $(BUILT) ## Open JupyterLab here, on a copy of the quickstart.
 demo: $(STAMP) ## Run the quickstart notebook here, without a browser.
 	$(BIN)/python -m dqlab demo $(ARGS)
 
+notebooks: $(STAMP) ## Run the notebooks and store what their cells show, also that for batch systems.
+	$(BIN)/python -m tests.notebooks $(NOTEBOOKS)
+	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m tests.notebooks $(ON_SLURM)
+
 slurm-notebook: $(STAMP) ## Run the notebook for batch systems on a Slurm of its own on this machine.
-	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m pytest -p no:cacheprovider \
-		--nbval-lax --nbval-current-env --nbval-cell-timeout=300 --timeout=600 $(ON_SLURM) $(ARGS)
+	$(call play,$(ON_SLURM))
+	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m pytest -p no:cacheprovider --timeout=600 \
+		$(NBVAL) $(PLAYED)/slurm.ipynb $(ARGS)
 
 test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the notebooks.
-	$(BIN)/python -m pytest -m 'not slow and not bench' tests $(NBVAL) $(ARGS)
+	$(call play,$(NOTEBOOKS))
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not slow and not bench' tests $(NBVAL) $(PLAYED) $(ARGS)
+
+test-fast: $(STAMP) ## Run the tests that need neither a cluster nor a browser: for every save.
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not bench and not cluster and not browser and not slurm' tests $(ARGS)
 
 test-slow: $(STAMP) $(BUILT) ## Run the slow tests.
 	$(BIN)/python -m pytest -m slow --timeout=600 tests $(ARGS)
+
+# Old versions use what newer versions of their own dependencies deprecate: those warnings are no errors here.
+test-lowest: $(LOWEST_STAMP) ## Run what touches Dask and Jupyter with the oldest versions of all that dqlab needs.
+	$(LOWEST)/bin/python -m pytest -W ignore::DeprecationWarning \
+		-m 'not slow and not bench and not browser and not slurm' $(ON_LOWEST) $(ARGS)
 
 check: $(STAMP) $(MODULES) ## Lint, formatting, types and the order of the rooms.
 	$(BIN)/ruff check
@@ -83,15 +133,22 @@ bench-quick: $(STAMP) ## The same with fewer messages (90 seconds).
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks $* $(ARGS)
 
-screenshots: $(STAMP) $(BUILT) ## Take the pictures of README.md anew, in a real browser.
+screenshots: $(STAMP) $(BUILT) ## Take the pictures of README.md again, in a real browser.
 	$(BIN)/python docs/screenshots.py
 
-constraints: $(STAMP) ## Write the versions now in .venv to constraints.txt.
-	@head -n 1 constraints.txt > constraints.new
-	@$(BIN)/python -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' | LC_ALL=C sort -f >> constraints.new
-	@mv constraints.new constraints.txt
+define write-versions
+	@head -n 1 $@.txt > $@.new
+	@$(1)/bin/python -m pip freeze --exclude-editable | grep -E '^[A-Za-z0-9._-]+==[^ ]+$$' | LC_ALL=C sort -f >> $@.new
+	@mv $@.new $@.txt
+endef
 
-clean: ## Remove .venv and all that the tools left behind.
+constraints: $(STAMP) ## Write the versions now in .venv to constraints.txt.
+	$(call write-versions,$(VENV))
+
+constraints-lowest: $(LOWEST_STAMP) ## The same for .venv-lowest and constraints-lowest.txt.
+	$(call write-versions,$(LOWEST))
+
+clean: ## Remove .venv, .venv-lowest and all that the tools left behind.
 	rm -rf dqlab/labextension extension/lib extension/node_modules extension/*.tsbuildinfo
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
