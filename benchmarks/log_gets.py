@@ -14,7 +14,7 @@ from benchmarks.log_peers import Lmdb, drain_sqlite
 from benchmarks.log_shard import ack, close, frames, open_shard, pieces_of, put, settle
 from benchmarks.sizes import Sizes
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
-from dqlab.queue.leases import Lease
+from dqlab.rules.leases import Lease
 from dqlab.store.shard import DurableShard
 
 __all__ = ["gets_and_acks", "scattered_acks"]

@@ -11,8 +11,8 @@ from typing import Any
 from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement
 from dqlab.log import Files, LogOptions
 from dqlab.log.options import SyncMode
-from dqlab.queue.leases import Lease
-from dqlab.queue.options import QueueOptions
+from dqlab.rules.leases import Lease
+from dqlab.rules.options import QueueOptions
 from dqlab.store.shard import DurableShard
 
 __all__ = ["ack", "close", "drain", "frames", "open_shard", "order", "pieces_of", "put", "settle"]

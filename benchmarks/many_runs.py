@@ -14,9 +14,9 @@ from benchmarks.harness import WrongAnswer
 from benchmarks.processes import tree_cpu_s
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
-from dqlab.cluster.collector import Collector
-from dqlab.cluster.queue_actor import QueueActor
-from dqlab.cluster.wire import pack
+from dqlab.cluster.shard.actor import QueueActor
+from dqlab.cluster.statistics.collector import Collector
+from dqlab.cluster.transport.wire import pack
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.runs.session import queue_options
 

@@ -12,9 +12,9 @@ from distributed.core import Status
 
 from benchmarks.figures import Better, Figure, Series
 from benchmarks.sizes import Sizes
-from dqlab.cluster.beat import BEAT_EVERY, LOOK_EVERY
-from dqlab.cluster.registry import Registry
-from dqlab.cluster.supervisor import Entry
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.worker.beat import BEAT_EVERY, LOOK_EVERY
 
 __all__ = ["supervised"]
 

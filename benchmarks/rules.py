@@ -13,9 +13,9 @@ from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 from dqlab.clock import SystemClock
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.leases import Lease
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.shard import Shard
+from dqlab.rules.leases import Lease
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.shard import Shard
 
 __all__ = ["rules"]
 

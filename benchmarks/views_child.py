@@ -25,7 +25,7 @@ def nap(element: int) -> int:
 
 def reporting(dask_worker: Any) -> list[float]:
     """Return the CPU microseconds of one report, for each shard and each consumer of a worker."""
-    from dqlab.cluster.internals import actors_here
+    from dqlab.cluster.transport.internals import actors_here
 
     costs = []
     for kind in ("queue", "consumer"):

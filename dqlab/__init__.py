@@ -19,14 +19,14 @@ if sys.platform == "win32":
     raise UnsupportedSystem(system="Windows")
 
 if TYPE_CHECKING:
-    from dqlab.cluster.cancelling import cancelled
-    from dqlab.cluster.message import Message
+    from dqlab.cluster.consumer.message import Message
+    from dqlab.cluster.consumer.running.cancelling import cancelled
     from dqlab.connecting import connect
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
-    from dqlab.queue.retry import Later, Retry
-    from dqlab.runs.captured import explain
+    from dqlab.rules.retry import Later, Retry
+    from dqlab.runs.code.captured import explain
     from dqlab.runs.consumer_pool import ConsumerPool
     from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
     from dqlab.runs.pool import QueuePool
@@ -68,20 +68,20 @@ _HOMES = {
     "ConsumerPool": "dqlab.runs.consumer_pool",
     "Document": "dqlab.documents",
     "Documents": "dqlab.documents",
-    "explain": "dqlab.runs.captured",
+    "explain": "dqlab.runs.code.captured",
     "DqlabError": "dqlab.errors",
     "DummyConsumer": "dqlab.runs.consumers",
     "Durability": "dqlab.runs.session",
     "GeneralConsumer": "dqlab.runs.consumers",
     "Lab": "dqlab.lab",
-    "Later": "dqlab.queue.retry",
-    "Message": "dqlab.cluster.message",
+    "Later": "dqlab.rules.retry",
+    "Message": "dqlab.cluster.consumer.message",
     "QueuePool": "dqlab.runs.pool",
     "Reject": "dqlab.errors",
-    "Retry": "dqlab.queue.retry",
+    "Retry": "dqlab.rules.retry",
     "Run": "dqlab.runs.run",
     "RunFailed": "dqlab.errors",
-    "cancelled": "dqlab.cluster.cancelling",
+    "cancelled": "dqlab.cluster.consumer.running.cancelling",
     "connect": "dqlab.connecting",
 }
 """Where each name for users lives: looked up when it is first asked for, so that `dqlab fsck` needs no Dask."""

@@ -17,9 +17,9 @@ from dqlab import local
 from dqlab.announce import keeper_of, way_to
 from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.findings import Checkup
-from dqlab.cluster.internals import dask_version_through
-from dqlab.cluster.link import Link
-from dqlab.cluster.protocol import check_dask
+from dqlab.cluster.transport.internals import dask_version_through
+from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.protocol import check_dask
 from dqlab.config import check_directory, seconds
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning
 from dqlab.hpc.jobs import system_of
@@ -44,9 +44,9 @@ JOBS_TIMEOUT = 60.0
 NEEDED = (
     "distributed.worker",
     "dqlab.checkup.gathering",
-    "dqlab.cluster.consumer_actor",
-    "dqlab.cluster.queue_actor",
-    "dqlab.cluster.worker_plugin",
+    "dqlab.cluster.consumer.actor",
+    "dqlab.cluster.shard.actor",
+    "dqlab.cluster.worker.plugin",
 )
 """Modules that every worker needs: imported once, before they are forked."""
 RESERVED = "0"
@@ -208,7 +208,7 @@ def start_cluster(n: int, *, port: int | None = None) -> LocalCluster:
     """
     import dask
 
-    from dqlab.cluster.embedded import EmbeddedCluster
+    from dqlab.cluster.embedded.cluster import EmbeddedCluster
 
     with dask.config.set({"distributed.worker.profile.enabled": False}):
         return EmbeddedCluster(n + 1, port=port, preload=["dqlab.preload"], modules=NEEDED)
@@ -326,7 +326,7 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
 def _reach(address: str | None, scheduler_file: str | None, timeout: float, what: str = "") -> Client:
     from distributed import Client
 
-    from dqlab.cluster.sockets import register
+    from dqlab.cluster.embedded.sockets import register
 
     register()
     until = time.monotonic() + timeout

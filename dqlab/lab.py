@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to, withdraw
-from dqlab.cluster.isolation import Executor
-from dqlab.cluster.placement import NoWorkers
+from dqlab.cluster.consumer.running.isolation import Executor
+from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.config import option
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
-from dqlab.queue.retry import Retry
+from dqlab.rules.retry import Retry
 from dqlab.runs.keywords import checks_keywords, documented_as
 from dqlab.runs.lab_views import LabViews
 from dqlab.runs.pool import OnExisting, QueuePool

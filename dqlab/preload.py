@@ -23,7 +23,7 @@ def dask_setup(server: Scheduler | Worker) -> None:
     from distributed import Scheduler
 
     if isinstance(server, Scheduler):
-        from dqlab.cluster.registry import Registry
+        from dqlab.cluster.scheduler.registry import Registry
 
         server.add_plugin(Registry(), idempotent=True, name=Registry.name)
     else:

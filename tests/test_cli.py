@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dqlab import __version__
-from dqlab.cli import COMMANDS, OF_NOTEBOOKS, main, quickstart
+from dqlab.cli.command import COMMANDS, OF_NOTEBOOKS, main, quickstart
 
 
 def test_misspelt_command_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_demo_of_a_missing_notebook_says_so(tmp_path: Path, capsys: pytest.Captu
 def test_demo_plays_the_quickstart_in_a_directory_that_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps its queues beside itself, where somebody may have it open."""
     pytest.importorskip("nbclient", reason="the extra `lab` is not installed")
-    from dqlab import demo
+    from dqlab.cli import demo
 
     played: list[Path] = []
     monkeypatch.setattr(demo, "play", lambda notebook, directory: played.append(directory) or 0)
@@ -128,7 +128,7 @@ def test_lab_opens_this_folder_wherever_dqlab_lies(
     shipped.parent.mkdir(parents=True)
     write_cells(shipped, "import dqlab")
     package = shipped.parents[1] if shipped.parents[1].name == "dqlab" else shipped.parents[1] / "dqlab"
-    monkeypatch.setattr("dqlab.cli.__file__", str(package / "cli.py"))
+    monkeypatch.setattr("dqlab.cli.command.__file__", str(package / "cli" / "command.py"))
 
     main(["lab"])
 

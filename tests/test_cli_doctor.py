@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dqlab as dq
-from dqlab.cli import main
+from dqlab.cli.command import main
 from dqlab.local import Registration, register
 from dqlab.log import Files
 from dqlab.log.files import Lock
@@ -19,7 +19,7 @@ from tests.store.workload import busy_queue
 
 WITHOUT_DASK = """
 import sys
-from dqlab.cli import main
+from dqlab.cli.command import main
 status = main(["doctor", "--store", sys.argv[1]])
 print(status, sorted({"distributed", "dqlab.cluster"} & set(sys.modules)))
 """

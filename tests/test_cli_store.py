@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.cli import READER_GONE, main
+from dqlab.cli.command import READER_GONE, main
 from dqlab.testing import FakeClock
 from tests.store.workload import busy_queue
 
 WITHOUT_DASK = """
 import sys
-from dqlab.cli import main
+from dqlab.cli.command import main
 statuses = [main([command, sys.argv[1]]) for command in ("inspect", "fsck")]
 print(statuses, sorted({"distributed", "dqlab.cluster"} & set(sys.modules)))
 """

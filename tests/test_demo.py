@@ -9,8 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from dqlab import demo
-from dqlab.narration import Narrator
+from dqlab.cli import demo
+from dqlab.cli.narration import Narrator
 from dqlab.testing import FakeClock
 
 FINISHED_RUN = """

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import dqlab as dq
-from dqlab.cli import OF_NOTEBOOKS, parser
+from dqlab.cli.command import OF_NOTEBOOKS, parser
 from dqlab.errors import UsageError
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.runs.where import compile_where

@@ -12,7 +12,7 @@ import pytest
 
 import dqlab as dq
 from dqlab import connecting
-from dqlab.cluster import embedded
+from dqlab.cluster.embedded import cluster as embedded
 from dqlab.errors import ConnectFailed
 from dqlab.lab import Lab
 

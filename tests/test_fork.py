@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.link import Link
+from dqlab.cluster.transport.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster, Scheduler
 from distributed.core import Server
 
 import dqlab as dq
-from dqlab.cluster.protocol import OLDEST_DASK, check_dask
+from dqlab.cluster.transport.protocol import OLDEST_DASK, check_dask
 from dqlab.errors import BadOption, DaskTooOld, LabClosed, QueueInUse, QueueNotFound, UsageError, VersionMismatch
 from dqlab.stats import Snapshot
 
@@ -57,7 +57,7 @@ def test_workers_of_another_dqlab_are_refused_before_anything_is_sent(
     lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler of this lab is in this process, and speaks what this process speaks; its workers do not."""
-    monkeypatch.setattr("dqlab.cluster.protocol.PROTOCOL", 99)
+    monkeypatch.setattr("dqlab.cluster.transport.protocol.PROTOCOL", 99)
     with (
         Client(address_of(lab), set_as_default=False) as client,
         pytest.raises(VersionMismatch, match=r"speaks dqlab protocol 99 .*, worker unix://\S+ speaks \d+ .*pip"),

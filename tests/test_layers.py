@@ -71,7 +71,7 @@ def test_lowest_rooms_need_only_the_standard_library(room: str) -> None:
     assert not foreign
 
 
-@pytest.mark.parametrize("name", ["dqlab", "dqlab.cluster", "dqlab.runs", "dqlab.documents", "dqlab.queue"])
+@pytest.mark.parametrize("name", ["dqlab", "dqlab.cluster", "dqlab.runs", "dqlab.documents", "dqlab.rules"])
 def test_import_on_a_worker_loads_no_display_library(name: str) -> None:
     """A worker starts in a moment and needs no notebook: what draws is loaded where something is drawn."""
     script = f"import sys, {name}; print(*sorted({DISPLAY!r} & set(sys.modules)))"

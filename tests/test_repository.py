@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from dqlab.cluster.protocol import OLDEST_DASK
+from dqlab.cluster.transport.protocol import OLDEST_DASK
 
 ROOT = Path(__file__).parent.parent
 OF_A_MACHINE = re.compile(r"(?<![\w<./…>~-])(?!/usr/bin/env\b)/[\w.+@-]+/[\w.+@-]|unix:///|://(?!127\.)\d+\.\d+\.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import dqlab as dq
-from dqlab.cli import OF_NOTEBOOKS, main
-from dqlab.shell import COMMANDS_OF_SHELL
+from dqlab.cli.command import OF_NOTEBOOKS, main
+from dqlab.cli.shell import COMMANDS_OF_SHELL
 
 
 def test_the_command_line_knows_every_command_that_makes_sense_in_a_shell() -> None:

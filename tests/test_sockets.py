@@ -19,7 +19,7 @@ from distributed.comm.addressing import parse_host_port
 from distributed.comm.core import FatalCommClosedError
 
 import dqlab as dq
-from dqlab.cluster import sockets
+from dqlab.cluster.embedded import sockets
 
 NOBODY = 65534
 OTHER_USER = """

@@ -16,7 +16,7 @@ import pytest
 import dqlab as dq
 from dqlab import announce, connecting
 from dqlab.announce import Announcement
-from dqlab.cluster.link import Link
+from dqlab.cluster.transport.link import Link
 from dqlab.errors import DqlabWarning, RunNotFound
 from dqlab.jupyter import commands
 from dqlab.lab import Lab

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.cluster.wire import pack, pack_report, unpack, unpack_report
+from dqlab.cluster.transport.wire import pack, pack_report, unpack, unpack_report
 from dqlab.errors import UsageError
-from dqlab.queue.failures import Failure
+from dqlab.failures.classes import Failure
 from dqlab.store.records import pack_plain, unpack_plain
 from dqlab.texts import block, kept, one_line, restored, shown, valid
 from tests.nasty import NASTY_ERRORS, NASTY_TEXTS

@@ -18,7 +18,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.announce import Announcement, announced, directory
-from dqlab.cli import main
+from dqlab.cli.command import main
 from dqlab.errors import BadOption, ConnectFailed
 from dqlab.local import (
     NameInUse,

@@ -17,7 +17,7 @@ from dqlab.errors import BadOption, DqlabError, LabClosed, UsageError
 from dqlab.store.probe import Probe
 
 if TYPE_CHECKING:
-    from dqlab.cluster.link import Link
+    from dqlab.cluster.transport.link import Link
 
 __all__ = ["TIMEOUT", "examine", "examine_store"]
 

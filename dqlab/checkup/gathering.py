@@ -24,9 +24,9 @@ from dqlab.checkup.facts import (
     look_at_store,
 )
 from dqlab.clock import SystemClock
-from dqlab.cluster.internals import daemon_thread, scheduler_rpc
-from dqlab.cluster.link import Link
-from dqlab.cluster.vitals import PACKAGES, process_vitals
+from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
+from dqlab.cluster.transport.link import Link
+from dqlab.cluster.worker.vitals import PACKAGES, process_vitals
 from dqlab.stats import Snapshot
 from dqlab.store.probe import Marker, Probe
 

@@ -1,1 +1,1 @@
-"""Actors, RPC and Dask plugins: the only room that talks to a cluster."""
+"""What runs in the processes of a cluster, one folder a process; the only room that talks to Dask."""

@@ -8,8 +8,8 @@ from typing import Any
 from dqlab.checkup.facts import Facts, Process, Store, Worker, known
 from dqlab.checkup.findings import Severity
 from dqlab.checkup.stores import stores
-from dqlab.cluster.internals import scheduler_rpc
-from dqlab.cluster.link import Link
+from dqlab.cluster.transport.internals import scheduler_rpc
+from dqlab.cluster.transport.link import Link
 from dqlab.hpc.errors import StoreNotShared
 from dqlab.store.probe import Marker, Probe
 

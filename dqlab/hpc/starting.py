@@ -9,7 +9,7 @@ from typing import Any
 
 from distributed.core import Status
 
-from dqlab.cluster.walltime import DEADLINE
+from dqlab.cluster.worker.walltime import DEADLINE
 from dqlab.errors import DqlabWarning
 from dqlab.hpc.errors import ClusterClosed, JobsDied, JobsPending, SubmitFailed
 from dqlab.hpc.jobs import ASK_TIMEOUT, ask, jobs_of, log_end, system_of

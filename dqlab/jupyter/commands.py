@@ -10,6 +10,7 @@ from typing import Any
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
 from dqlab.errors import RunExists, UsageError
+from dqlab.errors.trimming import StoppedWaiting
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.spoken import spoken
 from dqlab.hpc.systems import KINDS
@@ -33,15 +34,14 @@ from dqlab.jupyter.sayings import (
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, is_watched
 from dqlab.numbers import many
-from dqlab.queue.retry import Retry
-from dqlab.runs.captured import Explanation, explain
+from dqlab.rules.retry import Retry
+from dqlab.runs.code.captured import Explanation, explain
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
 from dqlab.stats import RunList, Snapshot
-from dqlab.trimming import StoppedWaiting
 
 __all__ = ["ACTIONS"]
 

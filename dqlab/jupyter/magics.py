@@ -22,6 +22,7 @@ from IPython.core.magic import (
 from traitlets import CaselessStrEnum, TraitError, Unicode, default, observe
 
 from dqlab.errors import DqlabError, UsageError
+from dqlab.errors.trimming import StoppedWaiting, rendered
 from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.completion import matcher
 from dqlab.jupyter.desk import Desk
@@ -31,7 +32,6 @@ from dqlab.jupyter.source import define
 from dqlab.jupyter.words import split
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
-from dqlab.trimming import StoppedWaiting, rendered
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -16,9 +16,9 @@ from dqlab.errors import DqlabError, RunExists
 from dqlab.lab import Lab
 from dqlab.live.display import in_jupyter
 from dqlab.numbers import many
-from dqlab.runs.code import code_version
+from dqlab.runs.code.sealing import Uncomparable
+from dqlab.runs.code.versions import code_version
 from dqlab.runs.run import Run
-from dqlab.runs.sealing import Uncomparable
 from dqlab.runs.session import Durability
 from dqlab.stats import NO_ROOM, RunState, RunStats
 

@@ -14,25 +14,25 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from dqlab.cluster import run_orders
-from dqlab.cluster.handle import Handle
-from dqlab.cluster.isolation import Isolation
-from dqlab.cluster.link import Link
-from dqlab.cluster.senders import RunSender
-from dqlab.cluster.ticket import Entry
+from dqlab.cluster.consumer.running.isolation import Isolation
+from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.link import Link
 from dqlab.config import check_name
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, RunExists, RunNotFound
 from dqlab.frame import Kind
-from dqlab.queue.retry import Retry
+from dqlab.rules.retry import Retry
 from dqlab.runs.claiming import Claim
-from dqlab.runs.code import CodeVersion
-from dqlab.runs.comparison import Comparison
+from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
+from dqlab.runs.code.versions import CodeVersion
 from dqlab.runs.lost import repeats
-from dqlab.runs.mapping import Submitter
 from dqlab.runs.marks import mark
 from dqlab.runs.run import Run
-from dqlab.runs.sealing import code_record, sealed_function, tell_uncertain
-from dqlab.runs.submitted import Submitted
+from dqlab.runs.submit.comparison import Comparison
+from dqlab.runs.submit.mapping import Submitter
+from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.submitted import Submitted
+from dqlab.runs.submit.ticket import Entry
 
 if TYPE_CHECKING:
     from dqlab.runs.pool import QueuePool

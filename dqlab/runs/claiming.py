@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from contextlib import suppress
 
-from dqlab.cluster.link import Link
+from dqlab.cluster.transport.link import Link
 from dqlab.errors import DqlabError
 
 __all__ = ["Claim"]

@@ -12,22 +12,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.cluster.custom_consumer import CustomConsumer
-from dqlab.cluster.link import Link
-from dqlab.cluster.protocol import PARK
-from dqlab.cluster.ref import Ref
-from dqlab.cluster.sealed import seal_or_explain, seal_value
-from dqlab.cluster.wire import pack, unpack
+from dqlab.cluster.consumer.custom import CustomConsumer
+from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.protocol import PARK
+from dqlab.cluster.transport.ref import Ref
+from dqlab.cluster.transport.sealed import seal_or_explain, seal_value
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.config import seconds
 from dqlab.errors import ActorGone, BadOption, JoinStalled, QueueClosed, ResultsFull, UsageError
+from dqlab.errors.trimming import interruptible
 from dqlab.frame import NO_ID
-from dqlab.queue.checks import check_count
+from dqlab.rules.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import check_errors, check_readable, open_settlements
 from dqlab.runs.session import consumer_options
-from dqlab.trimming import interruptible
 
 if TYPE_CHECKING:
     from distributed import Client

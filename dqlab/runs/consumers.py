@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from dqlab.cluster.message import Message
+from dqlab.cluster.consumer.message import Message
 
 __all__ = ["ConsumerBaseClass", "DummyConsumer", "GeneralConsumer"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, overload
 
-from dqlab.cluster.dead_pages import described
-from dqlab.cluster.handle import Handle, shard_of
-from dqlab.cluster.sealed import open_value
+from dqlab.cluster.transport.dead_pages import described
+from dqlab.cluster.transport.handle import Handle, shard_of
+from dqlab.cluster.transport.sealed import open_value
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind

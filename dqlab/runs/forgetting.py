@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections import deque
 
-from dqlab.cluster.handle import Handle
-from dqlab.cluster.internals import event_loop
-from dqlab.cluster.ticket import Ticket
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.internals import event_loop
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
+from dqlab.runs.submit.ticket import Ticket
 
 __all__ = ["Forgetting"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dqlab.cluster.sockets import PREFIX
+from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.config import seconds
 from dqlab.errors import BadOption
 from dqlab.runs.session import Session

@@ -8,7 +8,7 @@ from itertools import accumulate, islice
 from typing import Any, overload
 
 from dqlab.documents import Document, Documents, Labelled
-from dqlab.queue.ranges import Ranges
+from dqlab.rules.ranges import Ranges
 
 __all__ = ["Lost", "LostDocument", "key_of", "repeats"]
 

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from datetime import datetime
 
-from dqlab.cluster.link import Link
+from dqlab.cluster.transport.link import Link
 from dqlab.errors import DqlabError
 from dqlab.texts import shown
 

@@ -9,15 +9,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.cluster.isolation import Executor, isolation
-from dqlab.cluster.run_orders import compact
+from dqlab.cluster.consumer.running.isolation import Executor, isolation
+from dqlab.cluster.transport.run_orders import compact
 from dqlab.config import check_directory, check_name
 from dqlab.documents import labelled, parsed_natively
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
-from dqlab.queue.checks import check_count
-from dqlab.queue.ids import END
-from dqlab.queue.retry import Retry
+from dqlab.rules.checks import check_count
+from dqlab.rules.ids import END
+from dqlab.rules.retry import Retry
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.pool_views import PoolViews

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.config import seconds
 from dqlab.errors import QueueClosed
 from dqlab.frame import NO_ID
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.unacked import Unacked

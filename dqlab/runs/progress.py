@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dqlab.cluster.run_standing import RunStanding
+from dqlab.cluster.transport.run_standing import RunStanding
 from dqlab.errors import SubmissionIncomplete
-from dqlab.queue.book import CUT_OFF
-from dqlab.queue.ranges import Ranges
-from dqlab.queue.states import State
-from dqlab.runs.submitted import Submitted
+from dqlab.rules.book import CUT_OFF
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.states import State
+from dqlab.runs.submit.submitted import Submitted
 
 __all__ = ["Progress"]
 

@@ -6,20 +6,28 @@ import asyncio
 import time
 from typing import Any, Literal
 
-from dqlab.cluster.handle import Handle, shard_of
-from dqlab.cluster.protocol import PARK
-from dqlab.cluster.sender import CONFIRM_WAIT
-from dqlab.cluster.ticket import Ticket
+from dqlab.cluster.transport.handle import Handle, shard_of
+from dqlab.cluster.transport.protocol import PARK
 from dqlab.config import seconds
-from dqlab.errors import CallsFailed, CallTimeout, PutTimeout, ResultsFull, RunStalled, WaitTimeout
+from dqlab.errors import (
+    CallsFailed,
+    CallTimeout,
+    MessagesLost,
+    NoAnswer,
+    PutTimeout,
+    ResultsFull,
+    RunStalled,
+    WaitTimeout,
+)
+from dqlab.errors.trimming import interruptible
 from dqlab.frame import NO_ID
-from dqlab.losses import MessagesLost, NoAnswer
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.runs.deadline import Deadline
 from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.results import check_errors, check_readable, open_settlements
-from dqlab.trimming import interruptible
+from dqlab.runs.submit.sender import CONFIRM_WAIT
+from dqlab.runs.submit.ticket import Ticket
 
 __all__ = ["PutResult"]
 

@@ -8,19 +8,19 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from dqlab.cluster.functions import pack_function
-from dqlab.cluster.handle import Handle
-from dqlab.cluster.message import Message
-from dqlab.cluster.sealed import blob_hash, seal_or_explain
-from dqlab.cluster.sender import CONFIRM_WAIT
-from dqlab.cluster.senders import PutSender
-from dqlab.cluster.ticket import Entry, Ticket
+from dqlab.cluster.consumer.message import Message
+from dqlab.cluster.consumer.running.functions import pack_function
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.sealed import blob_hash, seal_or_explain
 from dqlab.config import nbytes, option
 from dqlab.errors import BadOption, DqlabWarning, MessageTooLarge
 from dqlab.frame import NO_ID, Kind
+from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.forgetting import Forgetting
 from dqlab.runs.put import PutResult
-from dqlab.runs.sealing import function_bytes
+from dqlab.runs.submit.sender import CONFIRM_WAIT
+from dqlab.runs.submit.senders import PutSender
+from dqlab.runs.submit.ticket import Entry, Ticket
 
 __all__ = ["PlainPuts"]
 

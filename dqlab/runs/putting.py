@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from dqlab.cluster.sender import CONFIRM_WAIT
 from dqlab.config import seconds
 from dqlab.errors import BadOption
 from dqlab.frame import Kind
 from dqlab.runs.put import PutResult
 from dqlab.runs.puts import PlainPuts
+from dqlab.runs.submit.sender import CONFIRM_WAIT
 
 __all__ = ["Putting"]
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, overload
 
-from dqlab.cluster.handle import Handle
-from dqlab.cluster.results import PAGE_VALUES
-from dqlab.cluster.sealed import open_value
+from dqlab.cluster.shard.vault import PAGE_VALUES
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.sealed import open_value
 from dqlab.documents import label_of
 from dqlab.errors import BadOption, MessageNotFound, ResultUnreadable
+from dqlab.failures.tracebacks import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
-from dqlab.queue.tracebacks import class_name, users_part
 from dqlab.runs.frames import frame_of, index_of
 from dqlab.runs.in_place import InPlace
 from dqlab.texts import one_line, said_by

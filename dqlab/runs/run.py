@@ -13,22 +13,21 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Literal, Self
 
-from dqlab.cluster import run_orders
-from dqlab.cluster.isolation import isolation
-from dqlab.cluster.ticket import Entry
-from dqlab.errors import BadOption, RunCancelled, RunExists
+from dqlab.cluster.consumer.running.isolation import isolation
+from dqlab.cluster.transport import run_orders
+from dqlab.errors import BadOption, InputNotHere, InputUsedUp, RunCancelled, RunExists
 from dqlab.frame import Kind
-from dqlab.losses import InputNotHere, InputUsedUp
-from dqlab.queue.checks import check_count
+from dqlab.rules.checks import check_count
 from dqlab.runs.claiming import Claim
-from dqlab.runs.code import code_version
+from dqlab.runs.code.sealing import code_record, sealed_function
+from dqlab.runs.code.versions import code_version
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark, pausing
-from dqlab.runs.resubmission import Resubmission, claim_of
 from dqlab.runs.run_waits import RunWaits
-from dqlab.runs.sealing import code_record, sealed_function
+from dqlab.runs.submit.resubmission import Resubmission, claim_of
+from dqlab.runs.submit.ticket import Entry
 from dqlab.runs.where import compile_where
 
 __all__ = ["Run"]

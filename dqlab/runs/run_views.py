@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import DqlabError
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import Lost
 from dqlab.runs.progress import Progress
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot, run_state
 
 if TYPE_CHECKING:
-    from dqlab.runs.mapping import Submitter
     from dqlab.runs.run import Run
+    from dqlab.runs.submit.mapping import Submitter
 
 __all__ = ["RunViews"]
 

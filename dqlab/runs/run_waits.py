@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Self
 
-from dqlab.cluster.protocol import PARK
+from dqlab.cluster.transport.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
     AllFailed,
     CallTimeout,
     DocumentsLost,
     DocumentsNotPut,
+    NoAnswer,
     PutError,
     ResultsFull,
     ResultsMissing,
@@ -22,21 +23,20 @@ from dqlab.errors import (
     RunStalled,
     SubmissionIncomplete,
     WaitTimeout,
+    in_words,
 )
-from dqlab.losses import NoAnswer
+from dqlab.errors.trimming import interruptible
 from dqlab.runs.deadline import GRACE, Deadline
 from dqlab.runs.in_place import InPlace
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import Lost, LostDocument
 from dqlab.runs.progress import Progress
-from dqlab.runs.resubmission import Resubmission, claim_of
 from dqlab.runs.results import Results, check_errors
 from dqlab.runs.run_views import RunViews
 from dqlab.runs.streams import Streams
-from dqlab.sentence import in_words
+from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.stats import Counts
 from dqlab.texts import one_line
-from dqlab.trimming import interruptible
 
 __all__ = ["RunWaits"]
 

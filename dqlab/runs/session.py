@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
-from dqlab.cluster.examiner import Examiner
-from dqlab.cluster.handle import TRANSIENT, Handle
-from dqlab.cluster.internals import dask_version_of, install_plugin
-from dqlab.cluster.link import Link
-from dqlab.cluster.protocol import check_dask, check_protocol
-from dqlab.cluster.queue_actor import QueueActor
-from dqlab.cluster.registry import OPEN_TIMEOUT, SPAWN_TIMEOUT, Registry
-from dqlab.cluster.sealed import seal_value
+from dqlab.cluster.scheduler.examiner import Examiner
+from dqlab.cluster.scheduler.registry import OPEN_TIMEOUT, SPAWN_TIMEOUT, Registry
+from dqlab.cluster.shard.actor import QueueActor
+from dqlab.cluster.transport.handle import TRANSIENT, Handle
+from dqlab.cluster.transport.internals import dask_version_of, install_plugin
+from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.protocol import check_dask, check_protocol
+from dqlab.cluster.transport.sealed import seal_value
 from dqlab.config import nbytes, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
 from dqlab.runs.book import RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.journal import MAX_RESULT

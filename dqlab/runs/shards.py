@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dqlab.cluster.handle import Handle
-from dqlab.queue.states import State
+from dqlab.cluster.transport.handle import Handle
+from dqlab.rules.states import State
 
 __all__ = ["ShardView", "Shards"]
 

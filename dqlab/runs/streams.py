@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import CallTimeout
-from dqlab.queue.ranges import Ranges
+from dqlab.rules.ranges import Ranges
 from dqlab.runs.results import Stretch, check_readable, open_settlements
 
 __all__ = ["Streams"]

@@ -13,10 +13,10 @@ from typing import Any
 
 from dqlab.frame import Frame
 from dqlab.log import Compaction, Log, Moved, NewRecord, Position, Record, RecordType
-from dqlab.queue.batches import Batch, share
-from dqlab.queue.lane import Lane
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.states import State, stretches
+from dqlab.rules.batches import Batch, share
+from dqlab.rules.lane import Lane
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.states import State, stretches
 from dqlab.store.journal import LogJournal
 from dqlab.store.places import place_of, position_of
 from dqlab.store.records import Move, pack_plain

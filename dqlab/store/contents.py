@@ -8,10 +8,10 @@ from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import Frame, Outcome, Settlement
 from dqlab.log import Position, Record, RecordCorrupt
 from dqlab.log.records import HEADER_BYTES
-from dqlab.queue.batches import Batch
-from dqlab.queue.ranges import Ranges
-from dqlab.queue.results import Stretch
-from dqlab.queue.states import State, stretches
+from dqlab.rules.batches import Batch
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.results import Stretch
+from dqlab.rules.states import State, stretches
 from dqlab.store.places import position_of
 from dqlab.store.records import open_settle
 from dqlab.store.stored import ReadShard

@@ -13,8 +13,8 @@ from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import NO_ID, Frame
 from dqlab.log.records import FIELDS, HEADER_BYTES, RecordType
 from dqlab.log.segment import SEGMENT_BYTES, Gap
-from dqlab.queue.batches import Batch
-from dqlab.queue.states import State
+from dqlab.rules.batches import Batch
+from dqlab.rules.states import State
 from dqlab.store.contents import frame_at
 from dqlab.store.places import position_of
 from dqlab.store.repair import savable

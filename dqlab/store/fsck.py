@@ -19,8 +19,8 @@ from dqlab.log.readonly import ReadOnlyLog, SegmentCheck
 from dqlab.log.records import Position
 from dqlab.log.recovery import Corruption
 from dqlab.log.segment import SEGMENT_BYTES, Gap
-from dqlab.queue.ids import first_id
-from dqlab.queue.ranges import Ranges
+from dqlab.rules.ids import first_id
+from dqlab.rules.ranges import Ranges
 from dqlab.store.contents import run_of_damaged, unreadable_frames, unreadable_results
 from dqlab.store.findings import Finding, FsckReport, Level, QueueCheck, ShardCheck, loss_of
 from dqlab.store.inspection import counts_of, steadily

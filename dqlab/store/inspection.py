@@ -13,9 +13,9 @@ from dqlab.frame import NO_ID
 from dqlab.log import SegmentMissing
 from dqlab.log.holder import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
-from dqlab.queue.book import Book, RunRecord
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.states import State
+from dqlab.rules.book import Book, RunRecord
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.states import State
 from dqlab.store.stored import ChangedMeanwhile, ReadShard, StillClock, StoredPlace, places_in, read_shard
 
 __all__ = ["QueueInfo", "RunInfo", "SegmentInfo", "ShardInfo", "StoreInfo", "counts_of", "inspect", "steadily"]

@@ -10,13 +10,13 @@ from dqlab.errors import FunctionTooLarge
 from dqlab.frame import Frame, Outcome, Settlement
 from dqlab.log import Log, RecordType
 from dqlab.log.records import MAX_BODY
-from dqlab.queue.batches import Batch
-from dqlab.queue.lane import Lane, microseconds
-from dqlab.queue.leases import Lease
-from dqlab.queue.ranges import Ranges
-from dqlab.queue.results import Stretch
-from dqlab.queue.settling import Settled
-from dqlab.queue.states import State
+from dqlab.rules.batches import Batch
+from dqlab.rules.lane import Lane, microseconds
+from dqlab.rules.leases import Lease
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.results import Stretch
+from dqlab.rules.settling import Settled
+from dqlab.rules.states import State
 from dqlab.store.needed import NeededBytes
 from dqlab.store.places import place_of, position_of
 from dqlab.store.records import Counts, Move, Ruling, pack_plain, pack_settle

@@ -7,13 +7,13 @@ from typing import Any
 
 from dqlab.frame import Frame, Settlement
 from dqlab.log import Position
-from dqlab.queue.batches import Batch, share
-from dqlab.queue.lane import Lane
-from dqlab.queue.leases import Lease
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.results import Stretch
-from dqlab.queue.settling import Settled
-from dqlab.queue.states import State, stretches
+from dqlab.rules.batches import Batch, share
+from dqlab.rules.lane import Lane
+from dqlab.rules.leases import Lease
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.results import Stretch
+from dqlab.rules.settling import Settled
+from dqlab.rules.states import State, stretches
 from dqlab.store.places import position_of
 
 __all__ = ["NeededBytes", "needed_by"]

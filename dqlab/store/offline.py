@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from dqlab.log import LogOptions
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
 from dqlab.store.compaction import MOSTLY, Compacted, compaction, run_through
 from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory, stored_directories
 from dqlab.store.shard import DurableShard

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import msgpack
 
 from dqlab.frame import Piece, Settlement
-from dqlab.queue.settling import Failed, Settled
-from dqlab.queue.states import State
-from dqlab.queue.trouble import Trouble
+from dqlab.rules.settling import Failed, Settled
+from dqlab.rules.states import State
+from dqlab.rules.trouble import Trouble
 from dqlab.texts import EXACT
 
 __all__ = ["Counts", "Move", "Ruling", "open_settle", "pack_plain", "pack_settle", "pack_with_list", "unpack_plain"]

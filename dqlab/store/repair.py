@@ -29,12 +29,12 @@ from dqlab.log import (
 from dqlab.log.directory import epoch_name
 from dqlab.log.holder import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
-from dqlab.queue.batches import Batch, share
-from dqlab.queue.book import Book
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.ranges import Ranges
-from dqlab.queue.results import ResultIndex, Stretch
-from dqlab.queue.states import State, stretches
+from dqlab.rules.batches import Batch, share
+from dqlab.rules.book import Book
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.results import ResultIndex, Stretch
+from dqlab.rules.states import State, stretches
 from dqlab.store.contents import frame_at, settlement_at, unreadable_frames
 from dqlab.store.directories import keep_queue, shard_directory
 from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids

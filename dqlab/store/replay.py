@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Frame, Piece, Settlement
 from dqlab.log import Position, Record, RecordType
-from dqlab.queue.ids import first_id, next_sequence
-from dqlab.queue.lane import Lane, microseconds
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.ranges import Ranges
-from dqlab.queue.results import Stretch
-from dqlab.queue.rows import CHUNK, Row
-from dqlab.queue.settling import Settled
-from dqlab.queue.states import State
-from dqlab.queue.trouble import Trouble
+from dqlab.rules.ids import first_id, next_sequence
+from dqlab.rules.lane import Lane, microseconds
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.results import Stretch
+from dqlab.rules.rows import CHUNK, Row
+from dqlab.rules.settling import Settled
+from dqlab.rules.states import State
+from dqlab.rules.trouble import Trouble
 from dqlab.store.needed import NeededBytes
 from dqlab.store.places import place_of, position_of
 from dqlab.store.records import Move, open_settle, unpack_plain

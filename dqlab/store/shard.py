@@ -12,10 +12,10 @@ from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.log import Files, Log, LogOptions, Recovery
-from dqlab.queue.leases import NOBODY
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.shard import Shard
+from dqlab.rules.leases import NOBODY
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.shard import Shard
 from dqlab.store.journal import LogJournal
 from dqlab.store.replay import rebuild
 from dqlab.store.snapshot import freeze, hold_resting

@@ -14,18 +14,18 @@ from typing import Any
 
 from dqlab.errors import FrameCorrupt
 from dqlab.frame import Piece
-from dqlab.queue.batches import Batch
-from dqlab.queue.book import Book, RunRecord
-from dqlab.queue.lane import Lane, microseconds
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.ranges import Ranges
-from dqlab.queue.results import Stretch
-from dqlab.queue.retry import Retry
-from dqlab.queue.rows import FrozenRows
-from dqlab.queue.shard import Shard
-from dqlab.queue.states import State
-from dqlab.queue.trouble import Death, Trouble
+from dqlab.rules.batches import Batch
+from dqlab.rules.book import Book, RunRecord
+from dqlab.rules.lane import Lane, microseconds
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.results import Stretch
+from dqlab.rules.retry import Retry
+from dqlab.rules.rows import FrozenRows
+from dqlab.rules.shard import Shard
+from dqlab.rules.states import State
+from dqlab.rules.trouble import Death, Trouble
 from dqlab.store.records import pack_plain, pack_with_list, unpack_plain
 
 __all__ = ["freeze", "hold_resting", "restore"]

@@ -19,10 +19,10 @@ from dqlab.log.directory import is_ours
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.log.recovery import Replay as LogReplay
 from dqlab.log.space import Needed
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
-from dqlab.queue.shard import Shard
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
+from dqlab.rules.shard import Shard
 from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory
 from dqlab.store.needed import NeededBytes
 from dqlab.store.replay import Replay, rebuild

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from dqlab.frame import Frame, Settlement
 from dqlab.log import Record, RecordType
-from dqlab.queue.ids import next_sequence
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.ranges import Ranges
+from dqlab.rules.ids import next_sequence
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.ranges import Ranges
 from dqlab.store.records import Move, open_settle, unpack_plain
 
 __all__ = ["Trail"]

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 from distributed import Client
 
-from dqlab.cluster.internals import KEEPER
+from dqlab.cluster.transport.internals import KEEPER
 
 __all__ = ["Footprint", "Leaked", "no_leaks"]
 

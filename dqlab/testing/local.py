@@ -13,20 +13,20 @@ from itertools import groupby
 from random import Random
 from typing import Any
 
-from dqlab.cluster.chunk import Chunk
-from dqlab.cluster.execution import Origin, Work, fail_all, refuse_value, run_chunk
-from dqlab.cluster.sealed import blob_hash, open_value, seal_function, seal_or_explain, seal_value
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Origin, Work, fail_all, refuse_value, run_chunk
+from dqlab.cluster.transport.sealed import blob_hash, open_value, seal_function, seal_or_explain, seal_value
 from dqlab.config import nbytes, option
 from dqlab.errors import MessageNotFound, MessageTooLarge, QueueDraining, QueueFull
+from dqlab.failures.classes import Failure, retryable
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.failures import Failure, retryable
-from dqlab.queue.journal import MemoryJournal
-from dqlab.queue.leases import Lease
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
-from dqlab.queue.settling import Settled
-from dqlab.queue.shard import Shard
-from dqlab.queue.states import State, Verdict
+from dqlab.rules.journal import MemoryJournal
+from dqlab.rules.leases import Lease
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
+from dqlab.rules.settling import Settled
+from dqlab.rules.shard import Shard
+from dqlab.rules.states import State, Verdict
 from dqlab.runs.failures import DeadLetter, dead_letter
 from dqlab.runs.session import queue_options
 from dqlab.testing.clock import FakeClock

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from tests.chaos.causes import is_fair, may_lose
 from tests.chaos.functions import answer, told, trait_of
 from tests.chaos.history import History, RunEnd

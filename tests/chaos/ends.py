@@ -8,7 +8,7 @@ from typing import Any
 import dqlab as dq
 from dqlab.errors import DocumentsLost
 from dqlab.frame import NO_ID
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.runs.failures import DeadLetter
 from dqlab.runs.results import open_settlements
 from dqlab.stats import Counts

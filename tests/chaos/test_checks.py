@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from tests.chaos.causes import LIMIT
 from tests.chaos.checks import CHECKS, violations
 from tests.chaos.functions import answer, told, trait_of

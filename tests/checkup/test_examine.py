@@ -20,8 +20,8 @@ import dqlab as dq
 from dqlab.checkup.examine import examine, examine_store
 from dqlab.checkup.facts import Store
 from dqlab.checkup.findings import Checkup, Finding, Severity
-from dqlab.cluster.link import Link
-from dqlab.cluster.vitals import WorkerVitals
+from dqlab.cluster.transport.link import Link
+from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.errors import BadOption, LabClosed, UsageError
 from dqlab.stats import Snapshot
 from dqlab.store.probe import Probe
@@ -97,7 +97,7 @@ def test_package_that_a_waiting_run_needs_and_no_worker_has_is_named(lab: dq.Lab
 
 
 def _speak(protocol: int) -> int:
-    from dqlab.cluster import protocol as ours
+    from dqlab.cluster.transport import protocol as ours
 
     before, ours.PROTOCOL = ours.PROTOCOL, protocol
     return before
@@ -213,7 +213,7 @@ def test_store_that_hangs_is_named_without_a_cluster(tmp_path: Path, monkeypatch
 
 def test_disk_that_hangs_there_does_not_keep_a_worker_from_answering(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr("dqlab.cluster.vitals.probe", lambda directory, marker: released.wait())
+    monkeypatch.setattr("dqlab.cluster.worker.vitals.probe", lambda directory, marker: released.wait())
     vitals = WorkerVitals(None)  # type: ignore[arg-type]
 
     async def both() -> Any:
@@ -236,7 +236,7 @@ def test_what_hangs_is_looked_at_in_one_thread_however_often_one_asks(monkeypatc
         released.wait(60)
         return Probe(str(directory))
 
-    monkeypatch.setattr("dqlab.cluster.vitals.probe", hang)
+    monkeypatch.setattr("dqlab.cluster.worker.vitals.probe", hang)
 
     async def often() -> Any:
         vitals = WorkerVitals(None)  # type: ignore[arg-type]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dqlab.cluster.queue_actor import QueueActor
-from dqlab.cluster.wire import pack, unpack
+from dqlab.cluster.shard.actor import QueueActor
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
 
 __all__ = ["DeskActor", "SilentReporter", "finish", "frame", "lease", "opened", "put"]
 

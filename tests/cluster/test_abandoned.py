@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster import registry as registry_module
-from dqlab.cluster.errands import WorkerLost
-from dqlab.cluster.internals import NoSuchActor
-from dqlab.cluster.registry import Registry
-from dqlab.cluster.sealed import seal_value
-from dqlab.cluster.supervisor import Entry
-from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
+from dqlab.cluster.scheduler import registry as registry_module
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.transport.errands import WorkerLost
+from dqlab.cluster.transport.internals import NoSuchActor
+from dqlab.cluster.transport.sealed import seal_value
+from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import CallTimeout
 from dqlab.log import OwnerStillAlive
 
@@ -59,8 +59,8 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> DqlabWorkerPlugin:
     async def wanted(worker: object, key: str) -> bool:
         return True
 
-    monkeypatch.setattr("dqlab.cluster.worker_plugin.Client", Making)
-    monkeypatch.setattr("dqlab.cluster.worker_plugin.pin_remotely", wanted)
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.Client", Making)
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", wanted)
     made = DqlabWorkerPlugin()
     made._worker = SimpleNamespace(  # type: ignore[assignment]
         address="tcp://there", security=None, scheduler=SimpleNamespace(address="tcp://s"), state=SimpleNamespace()
@@ -78,7 +78,7 @@ def test_a_shard_that_was_given_up_while_it_read_its_log_lets_go_of_it(
     async def starts(worker: Any, key: str) -> None:
         del worker.state.actors[key]
 
-    monkeypatch.setattr("dqlab.cluster.worker_plugin.start_actor", starts)
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.start_actor", starts)
     plugin._worker.state.actors[KEY] = held
     with pytest.raises(NoSuchActor):
         asyncio.run(plugin._make(plugin._worker, KEY, seal_value((object, ()))))
@@ -104,7 +104,7 @@ def test_an_actor_that_dask_lets_go_is_ended(
         plugin.transition(key, "released", "forgotten")
         await asyncio.gather(*plugin._ending)
 
-    monkeypatch.setattr("dqlab.cluster.worker_plugin.start_actor", starts)
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.start_actor", starts)
     asyncio.run(scenario())
     assert held.ended == [ended]
 

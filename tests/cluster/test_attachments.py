@@ -12,9 +12,9 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.attachments import CLOSE_AFTER
-from dqlab.cluster.registry import Registry
-from dqlab.cluster.wire import pack_report
+from dqlab.cluster.scheduler.attachments import CLOSE_AFTER
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.transport.wire import pack_report
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
 
@@ -210,7 +210,7 @@ def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_
         monkeypatch.setattr(town.registry, "ask_shards", ask_shards)
         town.queue("q", "ana", "ben")
         for client, away in (("ana", 0.01), ("ben", 60.0)):
-            monkeypatch.setattr("dqlab.cluster.attachments.AWAY", away)
+            monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", away)
             town.attachments.client_left(client)
             await asyncio.sleep(0)
         return await asyncio.wait_for(told.get(), 10)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dqlab.cluster.beat import (
+from dqlab.cluster.worker.beat import (
     BEAT_EVERY,
     LOOK_EVERY,
     NEW_SILENCE,

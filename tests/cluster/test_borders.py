@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dqlab as dq
-from dqlab.cluster.consumer_actor import ConsumerActor
-from dqlab.cluster.custom_consumer import CustomConsumer
-from dqlab.cluster.queue_actor import QueueActor
-from dqlab.cluster.wire import pack, unpack
+from dqlab.cluster.consumer.actor import ConsumerActor
+from dqlab.cluster.consumer.custom import CustomConsumer
+from dqlab.cluster.shard.actor import QueueActor
+from dqlab.cluster.transport.wire import pack, unpack
 
 INSIDE = {"news", "open_functions", "report", "vitals"}
 """Called in the actor's own process."""

@@ -11,11 +11,11 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.internals import KEEPER, NoSuchActor, NotConnected
-from dqlab.cluster.ref import Place, Ref
-from dqlab.cluster.registry import Registry
-from dqlab.cluster.wire import pack, unpack
-from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.transport.internals import KEEPER, NoSuchActor, NotConnected
+from dqlab.cluster.transport.ref import Place, Ref
+from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import ActorGone, CallTimeout, RunFailed
 
 
@@ -40,7 +40,7 @@ def test_unknown_actor_is_gone_and_not_waited_for(client: Client, queue: dq.Queu
 
 def test_actor_whose_key_is_gone_is_gone(client: Client, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker lives, the actor does not, and nobody knows of another: the answer is an error."""
-    monkeypatch.setattr("dqlab.cluster.ref.NEWS_WAIT", 0.3)
+    monkeypatch.setattr("dqlab.cluster.transport.ref.NEWS_WAIT", 0.3)
     [ref] = queue.handle.refs
     place = queue.handle.link.sync(ref.place())
     client.run(lambda dask_worker: bool(dask_worker.state.actors.pop(place.key)), workers=[place.address])
@@ -137,7 +137,7 @@ def test_two_queues_of_one_worker_do_not_block_each_other(lab: dq.Lab, queue_nam
 
 def test_frames_of_one_producer_stay_in_order_with_four_in_flight(lab: dq.Lab, queue_name: str) -> None:
     """Pooled connections overtake each other; the frames' numbers put them back in line."""
-    from dqlab.cluster.sender import Sender
+    from dqlab.runs.submit.sender import Sender
 
     pool = lab.queue(queue_name)
     pool.pause()
@@ -235,7 +235,7 @@ def test_call_to_a_worker_that_is_dead_asks_again_where_its_actor_is(client: Cli
 
 
 def test_call_to_a_worker_that_nobody_can_reach_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqlab.cluster.ref.REACH_FOR", 0.05)
+    monkeypatch.setattr("dqlab.cluster.transport.ref.REACH_FOR", 0.05)
 
     with pytest.raises(CallTimeout, match=r"queue/q/0"):
         asyncio.run(Dead(client, Place("dead", "k", 1)).call("put", b""))
@@ -243,7 +243,7 @@ def test_call_to_a_worker_that_nobody_can_reach_ends(client: Client, monkeypatch
 
 def test_time_at_one_place_is_not_counted_at_the_next(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was parked for long, and whose worker dies, is only beginning to look."""
-    monkeypatch.setattr("dqlab.cluster.ref.REACH_FOR", 0.3)
+    monkeypatch.setattr("dqlab.cluster.transport.ref.REACH_FOR", 0.3)
 
     class Parked(Dead):
         async def _called(self, place: Place, function: str, body: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.claims import Claims
+from dqlab.cluster.scheduler.claims import Claims
 from dqlab.runs.claiming import Claim
 
 

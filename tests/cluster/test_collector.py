@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.collector import Collector
-from dqlab.cluster.statistics import thresholds
+from dqlab.cluster.statistics.answers import thresholds
+from dqlab.cluster.statistics.collector import Collector
 from dqlab.errors import BadOption, MessageTimeout
-from dqlab.queue.tracebacks import class_name
+from dqlab.failures.tracebacks import class_name
 from dqlab.stats import RunState, Severity, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import Effort

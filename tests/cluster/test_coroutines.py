@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.chunk import Chunk
-from dqlab.cluster.execution import Coroutines, Flight, Origin, Work, run_chunk
-from dqlab.cluster.functions import FunctionCache
-from dqlab.cluster.sealed import open_value, seal_value
-from dqlab.cluster.slot import Slot
-from dqlab.cluster.slot_options import SlotOptions
-from dqlab.cluster.wire import pack, unpack
+from dqlab.cluster.consumer.options import SlotOptions
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work, run_chunk
+from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.slot import Slot
+from dqlab.cluster.transport.sealed import open_value, seal_value
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Settlement
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from tests.cluster.test_parking import DeskActor, options
 
 ORIGIN = Origin("consumer/q/0", "worker", 1 << 20)

@@ -18,7 +18,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster import link
+from dqlab.cluster.transport import link
 from dqlab.errors import DocumentsLost, DqlabError, SchedulerGone
 from dqlab.testing import Gate, Tally
 
@@ -229,7 +229,7 @@ def test_scheduler_that_dies_ends_every_wait(
 
 def be_impatient() -> float:
     """Have the scheduler wait for 1 s where a worker does not answer; return how long it does otherwise."""
-    from dqlab.cluster import registry
+    from dqlab.cluster.scheduler import registry
 
     before, registry.HELLO_TIMEOUT = registry.HELLO_TIMEOUT, 1.0
     return before
@@ -257,7 +257,7 @@ def test_notebook_whose_scheduler_died_goes_on_where_it_stopped(
     processes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a store: connect anew, and run the same cell again."""
-    monkeypatch.setattr("dqlab.cluster.link.GONE_AFTER", 1.0)
+    monkeypatch.setattr("dqlab.cluster.transport.link.GONE_AFTER", 1.0)
     gate, tally, store = Gate(tmp_path), Tally(tmp_path), tmp_path / "store"
 
     def work(x: int) -> int:

@@ -16,7 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.cluster.services import missing
+from dqlab.cluster.scheduler.consumer_sets import missing
 from dqlab.errors import BadOption
 from dqlab.testing import Gate, Tally
 
@@ -35,7 +35,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 def hurry() -> None:
     """Wait less, on a worker, for messages that will not end."""
-    from dqlab.cluster import slot
+    from dqlab.cluster.consumer import slot
 
     slot.LAST_MESSAGE_S = 0.5
 
@@ -101,7 +101,7 @@ class Held:
 def test_queue_whose_worker_hangs_goes_on_elsewhere(
     lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.beat.NEW_SILENCE", 2.0)
+    monkeypatch.setattr("dqlab.cluster.worker.beat.NEW_SILENCE", 2.0)
     held = Held(lab, tmp_path, "hanging")
     ids = held.pool.put_many([1, 2, 3]).ids
     ((address, process),) = hosts(lab, "queue", held.pool).items()

@@ -12,8 +12,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.cluster.collector import Collector
-from dqlab.cluster.elasticity import Backlog, workers_for
+from dqlab.cluster.scheduler.elasticity import Backlog, workers_for
+from dqlab.cluster.statistics.collector import Collector
 from dqlab.stats.eta import Effort
 from dqlab.testing import FakeClock, Gate
 from tests.cluster.reports import lane_report, shard_report

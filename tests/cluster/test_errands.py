@@ -16,10 +16,10 @@ from distributed.comm import CommClosedError
 from distributed.core import ConnectionPool, Server, Status
 
 import dqlab as dq
-from dqlab.cluster.errands import WorkerLost, answering, ask_worker
-from dqlab.cluster.sealed import seal_value
-from dqlab.cluster.services import Services
-from dqlab.cluster.worker_plugin import DqlabWorkerPlugin
+from dqlab.cluster.scheduler.consumer_sets import Services
+from dqlab.cluster.transport.errands import WorkerLost, answering, ask_worker
+from dqlab.cluster.transport.sealed import seal_value
+from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
 from dqlab.errors import QueueClosed
 from dqlab.log import Log, OwnerStillAlive
 from dqlab.store.directories import queue_directory, shard_directory
@@ -101,8 +101,8 @@ def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
     async def pinned(worker: object, key: str) -> bool:
         return True
 
-    monkeypatch.setattr("dqlab.cluster.worker_plugin.Client", partial(ClientMeanwhile, made=made))
-    monkeypatch.setattr("dqlab.cluster.worker_plugin.pin_remotely", pinned)
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.Client", partial(ClientMeanwhile, made=made))
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", pinned)
     scheduler = SimpleNamespace(address="tcp://scheduler")
     plugin = DqlabWorkerPlugin()
     plugin._worker = SimpleNamespace(  # type: ignore[assignment]
@@ -143,7 +143,7 @@ class Spawning:
 
 def test_consumers_whose_worker_dies_while_they_are_made_are_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """`map` goes on: nothing is wrong with the run."""
-    monkeypatch.setattr("dqlab.cluster.services.REPLACEMENT_WAIT", 0.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.consumer_sets.REPLACEMENT_WAIT", 0.0)
 
     async def scenario() -> tuple[list[str], list[str]]:
         registry = Spawning(failures=2)

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.durable import LogStore
-from dqlab.cluster.execution import Work
-from dqlab.cluster.functions import FunctionCache
-from dqlab.cluster.slot import Slot
-from dqlab.cluster.slot_options import SlotOptions
-from dqlab.cluster.wire import pack, unpack
+from dqlab.cluster.consumer.options import SlotOptions
+from dqlab.cluster.consumer.running.execution import Work
+from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.slot import Slot
+from dqlab.cluster.shard.durable import LogStore
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
 from dqlab.log import DiskFull, LogFailed
 from dqlab.log.files import Files
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from tests.cluster.desk import DeskActor, finish, lease, opened, put
 from tests.cluster.test_coroutines import ORIGIN, Bench, NearRef, until
 
@@ -155,7 +155,7 @@ def test_disk_that_hangs_first_and_is_full_then_is_named(tmp_path: Path, monkeyp
         with pytest.raises(DiskFull):
             await asyncio.wait_for(putting, 10)
 
-    monkeypatch.setattr("dqlab.cluster.durable.DISK_PATIENCE", 0.02)
+    monkeypatch.setattr("dqlab.cluster.shard.durable.DISK_PATIENCE", 0.02)
     monkeypatch.setattr(LogStore, "_impatient", impatient)
     asyncio.run(scenario())
 
@@ -206,8 +206,8 @@ class MovingRef(NearRef):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqlab.cluster.slot.REFUSED_AGAIN", 0.01)
-    monkeypatch.setattr("dqlab.cluster.durable.DISK_PATIENCE", 0.5)
+    monkeypatch.setattr("dqlab.cluster.consumer.slot.REFUSED_AGAIN", 0.01)
+    monkeypatch.setattr("dqlab.cluster.shard.durable.DISK_PATIENCE", 0.5)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from distributed.core import Status
 
-from dqlab.cluster.errands import WorkerLost
-from dqlab.cluster.internals import NoSuchActor, Unreachable
-from dqlab.cluster.registry import Registry
-from dqlab.cluster.sealed import seal_value
-from dqlab.cluster.supervisor import Entry
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.transport.errands import WorkerLost
+from dqlab.cluster.transport.internals import NoSuchActor, Unreachable
+from dqlab.cluster.transport.sealed import seal_value
 from dqlab.errors import DqlabError
 from dqlab.log import OwnerStillAlive
 
@@ -49,14 +49,14 @@ class World:
         self.scheduler: Any = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
         self.scheduler.http_application = None
         self.scheduler.get_events = lambda topic: ()
-        module = "dqlab.cluster.registry"
+        module = "dqlab.cluster.scheduler.registry"
         patch.setattr(f"{module}.ask_worker", self.ask)
         patch.setattr(f"{module}.call_actor", self.call)
         patch.setattr(f"{module}.pin", lambda scheduler, keys: self.pinned.update(keys))
         patch.setattr(f"{module}.unpin", self.unpin)
         for wait in ("supervisor.REPLACEMENT_WAIT", "supervisor.TRANSIENT_WAIT", "supervisor.TRY_AGAIN"):
             patch.setattr(f"dqlab.cluster.{wait}", 0.0)
-        patch.setattr("dqlab.cluster.services.REPLACEMENT_WAIT", 0.0)
+        patch.setattr("dqlab.cluster.scheduler.consumer_sets.REPLACEMENT_WAIT", 0.0)
         await self.registry.start(self.scheduler)
         for _ in range(3):
             self.join()

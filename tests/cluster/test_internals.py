@@ -13,8 +13,8 @@ from distributed.core import ConnectionPool
 from distributed.deploy.cluster import Cluster
 
 import dqlab as dq
-from dqlab.cluster import internals
-from dqlab.cluster.wire import pack
+from dqlab.cluster.transport import internals
+from dqlab.cluster.transport.wire import pack
 
 
 def test_version_is_one_that_was_tried() -> None:
@@ -121,7 +121,7 @@ def test_executor_thread_blocks_no_shutdown() -> None:
 
 def test_open_client_is_not_taken_for_a_closed_one(client: Client) -> None:
     """A pool that is closed never opens again, and who waits for it waits for ever."""
-    from dqlab.cluster.internals import is_shut
+    from dqlab.cluster.transport.internals import is_shut
 
     assert not is_shut(client)
     with Client(client.scheduler.address, set_as_default=False) as other:

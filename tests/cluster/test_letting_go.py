@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster import slot as slot_module
+from dqlab.cluster.consumer import slot as slot_module
 from dqlab.frame import NO_ID
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.testing import Gate
 from tests.cluster.test_coroutines import Bench, bench, until
 
@@ -185,7 +185,7 @@ def test_slot_with_too_many_of_them_leases_nothing_and_asks_for_another_worker(
 
 
 def _patience(seconds: float) -> float:
-    from dqlab.cluster import slot
+    from dqlab.cluster.consumer import slot
 
     before, slot.LET_GO_S = slot.LET_GO_S, seconds
     return before

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster import sealed
-from dqlab.cluster.local_modules import ModuleDiffers, is_local, lazy_imports, sources_of
-from dqlab.cluster.sealed import open_value
-from dqlab.runs.code import code_version
-from dqlab.runs.sealing import function_bytes
+from dqlab.cluster.transport import sealed
+from dqlab.cluster.transport.local_modules import ModuleDiffers, is_local, lazy_imports, sources_of
+from dqlab.cluster.transport.sealed import open_value
+from dqlab.runs.code.sealing import function_bytes
+from dqlab.runs.code.versions import code_version
 from tests.runs.test_code import cell
 
 HELPERS = """

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.collector import Collector
-from dqlab.cluster.known_lanes import KnownLanes
-from dqlab.cluster.losses import Losses
-from dqlab.cluster.supervisor import Entry
+from dqlab.cluster.scheduler.run_notes import Losses
+from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.statistics.collector import Collector
+from dqlab.cluster.statistics.known_lanes import KnownLanes
 from dqlab.frame import NO_ID
-from dqlab.queue.book import CANCELLED
-from dqlab.queue.ids import first_id
+from dqlab.rules.book import CANCELLED
+from dqlab.rules.ids import first_id
 from dqlab.testing import FakeClock
 
 RUN = b"run-of-the-tests"

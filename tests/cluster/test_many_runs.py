@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.collector import Collector
-from dqlab.cluster.queue_actor import QueueActor
-from dqlab.cluster.queue_scene import QueueScene
-from dqlab.cluster.tracks import RunTrack
-from dqlab.cluster.wire import pack, unpack
+from dqlab.cluster.shard.actor import QueueActor
+from dqlab.cluster.statistics.collector import Collector
+from dqlab.cluster.statistics.queue_scene import QueueScene
+from dqlab.cluster.statistics.tracks import RunTrack
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement
-from dqlab.queue.book import Book
-from dqlab.queue.lane import Lane
+from dqlab.rules.book import Book
+from dqlab.rules.lane import Lane
 from dqlab.stats.snapshot import MAX_RUNS
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report

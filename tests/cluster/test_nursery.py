@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from dqlab import platforms
-from dqlab.cluster import embedded, nursery
-from dqlab.cluster.embedded import Forked
+from dqlab.cluster.embedded import cluster as embedded
+from dqlab.cluster.embedded import nursery
+from dqlab.cluster.embedded.cluster import Forked
 
 NOWHERE = b"\x80\x05\x8c\x07nowhere\x94\x8c\x05Error\x94\x93\x94."
 """Pickle of a class in a module that this process cannot import."""

@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.durable import LogStore, open_durable
+from dqlab.cluster.shard.durable import LogStore, open_durable
 from dqlab.frame import NO_ID, Frame, Kind
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.states import State
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.states import State
 from dqlab.store.shard import DurableShard
 
 

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.cluster.chunk import Chunk
-from dqlab.cluster.memory import MemoryStore
-from dqlab.cluster.results import page
-from dqlab.cluster.sealed import open_value, seal_value
-from dqlab.cluster.wire import pack
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.shard.memory import MemoryStore
+from dqlab.cluster.shard.vault import page
+from dqlab.cluster.transport.sealed import open_value, seal_value
+from dqlab.cluster.transport.wire import pack
 from dqlab.errors import FrameCorrupt
+from dqlab.failures.classes import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.failures import Failure
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
-from dqlab.queue.shard import Shard
-from dqlab.queue.states import State
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
+from dqlab.rules.shard import Shard
+from dqlab.rules.states import State
 from dqlab.testing import FakeClock
 from tests.cluster.test_parking import lease as parked_lease
 from tests.cluster.test_parking import opened, put

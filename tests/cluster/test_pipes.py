@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.cluster.pipes import LastWords, Record, Records, Say, record
+from dqlab.cluster.consumer.process.pipes import LastWords, Record, Records, Say, record
 
 said = st.builds(
     Record,

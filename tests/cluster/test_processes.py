@@ -17,7 +17,7 @@ from dqlab.errors import BadOption
 from dqlab.testing import Gate
 from tests.cluster.test_slot_process import is_dead, until
 
-CHILD = "dqlab.cluster.child"
+CHILD = "dqlab.cluster.consumer.process.child"
 
 
 def children(client: Client) -> set[int]:

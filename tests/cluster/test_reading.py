@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.durable import LogStore, open_durable
-from dqlab.cluster.results import page_behind
-from dqlab.cluster.wire import pack, unpack
+from dqlab.cluster.shard.durable import LogStore, open_durable
+from dqlab.cluster.shard.vault import page_behind
+from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.failures.classes import Failure
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import RecordCorrupt
-from dqlab.queue.batches import Batch
-from dqlab.queue.failures import Failure
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.results import ResultIndex, Stretch
-from dqlab.queue.states import State
-from dqlab.queue.sweeps import purge
+from dqlab.rules.batches import Batch
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.results import ResultIndex, Stretch
+from dqlab.rules.states import State
+from dqlab.rules.sweeps import purge
 from dqlab.store.compaction import compaction
 from dqlab.store.shard import DurableShard
 from tests.cluster import desk

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.orders import LOOK_AGAIN_S, STILL_S, Recalls
-from dqlab.cluster.parking import Credit, ParkedLease, ParkingLot
+from dqlab.cluster.shard.recalls import LOOK_AGAIN_S, STILL_S, Recalls
+from dqlab.cluster.transport.parking import Credit, ParkedLease, ParkingLot
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.shard import Shard
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.shard import Shard
 from dqlab.testing import FakeClock
 
 

@@ -11,9 +11,9 @@ import pytest
 import dqlab as dq
 from dqlab.checkup.connections import answers
 from dqlab.checkup.facts import Facts, Process, Registered, Scheduler, Worker
-from dqlab.cluster.registry import Registry
-from dqlab.cluster.reporter import Reporter
-from dqlab.cluster.wire import unpack_report
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.transport.reporter import Reporter
+from dqlab.cluster.transport.wire import unpack_report
 
 
 class Stream:

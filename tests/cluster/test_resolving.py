@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.registry import Registry
-from dqlab.cluster.supervisor import Entry
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.scheduler.supervisor import Entry
 
 NAME = "queue/q/0"
 

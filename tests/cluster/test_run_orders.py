@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster import run_orders
-from dqlab.cluster.queue_calls import QueueCalls
-from dqlab.cluster.wire import pack
+from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport.queue_calls import QueueCalls
+from dqlab.cluster.transport.wire import pack
 from dqlab.errors import CodeGone
 
 RUN = b"r" * 16

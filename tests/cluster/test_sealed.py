@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.cluster.sealed import (
+from dqlab.cluster.transport.sealed import (
     SealError,
     blob_hash,
     global_names,
@@ -94,7 +94,7 @@ def test_values_from_main_open_in_another_process(tmp_path: Path) -> None:
     script, sealed = tmp_path / "notebook.py", tmp_path / "sealed"
     script.write_text(
         "import sys\n"
-        "from dqlab.cluster.sealed import seal_function, seal_value\n"
+        "from dqlab.cluster.transport.sealed import seal_function, seal_value\n"
         "class Page:\n"
         "    number = 7\n"
         "def double(x):\n"

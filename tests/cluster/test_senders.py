@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.sender import BUFFER_BYTES
-from dqlab.cluster.senders import PutSender, RunSender
-from dqlab.cluster.ticket import Entry, Ticket
 from dqlab.frame import NO_ID, Kind
+from dqlab.runs.submit.sender import BUFFER_BYTES
+from dqlab.runs.submit.senders import PutSender, RunSender
+from dqlab.runs.submit.ticket import Entry, Ticket
 
 MiB = 1 << 20
 ENTRY = Entry(Kind.ELEMENT)

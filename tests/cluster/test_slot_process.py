@@ -16,16 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
-from dqlab.cluster.chunk import Chunk
-from dqlab.cluster.execution import Origin
-from dqlab.cluster.functions import pack_function
-from dqlab.cluster.isolation import Isolation
-from dqlab.cluster.sealed import blob_hash, open_value, seal_function, seal_value
-from dqlab.cluster.slot_process import FRUITLESS, SlotProcess
+from dqlab.cluster.consumer.process.slot_process import FRUITLESS, SlotProcess
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.consumer.running.functions import pack_function
+from dqlab.cluster.consumer.running.isolation import Isolation
+from dqlab.cluster.transport.sealed import blob_hash, open_value, seal_function, seal_value
 from dqlab.documents import Document
 from dqlab.errors import MemoryLimit, MessageTimeout, ProcessDied
+from dqlab.failures.classes import Failure
 from dqlab.frame import Frame, Kind, Outcome
-from dqlab.queue.failures import Failure
 from dqlab.testing import Gate, Tally
 from tests.descriptors import count_descriptors
 
@@ -422,7 +422,7 @@ def test_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     script = f"""
 import sys
 from pathlib import Path
-from dqlab.cluster.slot_process import SlotProcess
+from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from tests.cluster.test_slot_process import ORIGIN, chunk_of, note_and_hang, packed
 SlotProcess(ORIGIN).run(chunk_of([{str(tmp_path)!r}]), packed(note_and_hang))
 """

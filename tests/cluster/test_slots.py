@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.chunk import Chunk
-from dqlab.cluster.execution import Flight, Work
-from dqlab.cluster.functions import FunctionCache
-from dqlab.cluster.slot import Slot
-from dqlab.cluster.slot_options import SlotOptions
-from dqlab.cluster.wire import pack
-from dqlab.queue.states import State
+from dqlab.cluster.consumer.options import SlotOptions
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Flight, Work
+from dqlab.cluster.consumer.running.functions import FunctionCache
+from dqlab.cluster.consumer.slot import Slot
+from dqlab.cluster.transport.wire import pack
+from dqlab.rules.states import State
 from tests.cluster.test_coroutines import ORIGIN, Bench, NearRef
 from tests.cluster.test_parking import DeskActor, options
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqlab.cluster.collector import Collector
+from dqlab.cluster.statistics.collector import Collector
 from dqlab.stats import ConsumerStats, RunState, RunStats
 from dqlab.stats.eta import MIN_SECONDS, Effort
 from dqlab.testing import FakeClock

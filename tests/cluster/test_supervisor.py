@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.supervisor import Entry, Supervisor
+from dqlab.cluster.scheduler.supervisor import Entry, Supervisor
 from dqlab.log import LogFailed, ManifestCorrupt
 
 
@@ -55,8 +55,8 @@ class Noting:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for wait in ("REPLACEMENT_WAIT", "TRANSIENT_WAIT"):
-        monkeypatch.setattr(f"dqlab.cluster.supervisor.{wait}", 0.01)
-    monkeypatch.setattr("dqlab.cluster.supervisor.TRY_AGAIN", 0.0)
+        monkeypatch.setattr(f"dqlab.cluster.scheduler.supervisor.{wait}", 0.01)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.TRY_AGAIN", 0.0)
 
 
 async def fine(entry: Entry, address: str) -> None:
@@ -164,7 +164,7 @@ def test_a_log_that_says_it_has_failed_is_let_go_and_opened_again() -> None:
 
 def test_a_log_that_cannot_be_opened_now_is_tried_until_its_disk_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever calls meanwhile waits, and after half a minute is told why; all goes on when the disk is well."""
-    monkeypatch.setattr("dqlab.cluster.supervisor.FAILING_AFTER", 0.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.FAILING_AFTER", 0.0)
     told: list[str | None] = []
 
     async def scenario() -> tuple[int, str | None, str]:
@@ -189,7 +189,7 @@ def test_a_log_that_cannot_be_opened_now_is_tried_until_its_disk_is_well(monkeyp
 
 def test_pauses_between_tries_to_open_a_log_grow_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try begins an epoch on the disk; and a disk that is well again is not to wait for an hour."""
-    monkeypatch.setattr("dqlab.cluster.supervisor.TRY_AGAIN", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.TRY_AGAIN", 0.5)
     pauses: list[float] = []
 
     async def scenario() -> None:

@@ -10,7 +10,7 @@ import pytest
 from distributed.core import Status
 
 import dqlab as dq
-from dqlab.cluster.internals import replace_lost_workers
+from dqlab.cluster.transport.internals import replace_lost_workers
 
 
 class Nanny:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster import results
-from dqlab.cluster.results import Vault
+from dqlab.cluster.shard import vault as results
+from dqlab.cluster.shard.vault import Vault
 from tests.descriptors import count_files
 
 SIZE = 1000

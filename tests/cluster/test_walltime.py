@@ -13,8 +13,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.cluster import departures, walltime
-from dqlab.cluster.walltime import FINAL, MOST, STAGGER, Deadlines, JobEnd, batch_system, read_end
+from dqlab.cluster.scheduler import departures
+from dqlab.cluster.worker import walltime
+from dqlab.cluster.worker.walltime import FINAL, MOST, STAGGER, Deadlines, JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.frame import NO_ID, Outcome
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.store.directories import shard_directory
 from dqlab.testing import FakeClock
 from tests.store.workload import RUNS, Workload, make_queue

@@ -14,7 +14,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.checkup.jobs import _kind
-from dqlab.cluster.walltime import _SIGNS
+from dqlab.cluster.worker.walltime import _SIGNS
 from dqlab.hpc import waiting
 from dqlab.hpc.starting import warn_of_what_is_missing
 from dqlab.hpc.systems import SYSTEMS

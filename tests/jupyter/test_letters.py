@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dqlab.cluster.sealed import seal_value
+from dqlab.cluster.transport.sealed import seal_value
 from dqlab.frame import Kind
 from dqlab.jupyter.letters import letter_bundle
 from dqlab.live.display import set_mode

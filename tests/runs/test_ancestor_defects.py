@@ -24,8 +24,8 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab import ConsumerBaseClass, ConsumerPool, QueuePool
-from dqlab.cluster import sender
 from dqlab.errors import QueueFull
+from dqlab.runs.submit import sender
 
 # As in a notebook: functions travel by value, with the helpers they name.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.runs.code import CodeVersion, code_version
+from dqlab.runs.code.versions import CodeVersion, code_version
 
 CELLS = itertools.count()
 
@@ -496,7 +496,7 @@ def test_script_that_was_edited_while_it_runs_keeps_its_version(tmp_path: Path) 
 SCRIPT = """
 import enum, functools, re
 from pathlib import Path
-from dqlab.runs.code import code_version
+from dqlab.runs.code.versions import code_version
 
 class Kind(enum.Enum):
     A = "a"
@@ -532,7 +532,7 @@ from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell()
 shell.run_cell("import re\\nWORD = re.compile('w')\\nclass Page:\\n    limit = 3\\n", store_history=True)
 shell.run_cell("# a comment\\ndef count(page):\\n    return WORD, Page.limit\\n", store_history=True)
-from dqlab.runs.code import code_version
+from dqlab.runs.code.versions import code_version
 found = code_version(shell.user_ns["count"])
 print(found.hash, found.cell, repr(found.source), found.uncertain, found.name)
 """

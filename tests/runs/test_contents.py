@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.runs.code import CodeVersion, code_version
-from dqlab.runs.contents import WHOLE
+from dqlab.runs.code.contents import WHOLE
+from dqlab.runs.code.versions import CodeVersion, code_version
 from tests.runs.test_code import cell
 
 PREPARE = """

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import CallTimeout, RunExists, SubmissionIncomplete
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def held_up(pool: dq.QueuePool, n: int, until: threading.Event, note: Callable[[
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that left is given up at once."""
-    monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
 
 
 @pytest.mark.usefixtures("soon")
@@ -98,7 +98,7 @@ def cut(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Run
     until = threading.Event()
 
     def note() -> None:
-        monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+        monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
 
     run = queue.map(double, held_up(queue, 4000, until, note), name=f"cut-{queue.name}", consumers=None)
     submitter = run.submitter
@@ -146,7 +146,7 @@ def test_a_note_that_cannot_be_made_does_not_end_the_submission(
     queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Puts are what decides: a shard that moves to another worker answers them when it is there."""
-    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
     real = Handle.ask
 
     async def ask(self: Handle, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0) -> Any:

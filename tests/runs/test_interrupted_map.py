@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import CallTimeout
 from dqlab.runs.book import RunBook
-from dqlab.runs.mapping import Submitter
+from dqlab.runs.submit.mapping import Submitter
 from tests.runs.test_cut_off import double
 
 OUT_OF_REACH = CallTimeout(name="q", call="control", seconds=1)

@@ -18,15 +18,26 @@ import pytest
 from distributed import Client, LocalCluster
 
 import dqlab as dq
-from dqlab.cluster.handle import Handle
-from dqlab.cluster.link import Link
-from dqlab.errors import DocumentsLost, RunCancelled, RunExists, RunFailed, SubmissionIncomplete, WaitTimeout
-from dqlab.losses import InputChanged, InputNotHere, InputUsedUp, MessagesLost, NotSentAgain
-from dqlab.queue.states import State
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.link import Link
+from dqlab.errors import (
+    DocumentsLost,
+    InputChanged,
+    InputNotHere,
+    InputUsedUp,
+    MessagesLost,
+    NotSentAgain,
+    RunCancelled,
+    RunExists,
+    RunFailed,
+    SubmissionIncomplete,
+    WaitTimeout,
+)
+from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
 from dqlab.runs.lost import LostDocument
-from dqlab.runs.resubmission import claim_of
 from dqlab.runs.session import Session
+from dqlab.runs.submit.resubmission import claim_of
 from tests.runs.test_cut_off import all_there, double, held_up, submit_half_and_die
 
 
@@ -219,7 +230,7 @@ def test_a_run_that_ended_since_the_last_report_ends_all_the_same(hurt: Client, 
 
 
 def _report_no_more() -> None:
-    from dqlab.cluster.reporter import Reporter
+    from dqlab.cluster.transport.reporter import Reporter
 
     Reporter.send = lambda self: None  # type: ignore[method-assign]
 
@@ -228,7 +239,7 @@ def test_a_worker_of_a_transient_queue_that_hangs_is_ended_and_its_loss_is_named
     pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("TRANSIENT_SILENCE", "NEW_SILENCE"):
-        monkeypatch.setattr(f"dqlab.cluster.beat.{limit}", 1.0)
+        monkeypatch.setattr(f"dqlab.cluster.worker.beat.{limit}", 1.0)
     run = pool.map(double, range(100), name="hung").wait(timeout=30)
     worker, process = host_of(pool)
     os.kill(process, signal.SIGSTOP)
@@ -286,7 +297,7 @@ def test_others_wait_while_somebody_sends_again(pool: dq.QueuePool, other: Clien
 def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_again(
     two: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
     cut_off_and_lost(two)
 
     again = two.map(double, range(5000), name="cut")
@@ -297,8 +308,8 @@ def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_
 def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_their_client_is_gone(
     pool: dq.QueuePool, name: str, hurt: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
-    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
     sending: Future[dq.Run] = Future()
     noted, go_on = threading.Event(), threading.Event()
 
@@ -427,7 +438,7 @@ def test_lost_documents_that_wait_for_room_are_not_put_into_a_run_that_was_cance
 def test_a_run_that_was_cut_off_and_then_cancelled_is_not_completed_by_mapping_again(
     pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
     run = cut_off_and_lost(pool)
     run.cancel()
     before = run.counts
@@ -577,7 +588,7 @@ def test_other_documents_do_not_complete_a_run_whose_client_and_shard_are_both_g
     """How far it came is known outside of the shard."""
     until = threading.Event()
     name = f"cut-{two.name}"
-    note = lambda: monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)  # noqa: E731
+    note = lambda: monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)  # noqa: E731
     run = two.map(double, held_up(two, 4000, until, note), name=name)
     submitter, run.submitter = run.submitter, None
     assert submitter is not None

@@ -11,14 +11,14 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cli.up import up
 from dqlab.errors import BadOption
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
-from dqlab.queue.options import QueueOptions
+from dqlab.rules.options import QueueOptions
 from dqlab.runs.session import Durability
 from dqlab.store.journal import MAX_RESULT
 from dqlab.store.shard import DurableShard
-from dqlab.up import up
 
 
 @pytest.fixture

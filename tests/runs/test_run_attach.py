@@ -13,8 +13,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster import sender
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import (
     BadName,
     BadOption,
@@ -27,7 +26,8 @@ from dqlab.errors import (
     SubmissionIncomplete,
 )
 from dqlab.runs.claiming import Claim
-from dqlab.runs.sealing import Uncomparable
+from dqlab.runs.code.sealing import Uncomparable
+from dqlab.runs.submit import sender
 from dqlab.testing import Tally
 from tests.runs.test_cut_off import all_there
 

@@ -14,10 +14,10 @@ import pytest
 from distributed import Scheduler
 
 import dqlab as dq
-from dqlab.cluster.run_orders import cancel
+from dqlab.cluster.transport.run_orders import cancel
 from dqlab.errors import BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
 from dqlab.frame import NO_ID
-from dqlab.runs.mapping import Submitter
+from dqlab.runs.submit.mapping import Submitter
 from dqlab.testing import Gate, Tally
 
 
@@ -253,7 +253,7 @@ def test_what_a_cancelled_input_gives_later_is_not_sent(
     lab: dq.Lab, queue: dq.QueuePool, blocked: BlockedInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its thread cannot be ended from outside, so it comes back some time, and finds nothing to do."""
-    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)  # it would tell the queue how far it is
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)  # it would tell the queue how far it is
     run = queue.map(same, blocked)
     next(run.as_completed(timeout=30))
     run.cancel()
@@ -271,7 +271,7 @@ def test_a_dropped_run_whose_input_hangs_is_gone_at_once_and_stays_so(
     lab: dq.Lab, queue: dq.QueuePool, blocked: BlockedInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the input gives later must neither bring the run back nor touch the next of its name."""
-    monkeypatch.setattr("dqlab.runs.mapping.NOTE_EVERY", 0.0)
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
     run = queue.map(same, blocked, name=queue.name)
     next(run.as_completed(timeout=30))
     began = time.monotonic()

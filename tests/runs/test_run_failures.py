@@ -18,7 +18,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.handle import shard_of
+from dqlab.cluster.transport.handle import shard_of
 from dqlab.errors import BadOption, RunFailed
 from dqlab.runs.book import _iterable
 from dqlab.testing import Tally

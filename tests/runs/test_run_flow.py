@@ -12,9 +12,9 @@ import dask.config
 import pytest
 
 import dqlab as dq
-from dqlab.cluster import sender
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import BadOption, CallTimeout, QueueFull, WaitTimeout
+from dqlab.runs.submit import sender
 from dqlab.testing import Gate, Tally
 
 

@@ -9,8 +9,7 @@ import dask.config
 import pytest
 
 import dqlab as dq
-from dqlab.cluster import sender
-from dqlab.cluster.handle import Handle
+from dqlab.cluster.transport.handle import Handle
 from dqlab.errors import (
     BadOption,
     CallTimeout,
@@ -23,6 +22,7 @@ from dqlab.errors import (
     WaitTimeout,
 )
 from dqlab.frame import NO_ID
+from dqlab.runs.submit import sender
 
 MANY = 20_000
 """More than two consumers settle at once."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dqlab.documents import Document
-from dqlab.queue.ranges import Ranges
-from dqlab.runs.submitted import Digest, Submitted
+from dqlab.rules.ranges import Ranges
+from dqlab.runs.submit.submitted import Digest, Submitted
 
 
 def digest_of(elements: list[bytes], confirmed: int = 0) -> Digest:

@@ -10,7 +10,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.errors import ResultsMissing
-from dqlab.queue.results import ResultIndex
+from dqlab.rules.results import ResultIndex
 
 
 def lose_results(client: Client, queue: str, run: bytes, lo: int, hi: int) -> None:

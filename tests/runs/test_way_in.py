@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.handle import Handle
-from dqlab.cluster.sender import Sender
-from dqlab.cluster.senders import RunSender
-from dqlab.cluster.ticket import Batch
+from dqlab.cluster.transport.handle import Handle
 from dqlab.documents import Document
 from dqlab.errors import DocumentsNotPut, PutFailed, SubmissionIncomplete
+from dqlab.runs.submit.sender import Sender
+from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.ticket import Batch
 
 
 def same(x: Any) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from dqlab.frame import Settlement
-from dqlab.queue.settling import Settled
-from dqlab.queue.states import State
+from dqlab.rules.settling import Settled
+from dqlab.rules.states import State
 from dqlab.store.shard import DurableShard
 
 __all__ = ["RecordedShard"]

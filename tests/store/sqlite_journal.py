@@ -9,12 +9,12 @@ from typing import Any
 from dqlab.clock import Clock
 from dqlab.frame import Frame, Settlement
 from dqlab.log import Log
-from dqlab.queue.batches import Batch
-from dqlab.queue.lane import Lane
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.results import Stretch
-from dqlab.queue.settling import Settled
-from dqlab.queue.states import State
+from dqlab.rules.batches import Batch
+from dqlab.rules.lane import Lane
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.results import Stretch
+from dqlab.rules.settling import Settled
+from dqlab.rules.states import State
 from dqlab.store.journal import LogJournal
 from dqlab.store.records import open_settle
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dqlab.frame import NO_ID, Outcome
-from dqlab.queue import results
-from dqlab.queue.results import Stretch
-from dqlab.queue.shard import Shard
+from dqlab.rules import results
+from dqlab.rules.results import Stretch
+from dqlab.rules.shard import Shard
 from dqlab.store import snapshot
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.records import unpack_plain

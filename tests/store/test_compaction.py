@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
-from dqlab.queue.leases import Lease
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.states import State
+from dqlab.rules.leases import Lease
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.states import State
 from dqlab.store.compaction import Compacted, compaction, run_through
 from dqlab.store.needed import needed_by
 from dqlab.store.records import open_settle

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from dqlab.frame import NO_ID, Piece
-from dqlab.queue.book import Book
-from dqlab.queue.journal import MemoryJournal
-from dqlab.queue.lane import Lane
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.results import ResultIndex, Stretch
-from dqlab.queue.states import State
+from dqlab.rules.book import Book
+from dqlab.rules.journal import MemoryJournal
+from dqlab.rules.lane import Lane
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.results import ResultIndex, Stretch
+from dqlab.rules.states import State
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.needed import needed_by
 from dqlab.store.repair import _forget as leave_out

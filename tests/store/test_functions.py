@@ -10,11 +10,11 @@ import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
-from dqlab.queue.frame_functions import LATEST, FrameFunctions
-from dqlab.queue.ledger import Ledger
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
-from dqlab.queue.states import State, Verdict
+from dqlab.rules.frame_functions import LATEST, FrameFunctions
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
+from dqlab.rules.states import State, Verdict
 from dqlab.store.shard import DurableShard
 from dqlab.store.snapshot import freeze
 from dqlab.testing import FakeClock

@@ -13,7 +13,7 @@ import pytest
 
 from dqlab.frame import Frame, Settlement
 from dqlab.log import Log, LogOptions, LogTooNew
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.store.directories import read_queue, shard_directory, stored_directories
 from dqlab.store.fsck import fsck
 from dqlab.store.records import open_settle

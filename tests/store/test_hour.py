@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from dqlab.cluster.collector import Collector
+from dqlab.cluster.statistics.collector import Collector
 from dqlab.frame import NO_ID, Outcome
 from dqlab.log import tail
-from dqlab.queue import lane
+from dqlab.rules import lane
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.snapshot import freeze
 from dqlab.testing import FakeClock

@@ -8,8 +8,8 @@ import pytest
 
 from dqlab.frame import Frame, Kind
 from dqlab.log import RecordCorrupt
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.states import State, Verdict
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.states import State, Verdict
 from dqlab.store.shard import DurableShard
 from tests.store.recorded import RecordedShard
 

@@ -22,16 +22,16 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, Fenced, Log, LogFailed, LogOptions, Position, RecordTooLarge, RecordType
-from dqlab.queue import results
-from dqlab.queue.batches import share
-from dqlab.queue.states import State, stretches
+from dqlab.rules import results
+from dqlab.rules.batches import share
+from dqlab.rules.states import State, stretches
 from dqlab.store.compaction import compaction, run_through
 from dqlab.store.places import position_of
 from dqlab.store.records import unpack_plain
 from dqlab.store.shard import DurableShard
 from dqlab.store.snapshot import freeze
-from tests.queue.model import TIMEOUT, Held
-from tests.queue.test_model import OPTIONS, RUNS, ShardMachine
+from tests.rules.model import TIMEOUT, Held
+from tests.rules.test_model import OPTIONS, RUNS, ShardMachine
 from tests.store.recorded import RecordedShard
 from tests.store.sqlite_journal import SqliteJournal, differences, new_database
 

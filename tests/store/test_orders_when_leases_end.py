@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
-from dqlab.queue.states import State, Verdict
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
+from dqlab.rules.states import State, Verdict
 from dqlab.store.records import unpack_plain
 from dqlab.store.shard import DurableShard
 from dqlab.store.snapshot import freeze

@@ -12,9 +12,9 @@ import pytest
 from dqlab.errors import FunctionTooLarge
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogFailed, LogOptions, RecordTooLarge
-from dqlab.queue.leases import Lease
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.states import State
+from dqlab.rules.leases import Lease
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.states import State
 from dqlab.store.records import unpack_plain
 from dqlab.store.shard import DurableShard
 from dqlab.store.snapshot import freeze

@@ -14,7 +14,7 @@ import pytest
 
 from dqlab.frame import Frame, Settlement
 from dqlab.log import LogOptions, OwnerStillAlive
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.store.directories import read_queue, shard_directory, stored_directories
 from dqlab.store.export import exported
 from dqlab.store.fsck import FsckReport, fsck

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.queue.states import State
+from dqlab.rules.states import State
 from dqlab.testing import FakeClock
 from tests.store.second_reader import SecondReader
 from tests.store.workload import Workload, busy_queue

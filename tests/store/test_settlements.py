@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
-from dqlab.queue.options import QueueOptions
+from dqlab.rules.options import QueueOptions
 from dqlab.store.records import open_settle
 from dqlab.store.shard import DurableShard
 from tests.store.recorded import RecordedShard

@@ -14,9 +14,9 @@ import pytest
 
 from dqlab.frame import NO_ID, Frame, Kind, Piece, Settlement
 from dqlab.log import LogOptions
-from dqlab.queue.leases import Lease
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.states import Verdict
+from dqlab.rules.leases import Lease
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.states import Verdict
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.shard import DurableShard
 from dqlab.testing import FakeClock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dqlab.log import LogOptions
-from dqlab.queue.options import QueueOptions
+from dqlab.rules.options import QueueOptions
 from dqlab.store.directories import shard_directory
 from dqlab.store.shard import DurableShard
 from dqlab.store.survey import survey

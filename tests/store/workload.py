@@ -12,10 +12,10 @@ from typing import Any
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.log import LogOptions
-from dqlab.queue.leases import Lease
-from dqlab.queue.options import QueueOptions
-from dqlab.queue.retry import Retry
-from dqlab.queue.states import State
+from dqlab.rules.leases import Lease
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
+from dqlab.rules.states import State
 from dqlab.store.compaction import compaction, run_through
 from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
 from dqlab.store.shard import DurableShard

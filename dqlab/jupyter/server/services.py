@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.announce import KEEP_ENDED, Announcement, announced, forget, seen, sweep
+from dqlab.errors import DqlabError
 from dqlab.jupyter.server.upstream import NoAnswer, Refused, Upstream
-from dqlab.sentence import DqlabError
 
 __all__ = ["NoSuchService", "ServiceUp", "Services"]
 

@@ -16,8 +16,8 @@ from tornado.httputil import url_concat
 from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from dqlab.announce import Announcement
+from dqlab.errors import DqlabError
 from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, misplaced, nonce, same
-from dqlab.sentence import DqlabError
 
 __all__ = ["LARGEST", "NoAnswer", "Refused", "Upstream"]
 

@@ -13,8 +13,8 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 from bokeh.models import Div
 
-from dqlab.cluster.collector import Collector
-from dqlab.cluster.wire import pack_report, unpack_report
+from dqlab.cluster.statistics.collector import Collector
+from dqlab.cluster.transport.wire import pack_report, unpack_report
 from dqlab.live import metrics
 from dqlab.live.display import text_of
 from dqlab.live.html import run_html

@@ -1,0 +1,390 @@
+"""The command `dqlab`: what people type in a shell.
+
+Owns words and exit statuses; the work is done elsewhere and imported when it is asked for, so
+that `dqlab --version` needs neither Jupyter nor Dask. Exit status: 0 done, 1 failed, 2 misused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from dqlab import __version__
+
+if TYPE_CHECKING:
+    from dqlab.checkup.findings import Checkup
+
+__all__ = ["READER_GONE", "main", "parser", "quickstart"]
+
+NOTEBOOK = "quickstart.ipynb"
+FAILED, MISUSED, UNREADABLE = 1, 2, 3
+READER_GONE = 141
+"""Exit status when what reads the output has ended: 128 + SIGPIPE, as shells count it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one sub-command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Words after `dqlab`; those of this process by default.
+
+    Returns
+    -------
+    int
+        Exit status: 0 done, 1 failed, 2 misused.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _carry_out(words)
+        sys.stdout.flush()  # while a reader that has gone can still be told from other errors
+        return status
+    except BrokenPipeError:
+        # `dqlab inspect runs/ | head`: what reads has enough. Python would complain again as it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+
+
+def _carry_out(words: list[str]) -> int:
+    if words and words[0] in OF_NOTEBOOKS:
+        return _speak(words[0], words[1:])
+    grammar = parser()
+    wrong = next((word for word in words[:1] if not word.startswith("-") and word not in COMMANDS), None)
+    if wrong is not None:
+        return _unknown(wrong)
+    options, rest = grammar.parse_known_args(words)
+    if options.command is None:
+        grammar.print_help()
+        return MISUSED
+    if rest and options.command != "lab":
+        grammar.error(f"{options.command} takes no {rest[0]!r}")
+    return COMMANDS[options.command](options, rest)
+
+
+def quickstart(directory: Path | None = None) -> Path:
+    """Return where the quickstart notebook lies.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where to look for `notebooks/quickstart.ipynb` first. Default: only where dqlab itself lies.
+
+    Raises
+    ------
+    FileNotFoundError
+        Neither there, nor in the installed package, nor in the checkout it was installed from.
+    """
+    package = Path(__file__).parents[1]
+    above = [directory] if directory is not None else []
+    places = [place / "notebooks" for place in (*above, package, package.parent)]
+    for place in places:
+        if (place / NOTEBOOK).is_file():
+            return place / NOTEBOOK
+    tried = ", ".join(str(place) for place in places)
+    raise FileNotFoundError(f"no {NOTEBOOK} in {tried}. Install dqlab again, or run this in its checkout.")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the words and options of every command but those of notebooks."""
+    parser = argparse.ArgumentParser(
+        prog="dqlab",
+        description="A Jupyter-first, distributed task queue on Dask.",
+        epilog=f"As in a notebook, for a cluster that runs: {', '.join(OF_NOTEBOOKS)}; `dqlab NAME -h` explains one.",
+    )
+    parser.add_argument("--version", action="version", version=f"dqlab {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    commands.add_parser(
+        "lab",
+        help="open JupyterLab here, on a copy of the quickstart notebook",
+        description="Opens JupyterLab on the current folder, with a copy of the quickstart notebook in it. Other "
+        "options go to `jupyter lab`, for example --no-browser, --port=8899 or --notebook-dir=DIR.",
+    )
+    demo = commands.add_parser(
+        "demo", help="run the quickstart notebook here, without a browser and its last, long run"
+    )
+    demo.add_argument("notebook", nargs="?", type=Path, help="another notebook that defines docs, run and retried")
+    up = commands.add_parser(
+        "up",
+        help="run a cluster on this machine that outlives notebooks",
+        description='Runs a cluster until Ctrl-C. Notebooks find it with dq.connect("local") or %%dq connect local.',
+    )
+    up.add_argument("-n", type=int, default=os.cpu_count() or 1, help="consumer processes; default: one for each CPU")
+    up.add_argument("--store", type=Path, help="directory that keeps its queues; without one they end with it")
+    up.add_argument("--name", default="local", help="to tell several apart; default: local")
+    up.add_argument(
+        "--port",
+        type=int,
+        help="open it to all users of this machine, at a TCP port; 0: any",
+    )
+    inspect = commands.add_parser(
+        "inspect",
+        help="show what lies in a store, a queue or a shard, without touching it",
+        description="Reads the files below DIR, whoever has them open. Exit status: 0, or 3: cannot be read.",
+    )
+    inspect.add_argument("directory", type=Path, metavar="DIR", help="a store, a queue's directory or a shard's")
+    inspect.add_argument("--json", action="store_true", help="one JSON object")
+    fsck = commands.add_parser(
+        "fsck",
+        help="check the files of a store, a queue or a shard, and say what is lost",
+        description="Reads every byte below DIR and writes none. Exit status: 0 clean, 1 damaged and nothing lost, "
+        "2 data lost, 3 cannot be opened as it is. With --repair: 0, 1 or 2, by what could not be saved.",
+    )
+    fsck.add_argument("directory", type=Path, metavar="DIR", help="a store, a queue's directory or a shard's")
+    fsck.add_argument("--json", action="store_true", help="one JSON object, with the ids of what is lost")
+    fsck.add_argument("--repair", type=Path, metavar="NEWDIR", help="write what can be saved to a new directory")
+    fsck.add_argument(
+        "--export", metavar="FILE", help="write the payloads of what is unsettled as JSON lines; - = stdout"
+    )
+    doctor = commands.add_parser(
+        "doctor",
+        help="examine a cluster or a store: what is wrong, and what to do about it",
+        description="Asks scheduler, workers and disks, and changes nothing. Exit status: 0 no problem, 1 problems, "
+        "2 misused or nothing to look at.",
+    )
+    where = "of the scheduler; default, as `local`: the cluster that `dqlab up` runs here"
+    doctor.add_argument("address", nargs="?", metavar="ADDRESS", help=where)
+    doctor.add_argument("--name", help="of the cluster, where several of `dqlab up` run")
+    doctor.add_argument("--store", type=Path, metavar="DIR", help="look at this store; without ADDRESS at nothing else")
+    doctor.add_argument("--timeout", default="10s", metavar="TIME", help="for all of it; default: 10s")
+    doctor.add_argument("--json", action="store_true", help="one JSON object")
+    compact = commands.add_parser(
+        "compact",
+        help="give back the disk space of what is settled in a store or a queue that nobody has open",
+        description="Offline: opens the logs below DIR, copies what is needed, deletes the rest.",
+    )
+    compact.add_argument("directory", type=Path, metavar="DIR", help="a store, or one queue's directory")
+    return parser
+
+
+def _unknown(word: str) -> int:
+    known = [*COMMANDS, *OF_NOTEBOOKS]
+    near = get_close_matches(word, known, n=1)
+    hint = f" Did you mean `dqlab {near[0]}`?" if near else ""
+    print(f"dqlab: no command {word!r}.{hint} Commands: {', '.join(known)}.", file=sys.stderr)
+    return MISUSED
+
+
+def _lab(_: argparse.Namespace, rest: list[str]) -> int:
+    """Open JupyterLab on the current folder, with a copy of the quickstart in it."""
+    try:
+        from jupyterlab.labapp import LabApp
+    except ModuleNotFoundError as error:
+        return _missing_extra(error)
+    asked_for = _value_of(rest, "--notebook-dir", "--ServerApp.root_dir", "--ServerApp.notebook_dir")
+    root = Path(asked_for).expanduser().absolute() if asked_for is not None else Path.cwd()
+    try:
+        copy = _copied(quickstart(), root / NOTEBOOK)
+    except OSError as error:
+        print(f"dqlab lab: {error}", file=sys.stderr)
+        return FAILED
+    ours = [] if asked_for is not None else [f"--ServerApp.root_dir={root}"]
+    # The address that is printed, for who has no browser here; Jupyter's own opens the launcher.
+    ours += [f"--LabApp.default_url=/lab/tree/{quote(copy.name)}"]
+    LabApp.launch_instance([str(copy), *ours, *_as_root(), *rest])
+    return 0
+
+
+def _value_of(words: Sequence[str], *options: str) -> str | None:
+    """Return what the last of these options was given, as ``--option=value`` or ``--option value``."""
+    found = None
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option in options:
+            found = value if equals else next(iter(words[at + 1 :]), None)
+    return found
+
+
+def _copied(notebook: Path, copy: Path) -> Path:
+    """Copy a notebook; one that is there already is replaced only when a person agrees, or not at all."""
+    if not copy.exists():
+        shutil.copyfile(notebook, copy)
+        print(f"dqlab lab: copied the quickstart to {copy}")
+    elif _sources(copy) != _sources(notebook):
+        if not sys.stdin.isatty():
+            print(f"dqlab lab: kept {copy}, which differs from the quickstart of dqlab {__version__}")
+        elif _agreed(f"{copy} differs from the quickstart of dqlab {__version__}. Overwrite it? [y/N] "):
+            shutil.copyfile(notebook, copy)
+    return copy
+
+
+def _sources(notebook: Path) -> object:
+    """Return what the cells of a notebook say, without outputs; of a file that is not a notebook, its bytes."""
+    content = notebook.read_bytes()
+    try:
+        return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(content)["cells"]]
+    except (ValueError, KeyError, TypeError):
+        return content
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _as_root() -> list[str]:
+    """Return what Jupyter wants to be told before it starts for root, as in a container."""
+    return ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+
+
+def _demo(options: argparse.Namespace, _: list[str]) -> int:
+    try:
+        from dqlab.cli import demo
+    except ModuleNotFoundError as error:
+        return _missing_extra(error)
+    try:
+        if options.notebook is not None:
+            return demo.play(options.notebook)
+        with TemporaryDirectory(prefix="dqlab-demo-") as scratch:  # the quickstart keeps its queues beside itself
+            return demo.play(quickstart(Path.cwd()), Path(scratch))
+    except FileNotFoundError as error:
+        print(f"dqlab demo: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _compact(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.store.offline import compact_offline
+
+    def progress(name: str, done: int, of: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{name}: {done / 1e6:,.1f} of {of / 1e6:,.1f} MB read ", end="", file=sys.stderr, flush=True)
+
+    try:
+        for name, gave in compact_offline(options.directory, progress):
+            print(f"{name}: {gave}")
+    except DqlabError as error:
+        print(f"dqlab compact: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _up(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.cli.up import up
+    from dqlab.errors import DqlabError
+
+    say = partial(print, flush=True)
+    try:
+        up(options.n, store=options.store, name=options.name, port=options.port, say=say)
+    except (DqlabError, OSError) as error:
+        print(f"dqlab up: {error}", file=sys.stderr)
+        return FAILED
+    return 0
+
+
+def _inspect(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.store.inspection import inspect
+    from dqlab.store.reports import inspect_text
+
+    try:
+        found = inspect(options.directory)
+    except DqlabError as error:
+        print(f"dqlab inspect: {error}", file=sys.stderr)
+        return UNREADABLE
+    print(json.dumps(found.to_dict(), indent=1) if options.json else inspect_text(found))
+    return 0 if found.readable else UNREADABLE
+
+
+def _fsck(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.store.fsck import fsck
+    from dqlab.store.repair import repair, status_after
+    from dqlab.store.reports import fsck_text
+
+    out = sys.stderr if options.export == "-" else sys.stdout
+    try:
+        found = fsck(options.directory)
+        if options.export is not None:
+            _export(options.directory, options.export)
+        saved = [] if options.repair is None else repair(options.directory, options.repair)
+    except (DqlabError, OSError) as error:
+        print(f"dqlab fsck: {error}", file=sys.stderr)
+        return UNREADABLE
+    status = int(found.level) if options.repair is None else status_after(found, saved)
+    if options.json:
+        told = found.to_dict() | {"status": status, "repaired": [shard.to_dict() for shard in saved]}
+        print(json.dumps(told, indent=1), file=out)
+    else:
+        print("\n".join([fsck_text(found), *map(str, saved)]), file=out)
+    return status
+
+
+def _doctor(options: argparse.Namespace, _: list[str]) -> int:
+    from dqlab.errors import DqlabError
+    from dqlab.live.checkups import checkup_text
+    from dqlab.live.style import TextStyle
+
+    try:
+        found = _examined(options)
+    except DqlabError as error:
+        print(f"dqlab doctor: {error}", file=sys.stderr)
+        return MISUSED
+    style = TextStyle.detect(sys.stdout, os.environ)
+    print(json.dumps(found.to_dict(), indent=1) if options.json else checkup_text(found, style))
+    return 0 if found else FAILED
+
+
+def _examined(options: argparse.Namespace) -> Checkup:
+    from dqlab.checkup.examine import examine_store
+
+    store = None if options.store is None else options.store.expanduser().resolve()
+    if store is not None and options.address is None and options.name is None:
+        return examine_store(store, timeout=options.timeout)
+    from dqlab.connecting import examine_at
+
+    return examine_at(options.address, name=options.name, store=store, timeout=options.timeout)
+
+
+def _export(directory: Path, file: str) -> None:
+    from dqlab.store.export import exported
+
+    if file != "-":
+        Path(file).touch(mode=0o600, exist_ok=False)
+    with nullcontext(sys.stdout) if file == "-" else Path(file).open("w", encoding="utf-8") as target:
+        for line in exported(directory):
+            target.write(line + "\n")
+
+
+def _speak(name: str, words: list[str]) -> int:
+    """Carry out a command that notebooks have too."""
+    from dqlab.cli.shell import carry_out
+
+    return carry_out(name, words)
+
+
+def _missing_extra(error: ModuleNotFoundError) -> int:
+    print(
+        f"dqlab: {error.name} is not installed here. In the checkout: pip install '.[lab]'",
+        file=sys.stderr,
+    )
+    return FAILED
+
+
+OF_NOTEBOOKS = (
+    *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
+    *("purge", "history", "runs", "drop"),
+)
+"""Commands that `%dq` has too; `dqlab.cli.shell` has the same list, and imports what it takes to carry them out."""
+COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
+    "lab": _lab,
+    "demo": _demo,
+    "up": _up,
+    "compact": _compact,
+    "inspect": _inspect,
+    "fsck": _fsck,
+    "doctor": _doctor,
+}

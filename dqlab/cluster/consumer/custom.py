@@ -1,0 +1,68 @@
+"""A consumer that hands messages to a class of the user's.
+
+The class travels sealed and is opened in the slots' threads only: one that cannot be imported or
+made there fails messages, and never the worker.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any
+
+from dqlab.cluster.consumer.actor import ConsumerActor
+from dqlab.cluster.consumer.message import Message
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Work
+from dqlab.cluster.transport.sealed import open_value
+
+__all__ = ["CustomConsumer"]
+
+
+class CustomConsumer(ConsumerActor):
+    """Calls `process_item` of a user's object: with the value that was put, or with a `Message` for a call.
+
+    Parameters
+    ----------
+    options : dict
+        Those of `ConsumerActor`, and `sealed`: the user's class, made without arguments once for
+        each slot, so that an object is only ever used by one thread.
+    """
+
+    def __init__(self, name: str, queue: str, shards: int, options: dict[str, Any]) -> None:
+        super().__init__(name, queue, shards, options)
+        self._sealed: bytes = options["sealed"]
+        self._here = threading.local()
+
+    def _values(self) -> Any:
+        return lambda: Work(self._process_item())
+
+    def _calls(self) -> Any:
+        return self._as_message
+
+    def _process_item(self) -> Any:
+        """Return the method of this thread's object, which the first call makes."""
+        consumer = getattr(self._here, "consumer", None)
+        if consumer is None:
+            consumer = open_value(self._sealed)()
+            consumer.name = self.name
+            self._here.consumer = consumer
+        return consumer.process_item
+
+    def _as_message(self, work: Work, chunk: Chunk) -> Work:
+        """Return what runs the chunk's calls: each becomes one argument for `process_item`."""
+        process_item, func = self._process_item(), work.call
+
+        def message(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Message:
+            delivered = Message(func, *args, **kwargs)
+            assert chunk.running is not None, "asked for in the call itself, before anything is awaited"
+            delivered.id = chunk.id_at(chunk.running)
+            return delivered
+
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return await process_item(message(args, kwargs))
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return process_item(message(args, kwargs))
+
+        return Work(awaited if inspect.iscoroutinefunction(process_item) else called, work.code)

@@ -1,0 +1,1 @@
+"""Messages in a process of their own: the slot's side of it, and the child's."""

@@ -1,0 +1,223 @@
+"""One process that runs messages, as its slot holds it: started, spoken to, watched, killed.
+
+Owns the pipes and the process itself. Knows nothing of chunks; see `SlotProcess` for who is given what.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+
+from dqlab import platforms
+from dqlab.cluster.consumer.process.pipes import TURN, LastWords, Record, Records, Say, record
+from dqlab.cluster.consumer.running.execution import Origin
+from dqlab.cluster.transport.wire import pack
+from dqlab.frame import Kind
+
+__all__ = ["Child"]
+
+LEAVE_S = 0.5
+"""Seconds that a process may take to end by itself, with its exit handlers."""
+DESCRIBE_S = 0.2
+"""Seconds that a process that is killed may take to say where it was."""
+_READ = 1 << 18
+
+
+class Child:
+    """A running process of the module `child`. The thread that makes one must live as long: Linux kills it with that.
+
+    Attributes
+    ----------
+    ready, opening : bool
+        It has started; it opens the function that it was given last.
+    gone : bool
+        It has ended, or closed its pipe.
+    given : int
+        Messages that it was given.
+    function : tuple of bytes and Kind, or None
+        What it runs now.
+    """
+
+    def __init__(self, origin: Origin) -> None:
+        self.ready = self.opening = self.gone = False
+        self.given = 0
+        self.function: tuple[bytes, Kind] | None = None
+        self.started = time.monotonic()
+        self.words = LastWords.make()
+        theirs, self._turns = os.pipe()
+        self._taking_back = theirs
+        for end in (theirs, self._turns):
+            os.set_blocking(end, False)
+        try:
+            self._process = self._start(theirs)
+        except OSError:
+            for end in (theirs, self._turns, self.words.fd):
+                os.close(end)
+            raise
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders, self._outcomes = self._process.stdin.fileno(), self._process.stdout.fileno()
+        for end in (self._orders, self._outcomes):
+            os.set_blocking(end, False)
+        self._memory = psutil.Process(self.pid)  # before the process is watched, which may reap it
+        self._end = platforms.watch_end(self._process)
+        self._poll = select.poll()
+        for end in (self._outcomes, self._end):
+            self._poll.register(end, select.POLLIN)
+        self._writing = False
+        self._pending = bytearray()
+        self._records = Records()
+        hello = {"pythonpath": os.environ.get("PYTHONPATH"), "origin": asdict(origin)}
+        self._pending += record(Say.HELLO, body=pack(hello))
+
+    def _start(self, turns: int) -> subprocess.Popen[bytes]:
+        arguments = [str(number) for number in (turns, self.words.fd, os.getpid())]
+        return subprocess.Popen(
+            # -P: nothing in the directory where it starts takes the place of a module.
+            [sys.executable, "-P", "-m", "dqlab.cluster.consumer.process.child", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=(turns, self.words.fd),
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
+            start_new_session=True,  # Ctrl-C is the worker's; and what it starts is killed with it
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self._lives(0.0)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that it has not read yet."""
+        return len(self._pending)
+
+    def run(self, hash: bytes, kind: Kind, blob: bytes) -> None:
+        """Give it the function of the messages that follow, unless it has that."""
+        if self.function != (hash, kind):
+            self.function, self.opening = (hash, kind), True
+            meta = {"hash": hash, "kind": int(kind), "path": _path()}
+            self._pending += record(Say.FUNCTION, body=pack(meta, blob))
+
+    def give(self, turn: int, message: bytes) -> None:
+        """Give it a message; `flush` sends it."""
+        self._pending += record(Say.MESSAGE, turn, message)
+        self.given += 1
+
+    def flush(self, turns: list[int]) -> None:
+        """Send what was given, as far as it can be now, and these turns."""
+        with suppress(BrokenPipeError):  # `receive` finds out
+            os.write(self._turns, b"".join(map(TURN.pack, turns)))
+        self._write()
+
+    def take_back(self) -> set[int]:
+        """Return the turns that it has not taken, and now never will."""
+        try:
+            left = os.read(self._taking_back, 1 << 16)
+        except BlockingIOError:
+            return set()
+        turns: set[int] = {turn for (turn,) in TURN.iter_unpack(left)}
+        self.given -= len(turns)
+        return turns
+
+    def receive(self, timeout: float) -> list[Record]:
+        """Wait for what it says, and write what it has not read yet."""
+        if self._pending:
+            self._poll.register(self._orders, select.POLLOUT)
+        elif self._writing:
+            self._poll.unregister(self._orders)
+        self._writing = bool(self._pending)
+        events = dict(self._poll.poll(max(0, math.ceil(timeout * 1000))))
+        if self._orders in events:
+            self._write()
+        if self._outcomes in events:
+            self.gone = not self._read()
+        elif self._end in events:  # something that it started holds its end of the pipe open
+            self.gone = True
+        return self._records.take()
+
+    def rest(self) -> list[Record]:
+        """Return what a dead process had still said."""
+        while self._read():
+            pass
+        return self._records.take()
+
+    def memory(self) -> int:
+        """Return its resident bytes; 0 when it is gone."""
+        try:
+            rss: int = self._memory.memory_info().rss
+        except psutil.Error:
+            return 0
+        return rss
+
+    def kill(self, *, describe: bool) -> int:
+        """End it and all that it started, now; return its exit status, negative for a signal.
+
+        Parameters
+        ----------
+        describe : bool
+            Let it say first where it was, which it does even when native code holds the GIL.
+        """
+        if describe and self.alive:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signal.SIGABRT)
+            self._lives(DESCRIBE_S)
+        platforms.kill_group(self.pid)
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Have it end: by itself when it is idle, by force when it is not; then let go of all pipes."""
+        for end in (self._process.stdin, self._process.stdout):
+            assert end is not None
+            end.close()
+        for fd in (self._turns, self._taking_back):
+            os.close(fd)
+        self._lives(LEAVE_S)
+        self.kill(describe=False)
+        os.close(self._end)
+        self.words.close()
+
+    def _lives(self, wait: float) -> bool:
+        """Wait for its end; return whether it has not come."""
+        ended = select.poll()
+        ended.register(self._end, select.POLLIN)
+        return not ended.poll(wait * 1000)
+
+    def _write(self) -> None:
+        try:
+            while self._pending:
+                del self._pending[: os.write(self._orders, self._pending[:_READ])]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._pending.clear()
+
+    def _read(self) -> bool:
+        """Take in what it has said; False when it has closed its end, or nothing is there of one that is dead."""
+        try:
+            data = os.read(self._outcomes, _READ)
+        except BlockingIOError:
+            return False
+        self._records.feed(data)
+        return bool(data)
+
+
+def _path() -> list[str]:
+    """Return where this process finds modules."""
+    return [entry or str(Path.cwd()) for entry in sys.path]

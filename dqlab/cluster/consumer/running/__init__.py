@@ -1,0 +1,1 @@
+"""How a function runs over a chunk of messages, in a thread that knows neither queues nor calls."""

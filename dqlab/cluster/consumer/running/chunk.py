@@ -1,0 +1,288 @@
+"""A lease in a consumer's hands: what is left to run, and what is done but not yet settled.
+
+The executor's thread takes from the left and appends outcomes; the event loop gives back from the
+right and collects outcomes. Both ends are single deque and list operations, atomic in CPython, so
+neither waits for the other.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from dqlab.errors import FrameCorrupt
+from dqlab.failures.classes import Failure
+from dqlab.frame import Frame, Kind, Outcome, Piece, Settlement
+
+__all__ = ["Chunk", "Done"]
+
+
+Done: TypeAlias = tuple[int, Outcome, bytes, str | None]
+"""One message's outcome: position in the chunk, outcome, payload, the document's key. A plain tuple: a
+named one costs as much to make as calling a small function."""
+
+
+SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
+"""Messages in one settlement, and bytes of their outcomes: it becomes one record of a log, which has a limit."""
+_POSITION = itemgetter(0)
+_HELD_BYTES = 1 << 20
+"""Bytes of confirmed outcomes from which on a chunk lets go of them before it ends."""
+
+
+class Chunk:
+    """The messages of one lease, all of one run.
+
+    Parameters
+    ----------
+    lease, epoch : int
+        Receipt, with each message's id.
+    firsts : sequence of int
+        Id of the first message of each frame.
+    frames : sequence of Frame
+        Cuts of the stored frames; ordinals as the queue wants them back.
+    process : dict, optional
+        The run's `Isolation`: its messages run in a process of their own.
+    """
+
+    def __init__(
+        self,
+        shard: int,
+        lease: int,
+        epoch: int,
+        timeout: float,
+        firsts: Sequence[int],
+        frames: Sequence[Frame],
+        process: dict[str, Any] | None = None,
+    ):
+        self.shard, self.lease, self.epoch, self.timeout = shard, lease, epoch, timeout
+        self.run = frames[0].run
+        self.frames, self.process = frames, process
+        self.pieces = [Piece(first, frame.ordinal, frame.count) for first, frame in zip(firsts, frames, strict=True)]
+        self._starts = list(accumulate((piece.n for piece in self.pieces), initial=0))
+        self.count = self._starts[-1]
+        self._positions = tuple(range(self.count))
+        self.todo: deque[int] = deque(self._positions)
+        self.done: list[Done] = []
+        self.cancelled: set[int] = set()
+        self.cancelled_at = 0.0
+        """When the last of them were, seconds of `time.monotonic`."""
+        self.running: int | None = None
+        self.document: tuple[int, str] | None = None
+        """Position and key of the document that began last; other elements have no key that is known here."""
+        self._began = self._spent = 0.0
+        self.stopped = self.over = self.early = False
+        self.acked = self.failed = self.units = 0
+        self.last_error: str | None = None
+        self._confirmed = self._collected = 0
+        """How many entries of `done` have reached their shard, and how many are on their way or there."""
+        self._collected_bytes = 0
+        self.busy_collected = 0.0
+        self._given_back: set[int] = set()
+        self.leased_at = time.monotonic()
+
+    def begin(self) -> None:
+        """Note that the executor starts on this chunk."""
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        """Note that the executor is through with it."""
+        began, self._began = self._began, 0.0
+        self.spend(time.perf_counter() - began)
+
+    def spend(self, seconds: float) -> None:
+        """Note time the executor gave to this chunk, when it runs several together."""
+        self._spent += seconds
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds the executor has spent on it."""
+        began = self._began
+        return self._spent + (time.perf_counter() - began if began else 0.0)
+
+    @property
+    def settled(self) -> int:
+        """Messages already taken by `collect` or `give_back`."""
+        return self._collected + len(self._given_back)
+
+    @property
+    def finished(self) -> bool:
+        """Every message was settled or given back."""
+        return self.settled >= self.count
+
+    def unsettled(self) -> list[tuple[int, int]]:
+        """Return the ids of which the outcome is still to come, or on its way as an ack that nobody has confirmed.
+
+        A failure on its way is not among them: it would be counted twice.
+        """
+        done = self.done[:]
+        left = {index for index, outcome, _, _ in done[self._confirmed : self._collected] if not outcome}
+        left |= {index for index, _, _, _ in done[self._collected :]}
+        if not self.over:
+            left |= set(self._positions).difference(self._given_back, map(_POSITION, done))
+        return [(piece.first, piece.first + piece.n) for piece in self._pieces(tuple(sorted(left)))]
+
+    @property
+    def kind(self) -> Kind:
+        """What its payloads are."""
+        return self.frames[0].kind
+
+    def messages(self) -> list[bytes]:
+        """Return every message's bytes, by position."""
+        return [message for frame in self.frames for message in frame.messages()]
+
+    def id_at(self, index: int) -> int:
+        """Return the id of the message at a position."""
+        at = bisect_right(self._starts, index) - 1
+        return self.pieces[at].first + index - self._starts[at]
+
+    def _weight_at(self, index: int) -> int:
+        at = bisect_right(self._starts, index) - 1
+        weights = self.frames[at].weights
+        return weights[index - self._starts[at]] if weights is not None else 1
+
+    def name_of(self, index: int) -> str:
+        """Return what people call a message: its document's key, else its position in the input, as ``#17``."""
+        document = self.document
+        if document is not None and document[0] == index:
+            return document[1]
+        at = bisect_right(self._starts, index) - 1
+        return f"#{self.pieces[at].ordinal + index - self._starts[at]}"
+
+    def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Skip these ids where they have not started; where they run in a process, that is killed."""
+        ids = {id for lo, hi in ranges for id in range(lo, hi)}
+        self.cancelled |= {index for index in range(self.count) if self.id_at(index) in ids}
+        self.cancelled_at = time.monotonic()
+
+    def give_back(self, n: int) -> bytes | None:
+        """Take up to `n` untouched messages from the right; return their settlement, or None."""
+        indexes: list[int] = []
+        while len(indexes) < n:
+            try:
+                indexes.append(self.todo.pop())
+            except IndexError:
+                break
+        if not indexes:
+            return None
+        self._given_back.update(indexes)
+        n = len(indexes)
+        return self._encode(indexes[::-1], [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
+
+    def give_up(self) -> bytes | None:
+        """Return a settlement that gives back all that has no outcome, for whoever ran it will settle nothing more.
+
+        What was cancelled is left out, and of an early ack what may have begun: that is never delivered again.
+        """
+        self.stopped = True
+        ended = {*self._given_back, *self.cancelled, *map(_POSITION, self.done)}
+        left = [index for index in (sorted(self.todo) if self.early else self._positions) if index not in ended]
+        self.todo.clear()
+        if not left:
+            return None
+        self._given_back.update(left)
+        n = len(left)
+        return self._encode(left, [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
+
+    def collect(self, most: int = SETTLE_MOST, most_bytes: int = SETTLE_BYTES) -> bytes | None:
+        """Return a settlement of finished messages, or None when there are none.
+
+        Parameters
+        ----------
+        most : int
+            Messages in it, at most.
+        most_bytes : int
+            Bytes of their outcomes and keys, at most, unless the first alone has more.
+        """
+        done = self.done[self._collected : self._collected + most]
+        if not done:
+            return None
+        indexes, outcomes, payloads, keys = zip(*done, strict=True)
+        if sum(map(len, payloads)) + sum(map(len, filter(None, keys))) > most_bytes:
+            sizes = accumulate(len(payload) + len(key or "") for payload, key in zip(payloads, keys, strict=True))
+            done = done[: max(1, bisect_right(list(sizes), most_bytes))]
+            indexes, outcomes, payloads, keys = zip(*done, strict=True)
+        busy = self.busy_s
+        settlement = self._encode(indexes, outcomes, payloads, keys, max(0.0, busy - self.busy_collected))
+        self.busy_collected = busy
+        self._collected += len(done)
+        self._collected_bytes += len(settlement)
+        acked = outcomes.count(Outcome.ACK)
+        self.acked += acked
+        if acked < len(done):
+            self._note_failures(done)
+        self.units += sum(self._weight_at(entry[0]) for entry in done) if self.frames[0].weights else len(done)
+        return settlement
+
+    def confirm(self) -> None:
+        """Note that all that was collected has reached its shard; large outcomes need not be held any longer."""
+        if self._collected_bytes > _HELD_BYTES:
+            self._collected_bytes = 0
+            for at in range(self._confirmed, self._collected):
+                index, outcome, _, _ = self.done[at]
+                self.done[at] = index, outcome, b"", None
+        self._confirmed = self._collected
+
+    def nothing(self) -> bytes:
+        """Return a settlement of no message."""
+        return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
+
+    def _note_failures(self, done: list[Done]) -> None:
+        failed = [payload for _, outcome, payload, _ in done if outcome in (Outcome.FAIL, Outcome.REJECT)]
+        self.failed += len(failed)
+        if failed:
+            self.last_error = Failure.from_bytes(failed[-1]).error
+
+    def _encode(
+        self,
+        indexes: Sequence[int],
+        outcomes: Sequence[Outcome],
+        payloads: Sequence[bytes],
+        keys: Sequence[str | None],
+        busy_s: float,
+    ) -> bytes:
+        """Pack outcomes by position, in whatever order the messages ended."""
+        n, first = len(indexes), indexes[0]
+        if tuple(indexes) != self._positions[first : first + n]:
+            rows = sorted(zip(indexes, outcomes, payloads, keys, strict=True), key=_POSITION)
+            indexes, outcomes, payloads, keys = zip(*rows, strict=True)
+        return Settlement.encode(
+            self._pieces(tuple(indexes)),
+            bytes(outcomes),
+            payloads,
+            run=self.run,
+            epoch=self.epoch,
+            lease=self.lease,
+            busy_s=busy_s,
+            keys=None if keys.count(None) == n else [key or "" for key in keys],
+        )
+
+    def _pieces(self, indexes: tuple[int, ...]) -> list[Piece]:
+        """Join neighbouring positions of one frame into pieces.
+
+        Columns of a settlement bear no positions of their own, so each piece is compared with the positions it
+        stands for: whole pieces at a time, which costs some nanoseconds a message.
+
+        Raises
+        ------
+        FrameCorrupt
+            The positions do not ascend.
+        """
+        starts, positions, pieces, at, least = self._starts, self._positions, [], 0, 0
+        while at < len(indexes):
+            lo = indexes[at]
+            if lo < least:
+                raise FrameCorrupt(kind="settlement", reason=f"position {lo} stands behind {least - 1}", size=0)
+            frame = bisect_right(starts, lo) - 1
+            offset = lo - starts[frame]
+            n = min(len(indexes) - at, starts[frame + 1] - lo)
+            if indexes[at + n - 1] != lo + n - 1 or indexes[at : at + n] != positions[lo : lo + n]:
+                n = next(i for i in range(1, n) if indexes[at + i] != lo + i)
+            piece = self.pieces[frame]
+            pieces.append(Piece(piece.first + offset, piece.ordinal + offset, n))
+            at, least = at + n, lo + n
+        return pieces

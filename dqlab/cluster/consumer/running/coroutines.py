@@ -1,0 +1,75 @@
+"""A thread with an event loop of its own, for the coroutine functions of one consumer slot.
+
+It outlives chunks, so that the last coroutine of one and the first of the next run together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work
+from dqlab.cluster.transport.internals import daemon_thread
+
+__all__ = ["CoroutineThread"]
+
+
+class CoroutineThread:
+    """Runs `Coroutines` until it is closed. Parameters: see there."""
+
+    def __init__(self, name: str, concurrency: int, origin: Origin) -> None:
+        self._coroutines = Coroutines(concurrency, origin)
+        self._loop = asyncio.new_event_loop()
+        self._closed = asyncio.Event()
+        self._closing = False
+        thread = daemon_thread(name)
+        self._ended = thread.submit(self._live)
+        thread.shutdown(wait=False)
+
+    def add(self, chunk: Chunk, work: Work) -> Flight:
+        """Begin a chunk's messages as soon as there is room for them; from any thread, in its context."""
+        flight = Flight(chunk, work, self)
+        self._loop.call_soon_threadsafe(self._coroutines.add, flight)
+        return flight
+
+    @property
+    def abandoned(self) -> int:
+        """Coroutines that were cancelled and go on."""
+        return len(self._coroutines.abandoned)
+
+    def abandon(self, flight: Flight) -> concurrent.futures.Future[None]:
+        """Go on without a chunk's cancelled messages; what is returned is done when that is so.
+
+        It never is where a coroutine holds this thread.
+        """
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def abandon() -> None:
+            self._coroutines.abandon(flight)
+            done.set_result(None)
+
+        self._loop.call_soon_threadsafe(abandon)
+        return done
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.done()
+
+    def close(self) -> None:
+        """Begin nothing more, and cancel what runs; a second time it does nothing."""
+        if not self._closing:
+            self._closing = True
+            self._loop.call_soon_threadsafe(self._close)
+
+    def _close(self) -> None:
+        self._coroutines.clear()
+        self._closed.set()
+
+    def _live(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._until_closed())
+
+    async def _until_closed(self) -> None:
+        await self._closed.wait()

@@ -1,0 +1,380 @@
+"""Run a function over a chunk, in a thread that owns nothing else.
+
+The only place where users' bytes are opened and users' code runs. Whatever happens here becomes
+an outcome of one message: an argument that cannot be opened, an exception, `sys.exit`, a result
+that cannot be pickled.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import inspect
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dqlab.cluster.consumer.running.cancelling import running
+from dqlab.cluster.consumer.running.chunk import Chunk, Done
+from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
+from dqlab.documents import Document, Labelled, key_text, label_of
+from dqlab.documents.document import sealed_key
+from dqlab.errors import NotACall, ResultNotPicklable, ResultTooLarge
+from dqlab.failures.classes import Failure, retryable
+from dqlab.frame import Kind, Outcome
+from dqlab.rules.retry import Later
+
+if TYPE_CHECKING:
+    import asyncio  # at run time where coroutines are: a process that runs only calls starts in half the time
+
+ACK = Outcome.ACK
+
+__all__ = ["Coroutines", "Flight", "Origin", "Queued", "Work", "fail_all", "is_coroutine", "run_calls", "run_chunk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a failure happened, for its record."""
+
+    consumer: str
+    worker: str
+    result_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A function that was opened, ready to run.
+
+    Attributes
+    ----------
+    call : callable
+        Takes what `Kind` says: the element, or (args, kwargs), or the value.
+    code : str
+        Short code version, for failures.
+    """
+
+    call: Callable[..., Any]
+    code: str = ""
+
+    @property
+    def is_coroutine(self) -> bool:
+        """Whether calls return awaitables that an event loop must run."""
+        return is_coroutine(self.call)
+
+
+def is_coroutine(call: Callable[..., Any]) -> bool:
+    """Return whether calls return awaitables that an event loop must run."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
+
+
+class _Left(Protocol):
+    def popleft(self) -> int: ...
+
+
+class _Ended(Protocol):
+    def append(self, done: Done, /) -> None: ...
+
+
+class _Payloads(Protocol):
+    def __getitem__(self, index: int, /) -> bytes: ...
+
+
+class Queued(Protocol):
+    """What `run_calls` needs of a `Chunk`; a process that runs messages one by one has something like it.
+
+    Attributes
+    ----------
+    kind : Kind
+    todo, done
+        Where messages are taken from, and what became of them is put.
+    cancelled : container of int
+    stopped : bool
+        Nothing more is to be taken.
+    running : int or None
+        The message that is being run.
+    document : (int, str) or None
+        Position and key of the document that began last.
+    """
+
+    running: int | None
+    document: tuple[int, str] | None
+
+    @property
+    def kind(self) -> Kind: ...  # noqa: D102
+
+    @property
+    def todo(self) -> _Left: ...  # noqa: D102
+
+    @property
+    def done(self) -> _Ended: ...  # noqa: D102
+
+    @property
+    def cancelled(self) -> Container[int | None]: ...  # noqa: D102
+
+    @property
+    def stopped(self) -> bool: ...  # noqa: D102
+
+    def messages(self) -> _Payloads:
+        """Return what holds each message's bytes."""
+
+
+def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
+    """Run every message of the chunk that nobody takes away; returns when none is left.
+
+    Parameters
+    ----------
+    concurrency : int
+        How many coroutines run at a time, for coroutine functions.
+    """
+    if work.is_coroutine:
+        import asyncio
+
+        asyncio.run(_run_coroutines(chunk, work, origin, concurrency))
+        return
+    chunk.begin()
+    try:
+        run_calls(chunk, work, origin)
+    finally:
+        chunk.end()
+
+
+def fail_all(chunk: Queued, error: BaseException, origin: Origin) -> None:
+    """Fail every message left in the chunk: its function cannot be opened here."""
+    messages, is_element = chunk.messages(), chunk.kind is Kind.ELEMENT
+    while (index := _take(chunk)) is not None:
+        key = sealed_key(messages[index]) if is_element else None
+        chunk.done.append(_failed(index, error, origin, "", key, 0.0))
+
+
+def _take(chunk: Queued) -> int | None:
+    try:
+        return None if chunk.stopped else chunk.todo.popleft()
+    except IndexError:
+        return None
+
+
+def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
+    """Run a function over what is left of a chunk, one message after another."""
+    # The loop a million messages go through: everything it needs is a local name.
+    take, finish, call, messages = chunk.todo.popleft, chunk.done.append, work.call, chunk.messages()
+    cancelled, clock, load, seal, limit = (
+        chunk.cancelled,
+        time.perf_counter,
+        pickle.loads,
+        make_sealer(),
+        origin.result_max,
+    )
+    spread = chunk.kind is Kind.CALL
+    running.set((chunk, None))
+    while not chunk.stopped:
+        try:
+            index = take()
+        except IndexError:
+            break
+        if index in cancelled:
+            finish((index, Outcome.RETURN, b"", None))
+            continue
+        key = None
+        started = clock()
+        chunk.running = index
+        try:
+            value = load(messages[index])
+            if spread:
+                result = call(*value[0], **value[1])
+            else:
+                kind = type(value)
+                if kind is Document:
+                    key = value.key
+                    chunk.document = index, key
+                elif kind is Labelled:
+                    key, value = key_text(value.label), value.value
+                result = call(value)
+            payload = seal(result)
+            if len(payload) > limit:
+                raise ResultTooLarge(size=len(payload), limit=limit)
+        except SealError as error:
+            refused = ResultNotPicklable(type=type(result).__name__, reason=error.reason)
+            finish(_failed(index, refused, origin, work.code, key, clock() - started))
+        except BaseException as error:  # noqa: BLE001 - sys.exit in a function fails its message, not the worker
+            finish(_failed(index, error, origin, work.code, key, clock() - started))
+        else:
+            finish((index, ACK, payload, key))
+    chunk.running = None
+    running.set(None)
+
+
+async def _run_coroutines(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
+    import asyncio
+
+    flight = Flight(chunk, work)
+    Coroutines(concurrency, origin).add(flight)
+    await asyncio.wrap_future(flight.ended)
+
+
+@dataclass(eq=False)
+class Flight:
+    """A chunk on its way through `Coroutines`.
+
+    Attributes
+    ----------
+    begun : Future
+        Done when none of its messages is left to begin.
+    ended : Future
+        Done when none of them runs any more either.
+    """
+
+    chunk: Chunk
+    work: Work
+    thread: object = None
+    """Where it runs."""
+    begun: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+    ended: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
+    messages: list[bytes] = field(default_factory=list)
+    hands: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    """What runs each of its messages that has begun and not ended, by position."""
+
+    @property
+    def spread(self) -> bool:
+        """Whether a message holds the arguments of a call."""
+        return self.chunk.kind is Kind.CALL
+
+
+class Coroutines:
+    """Calls of coroutine functions on one event loop, at most `concurrency` at a time.
+
+    Whenever one ends, the next message begins, be it of the same chunk or of the next: a slow one
+    holds back nobody. Everything here runs on that loop.
+    """
+
+    def __init__(self, concurrency: int, origin: Origin) -> None:
+        self._free, self._concurrency, self._origin = concurrency, concurrency, origin
+        self._waiting: deque[Flight] = deque()
+        self._hands: set[asyncio.Task[None]] = set()
+        self.abandoned: set[asyncio.Task[None]] = set()
+        """Those that were cancelled, and go on all the same."""
+        self._counted = 0.0
+        """Until when the loop's time was given to the chunks of the messages that ended."""
+
+    def add(self, flight: Flight) -> None:
+        """Begin a chunk's messages as soon as there is room for them, behind those of earlier chunks."""
+        flight.messages = flight.chunk.messages()
+        self._waiting.append(flight)
+        if self._free == self._concurrency:
+            self._counted = time.perf_counter()
+        for _ in range(min(self._free, flight.chunk.count)):
+            self._begin()
+
+    def abandon(self, flight: Flight) -> None:
+        """Cancel what runs of a chunk's cancelled messages, and begin others in their place without waiting for them.
+
+        Whatever becomes of them, nobody hears of it: a coroutine may pass over its `CancelledError`.
+        """
+        for index in [index for index in flight.hands if index in flight.chunk.cancelled]:
+            hand = flight.hands.pop(index)
+            hand.cancel()
+            self.abandoned.add(hand)
+            hand.add_done_callback(self.abandoned.discard)
+            self._free += 1
+            self._begin()
+        self._end(flight)
+
+    def _begin(self) -> None:
+        import asyncio
+
+        self._free -= 1
+        task = asyncio.get_running_loop().create_task(self._hand(), name="dqlab-coroutines")
+        self._hands.add(task)
+        task.add_done_callback(self._hands.discard)
+
+    def clear(self) -> None:
+        """Begin nothing more."""
+        self._waiting.clear()
+
+    async def _hand(self) -> None:
+        """Run one message after another until none waits."""
+        import asyncio
+
+        hand = asyncio.current_task()
+        assert hand is not None, "only tasks run coroutines"
+        while (taken := self._next()) is not None:
+            flight, index = taken
+            chunk = flight.chunk
+            chunk.running = index
+            flight.hands[index] = hand
+            if index in chunk.cancelled:
+                done: Done = index, Outcome.RETURN, b"", None
+            else:
+                done = await self._run(flight, index)
+            if flight.hands.pop(index, None) is not hand:
+                return  # abandoned
+            chunk.done.append(done)
+            now = time.perf_counter()
+            chunk.spend(now - self._counted)
+            self._counted = now
+            self._end(flight)
+        self._free += 1
+
+    def _next(self) -> tuple[Flight, int] | None:
+        while self._waiting:
+            flight = self._waiting[0]
+            index = _take(flight.chunk)
+            if not flight.chunk.todo or index is None:
+                self._waiting.popleft()
+                _resolve(flight.begun)
+                if index is None:
+                    self._end(flight)
+            if index is not None:
+                return flight, index
+        return None
+
+    def _end(self, flight: Flight) -> None:
+        if flight.begun.done() and not flight.hands:
+            _resolve(flight.ended)
+
+    async def _run(self, flight: Flight, index: int) -> Done:
+        key, started, origin = None, time.perf_counter(), self._origin
+        running.set((flight.chunk, index))
+        try:
+            value = open_value(flight.messages[index])
+            if type(value) is Document:
+                key = value.key
+            elif type(value) is Labelled:
+                key, value = key_text(value.label), value.value
+            call = flight.work.call
+            awaited = call(*value[0], **value[1]) if flight.spread else call(value)
+            return index, Outcome.ACK, _seal(await awaited, origin.result_max), key
+        except BaseException as error:  # noqa: BLE001 - as above
+            return _failed(index, error, origin, flight.work.code, key, time.perf_counter() - started)
+
+
+def _resolve(future: concurrent.futures.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _seal(result: Any, limit: int) -> bytes:
+    try:
+        payload = seal_value(result)
+    except SealError as error:
+        raise ResultNotPicklable(type=type(result).__name__, reason=error.reason) from error
+    if len(payload) > limit:
+        raise ResultTooLarge(size=len(payload), limit=limit)
+    return payload
+
+
+def _failed(index: int, error: BaseException, origin: Origin, code: str, key: str | None, held: float) -> Done:
+    if isinstance(error, Later):
+        return index, Outcome.NACK, repr(error.fields["seconds"]).encode(), key
+    shown = None if key is None else str(label_of(key))
+    failure = Failure.from_exception(
+        error, key=shown, code=code, consumer=origin.consumer, worker=origin.worker, when=time.time(), seconds=held
+    )
+    outcome = Outcome.FAIL if retryable(error) else Outcome.REJECT
+    return index, outcome, failure.to_bytes(), key
+
+
+def refuse_value(value: object) -> None:
+    """Stand in for a function where plain values reach a consumer that only runs calls."""
+    raise NotACall(type=type(value).__name__)

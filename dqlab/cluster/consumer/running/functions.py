@@ -1,0 +1,64 @@
+"""Functions on a consumer: fetched once by hash, opened in the executor, kept while used."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from dqlab.cluster.consumer.running.execution import Work
+from dqlab.cluster.transport.sealed import open_value
+from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.errors import DqlabError
+
+if TYPE_CHECKING:
+    from dqlab.cluster.transport.ref import Ref  # a process that only runs functions has no use for Dask
+
+__all__ = ["FunctionCache", "opened_blob", "pack_function"]
+
+KEEP = 64
+
+
+def pack_function(blob: bytes, *, code: str) -> bytes:
+    """Join a function's pickle with its short code version; what travels once per function."""
+    return pack({"code": code}, blob)
+
+
+def opened_blob(blob: bytes) -> memoryview:
+    """Return the pickle that `pack_function` was given."""
+    return unpack(blob)[1][0]
+
+
+class FunctionCache:
+    """The last 64 functions this consumer ran."""
+
+    def __init__(self) -> None:
+        self._blobs: OrderedDict[bytes, bytes] = OrderedDict()
+        self._opened: OrderedDict[bytes, Work] = OrderedDict()
+
+    async def fetch(self, queue: Ref, hash: bytes) -> bytes | None:
+        """Return a function's blob, from the queue when it is new here; None when the queue lost it."""
+        if hash not in self._blobs:
+            meta, parts = unpack(await queue.call("function", pack({"hash": hash})))
+            if not meta["known"]:
+                return None
+            self._blobs[hash] = bytes(parts[0])
+            while len(self._blobs) > KEEP:
+                self._blobs.popitem(last=False)
+        return self._blobs[hash]
+
+    def open(self, hash: bytes, blob: bytes) -> Work:
+        """Unpickle a function; runs in the executor, since users' modules are imported here."""
+        work = self._opened.get(hash)
+        if work is None:
+            meta, parts = unpack(blob)
+            work = Work(open_value(parts[0]), meta["code"])
+            self._opened[hash] = work
+            while len(self._opened) > KEEP:
+                self._opened.popitem(last=False)
+        return work
+
+
+class FunctionLost(DqlabError):
+    """The queue no longer has the function of a message."""
+
+    text = "the function of this message is no longer in its queue. Retry the run with fn=."

@@ -1,0 +1,98 @@
+"""Whether a run's messages run in a process of their own, and what it may take of time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, TypeAlias
+
+from dqlab.cluster.consumer.running.execution import is_coroutine
+from dqlab.config import nbytes, seconds
+from dqlab.errors import BadOption
+from dqlab.rules.checks import check_count, check_timeout
+
+__all__ = ["Executor", "Isolation", "isolation", "size"]
+
+Executor: TypeAlias = Literal["auto", "thread", "process"]
+"""Where a run's function runs."""
+
+_UNITS = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "TB": 10**12, "GB": 10**9, "MB": 10**6}
+_IN_THE_LOOP = "is a coroutine function, and those run in the consumer's event loop. Use asyncio.timeout() inside it."
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Limits of the processes that a run's messages run in.
+
+    Attributes
+    ----------
+    timeout : float or None
+        Seconds for one message.
+    memory : int or None
+        Resident bytes of one process.
+    max_messages : int or None
+        Messages after which a process is replaced.
+    """
+
+    timeout: float | None = None
+    memory: int | None = None
+    max_messages: int | None = None
+
+    @classmethod
+    def of(cls, record: dict[str, Any] | None) -> Self | None:
+        """Return what `record` put into a run record; None = no process."""
+        return None if record is None else cls(**record)
+
+    def record(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def isolation(
+    executor: Executor,
+    fn: Callable[..., Any],
+    *,
+    timeout: float | str | None = None,
+    memory: int | str | None = None,
+    max_messages: int | None = None,
+    native: bool = False,
+) -> Isolation | None:
+    """Return the limits of a run's processes, None when its function runs in threads.
+
+    Parameters
+    ----------
+    native : bool
+        Whether "auto" means a process: native code parses the documents, and may crash.
+
+    Raises
+    ------
+    BadOption
+        A value that cannot be, or a limit for a thread or a coroutine function: neither can be killed.
+    """
+    if executor not in ("auto", "thread", "process"):
+        raise BadOption(option="executor", value=executor, problem="is 'auto', 'thread' or 'process'.")
+    limits = Isolation(seconds(timeout, name="timeout"), nbytes(memory, name="memory"), max_messages)
+    if limits.timeout is not None:
+        check_timeout("timeout", limits.timeout)
+    if max_messages is not None:
+        check_count("max_messages_per_process", max_messages)
+    given = {"timeout": timeout, "memory": memory, "max_messages_per_process": max_messages}
+    option, value = next(((name, value) for name, value in given.items() if value is not None), (None, None))
+    if executor == "thread" and option is not None:
+        problem = "needs a process: a thread cannot be killed. Leave executor= out, or say executor='process'."
+        raise BadOption(option=option, value=value, problem=problem)
+    if executor == "auto" and option is None and native and not is_coroutine(fn):
+        return limits
+    if executor != "process" and option is None:
+        return None
+    if callable(fn) and is_coroutine(fn):
+        raise BadOption(option=option or "executor", value=value or executor, problem=f"the function {_IN_THE_LOOP}")
+    return limits
+
+
+def size(n: int) -> str:
+    """Return a number of bytes as people write it: "1 GB", "512 MiB", "1,500,001 bytes"."""
+    for unit, worth in _UNITS.items():
+        if n % worth == 0:
+            return f"{n // worth} {unit}"
+    return f"{n:,} bytes"

@@ -1,0 +1,549 @@
+"""One executor slot of a consumer: leases ahead, runs, settles, gives back.
+
+A slot parks one lease call at each shard it serves and runs chunks one after another in a thread
+of its own, with at most two chunks in hand, so that it never waits for the network between them.
+Coroutine functions run in a second thread, where chunks overlap: one that has begun all its
+messages is no longer counted as in hand. Runs that ask for it have their messages run in a process,
+which the slot's thread feeds.
+
+A thread cannot be killed. One whose function goes on for 5 s after its message was cancelled is abandoned:
+it settles nothing more, what else it had goes back, and the slot works on in a new thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Coroutine
+from itertools import count, groupby
+from typing import Any
+
+from dqlab.cluster.consumer.begun import Begun
+from dqlab.cluster.consumer.options import SlotOptions
+from dqlab.cluster.consumer.process.slot_process import SlotProcess
+from dqlab.cluster.consumer.running.chunk import Chunk
+from dqlab.cluster.consumer.running.coroutines import CoroutineThread
+from dqlab.cluster.consumer.running.execution import Flight, Work, fail_all, refuse_value, run_chunk
+from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
+from dqlab.cluster.transport.internals import daemon_thread
+from dqlab.cluster.transport.protocol import LEASE_PARK
+from dqlab.cluster.transport.ref import Ref
+from dqlab.cluster.transport.wire import pack, unpack
+from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
+from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.log import LogError, RecordTooLarge
+
+__all__ = ["Slot"]
+
+logger = logging.getLogger("dqlab.consumer")
+
+SETTLE_EVERY = 0.1
+"""Seconds after which finished messages of a running chunk are settled."""
+IN_HAND = 2
+PARK_AGAIN = 1.0
+"""Seconds after which a slot parks again when a call failed in a way nobody thought of."""
+REFUSED_AGAIN = 1.0
+"""Seconds after which a shard is called again whose store could not keep something."""
+LAST_MESSAGE_S = 5.0
+"""Seconds that a running message may still take when its slot stops; then it is given back."""
+LAST_SETTLEMENT_S = 2.0
+"""Seconds that the outcomes of what has ended then may travel; with the others, less than the registry waits."""
+KILLED_IN = 2.0
+"""Seconds to wait until a slot's process is dead."""
+LET_GO_S = 5.0
+"""Seconds that a function may take to end after its message was cancelled; then its thread is abandoned."""
+FREE_S = 1.0
+"""Seconds that the thread of coroutines may take to go on without one; then that is abandoned."""
+MOST_ABANDONED = 3
+"""Threads of a slot that are abandoned and still run; with one more nothing is leased, and its worker is replaced."""
+COROUTINES_AHEAD = 4
+"""Coroutines leased for each that runs at a time: they wait together, so their mean cost says little."""
+
+
+class Slot:
+    """See the module. `name` is unique among all slots of the queue; `touched` is called on every change."""
+
+    def __init__(
+        self,
+        name: str,
+        shards: dict[int, Ref],
+        options: SlotOptions,
+        functions: FunctionCache,
+        touched: Callable[[], None],
+    ) -> None:
+        self.name, self.options = name, options
+        self.done = self.units = self.chunk = 0
+        self.busy_s = 0.0
+        self.last_error: str | None = None
+        self._shards, self._functions, self._touched = shards, functions, touched
+        self._session = uuid.uuid4().hex
+        self._inbox: deque[Chunk] = deque()
+        self._running: Chunk | None = None
+        self._flying: list[Chunk] = []
+        """Chunks whose coroutines run, or wait to begin, oldest first."""
+        self._arrived = asyncio.Event()
+        self._renewed = 0.0
+        self._thread = daemon_thread(f"dq-{name}")
+        self._coroutines: CoroutineThread | None = None
+        self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
+        """Names of messages that were cancelled and go on, and the threads that they keep."""
+        self._flights: dict[Chunk, Flight] = {}
+        self.replace_worker: Callable[[], bool] = lambda: False
+        """Has this process end and another begin, in good order; returns whether it will."""
+        self.process = SlotProcess(options.origin)
+        self._context = contextvars.copy_context()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._settling: set[asyncio.Task[None]] = set()
+        self._ending: list[Chunk] = []
+        """Chunks that have ended, of which the last outcomes travel."""
+        self._at_least = 1
+        self._credits = count(1)
+        self.begun = Begun()
+        self._told: dict[int, tuple[int, int]] = {}
+        """The last credit that each shard knows: its number, and how many messages are wanted."""
+        self._stopping = False
+        self.gone: str | None = None
+
+    def start(self) -> None:
+        """Park at every shard and begin to work."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._park(index, ref), name=f"dqlab-park-{self.name}-{index}")
+            for index, ref in self._shards.items()
+        ]
+        self._tasks.append(loop.create_task(self._work(), name=f"dqlab-work-{self.name}"))
+
+    async def stop(self, patience: float = 0.0) -> None:
+        """Lease no more, give back what has not begun, let the running message end unless that takes too long.
+
+        That is 5 s, or `patience` if it is more.
+        """
+        self._stopping = True
+        for chunk in reversed(self._chunks):
+            await self._give_back(chunk, chunk.count)
+        self._arrived.set()
+        *parking, working = self._tasks  # parked it stays meanwhile, to be known where a shard may move
+        await asyncio.wait([working, *self._settling], timeout=max(LAST_MESSAGE_S, patience))
+        if self._running is not None:
+            logger.info("event=thread_left slot=%s lease=%s", self.name, self._running.lease)
+        for task in parking:
+            task.cancel()
+        await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
+        for task in [*self._tasks, *self._settling]:
+            task.cancel()
+        if not self.process.stopping:  # else this is the second time
+            self.process.stopping = True
+            ended = asyncio.wrap_future(self._thread.submit(self.process.close))
+            self._thread.shutdown(wait=False)
+            if self.process.child is not None:
+                await asyncio.wait((ended,), timeout=KILLED_IN)
+        if self._coroutines is not None:
+            self._coroutines.close()
+
+    @property
+    def in_hand(self) -> int:
+        """Messages leased and not yet settled."""
+        return sum(chunk.count - chunk.settled for chunk in self._chunks)
+
+    @property
+    def abandoned(self) -> list[str]:
+        """Names of messages that were cancelled, and of which the functions still run here."""
+        self._abandoned = [kept for kept in self._abandoned if _runs(kept[1])]
+        coroutines = self._coroutines.abandoned if self._coroutines is not None else 0
+        return [name for name, _ in self._abandoned] + ["a coroutine"] * coroutines
+
+    @property
+    def _chunks(self) -> list[Chunk]:
+        """Chunks in hand, oldest first."""
+        return [*self._flying, *([self._running] if self._running else []), *self._inbox]
+
+    # --- leasing ----------------------------------------------------------------------------
+
+    def _want(self, shard: int) -> int:
+        """How many messages to ask a shard for: none while enough chunks are in hand."""
+        chunks = [chunk for chunk in self._chunks if chunk.todo or (chunk is self._running and not chunk.finished)]
+        here = sum(chunk.shard == shard for chunk in chunks)
+        limit = IN_HAND if len(chunks) < IN_HAND else 1
+        return self.options.batch if here < limit and not (self._stopping or self._overrun) else 0
+
+    def _credit(self, shard: int) -> dict[str, Any]:
+        return {"consumer": self.name, "credit": [next(self._credits), self._want(shard), self._at_least]}
+
+    def _note_told(self, shard: int, credit: dict[str, Any]) -> None:
+        number, want, _ = credit["credit"]
+        self._told[shard] = max(self._told.get(shard, (0, 0)), (number, want))
+
+    async def _park(self, shard: int, ref: Ref) -> None:
+        def parking() -> bytes:
+            """Say how much is wanted: now, for what its shard was told before may have died with it."""
+            credit = self._credit(shard)
+            self._note_told(shard, credit)
+            return pack({"session": self._session, **credit})
+
+        while not (self._stopping and self._tasks[-1].done()):
+            try:
+                meta, parts = unpack(await ref.call("lease", parking, timeout=LEASE_PARK + 10))
+                if "lease" in meta:
+                    self._receive(shard, meta, parts)
+                    await asyncio.sleep(0)  # work begins first; the next lease is asked for meanwhile
+                for order in meta["orders"]:
+                    await self._obey(order)
+            except (ActorGone, SchedulerGone) as error:
+                self.gone = str(error)
+                self._arrived.set()
+                return
+            except CallTimeout:
+                continue
+            except Exception:  # whatever it was, a slot that leases no more would be worse
+                logger.exception("event=park_failed slot=%s shard=%s", self.name, shard)
+                await asyncio.sleep(PARK_AGAIN)
+
+    def held(self, shard: int) -> list[dict[str, Any]]:
+        """Return what is in hand of a shard, by lease."""
+        found: dict[int, dict[str, Any]] = {}
+        for chunk in [*self._ending, *self._chunks]:
+            if chunk.shard == shard and (ids := chunk.unsettled()):
+                age = time.monotonic() - chunk.leased_at
+                new = {"slot": self.name, "lease": chunk.lease, "run": chunk.run, "age": age, "ids": []}
+                entry = found.setdefault(chunk.lease, new | {"early": False})
+                entry["ids"] += ids
+                entry["early"] |= chunk.early
+        return list(found.values())
+
+    def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
+        """Put a lease into the inbox, as one chunk for each function in it."""
+        lease = meta["lease"]
+        if not self._chunks:
+            self._renewed = asyncio.get_running_loop().time()
+        frames = zip(lease["firsts"], (Frame.decode(bytes(part)) for part in parts), strict=True)
+        for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
+            firsts, cuts = zip(*group, strict=True)
+            process = lease.get("process")
+            self.chunk = sum(frame.count for frame in cuts)
+            self._inbox.append(Chunk(shard, lease["id"], meta["epoch"], lease["timeout"], firsts, cuts, process))
+        self._arrived.set()
+        self._touched()
+
+    async def _obey(self, order: dict[str, Any]) -> None:
+        if order["op"] == "stop":
+            self._stopping = True
+            return
+        left = order.get("n", 0)
+        for chunk in [chunk for chunk in reversed(self._chunks) if chunk.lease == order["lease"]]:
+            if order["op"] == "cancel":
+                chunk.cancel(order["ids"])
+            else:
+                left -= await self._give_back(chunk, left)
+
+    async def _give_back(self, chunk: Chunk, n: int) -> int:
+        """Return up to `n` untouched messages to their queue; answer how many."""
+        before = chunk.settled
+        settlement = chunk.give_back(n)
+        if settlement is None:
+            return 0
+        if chunk in self._inbox and chunk.finished:
+            self._inbox.remove(chunk)
+        await self._settle(chunk, settlement)
+        return chunk.settled - before
+
+    # --- working ----------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            while not self._inbox:
+                self._arrived.clear()
+                if self._stopping or self.gone:
+                    return
+                await self._arrived.wait()
+            self._running = chunk = self._inbox.popleft()
+            try:
+                await self._run(chunk)
+            except Exception as error:  # noqa: BLE001 - the next chunk may fare better
+                self._lost(chunk, error)
+                if not isinstance(error, DqlabError):  # a defect: who waits for these messages is to see it
+                    fail_all(chunk, error, self.options.origin)
+                self._end(chunk)
+            finally:
+                self._running = None
+                self.begun.forget()
+                self._touched()
+
+    async def _run(self, chunk: Chunk) -> None:
+        ref = self._shards[chunk.shard]
+        if self.options.early:
+            meta, _ = unpack(await self._insist(chunk, "begin", pack({"lease": chunk.lease})))
+            if not meta["begun"]:
+                self._end(chunk)
+                return
+            chunk.early = True
+        loop = asyncio.get_running_loop()
+        blobs = {}
+        for frame in chunk.frames:
+            if frame.function != NO_ID and frame.function not in blobs:
+                blobs[frame.function] = await self._functions.fetch(ref, frame.function)
+        running = loop.run_in_executor(self._thread, self._context.run, self._execute, chunk, blobs)
+        while not await self._attend(chunk, running):
+            if await self._abandon(chunk, running):
+                self._running = None
+                self._end(chunk)
+                return
+        flight = running.result()
+        self._running = None
+        if flight is None:
+            # Not awaited: the next chunk starts while this one's outcomes travel.
+            self._end(chunk)
+        else:
+            self._flying.append(chunk)
+            self._flights[chunk] = flight
+            if flight.thread is not self._coroutines:  # it was abandoned meanwhile
+                chunk.stopped = True
+            following = self._in_background(self._follow(chunk, flight))
+            if self.options.early:  # what has not begun may still be given back when this consumer dies
+                begun = asyncio.wrap_future(flight.begun)
+                await asyncio.wait((begun, following), return_when=asyncio.FIRST_COMPLETED)
+
+    async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> bool:
+        """Settle what is finished every 100 ms, and renew what is in hand, until the end.
+
+        Returns
+        -------
+        bool
+            False when that has not come, for a message that was cancelled goes on.
+        """
+        while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
+            await self._settle_done(chunk)
+            if self.begun.look(chunk, asyncio.get_running_loop().time()):
+                self._touched()
+            if asyncio.get_running_loop().time() - self._renewed >= chunk.timeout / 3:
+                await self._renew()
+            if chunk.stopped or (self._clinging(chunk) and time.monotonic() - chunk.cancelled_at >= LET_GO_S):
+                return False
+        return True
+
+    def _clinging(self, chunk: Chunk) -> list[int]:
+        """Return which messages of a chunk run though they are cancelled."""
+        if not chunk.cancelled:
+            return []
+        flight = self._flights.get(chunk)
+        runs = [chunk.running] if flight is None else list(flight.hands)
+        return [index for index in runs if index is not None and index in chunk.cancelled]
+
+    async def _abandon(self, chunk: Chunk, running: asyncio.Future[Any]) -> bool:
+        """Leave the slot's thread to a function that does not end; return whether it is left.
+
+        It is not when the function ended just now.
+        """
+        before = chunk.running
+        chunk.stopped = True  # from here on the thread begins nothing more of this chunk
+        await self._give_back(chunk, chunk.count)
+        if running.done() or chunk.running != before or not self._clinging(chunk):
+            await asyncio.wait((running,), timeout=SETTLE_EVERY)
+            return False
+        name = chunk.name_of(before) if before is not None else "?"
+        self._note_abandoned(name, running, chunk)
+        running.add_done_callback(lambda _: self._in_background(self._tell(chunk)))
+        self._thread.shutdown(wait=False)
+        self._thread = daemon_thread(f"dq-{self.name}")
+        self._context = self._context.copy()  # the other one is entered as long as that function runs
+        if self.process.child is not None:  # the kernel would kill it with the thread that started it
+            self._thread.submit(self.process.close)
+            self.process = SlotProcess(self.options.origin)
+        return True
+
+    def _note_abandoned(self, name: str, thread: asyncio.Future[Any] | CoroutineThread, chunk: Chunk) -> None:
+        self._abandoned.append((name, thread))
+        self.last_error = f"{name} goes on though it was cancelled; its thread was abandoned"
+        threads = len(self._abandoned)
+        words = "event=thread_abandoned slot=%s lease=%s message=%s threads=%d"
+        logger.info(words, self.name, chunk.lease, name, threads)  # `last_error` and the doctor name it
+        if self._overrun:
+            words = "event=slot_overrun slot=%s threads=%d worker_replaced=%s"
+            logger.error(words, self.name, threads, self.replace_worker())
+            for waiting in list(self._inbox):
+                self._in_background(self._return(waiting))
+        self._touched()
+
+    async def _return(self, chunk: Chunk) -> None:
+        await self._give_back(chunk, chunk.count)
+
+    async def _tell(self, chunk: Chunk) -> None:
+        """Tell a chunk's shard how much is wanted, now that a function has ended whose thread was abandoned."""
+        try:
+            await self._settle(chunk, chunk.nothing())
+        except Exception as error:  # noqa: BLE001 - the next lease call says it too
+            self._lost(chunk, error)
+
+    @property
+    def _overrun(self) -> bool:
+        """There are too many threads that were abandoned: nothing more is leased before one has ended."""
+        return len(self.abandoned) > MOST_ABANDONED
+
+    async def _follow(self, chunk: Chunk, flight: Flight) -> None:
+        """See a chunk of coroutines to its end, while others run."""
+        try:
+            if not await self._attend_flight(chunk, flight, flight.begun):
+                return
+            if not flight.ended.done():
+                await self._settle_done(chunk, tell=True)
+            if await self._attend_flight(chunk, flight, flight.ended):
+                await self._settle_done(chunk)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._lost(chunk, error)
+        finally:
+            self._flying.remove(chunk)
+            del self._flights[chunk]
+            self._touched()
+
+    async def _attend_flight(self, chunk: Chunk, flight: Flight, end: concurrent.futures.Future[None]) -> bool:
+        """Attend a chunk of coroutines until one of its ends; return False when their thread was abandoned."""
+        waited = asyncio.wrap_future(end)
+        while not await self._attend(chunk, waited):
+            clinging = self._clinging(chunk)
+            thread = self._coroutines
+            if thread is not None and thread is flight.thread:
+                freed = asyncio.wrap_future(thread.abandon(flight))
+                await asyncio.wait((freed,), timeout=FREE_S)
+                if freed.done():
+                    continue
+                self._abandon_coroutines(thread, chunk, clinging)
+            settlement = chunk.give_up()
+            await self._settle_done(chunk, tell=settlement is None)
+            if settlement is not None:
+                await self._settle(chunk, settlement)
+            return False
+        return True
+
+    def _abandon_coroutines(self, thread: CoroutineThread, chunk: Chunk, clinging: list[int]) -> None:
+        """Leave the thread of all coroutines to one that holds it; each chunk in it gives back what has not ended."""
+        self._coroutines = None
+        thread.close()
+        for other in self._flying:
+            other.stopped = True
+        names = [chunk.name_of(index) for index in clinging]
+        self._note_abandoned(", ".join(names) or "a coroutine", thread, chunk)
+
+    def _lost(self, chunk: Chunk, error: Exception) -> None:
+        """Say why a lease ends without all its outcomes; its messages are delivered again."""
+        self.last_error = f"{type(error).__name__}: {error}"
+        if isinstance(error, DqlabError):
+            logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
+        else:
+            logger.error("event=chunk_failed slot=%s lease=%s", self.name, chunk.lease, exc_info=error)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        settling = asyncio.get_running_loop().create_task(work, name=f"dqlab-settle-{self.name}")
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
+        return settling
+
+    def _execute(self, chunk: Chunk, blobs: dict[bytes, bytes | None]) -> Flight | None:
+        """Run the chunk, or hand it to the coroutines; in the slot's thread."""
+        frame = chunk.frames[0]
+        try:
+            if frame.kind is Kind.VALUE:
+                work = self.options.values() if self.options.values is not None else Work(refuse_value)
+            else:
+                blob = blobs[frame.function]
+                if blob is None:
+                    raise FunctionLost()
+                if chunk.process is not None and self.options.calls is None:
+                    self._at_least = 1
+                    self.process.run(chunk, blob)
+                    return None
+                work = self._functions.open(frame.function, blob)
+                if self.options.calls is not None:
+                    work = self.options.calls(work, chunk)
+        except BaseException as error:  # noqa: BLE001 - users' imports run here; each message reports the failure
+            fail_all(chunk, error, self.options.origin)
+            return None
+        concurrency = self.options.concurrency
+        if not work.is_coroutine:
+            self._at_least = 1
+            run_chunk(chunk, work, self.options.origin, concurrency)
+            return None
+        self._at_least = min(COROUTINES_AHEAD * concurrency, self.options.batch)
+        thread = self._coroutines
+        if thread is None:
+            thread = CoroutineThread(f"dq-{self.name}-coroutines", concurrency, self.options.origin)
+            self._coroutines = thread
+        return thread.add(chunk, work)
+
+    # --- settling ---------------------------------------------------------------------------
+
+    def _end(self, chunk: Chunk) -> None:
+        """Settle what is left of a chunk of which nothing will run any more; not awaited."""
+        chunk.over = True
+        self._ending.append(chunk)
+        self._in_background(self._settle_last(chunk))
+
+    async def _settle_last(self, chunk: Chunk) -> None:
+        """Settle what is left of a chunk that has ended; its shard is told if more is wanted from now on."""
+        try:
+            await self._settle_done(chunk)
+            if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
+                await self._settle(chunk, chunk.nothing())
+        except Exception as error:  # noqa: BLE001 - the lease ends by itself, and the messages are delivered again
+            self._lost(chunk, error)
+        finally:
+            self._ending.remove(chunk)
+
+    async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:
+        """Settle what is finished; with `tell`, at least say how many messages are wanted now."""
+        while True:
+            done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
+            settlement = chunk.collect()
+            if settlement is None:
+                break
+            self.done += chunk.acked + chunk.failed - done
+            self.units += chunk.units - units
+            self.busy_s += chunk.busy_collected - busy
+            self.last_error = chunk.last_error or self.last_error
+            tell = False
+            await self._settle(chunk, settlement)
+            chunk.confirm()
+        if tell:
+            await self._settle(chunk, chunk.nothing())
+
+    async def _settle(self, chunk: Chunk, settlement: bytes) -> None:
+        credit = self._credit(chunk.shard)
+        await self._insist(chunk, "settle", pack(credit, settlement))
+        self._note_told(chunk.shard, credit)
+        self._touched()
+
+    async def _insist(self, chunk: Chunk, call: str, body: bytes) -> bytes:
+        """Call a chunk's shard until it has answered: it may be slow, its disk full, or its log opened again just now.
+
+        What is settled twice counts once.
+        """
+        while True:
+            try:
+                return await self._shards[chunk.shard].call(call, body)
+            except CallTimeout:
+                logger.warning("event=%s_again slot=%s lease=%s", call, self.name, chunk.lease)
+            except RecordTooLarge:
+                raise
+            except LogError as error:
+                logger.warning("event=%s_refused slot=%s lease=%s %s", call, self.name, chunk.lease, error)
+                await asyncio.sleep(REFUSED_AGAIN)
+                await self._renew()  # whoever calls this does not come to it
+
+    async def _renew(self) -> None:
+        self._renewed = asyncio.get_running_loop().time()
+        by_shard: dict[int, list[int]] = {}
+        for chunk in self._chunks:
+            by_shard.setdefault(chunk.shard, []).append(chunk.lease)
+        for shard, leases in by_shard.items():
+            try:
+                await self._shards[shard].call("renew", pack({"leases": leases}))
+            except (CallTimeout, LogError):
+                logger.warning("event=renew_late slot=%s", self.name)
+
+
+def _runs(thread: asyncio.Future[Any] | CoroutineThread) -> bool:
+    """Return whether an abandoned thread has not ended after all."""
+    return thread.lives if isinstance(thread, CoroutineThread) else not thread.done()

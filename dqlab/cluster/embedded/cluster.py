@@ -1,0 +1,361 @@
+"""A cluster on this machine that lives in this process: its scheduler, its nannies, and workers forked from a nursery.
+
+Differs from Dask's own `LocalCluster` in three ways. No worker imports the script that starts it, so that a script
+needs no ``if __name__ == "__main__"``. One process imports what all workers need, which takes half the time. And all of
+them listen on sockets that only this user can reach, unless a TCP port is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import socket
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from distributed import LocalCluster, Nanny
+from distributed.core import Status
+from distributed.nanny import WorkerProcess, _get_env_variables
+
+from dqlab.cluster.embedded import sockets
+from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, packed, taken_from
+from dqlab.cluster.embedded.tending import tend_workers
+from dqlab.cluster.transport.internals import keep_replaced_workers
+
+__all__ = ["EmbeddedCluster", "ForkedNanny", "Nursery"]
+
+logger = logging.getLogger("dqlab.embedded")
+
+END_WITHIN = 2.0
+"""Seconds in which a nursery that nobody needs has to be gone; its workers have ended before."""
+UNKNOWN = 255
+"""What is taken for the exit code of a worker whose nursery is gone."""
+
+
+class Nursery:
+    """The process that this cluster's workers are forked from; started again when it has died.
+
+    Parameters
+    ----------
+    directory : Path or None
+        Of the cluster's sockets, which it removes at its end.
+    modules : sequence of str
+        What it imports before.
+    """
+
+    def __init__(self, directory: Path | None, modules: Sequence[str] = ()) -> None:
+        self._given = ["" if directory is None else str(directory), *modules]
+        self._start()
+
+    def _start(self) -> None:
+        environ = {**os.environ, **_get_env_variables("distributed.nanny.pre-spawn-environ")}
+        environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # until it has found dqlab
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            # A process group of its own: Ctrl-C in a terminal is meant for whoever waits, and not for workers.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dqlab.cluster.embedded.nursery", str(os.getpid()), *self._given],
+                stdin=theirs.fileno(),
+                env=environ,
+                process_group=0,
+            )
+
+    async def fork(self, on_exit: Callable[[Forked], None]) -> Forked:
+        """Return a new process, which waits to be told what it is.
+
+        Raises
+        ------
+        OSError
+            There is none.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                if self._process.poll() is not None:
+                    raise BrokenPipeError
+                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+            except OSError:  # it has died, and its workers with it
+                self._process.kill()
+                self.close()
+                self._start()
+                socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            kind, said = await taken_from(reader)
+        except (EOFError, asyncio.IncompleteReadError):
+            writer.close()
+            raise ChildProcessError("the process that workers are forked from ended as it began") from None
+        if kind == FAILED:
+            writer.close()
+            raise said
+        assert kind == STARTED, kind
+        return Forked(said, reader, writer, on_exit)
+
+    def close(self) -> None:
+        """End it, and whatever it has forked."""
+        self._control.close()
+        try:
+            self._process.wait(END_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(END_WITHIN)
+
+
+class Forked:
+    """One worker's process, as a nanny holds it: the part of `AsyncProcess` that is used.
+
+    Attributes
+    ----------
+    exitcode : int or None
+        None while it runs.
+    listening : Future
+        Its worker's address and directory; None when it has ended before; raises what kept it from starting.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_exit: Callable[[Forked], None],
+    ) -> None:
+        self.pid, self.exitcode = pid, None
+        self._reader, self._writer, self._on_exit = reader, writer, on_exit
+        self._ended = asyncio.Event()
+        self.listening: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
+        self._follower = asyncio.get_running_loop().create_task(self._follow(), name=f"dqlab-worker-{pid}")
+
+    exitcode: int | None
+
+    def tell(self, *message: Any) -> None:
+        """Send a message; one that has ended takes none."""
+        self._writer.write(packed(*message))
+
+    async def _follow(self) -> None:
+        code = UNKNOWN
+        try:
+            while True:
+                kind, *said = await taken_from(self._reader)
+                if kind == EXIT:
+                    code = said[0]
+                    break
+                if not self.listening.done():
+                    if kind == FAILED:
+                        self.listening.set_exception(said[0])
+                    else:
+                        self.listening.set_result((said[0], said[1]))
+        except (EOFError, OSError, asyncio.IncompleteReadError):
+            pass  # its nursery is gone
+        except Exception as error:  # noqa: BLE001 - what kept it from starting is of a class that this process has not
+            if not self.listening.done():
+                self.listening.set_exception(error)
+            self.kill()
+        self.exitcode = code
+        self._writer.close()
+        self._on_exit(self)
+        if not self.listening.done():
+            self.listening.set_result(None)
+        self._ended.set()
+
+    def is_alive(self) -> bool:
+        """Return whether it runs."""
+        return self.exitcode is None
+
+    async def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended."""
+        await asyncio.wait_for(self._ended.wait(), timeout)
+
+    def terminate(self) -> asyncio.Future[None]:
+        """Send SIGTERM."""
+        return self._signal(15)
+
+    def kill(self) -> asyncio.Future[None]:
+        """Send SIGKILL."""
+        return self._signal(9)
+
+    def _signal(self, number: int) -> asyncio.Future[None]:
+        if self.exitcode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def close(self) -> None:
+        """Nothing is held once it has ended."""
+
+
+class _Orders:
+    """What Dask puts into the queue that a worker's process reads."""
+
+    def __init__(self, forked: Forked) -> None:
+        self._forked = forked
+
+    def put(self, order: Mapping[str, Any]) -> None:
+        self._forked.tell(CLOSE, {name: value for name, value in order.items() if name != "op"})
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _ForkedWorker(WorkerProcess):
+    """Dask's account of a worker's process, with another way to start it."""
+
+    def __init__(self, nursery: Nursery, **given: Any) -> None:
+        super().__init__(**given)  # type: ignore[no-untyped-call]
+        self._nursery = nursery
+
+    async def start(self) -> Status:
+        if self.status == Status.running:
+            return self.status
+        if self.status == Status.starting:
+            await self.running.wait()
+            return self.status
+        self.running, self.stopped = asyncio.Event(), asyncio.Event()
+        self.status = Status.starting
+        listening = None
+        try:
+            forked: Any = await self._nursery.fork(self._on_exit)
+            self.process = forked
+            self.child_stop_q = _Orders(forked)
+            forked.tell(START, self._given())
+            listening = await forked.listening
+        except BaseException:
+            if self.process is not None:
+                self.process.terminate()
+            if self.status == Status.starting:
+                self.status = Status.failed
+            raise
+        finally:
+            self.running.set()
+        if listening is not None and self.status == Status.starting:
+            self.worker_address, self.worker_dir = listening
+            self.status = Status.running
+        return self.status
+
+    def _given(self) -> dict[str, Any]:
+        return {
+            "worker": self.Worker,
+            "options": self.worker_kwargs,
+            "config": self.config,
+            "environ": {**os.environ, **self.env},
+            "silence_logs": self.silence_logs,
+            "cwd": os.getcwd(),  # noqa: PTH109 - as a string, for the process that changes to it
+            "path": sys.path,
+            "argv": sys.argv,
+        }
+
+    async def kill(self, *args: Any, **given: Any) -> None:
+        if self.process is None and self.status == Status.failed:
+            return  # there never was one
+        await super().kill(*args, **given)
+
+
+class ForkedNanny(Nanny):
+    """A nanny whose worker is forked from a nursery."""
+
+    def __init__(self, *args: Any, nursery: Nursery, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._nursery = nursery
+
+    async def instantiate(self) -> Status:
+        """Start the worker's process; return when it listens."""
+        if self.process is None:
+            self.process = _ForkedWorker(
+                self._nursery,
+                worker_kwargs={
+                    "scheduler_ip": self.scheduler_addr,
+                    "nthreads": self.nthreads,
+                    "local_directory": self._original_local_dir,
+                    "services": self.services,
+                    "nanny": self.address,
+                    "name": self.name,
+                    "memory_limit": self.memory_manager.memory_limit,
+                    "resources": self.resources,
+                    "validate": self.validate,
+                    "silence_logs": self.silence_logs,
+                    "death_timeout": self.death_timeout,
+                    "preload": self.preload,
+                    "preload_argv": self.preload_argv,
+                    "security": self.security,
+                    "contact_address": self.contact_address,
+                    **self.worker_kwargs,
+                },
+                silence_logs=self.silence_logs,
+                on_exit=self._on_worker_exit_sync,
+                worker=self.Worker,
+                env=self.env,
+                pre_spawn_env=self.pre_spawn_env,
+                config=self.config,
+            )
+        return await super().instantiate()
+
+
+class EmbeddedCluster(LocalCluster):
+    """See the module.
+
+    Parameters
+    ----------
+    n : int
+        Worker processes, of one thread each.
+    port : int, optional
+        Of a scheduler on TCP, at 127.0.0.1, which every user of this machine can reach; 0: any that is free. Default:
+        sockets of this user's own.
+    preload : sequence of str
+        Modules that workers load, as Dask's option has it.
+    modules : sequence of str
+        Modules that workers need and find imported.
+    """
+
+    def __init__(
+        self, n: int, *, port: int | None = None, preload: Sequence[str] = (), modules: Sequence[str] = ()
+    ) -> None:
+        sockets.register()
+        directory = sockets.make_directory() if port is None else None
+        self._nursery = Nursery(directory, [*preload, *modules])
+        try:
+            host = {"host": "127.0.0.1", "scheduler_port": port}
+            if directory is not None:
+                host = {"host": f"{sockets.PREFIX}{directory}", "protocol": sockets.PREFIX}
+            self._leave = weakref.finalize(self, functools.partial(_leave, self._nursery, directory))
+            super().__init__(  # type: ignore[no-untyped-call]
+                n_workers=n,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                preload=list(preload),
+                worker_class=ForkedNanny,
+                nursery=self._nursery,
+                **host,
+            )
+            keep_replaced_workers(self)
+            tend_workers(self)
+        except BaseException:  # Ctrl-C too
+            with suppress(Exception):
+                self.close()
+            _leave(self._nursery, directory)
+            raise
+
+    async def _close(self) -> None:
+        try:
+            await super()._close()  # type: ignore[no-untyped-call]
+        finally:
+            self._leave()
+
+    @property
+    def dashboard_link(self) -> str:
+        """URL of the dashboard: it listens on this machine, wherever the scheduler does."""
+        port = getattr(getattr(self.scheduler, "http_server", None), "port", None)
+        return f"http://127.0.0.1:{port}/status" if port else ""
+
+
+def _leave(nursery: Nursery, directory: Any) -> None:
+    nursery.close()
+    if directory is not None:
+        sockets.remove_directory(directory)

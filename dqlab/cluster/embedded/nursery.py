@@ -1,0 +1,289 @@
+"""The process that workers of a cluster on this machine are forked from: ``python -m dqlab.cluster.embedded.nursery``.
+
+It imports once what all of them need, so that a worker is there in a tenth of a second, and it knows nothing of the
+script or notebook that started it: no worker imports that. What a worker is given, and how it ended, goes over a socket
+of its own. Everything here ends with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dqlab import platforms
+from dqlab.cluster.embedded import sockets
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+__all__ = ["CLOSE", "EXIT", "FAILED", "START", "STARTED", "main", "packed", "taken_from"]
+
+logger = logging.getLogger("dqlab.nursery")
+
+START, CLOSE = "start", "close"
+"""What a worker is told: be this one; end."""
+STARTED, FAILED, EXIT = "started", "failed", "exit"
+"""What is told about it: its process runs, or listens; it cannot; it has ended."""
+SPAWNED = "spawned"
+"""First argument of a worker that is no fork."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks whether the parent lives, where the system does not report it."""
+_HEAD = struct.Struct("!Q")
+
+
+def packed(*message: Any) -> bytes:
+    """Return a message as it goes over a worker's socket."""
+    import cloudpickle
+
+    body = cloudpickle.dumps(message)
+    return bytes(_HEAD.pack(len(body)) + body)
+
+
+def _taken(receive: Callable[[int], bytes]) -> tuple[Any, ...]:
+    """Return the next message; `receive` returns exactly so many bytes, or raises `EOFError`."""
+    (size,) = _HEAD.unpack(receive(_HEAD.size))
+    return tuple(pickle.loads(receive(size)))
+
+
+async def taken_from(reader: asyncio.StreamReader) -> tuple[Any, ...]:
+    """Return the next message of a stream."""
+    (size,) = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    return tuple(pickle.loads(await reader.readexactly(size)))
+
+
+def _receiver(connection: socket.socket) -> Callable[[int], bytes]:
+    def receive(size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = connection.recv(min(1 << 16, size - len(parts)))
+            if not part:
+                raise EOFError
+            parts += part
+        return bytes(parts)
+
+    return receive
+
+
+class Nursery:
+    """Forks a worker for each socket that it is given, and reports how each one ended.
+
+    Parameters
+    ----------
+    control : socket
+        Over which sockets come; its end is the end of all.
+    parent : int
+        Process that started this one.
+    """
+
+    def __init__(self, control: socket.socket, parent: int) -> None:
+        self._control, self._parent = control, parent
+        self._workers: dict[int, socket.socket] = {}
+        self._wake, waker = os.pipe()
+        for end in (self._wake, waker):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._own = [self._wake, waker]
+
+    def live(self) -> int | None:
+        """Fork until the parent ends; return None then, and in a worker the descriptor of its socket."""
+        watched = select.poll()
+        watched.register(self._control, select.POLLIN)
+        watched.register(self._wake, select.POLLIN)
+        parent = platforms.pin_process(self._parent)
+        if parent is not None:
+            self._own.append(parent)
+            watched.register(parent, select.POLLIN)
+        while os.getppid() == self._parent:
+            ready = {descriptor for descriptor, _ in watched.poll(LOOK_EVERY * 1000)}
+            if self._wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+                self._bury()
+            if self._control.fileno() in ready:
+                asked, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+                if not asked:
+                    break
+                try:
+                    if not platforms.forks():
+                        self._spawn(descriptors[0])
+                    elif self._fork(descriptors[0]):
+                        return descriptors[0]
+                except OSError as error:  # no room for a process: those that live are to live on
+                    self._refuse(descriptors[0], error)
+        self._end()
+        return None
+
+    def _fork(self, descriptor: int) -> bool:
+        """Return whether this is the worker."""
+        nursery = os.getpid()
+        pid = os.fork()
+        if pid:
+            self._hold(pid, descriptor)
+            return False
+        platforms.die_with(nursery)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for end in self._own:
+            os.close(end)
+        self._control.close()
+        for other in self._workers.values():
+            other.close()
+        return True
+
+    def _spawn(self, descriptor: int) -> None:
+        """Start a worker that imports everything by itself."""
+        command = [sys.executable, "-m", "dqlab.cluster.embedded.nursery", SPAWNED, str(os.getpid()), str(descriptor)]
+        # Not a `Popen`: `_bury` asks for every process that has ended, and two of them would take each other's.
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - the function's own way
+        pid = os.posix_spawn(sys.executable, command, os.environ)
+        self._hold(pid, descriptor)
+
+    def _refuse(self, descriptor: int, error: OSError) -> None:
+        logger.warning("event=worker_not_forked %s", error)
+        with socket.socket(fileno=descriptor) as told, contextlib.suppress(OSError):
+            told.sendall(_failure(error))
+
+    def _hold(self, pid: int, descriptor: int) -> None:
+        self._workers[pid] = told = socket.socket(fileno=descriptor)
+        with contextlib.suppress(OSError):
+            told.sendall(packed(STARTED, pid))
+
+    def _bury(self) -> None:
+        while self._workers:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            told = self._workers.pop(pid, None)
+            if told is not None:
+                with contextlib.suppress(OSError):
+                    told.sendall(packed(EXIT, os.waitstatus_to_exitcode(status)))
+                told.close()
+
+    def _end(self) -> None:
+        for pid in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in self._workers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+# --- in a worker ----------------------------------------------------------------------------
+
+
+def _be_worker(connection: socket.socket) -> None:
+    """Take what this worker is to be, and be it until it is told to end."""
+    receive = _receiver(connection)
+    kind, given = _taken(receive)
+    assert kind == START, kind
+    os.chdir(given["cwd"])
+    sys.path[:] = given["path"]
+    sys.argv[:] = given["argv"]
+    os.environ.clear()
+    os.environ.update(given["environ"])
+    sys.modules["__main__"] = types.ModuleType("__main__")  # the user's, as far as functions bring it along
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # else every worker draws the same numbers
+
+    import dask
+    from distributed.compatibility import asyncio_run
+    from distributed.config import get_loop_factory
+
+    dask.config.refresh()
+    dask.config.set(given["config"])
+    if given["silence_logs"]:
+        logging.getLogger("distributed.nanny").setLevel(given["silence_logs"])
+    asyncio_run(_work(connection, receive, given), loop_factory=get_loop_factory())
+
+
+async def _work(connection: socket.socket, receive: Callable[[int], bytes], given: dict[str, Any]) -> None:
+    try:
+        worker: Worker = given["worker"](**given["options"])
+        threading.Thread(
+            target=_obey, args=(receive, worker, asyncio.get_running_loop()), name="dqlab-nanny", daemon=True
+        ).start()
+        async with worker:
+            connection.sendall(packed(STARTED, worker.address, worker.local_directory))
+            await worker.finished()
+    except Exception as error:
+        logger.exception("event=worker_not_started")
+        connection.sendall(_failure(error))
+        raise SystemExit(1) from None
+
+
+def _failure(error: Exception) -> bytes:
+    try:
+        sent = packed(FAILED, error)
+        pickle.loads(sent[_HEAD.size :])
+    except Exception:  # noqa: BLE001 - an exception that cannot travel is told by its text
+        return packed(FAILED, RuntimeError(f"{type(error).__name__}: {error}"))
+    return sent
+
+
+def _obey(receive: Callable[[int], bytes], worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
+    """Close the worker when it is told to; end at once when nobody is left to tell."""
+    try:
+        kind, options = _taken(receive)
+    except (EOFError, OSError):
+        os._exit(platforms.LOST_PARENT)
+    assert kind == CLOSE, kind
+    loop.call_soon_threadsafe(lambda: loop.create_task(worker.close(nanny=False, **options)))
+
+
+# --- the process ----------------------------------------------------------------------------
+
+
+def main(parent: int, directory: str, *modules: str) -> None:
+    """Serve on the socket that is standard input; import `modules` before the first worker is forked.
+
+    At the end the directory of the cluster's sockets is removed: whoever made it may have been killed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for whoever waits
+    control = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    for module in modules:
+        importlib.import_module(module)
+    sockets.register()
+    gc.collect()
+    gc.freeze()  # what was imported stays shared
+    descriptor = Nursery(control, parent).live()
+    if descriptor is not None:
+        _be_worker(socket.socket(fileno=descriptor))
+    elif directory:
+        sockets.remove_directory(Path(directory))
+
+
+def spawned(parent: int, descriptor: int) -> None:
+    """Be a worker, where processes are not forked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function's own way
+    platforms.die_with(parent)
+    sockets.register()
+    _be_worker(socket.socket(fileno=descriptor))
+
+
+if __name__ == "__main__" and sys.argv[1] == SPAWNED:
+    spawned(*map(int, sys.argv[2:]))
+elif __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,232 @@
+"""Who serves a queue: sets of consumers that follow the cluster, or number as many as somebody asked for.
+
+A consumer whose worker is gone is replaced, under a name that no consumer of the queue has had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.scheduler.placement import NoWorkers, Plan
+from dqlab.cluster.transport.errands import WorkerLost
+from dqlab.errors import QueueClosed
+
+if TYPE_CHECKING:
+    from dqlab.cluster.scheduler.registry import Registry
+    from dqlab.cluster.scheduler.supervisor import Entry
+
+__all__ = ["Services", "misplaced", "missing"]
+
+logger = logging.getLogger("dqlab.registry")
+
+REPLACEMENT_WAIT = 1.0
+"""Seconds that a nanny is given to replace a worker, before its consumers are made on others."""
+
+UNHURRIED = 3600.0
+"""Seconds that a consumer may take for what it has begun when all that is wrong with it is its place."""
+
+
+@dataclass
+class _Service:
+    """Consumers of one queue that belong together; `n` None: one on each consumer worker."""
+
+    queue: str
+    cls: bytes
+    options: dict[str, Any]
+    shards: int
+    n: int | None
+    names: list[str] = field(default_factory=list)
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Services:
+    """Sets of consumers by id; that of a queue's own consumers is the queue's name.
+
+    Attributes
+    ----------
+    winding_down : set of str
+        Consumers that finish what they have begun, and are registered no more.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._services: dict[str, _Service] = {}
+        self._numbers: dict[str, Iterator[int]] = {}
+        self.winding_down: set[str] = set()
+
+    @property
+    def queues(self) -> list[str]:
+        """Queues with a set that has a consumer on each consumer worker, sorted."""
+        return sorted({one.queue for one in self._services.values() if one.n is None})
+
+    def most_of(self, queue: str) -> int | None:
+        """Return how many consumers a queue's sets have together; None: one on each worker, however many there are."""
+        numbers = [one.n for one in self._services.values() if one.queue == queue]
+        return None if None in numbers else sum(n for n in numbers if n is not None)
+
+    async def serve(
+        self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None, service: str | None = None
+    ) -> list[str]:
+        """Make a set of consumers, unless it is there; return their names.
+
+        Parameters
+        ----------
+        n : int, optional
+            How many, spread over the consumer workers. None: one on each, also on workers that join later.
+        service : str, optional
+            Id of the set. Default: the queue's name.
+        """
+        if queue not in self._registry.queues:
+            raise QueueClosed(queue=queue)
+        shards = self._registry.queues[queue]["shards"]
+        if n is not None and not self._registry.plan().consumers:
+            raise NoWorkers(queue=queue)
+        one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
+        await self._fit(one)
+        return one.names
+
+    async def scale(self, service: str, n: int | None) -> list[str] | None:
+        """Have a set number `n` from now on, or one on each consumer worker; None when there is no such set."""
+        one = self._services.get(service)
+        if one is None:
+            return None
+        one.n = n
+        await self._fit(one)
+        return one.names
+
+    async def consumers(self, service: str) -> list[str]:
+        """Return the names of a set's consumers, oldest first."""
+        one = self._services.get(service)
+        return [] if one is None else one.names
+
+    async def retire(self, service: str) -> dict[str, Any]:
+        """End a set: its consumers settle, give back, and go; return the packed last totals of those that answered."""
+        one = self._services.pop(service, None)
+        if one is None:
+            return {}
+        async with one.busy:
+            return await self._registry.retire(one.names)
+
+    def forget_queue(self, queue: str) -> None:
+        """End all sets of a queue that is closed; their consumers are retired by who closes it."""
+        for id in [id for id, one in self._services.items() if one.queue == queue]:
+            del self._services[id]
+
+    def worker_came(self) -> None:
+        """Bring all sets to their numbers: there is one worker more."""
+        for one in list(self._services.values()):
+            self._registry.in_background(self._fit(one))
+
+    def worker_left(self, dead: Collection[str]) -> None:
+        """Replace consumers that are gone with their worker, a little later: on its replacement, if one comes."""
+        for one in self._services.values():
+            if self._drop(one, dead):
+                self._registry.in_background(self._fit_later(one))
+
+    async def leave(self, addresses: Collection[str]) -> None:
+        """Retire the consumers of workers that are about to leave, and replace them where they are missed."""
+        entries = self._registry.entries
+        for one in list(self._services.values()):
+            async with one.busy:
+                leaving = [name for name in one.names if name in entries and entries[name].address in addresses]
+                self._drop(one, leaving)
+                await self._registry.retire(leaving)
+            await self._fit(one)
+
+    async def wind_down(self, address: str, patience: float) -> None:
+        """Retire the consumers of a worker that will leave in so many seconds: what they have begun, they finish.
+
+        Others are made where they are missed at once.
+        """
+        entries, going = self._registry.entries, []
+        for one in list(self._services.values()):
+            leaving = [name for name in one.names if name in entries and entries[name].address == address]
+            self._drop(one, leaving)
+            going += leaving
+            self._registry.in_background(self._fit(one))
+        await self._wind_down(going, patience)
+
+    async def _wind_down(self, names: Collection[str], patience: float) -> None:
+        self.winding_down.update(names)
+        try:
+            await self._registry.retire(names, patience)
+        finally:
+            self.winding_down.difference_update(names)
+
+    @staticmethod
+    def _drop(one: _Service, names: Collection[str]) -> bool:
+        had = len(one.names)
+        one.names = [name for name in one.names if name not in names]
+        return len(one.names) < had
+
+    async def _fit_later(self, one: _Service) -> None:
+        await asyncio.sleep(REPLACEMENT_WAIT)
+        await self._fit(one)
+
+    async def _fit(self, one: _Service) -> None:
+        """Make the consumers that a set misses, retire those that are too many, newest first.
+
+        Of one that follows the cluster those on workers that are kept for queues are misplaced: it has grown, or a
+        queue had to go there. They finish what they have begun.
+        """
+        registry = self._registry
+        async with one.busy:
+            if one not in self._services.values():
+                return  # ended meanwhile
+            entries = registry.entries
+            here = [entries[name].address for name in one.names if name in entries]
+            where = missing(one.n, registry.plan().consumers, here)
+            surplus = one.names[one.n :] if one.n is not None else doubled(one.names, entries)
+            leaving = misplaced(one.names, entries, registry.plan()) if one.n is None else []
+            self._drop(one, [*surplus, *leaving])
+            if leaving:
+                registry.in_background(self._wind_down(leaving, UNHURRIED))
+            made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
+            await registry.retire(surplus)
+        errors = [answer for answer in made if isinstance(answer, BaseException)]
+        if any(isinstance(error, WorkerLost) for error in errors):
+            registry.in_background(self._fit_later(one))
+        for error in errors:
+            if not isinstance(error, WorkerLost | QueueClosed):
+                raise error
+
+    async def _make(self, one: _Service, address: str) -> None:
+        if one not in self._services.values():
+            raise QueueClosed(queue=one.queue)  # it was, and another one of that name may be there by now
+        name = f"consumer/{one.queue}/{next(self._numbers.setdefault(one.queue, count()))}"
+        await self._registry.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))
+        if name in self._registry.entries:  # else its worker has died already
+            one.names.append(name)
+
+
+def misplaced(names: Iterable[str], entries: Mapping[str, Entry], plan: Plan) -> list[str]:
+    """Return the consumers that live on workers kept for queues, where there are others for consumers."""
+    kept = set(plan.queues) - set(plan.consumers) if plan.consumers else set()
+    return [name for name in names if name in entries and entries[name].address in kept]
+
+
+def doubled(names: Iterable[str], entries: Mapping[str, Entry]) -> list[str]:
+    """Return the consumers on whose workers an older one of their set lives."""
+    first: dict[str, str] = {}
+    known = [name for name in names if name in entries]
+    return [name for name in known if first.setdefault(entries[name].address, name) != name]
+
+
+def missing(n: int | None, addresses: Sequence[str], here: Iterable[str]) -> list[str]:
+    """Return where consumers are to be made: on each worker without one, or on the emptiest until there are `n`."""
+    held = Counter(dict.fromkeys(addresses, 0))
+    held.update(address for address in here)
+    if n is None:
+        return [address for address in addresses if not held[address]]
+    found: list[str] = []
+    for _ in range(n - held.total() if addresses else 0):
+        emptiest = min(addresses, key=held.__getitem__)
+        held[emptiest] += 1
+        found.append(emptiest)
+    return found

@@ -1,0 +1,238 @@
+"""Statistics and actions over the scheduler's own HTTP server, for who has the token: ``/dqlab/api/``.
+
+The Jupyter server asks here on behalf of its user; it works while the kernel is busy, or gone. How both sides prove
+that they have the token is written in `dqlab.proof`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tornado.web import Application, HTTPError, RequestHandler
+
+from dqlab.cluster.scheduler.action import Action
+from dqlab.cluster.transport.dead_pages import dead_page
+from dqlab.cluster.transport.internals import ActorFailed
+from dqlab.errors import BadOption, CallTimeout, DqlabError, RunNotFound
+from dqlab.proof import ANSWER, ANYWHERE, ASK, NONCE, PROOF, is_nonce, mac, machine, same
+from dqlab.texts import valid
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+    from dqlab.cluster.scheduler.registry import Registry
+
+__all__ = ["add_routes", "served_at"]
+
+logger = logging.getLogger("dqlab.registry")
+
+PREFIX = "/dqlab/api/"
+LARGEST = 1 << 20
+"""Bytes of an action."""
+SPAN, SHORTEST, LONGEST = 1800.0, 60.0, 86_400.0
+PAGE = 50
+_STATUS = {"QueueNotFound": 404, "RunNotFound": 404, "BadOption": 400, "BadName": 400, "CallTimeout": 504}
+_REFUSED = 409
+_SAID = {
+    403: (
+        "Forbidden",
+        "the proof of the token is missing, wrong or used. Nothing was done. dq.connect() announces the one in use.",
+    ),
+    405: ("NotAllowed", "this address is not asked that way. Nothing was done."),
+}
+
+
+def add_routes(registry: Registry) -> Callable[[], None] | None:
+    """Serve the routes on the registry's scheduler; return what takes them away, None where there is no HTTP server."""
+    routing = getattr(registry.scheduler, "http_application", None)
+    served = getattr(routing, "applications", None)
+    if routing is None or not isinstance(served, list) or not callable(getattr(routing, "add_application", None)):
+        logger.info("event=control_left_out reason=%s", "the scheduler has no HTTP server that takes applications")
+        return None
+    given = {"registry": registry}
+    kinds = {"service": _Service, "snapshot": _Snapshot, "history": _History, "failures": _Failures, "actions": _Act}
+    application = Application([(PREFIX + name, kind, given) for name, kind in kinds.items()])
+    routing.add_application(application)
+
+    def undo() -> None:
+        if application in served:
+            served.remove(application)
+
+    return undo
+
+
+def served_at(scheduler: Scheduler) -> dict[str, Any] | None:
+    """Return where a scheduler's HTTP server listens, None where it has none.
+
+    Returns
+    -------
+    dict
+        `scheduler_id`, `scheme`, `port`, `host` (an address, "" when it listens at all of its machine's) and `machine`
+        (that machine's name, for which an address like 127.0.0.1 is meant).
+    """
+    server: Any = getattr(scheduler, "http_server", None)
+    port = getattr(server, "port", None)
+    if not port:
+        return None
+    host = str(server.address)
+    return {
+        "scheduler_id": scheduler.id,
+        "scheme": "http" if getattr(server, "ssl_options", None) is None else "https",
+        "port": port,
+        "host": "" if host in ANYWHERE else host,
+        "machine": socket.gethostname(),
+    }
+
+
+class _Handler(RequestHandler):
+    """Answers JSON, and nobody who does not prove that they have the token."""
+
+    _nonce = ""
+    """Of a request that proved it: its answer proves the same."""
+
+    def initialize(self, registry: Registry) -> None:
+        self.registry = registry
+
+    def set_default_headers(self) -> None:
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+    def prepare(self) -> None:
+        request, nonce = self.request, self.request.headers.get(NONCE, "")
+        if not self.is_fresh(nonce):
+            raise HTTPError(403, reason="Forbidden")
+        expected = mac(self.registry.token, ASK, nonce, str(request.method), str(request.uri), body=request.body)
+        if not same(request.headers.get(PROOF, ""), expected):
+            raise HTTPError(403, reason="Forbidden")
+        self._nonce = nonce
+
+    def is_fresh(self, nonce: str) -> bool:
+        """Return whether a request may bear this number; it may do so once."""
+        return self.registry.challenges.spend(nonce)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Say what failed as {error, message}; `status_code` stands unless it is one of our own errors."""
+        raised = kwargs.get("exc_info", (None, None, None))[1]
+        kind, text = "Failed", "the scheduler could not answer; its log says why."
+        if isinstance(raised, HTTPError):
+            kind, text = _SAID.get(status_code, ("BadRequest", str(raised)))
+        self.answer({"error": kind, "message": text})
+
+    def answer(self, content: dict[str, Any]) -> None:
+        body = json.dumps(valid(content), separators=(",", ":")).encode()
+        if self._nonce:
+            asked = (str(self.request.method), str(self.request.uri), str(self.get_status()))
+            self.set_header(PROOF, mac(self.registry.token, ANSWER, self._nonce, *asked, body=body))
+        self.finish(body)
+
+    def refuse(self, error: DqlabError | ActorFailed) -> None:
+        kind = error.kind if isinstance(error, ActorFailed) else type(error).__name__
+        text = error.said if isinstance(error, ActorFailed) else str(error)
+        self.set_status(_STATUS.get(kind, _REFUSED))
+        self.answer({"error": kind or "Failed", "message": text or str(error)})
+
+    async def of(self) -> tuple[str, str]:
+        """Return the queue and run that are asked for, each "" when none is; both exist."""
+        queue, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
+        actions, known = self.registry.actions, self.registry.collector.runs_named
+        asked = actions.queue(queue) if queue else None
+        if run and asked is not None and not known(run):  # it may have begun a moment ago
+            await actions.look(asked)
+        if run and not known(run):
+            raise RunNotFound(run=run, hint="", known="see the snapshot")
+        return queue, run
+
+    def number(self, name: str, default: float) -> float:
+        said = self.get_query_argument(name, "")
+        try:
+            number = float(said) if said else default
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise BadOption(option=name, value=said[:40], problem="must be a number.")
+        return number
+
+
+class _Service(_Handler):
+    """Says that the scheduler is there, where it was asked, and what number the next request has to bear."""
+
+    def is_fresh(self, nonce: str) -> bool:
+        return is_nonce(nonce)
+
+    def get(self) -> None:
+        scheduler = self.registry.scheduler
+        connection: Any = self.request.connection
+        server: Any = scheduler.http_server
+        self.answer(
+            {
+                "scheduler_id": scheduler.id,
+                "at": connection.stream.socket.getsockname()[:2],
+                "anywhere": str(server.address) in ANYWHERE,
+                "machine": machine(),
+                "challenge": self.registry.challenges.give(),
+            }
+        )
+
+
+class _Snapshot(_Handler):
+    """Everything now."""
+
+    async def get(self) -> None:
+        try:
+            self.answer(self.registry.collector.snapshot(*await self.of()).to_dict())
+        except (DqlabError, ActorFailed) as error:
+            self.refuse(error)
+
+
+class _History(_Handler):
+    """How it was."""
+
+    async def get(self) -> None:
+        try:
+            span = min(max(self.number("span", SPAN), SHORTEST), LONGEST)
+            self.answer(self.registry.collector.history(span, *await self.of()).to_dict())
+        except (DqlabError, ActorFailed) as error:
+            self.refuse(error)
+
+
+class _Failures(_Handler):
+    """A page of dead letters."""
+
+    async def get(self) -> None:
+        try:
+            name, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
+            queue = self.registry.actions.queue(name)
+            id = await self.registry.actions.run(queue, run) if run else None
+            mark, after = self.get_query_argument("fingerprint", ""), self.get_query_argument("after", "")
+            found = await dead_page(queue, id, mark, after, int(self.number("limit", PAGE)))
+            self.answer({"run": run, "queue": name, **found})
+        except (DqlabError, ActorFailed) as error:
+            self.refuse(error)
+
+
+class _Act(_Handler):
+    """Does something; the only one that does."""
+
+    async def post(self) -> None:
+        try:
+            self.answer(await self.registry.actions.carry_out(Action.parse(self._body())))
+        except (DqlabError, ActorFailed) as error:
+            if isinstance(error, CallTimeout):
+                logger.warning("event=action_late %s", error)
+            self.refuse(error)
+
+    def _body(self) -> Any:
+        body = self.request.body
+        if len(body) > LARGEST:
+            raise BadOption(option="action", value=f"{len(body):,} bytes", problem=f"has {LARGEST:,} at most.")
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            said = body[:80].decode("utf-8", "replace")
+            raise BadOption(option="action", value=said, problem="is not JSON. Nothing was done.") from None

@@ -1,0 +1,213 @@
+"""Workers that leave: what they hold goes elsewhere first, or is ended where they hang."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from dqlab import numbers
+from dqlab.cluster.transport.internals import kill_worker, memory_at_its_kill, take_over_retiring
+from dqlab.cluster.worker.beat import LOOK_EVERY, Beat, patience
+from dqlab.cluster.worker.walltime import Deadlines, JobEnd
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+    from distributed.scheduler import WorkerState
+
+    from dqlab.cluster.scheduler.registry import Registry
+
+__all__ = ["Departures"]
+
+logger = logging.getLogger("dqlab.registry")
+
+KILL_TIMEOUT = 2.0
+LOOK_AT_DEADLINES = 1.0
+MOST_LIMITS = 10_000
+LEAVING_S = 60.0
+"""Seconds after which a worker that was to be retired and is still there is used again."""
+
+
+class Departures:
+    """Watches for workers that hang, or of which the jobs end, and goes before those that are retired.
+
+    Attributes
+    ----------
+    leaving : set of str
+        Addresses of workers that get nothing more.
+    retired : set of str
+        Names of workers that somebody retired for good.
+    deadlines : Deadlines
+        When the jobs of workers end.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._beat = Beat()
+        self.leaving: set[str] = set()
+        self.retired: set[str] = set()
+        self.deadlines = Deadlines()
+        self._limits: dict[str, int] = {}
+        """Bytes of memory that workers may take, also of some that are gone."""
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Begin; every way to retire a worker leads through here from now on."""
+        take_over_retiring(scheduler, self.retire)
+        scheduler.stream_handlers["dq-beat"] = self.heard
+        scheduler.stream_handlers["dq-deadline"] = self.told_deadline
+        for worker in scheduler.workers:
+            self.came(worker)
+        self._registry.in_background(self._watch())
+        self._registry.in_background(self._watch_deadlines())
+        self._registry.collector.leaving = self.leave_soon
+
+    # --- workers that are retired -----------------------------------------------------------
+
+    async def retire(
+        self, workers: Collection[Any] | None = None, names: Collection[Any] | None = None, **options: Any
+    ) -> Any:
+        """Retire workers as Dask does, after their shards and consumers have gone elsewhere.
+
+        A worker that holds a transient shard keeps all, for that cannot be moved: Dask refuses to retire it. In
+        `workers`, Dask's own clusters pass names, which Dask then passes over, and close those workers themselves.
+        """
+        scheduler = self._registry.scheduler
+        if workers is None and names is None:
+            chosen = {key: options.pop(key) for key in _SELECTING & options.keys()}
+            workers = scheduler.workers_to_close(**chosen)
+        meant = {str(one) for one in (workers if workers is not None else names) or ()}
+        chosen_ones = {at: state for at, state in scheduler.workers.items() if at in meant or str(state.name) in meant}
+        if options.get("close_workers"):
+            self.retired |= {str(state.name) for state in chosen_ones.values()}
+        await self._empty(chosen_ones)
+        known: dict[str, Any] = {"workers": list(workers)} if workers is not None else {"names": list(names or ())}
+        return await scheduler.retire_workers(**known, **options)
+
+    async def _empty(self, workers: Collection[str]) -> None:
+        registry = self._registry
+        entries = list(registry.entries.values())
+        kept = {entry.address for entry in entries if entry.is_shard and not entry.durable and entry.gone is None}
+        going = {address for address in workers if address not in kept}
+        for address in set(workers) - going:
+            logger.info("event=worker_kept worker=%s reason=transient_shard", address)
+        self.leaving |= going
+        asyncio.get_running_loop().call_later(LEAVING_S, self._stays_after_all, frozenset(going))
+        await registry.services.leave(going)
+        shards = [entry for entry in entries if entry.durable and entry.address in going]
+        await asyncio.gather(*(registry.supervisor.move(entry) for entry in shards))
+
+    def _stays_after_all(self, workers: Collection[str]) -> None:
+        if self.leaving & set(workers):
+            self.leaving -= set(workers)
+            self._registry.services.worker_came()
+            self._registry.supervisor.changed()
+
+    def came(self, worker: str) -> None:
+        """Note how much memory a worker has: its state is gone when somebody asks why it died."""
+        self._limits[worker] = self._registry.scheduler.workers[worker].memory_limit
+        if len(self._limits) > MOST_LIMITS:
+            del self._limits[next(iter(self._limits))]
+
+    def why_gone(self, worker: str) -> str:
+        """Return what a worker died of, as far as that is known; "" else."""
+        used, limit = memory_at_its_kill(self._registry.scheduler, worker), self._limits.get(worker)
+        if used is None:
+            return ""
+        of = f" of {numbers.size(limit)}" if limit else ""
+        return f"its worker was killed when it had taken {numbers.size(used)}{of} of memory"
+
+    def left(self, worker: str) -> None:
+        """Forget a worker that is gone."""
+        self.leaving.discard(worker)
+        self.deadlines.forget(worker)
+
+    # --- workers of which the jobs end --------------------------------------------------------
+
+    def told_deadline(self, worker: str, left: float, drain: float) -> None:
+        """Take in when a worker's job ends; a stream handler."""
+        state = self._registry.scheduler.workers.get(worker)
+        name = worker if state is None else str(state.name)
+        self.deadlines.told(worker, name, JobEnd(left, drain), asyncio.get_running_loop().time())
+
+    def leave_soon(self, within: float) -> tuple[int, float]:
+        """Return how many workers leave within some seconds because their jobs end, and in how many the first does."""
+        return self.deadlines.soon(asyncio.get_running_loop().time(), within)
+
+    async def _watch_deadlines(self) -> None:
+        loop, registry, told = asyncio.get_running_loop(), self._registry, 0
+        while True:
+            await asyncio.sleep(LOOK_AT_DEADLINES)
+            if len(self.deadlines) or told:
+                self.deadlines.longest = registry.collector.longest()
+                before, (told, _) = told, self.leave_soon(registry.collector.thresholds.leaving)
+                if told != before:
+                    registry.collector.touch()
+                for worker in self.deadlines.due(loop.time(), self.leaving):
+                    self.leaving.add(worker)
+                    registry.in_background(self._leave_in_time(worker))
+
+    async def _leave_in_time(self, worker: str) -> None:
+        """Have a worker's consumers finish what they have begun and give back the rest, its shards move, and end it."""
+        registry, loop = self._registry, asyncio.get_running_loop()
+        patience = self.deadlines.patience(worker, loop.time())
+        logger.warning("event=job_ends worker=%s patience=%.0f", worker, patience)
+        registry.supervisor.changed()
+        if registry.plan().queues:  # else they stay as long as they can
+            entries = [entry for entry in registry.entries.values() if entry.durable and entry.address == worker]
+            await asyncio.gather(*(registry.supervisor.move(entry) for entry in entries))
+        await registry.services.wind_down(worker, patience)
+        await registry.supervisor.place_comes(self.deadlines.patience(worker, loop.time()))
+        if worker in registry.scheduler.workers:
+            await self.retire(workers=[worker], close_workers=True, remove=True)
+
+    # --- workers that hang ------------------------------------------------------------------
+
+    def heard(self, worker: str) -> None:
+        """Take in a worker's beat; a stream handler."""
+        self._beat.heard(worker, asyncio.get_running_loop().time())
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                self._registry.collector.look()
+            except Exception:  # a figure may be wrong; who hangs is looked for all the same
+                logger.exception("event=collector_look_failed")
+            for worker, silence in self.look(loop.time()).items():
+                logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
+                try:
+                    await self._end(worker)
+                except Exception:  # whatever it was, the others are watched on
+                    logger.exception("event=end_failed worker=%s", worker)
+
+    def look(self, now: float) -> dict[str, float]:
+        """Return the workers that hang, and for how many seconds they have been silent; `now` is monotonic."""
+        return self._beat.silent(self._watched(), now)
+
+    def _watched(self) -> dict[str, float]:
+        """Return workers that host shards, or are opening one, and run no functions."""
+        registry = self._registry
+        entries = [entry for entry in registry.entries.values() if entry.gone is None]
+        stand = [entry for entry in entries if entry.made.is_set()]
+        busy = {entry.address for entry in stand if not entry.is_shard}
+        return patience(
+            ((one.address, one.durable) for one in stand if one.is_shard and one.address not in busy),
+            (one.address for one in entries if one.is_shard and one.asked and one.address not in busy),
+        )
+
+    async def _end(self, worker: str) -> None:
+        """End a worker that hangs; its nanny replaces it. Without a nanny it may wake up, and finds itself fenced."""
+        state: WorkerState | None = self._registry.scheduler.workers.get(worker)
+        if state is None:
+            return
+        try:
+            await asyncio.wait_for(kill_worker(self._registry.scheduler, state), KILL_TIMEOUT)
+        except Exception as error:  # noqa: BLE001 - a nanny's errors come as they are
+            logger.warning("event=kill_failed worker=%s %r", worker, error)
+        if self._registry.scheduler.workers.get(worker) is state:
+            await self._registry.scheduler.remove_worker(worker, stimulus_id="dqlab-hung", close=True)
+
+
+_SELECTING = {"memory_ratio", "n", "key", "minimum", "target", "attribute"}

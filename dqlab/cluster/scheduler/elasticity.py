@@ -1,0 +1,86 @@
+"""How many workers the backlog needs. Dask sees none of our messages, and would give back every worker.
+
+Whatever scales a cluster by itself (`cluster.adapt` of Dask's own clusters, jobqueue's, Kubernetes' and others) asks
+the scheduler how many workers there should be; with dqlab installed the answer counts messages too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.scheduler.placement import WORKERS_PER_HOST
+from dqlab.cluster.transport.internals import has_tasks, take_over_adapting
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+    from dqlab.cluster.scheduler.registry import Registry
+
+__all__ = ["Backlog", "Elasticity", "workers_for"]
+
+UNKNOWN_S = 0.5
+"""Seconds that a message is thought to take while none has been settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Messages of one queue that are ready or leased, the seconds in functions that they need, and most consumers."""
+
+    messages: int
+    seconds: float
+    consumers: int | None = None
+
+
+def workers_for(backlogs: Iterable[Backlog], *, threads: int, duration: float, hosts: int) -> int:
+    """Return how many workers there should be so that the backlog is done in time, hosts of queues included.
+
+    Parameters
+    ----------
+    threads : int
+        Of one worker.
+    duration : float
+        Seconds that the backlog may take.
+    hosts : int
+        Workers on which shards live now.
+    """
+    serving = 0
+    for backlog in backlogs:
+        slots = min(backlog.messages, math.ceil(backlog.seconds / duration))
+        workers = math.ceil(slots / threads)
+        serving += workers if backlog.consumers is None else min(workers, backlog.consumers)
+    if serving <= 1:
+        return max(serving, hosts)  # one worker can do both
+    return serving + max(hosts, -(-serving // (WORKERS_PER_HOST - 1)))
+
+
+class Elasticity:
+    """Answers those who ask how many workers there should be."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Begin to answer."""
+        take_over_adapting(scheduler, self.target)
+
+    async def target(self, target_duration: Any = None) -> int:
+        """Return the number of workers that Dask's tasks or our messages need, and one for each that is leaving."""
+        registry, scheduler = self._registry, self._registry.scheduler
+        wanted = scheduler.adaptive_target(target_duration=target_duration) if has_tasks(scheduler) else 0
+        workers = scheduler.workers
+        threads = max(1, round(sum(state.nthreads for state in workers.values()) / len(workers))) if workers else 1
+        shards = {entry.address for entry in registry.entries.values() if entry.is_shard and entry.gone is None}
+        ours = workers_for(
+            (self._backlog(name) for name in registry.queues),
+            threads=threads,
+            duration=max(1.0, float(target_duration or 5.0)),
+            hosts=len(shards),
+        )
+        return max(wanted, ours) + len(registry.departures.leaving & set(workers))
+
+    def _backlog(self, queue: str) -> Backlog:
+        messages, seconds = self._registry.collector.backlog(queue, UNKNOWN_S)
+        return Backlog(messages, seconds, self._registry.services.most_of(queue))

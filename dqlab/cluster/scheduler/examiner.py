@@ -1,0 +1,75 @@
+"""The scheduler's part of an examination: its own state, its workers, and what the registry believes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+
+from dqlab.clock import SystemClock
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.transport.internals import loop_lag
+from dqlab.cluster.worker.vitals import process_vitals
+
+__all__ = ["Examiner"]
+
+
+class Examiner(SchedulerPlugin):
+    """Adds the handler ``dq_overview`` to a scheduler."""
+
+    name = "dqlab-examiner"
+    idempotent = True
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Add our handler."""
+        self._scheduler = scheduler
+        scheduler.handlers["dq_overview"] = self.overview
+
+    async def overview(self) -> dict[str, Any]:
+        """Return what there is to know without asking anybody; `registry` is None where there is none."""
+        scheduler = self._scheduler
+        now = SystemClock().wall()
+        registry = scheduler.plugins.get(Registry.name)
+        return {
+            **process_vitals(),
+            "lag": loop_lag(scheduler),
+            "workers": [
+                {"address": worker.address, "name": str(worker.name), "silent": max(0.0, now - worker.last_seen)}
+                for worker in scheduler.workers.values()
+            ],
+            "registry": _registry(registry) if isinstance(registry, Registry) else None,
+        }
+
+
+def _registry(registry: Registry) -> dict[str, Any]:
+    plan = registry.plan()
+    actors = [
+        {
+            "name": entry.name,
+            "queue": entry.queue,
+            "address": entry.address,
+            "epoch": entry.epoch,
+            "gone": entry.gone,
+            "made": entry.made.is_set(),
+            "failure": entry.failure,
+        }
+        for entry in registry.entries.values()
+    ]
+    queues = {
+        name: {
+            "shards": queue["shards"],
+            "directory": queue["options"].get("store", {}).get("directory"),
+            "max_bytes": queue["options"].get("max_bytes"),
+            "results_memory": queue["options"].get("results_memory"),
+        }
+        for name, queue in registry.queues.items()
+    }
+    return {
+        "hosts": list(plan.queues),
+        "serving": list(plan.consumers),
+        "shared": plan.shared,
+        "actors": actors,
+        "queues": queues,
+        "served": registry.services.queues,
+        "untaken": registry.collector.untaken,
+    }

@@ -1,0 +1,121 @@
+"""What is known of the runs on transient queues outside of their shards: enough to say what was lost with one.
+
+Clients note here what must not be lost with a shard: how a run was opened, and how many documents each shard
+held when it was sealed. The rest, up to 250 ms old, is in the collector's reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dqlab.frame import NO_ID
+from dqlab.rules.book import CANCELLED
+from dqlab.rules.ids import next_sequence
+from dqlab.rules.past import Past, PastLane
+from dqlab.rules.states import State
+
+if TYPE_CHECKING:
+    from dqlab.cluster.scheduler.registry import Registry
+    from dqlab.cluster.scheduler.supervisor import Entry
+
+__all__ = ["Losses"]
+
+
+class Losses:
+    """Notes of runs by queue."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._runs: dict[str, dict[bytes, dict[str, Any]]] = {}
+        self._began: dict[str, int] = {}
+        """Where the ids of a shard's present epoch begin, by its name."""
+        self.handlers: dict[str, Callable[..., Any]] = {"dq_note_run": self.note}
+        """What clients call, by the names that the scheduler knows."""
+
+    # --- what clients say -------------------------------------------------------------------
+
+    async def note(self, queue: str, run: bytes, facts: dict[str, Any] | None) -> None:
+        """Keep facts about a run, or forget it with None.
+
+        Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
+        its ``blob``; ``client``, who goes on submitting it; ``submitted``, how far that came; ``seal``, the order that
+        ends it, or None when it goes on; ``cancelled``; and of plain puts, ``retries``.
+        """
+        runs = self._runs.setdefault(queue, {})
+        if facts is None or queue not in self._registry.queues:
+            runs.pop(run, None)
+            return
+        known = runs.setdefault(run, {"codes": [], "functions": {}})
+        code = facts.pop("code", None)
+        if code is not None:
+            known["functions"] = {facts.pop("function"): facts.pop("blob")}  # of older ones the messages are lost
+            newest = [*known.get("open", {"record": {"codes": []}})["record"]["codes"], *known["codes"]][-1:]
+            if [version["hash"] for version in newest] != [code["hash"]]:
+                known["codes"].append(code)
+        known.update(facts)
+
+    # --- what the registry asks -------------------------------------------------------------
+
+    def forget(self, queue: str) -> None:
+        """Forget a queue that is closed."""
+        self._runs.pop(queue, None)
+        for name in [name for name in self._began if name.rpartition("/")[0] == f"queue/{queue}"]:
+            del self._began[name]
+
+    def past(self, entry: Entry) -> Past:
+        """Return what the next epoch of a shard is told of those before it."""
+        queue, index = entry.queue, int(entry.args[1])
+        report = self._registry.collector.shard(queue, index) or {"lanes": [], "next_id": 0, "state": "running"}
+        began = next_sequence(self._began.get(entry.name, 0))  # an epoch that nothing was heard of gave ids too
+        self._began[entry.name] = max(began, next_sequence(report["next_id"]))
+        reported = {bytes.fromhex(lane["run"]): lane for lane in report["lanes"]}
+        known = self._runs.get(queue, {})
+        runs = {NO_ID: None, **reported, **known}
+        lanes = [_lane(run, index, reported.get(run), known.get(run), entry.last) for run in runs]
+        return {
+            "first_sequence": self._began[entry.name],
+            "paused": report["state"] == "paused",
+            "draining": report["state"] == "draining",
+            "lanes": [lane for lane in lanes if lane["run"] == NO_ID or "open" in lane],
+        }
+
+
+def _lane(
+    run: bytes, index: int, reported: dict[str, Any] | None, known: dict[str, Any] | None, worker: str
+) -> PastLane:
+    """Join what a shard reported last of a lane with what its client noted of the run."""
+    last, notes = reported or {}, known or {}
+    gone, units = _gone(last, notes)
+    died = [*(last["died"] if last and last["counts"][State.LOST] else ()), worker]
+    lane = PastLane(run=run, lost=gone[0], cancelled=gone[1], units=units, died=died)
+    if "open" in notes:
+        record = {**notes["open"]["record"], "client": notes.get("client", notes["open"]["record"].get("client", ""))}
+        record["codes"] = [*record["codes"], *notes["codes"]]
+        record |= {"cancelled": True} if notes.get("cancelled") else {}
+        record |= {part: last[part] for part in ("started", "halted", "stop_if")} if last else {}
+        lane["open"] = {**notes["open"], "record": record}
+        lane["functions"] = notes["functions"]
+    if "retries" in notes:
+        lane["retries"] = notes["retries"]
+    if last:
+        lane["paused"] = last["paused"] and not last["stopped"]
+        lane["ended"] = last["ended"]
+    if "submitted" in notes:
+        lane["submitted"] = notes["submitted"]
+    if notes.get("seal") is not None:
+        seal = notes["seal"]
+        lane["seal"] = {"here": seal["here"][index], "total": seal["total"], "incomplete": seal["incomplete"]}
+    elif "seal" not in notes and last.get("sealed"):
+        lane["seal"] = {"here": sum(gone), "total": last["total"], "incomplete": last["incomplete"]}
+    elif notes.get("cancelled"):
+        lane["seal"] = {"here": sum(gone), "total": None, "incomplete": CANCELLED}
+    return lane
+
+
+def _gone(last: dict[str, Any], notes: dict[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (lost, cancelled) messages, and their units: what a run that was cancelled had left is not lost."""
+    counts, units = last.get("counts") or [0] * len(State), last.get("units") or [0] * len(State)
+    given_up = [state for state in State if state is State.CANCELLED or (notes.get("cancelled") and state.alive)]
+    messages, weights = (sum(column[state] for state in given_up) for column in (counts, units))
+    return (sum(counts) - messages, messages), (sum(units) - weights, weights)

@@ -1,0 +1,248 @@
+"""Where a durable shard's bytes are: a log of its own, committed by a thread, read by an executor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dqlab.clock import Clock
+from dqlab.errors import DqlabError
+from dqlab.frame import Frame
+from dqlab.log import DiskFull, GroupCommit, Log, LogClosed, LogError, LogOptions, NoDescriptors, RecordCorrupt
+from dqlab.rules.batches import Batch
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.results import Stretch
+from dqlab.store.directories import StoredQueue, keep_queue, shard_directory, stored_queues
+from dqlab.store.journal import LogJournal
+from dqlab.store.records import open_settle
+from dqlab.store.shard import DurableShard
+
+__all__ = ["LogStore", "keep", "list_stored", "open_durable"]
+
+DISK_PATIENCE = 20.0
+"""Seconds that a confirmation waits for room on a full disk, or for files that can be opened."""
+
+
+class LogStore(LogJournal):
+    """A `Store` that outlives its process. `begin` makes it work on the running event loop.
+
+    A confirmation waits for a commit that took place after it was asked for; one thread commits for all who
+    wait. Once the log has failed every call fails with that error: what is on disk is true, what is in memory
+    may not be.
+    """
+
+    def __init__(self, log: Log, clock: Clock) -> None:
+        super().__init__(log, clock)
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._asked = log.end
+        self._short: LogError | None = None
+        self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once that has begun
+        self.recorded: Callable[[], None] = lambda: None
+        """Called when something was appended."""
+        self.turned: Callable[[], None] = lambda: None
+        """Called when `failure` or `short` has changed."""
+
+    def begin(self) -> None:
+        """Start to commit."""
+        self._loop = asyncio.get_running_loop()
+        self._commit = GroupCommit(self.log, wake=self._wake)
+        self._commit.on_durable, self._commit.on_failure = self._committed, self._failed
+        self._wanted = self._commit.wanted
+        self._wanted()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of results."""
+        return self.stored
+
+    @property
+    def full(self) -> bool:
+        """Return False: what bounds results on disk is the disk, and a put waits for room there."""
+        return False
+
+    trouble = ""
+
+    @property
+    def failure(self) -> DqlabError | None:
+        """Why nothing can be confirmed any more."""
+        refusal = self.log.refusal
+        return None if isinstance(refusal, LogClosed) else refusal
+
+    @property
+    def short(self) -> DqlabError | None:
+        """Why nothing can be confirmed until there is room again."""
+        return self._short
+
+    def room(self, nbytes: int) -> bool:
+        """Return whether a frame of so many bytes can be kept; if not, have the disk looked at again."""
+        room = super().room(nbytes)
+        if not room:
+            self._commit.wanted()
+        return room
+
+    def no_room(self, nbytes: int) -> DqlabError | None:
+        """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
+        return None if self.room(nbytes) else self.log.disk_full(nbytes)
+
+    def noted(self) -> None:
+        """Append what else has moved, and have all that was appended committed."""
+        super().noted()
+        if self.log.end != self._asked:
+            self._asked = self.log.end
+            self._wanted()
+            self.recorded()
+
+    async def durable(self) -> None:
+        """Wait until all that was appended so far is as safe as the option `sync` says.
+
+        Raises
+        ------
+        DiskFull, NoDescriptors
+            There has been no room for 20 s, or no file could be opened; what waits may still become durable.
+        LogFailed, Fenced
+            It is not, and never will be.
+        """
+        if self.failure is not None:
+            raise self.failure
+        end = self.log.end
+        if self.log.durable >= end:
+            return
+        confirmed: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((end, confirmed))
+        self._commit.wanted()
+        patience = self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
+        try:
+            await confirmed
+        finally:
+            patience.cancel()
+
+    async def frame(self, batch: Batch) -> Frame:
+        """Return a batch's frame."""
+        return Frame.decode(await self._body(batch))
+
+    async def read(self, stretch: Stretch) -> bytes:
+        """Return the settlement that brought some results."""
+        return bytes(open_settle(await self._body(stretch))[1])
+
+    async def close(self) -> None:
+        """Commit what is left, and let the next owner in."""
+        await self._loop.run_in_executor(None, self._close)
+
+    # --- inside -----------------------------------------------------------------------------
+
+    async def _body(self, kept: Batch | Stretch) -> bytes:
+        while True:
+            place = kept.place
+            body = self.cached(place)
+            if body is not None:
+                return body
+            try:
+                return await self._loop.run_in_executor(None, self.body, place)
+            except RecordCorrupt:
+                if kept.place == place:  # else a compaction took it elsewhere meanwhile
+                    raise
+
+    def _close(self) -> None:
+        self._commit.close()
+        self.log.close(clean=self.failure is None)
+
+    def _wake(self, callback: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(callback)
+
+    def _committed(self, durable: int) -> None:
+        short, self._short = self._short, None
+        while self._waiting and self._waiting[0][0] <= durable:
+            _, confirmed = self._waiting.popleft()
+            if not confirmed.done():
+                confirmed.set_result(None)
+        if short is not None:
+            self.turned()
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, DiskFull | NoDescriptors):
+            known, self._short = self._short, error
+            if known is None:
+                self.turned()
+            return
+        for _, confirmed in self._waiting:
+            if not confirmed.done():
+                confirmed.set_exception(error)
+        self._waiting.clear()
+        self.turned()
+
+    def _impatient(self, confirmed: asyncio.Future[None]) -> None:
+        """Give up waiting when there is no room, or no descriptor; look again later when it is something else.
+
+        A disk that hangs may turn out to be full after this look, and nobody else tells who waits.
+        """
+        if confirmed.done():
+            return
+        if self._short is not None:
+            confirmed.set_exception(self._short)
+        else:
+            self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
+
+
+async def open_durable(
+    name: str,
+    index: int,
+    options: QueueOptions,
+    store: dict[str, Any],
+    clock: Clock,
+    patience: float = 0.0,
+) -> tuple[DurableShard, LogStore]:
+    """Open one shard of a durable queue, made if there is none; disk work is done in an executor.
+
+    Parameters
+    ----------
+    store : dict
+        The queue's ``directory``, fields of `LogOptions`, and perhaps ``takeover``: see `Log.open`.
+    patience : float
+        See `DurableShard.open`.
+
+    Raises
+    ------
+    LogError
+        See `Log.open`.
+    """
+    settings = dict(store)
+    takeover = settings.pop("takeover", False)
+    directory = shard_directory(Path(settings.pop("directory")), index)
+    log_options = LogOptions(**settings)
+
+    def open_shard() -> DurableShard:
+        return DurableShard.open(
+            directory,
+            name,
+            index,
+            options,
+            log_options=log_options,
+            clock=clock,
+            owner=name,
+            takeover=takeover,
+            patience=patience,
+            journal=LogStore,
+        )
+
+    durable = await asyncio.get_running_loop().run_in_executor(None, open_shard)
+    journal = durable.journal
+    assert isinstance(journal, LogStore)
+    journal.begin()
+    return durable, journal
+
+
+async def keep(directory: str, name: str, shards: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Return {shards, options} of the queue in a directory, made as asked if there is none; see `keep_queue`."""
+    asked = StoredQueue(name, shards, options)
+    kept = await asyncio.get_running_loop().run_in_executor(None, keep_queue, Path(directory), asked)
+    return {"shards": kept.shards, "options": kept.options}
+
+
+async def list_stored(store: str) -> list[str]:
+    """Return the names of the queues in a store."""
+    return await asyncio.get_running_loop().run_in_executor(None, stored_queues, Path(store))

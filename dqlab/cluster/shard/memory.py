@@ -1,0 +1,127 @@
+"""Where a transient shard's bytes are: frames in memory, results in a vault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from dqlab.cluster.shard.vault import Vault
+from dqlab.errors import DqlabError
+from dqlab.frame import Frame, Settlement
+from dqlab.rules.batches import Batch
+from dqlab.rules.journal import Journal, MemoryJournal
+from dqlab.rules.results import Stretch
+from dqlab.rules.settling import Settled
+
+__all__ = ["MemoryStore", "Store"]
+
+
+class Store(Journal, Protocol):
+    """A journal as a queue actor needs it.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of results.
+    full : bool
+        No more results should be taken in.
+    failure : DqlabError or None
+        Why nothing can be kept any more.
+    short : DqlabError or None
+        Why nothing can be confirmed until there is room again.
+    trouble : str
+        Why results cannot be put where they belong; they are kept all the same.
+    """
+
+    @property
+    def nbytes(self) -> int: ...  # noqa: D102
+
+    @property
+    def full(self) -> bool: ...  # noqa: D102
+
+    @property
+    def failure(self) -> DqlabError | None: ...  # noqa: D102
+
+    @property
+    def short(self) -> DqlabError | None: ...  # noqa: D102
+
+    @property
+    def trouble(self) -> str: ...  # noqa: D102
+
+    def no_room(self, nbytes: int) -> DqlabError | None:
+        """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
+
+    async def durable(self) -> None:
+        """Wait until all that was kept so far is as safe as the store promises."""
+
+    async def frame(self, batch: Batch) -> Frame:
+        """Return a batch's frame."""
+
+    async def read(self, stretch: Stretch) -> bytes:
+        """Return the settlement that brought some results."""
+
+    async def close(self) -> None:
+        """Let go of everything that is open."""
+
+
+class MemoryStore(MemoryJournal):
+    """A `Store` that ends with its process.
+
+    Parameters
+    ----------
+    memory_bytes, maxsize : int
+        Budget for results in memory, and in all, bytes.
+    """
+
+    failure = short = None
+
+    def __init__(self, memory_bytes: int, maxsize: int) -> None:
+        super().__init__()
+        self._vault = Vault(memory_bytes, maxsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of results."""
+        return self._vault.nbytes
+
+    @property
+    def full(self) -> bool:
+        """No more results should be taken in."""
+        return self._vault.full
+
+    @property
+    def trouble(self) -> str:
+        """Why results cannot be written to a temporary file now."""
+        return self._vault.trouble
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Keep the results that count: the whole settlement, or what of it was accepted."""
+        if not settled.results:
+            return []
+        accepted = sum(piece.n for piece, _ in settled.results)
+        if accepted == settlement.count:
+            place = self._vault.add(bytes(settlement.blob))
+            return [Stretch(piece, place, at) for piece, at in settled.results]
+        return [Stretch(piece, self._vault.add(settlement.cut(piece, at)), 0) for piece, at in settled.results]
+
+    def no_room(self, nbytes: int) -> None:
+        """Return None: the bounds of lanes are all there is."""
+
+    async def durable(self) -> None:
+        """Return at once."""
+
+    async def frame(self, batch: Batch) -> Frame:
+        """Return a batch's frame."""
+        return self.frames[batch.place]
+
+    async def read(self, stretch: Stretch) -> bytes:
+        """Return the settlement that brought some results."""
+        return await self._vault.read(stretch.place)
+
+    def forgot(self, results: Iterable[Stretch]) -> None:
+        """Give the space of results back."""
+        self._vault.forget({stretch.place for stretch in results})
+
+    async def close(self) -> None:
+        """Drop everything."""
+        self._vault.close()

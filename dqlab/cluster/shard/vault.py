@@ -1,0 +1,304 @@
+"""Bytes of results of one shard that lives in memory, and pages of results wherever they are.
+
+A `Vault` owns settle frames, verbatim: some in memory, the rest, oldest first, in unlinked temporary
+files; reading never frees. File access goes to an executor, never to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, TypeAlias, TypeVar
+
+from dqlab.frame import Piece, Settlement
+from dqlab.rules.results import ResultIndex, Stretch
+
+logger = logging.getLogger("dqlab.queue")
+
+__all__ = ["PAGE_BYTES", "PAGE_VALUES", "Vault", "page", "page_behind"]
+
+PAGE_VALUES = 1000
+PAGE_BYTES = 4 << 20
+KEEP_OPEN = 8
+FILE_BYTES = 64 << 20
+"""Size from which on results go into another file."""
+MOSTLY = 0.5
+"""Share of a file below which what is still needed of it goes into another one."""
+RETRY_S = 5.0
+"""Seconds after which what could not be written is tried again."""
+
+T = TypeVar("T")
+Read: TypeAlias = Callable[[Stretch], Awaitable[bytes]]
+"""Returns the settlement that brought some results."""
+
+
+async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes]:
+    """Return results with ordinals in [lo, hi), from `lo` on, one page at most, as settlements."""
+    parts: list[bytes] = []
+    size, opened = 0, _Opened(read)
+    for stretch, piece, at in list(results.between(lo, hi)):
+        parts.append(await opened.cut(stretch, piece, at))
+        size += len(parts[-1])
+        if size >= PAGE_BYTES:
+            break
+    return parts
+
+
+async def page_behind(results: ResultIndex, read: Read, cursor: int) -> tuple[list[bytes], int]:
+    """Return the next page in the order of completion, and the cursor behind it."""
+    parts: list[bytes] = []
+    size, opened, values = 0, _Opened(read), 0
+    for stretch in results.behind(cursor):
+        parts.append(await opened.cut(stretch, stretch.piece, stretch.at))
+        size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, stretch.number + 1
+        if values >= PAGE_VALUES or size >= PAGE_BYTES:
+            break
+    return parts, cursor if parts else results.end
+
+
+class _Opened:
+    """The settlements that were read last: failures and retries between results make many pieces of few."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._settlements: dict[int, Settlement] = {}
+
+    async def cut(self, stretch: Stretch, piece: Piece, at: int) -> bytes:
+        """Return a piece of the settlement that brought some results, as one of its own."""
+        place = stretch.place
+        settlement = self._settlements.pop(place, None)
+        if settlement is None:
+            settlement = Settlement.decode(await self._read(stretch))
+        self._settlements[place] = settlement
+        if len(self._settlements) > KEEP_OPEN:
+            del self._settlements[next(iter(self._settlements))]
+        return bytes(settlement.blob) if piece.n == settlement.count else settlement.cut(piece, at)
+
+
+class _SpillFile:
+    """An unlinked temporary file with records of results, closed when nothing in it is needed or read any more."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.end = self.live = 0
+        self.records: dict[int, None] = {}
+        self._users = 0
+        self._closing = False
+
+    @property
+    def sparse(self) -> bool:
+        """Most of it is needed no more."""
+        return self.live < self.end * MOSTLY
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return bytes of it."""
+        return await self._in_thread(os.pread, size, offset)
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Run a function of the descriptor in a thread; the descriptor stays open until the thread ends.
+
+        Also when the caller is cancelled: the system would give a closed descriptor to the next file that is opened,
+        and the thread would read or write there.
+        """
+        self._users += 1
+        running = asyncio.get_running_loop().run_in_executor(None, work, self.file.fileno(), *args)
+        running.add_done_callback(self._let_go)
+        return await asyncio.shield(running)
+
+    def _let_go(self, _: object) -> None:
+        self._users -= 1
+        if self._closing:
+            self.close()
+
+    async def append(self, number: int, data: bytes) -> _Spilled:
+        """Write a record behind the others; a part of one that could not be written takes no room.
+
+        Raises
+        ------
+        OSError
+            It could not be written.
+        """
+        offset = self.end
+        await self._in_thread(_write_all, data, offset)
+        self.end = offset + len(data)
+        self.live += len(data)
+        self.records[number] = None
+        return _Spilled(self, offset, len(data))
+
+    def forget(self, number: int, size: int) -> None:
+        """Count a record as needed no more."""
+        del self.records[number]
+        self.live -= size
+
+    def close(self) -> None:
+        """Give its room back, as soon as no thread reads or writes it."""
+        self._closing = True
+        if not self._users:
+            self.file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Spilled:
+    file: _SpillFile
+    offset: int
+    size: int
+
+
+class Vault:
+    """Bytes of settled results of one shard: in memory up to a budget, then in unlinked temporary files.
+
+    A file is closed when nothing in it is needed any more, and what is left of one that is mostly not needed goes into
+    another, so the files take up little more than what is kept. What cannot be written stays in memory, is tried again,
+    and counts as full when it is as much as the budget once more.
+
+    Parameters
+    ----------
+    memory_bytes, maxsize : int
+        Budget in memory, and in all, bytes.
+    file_bytes : int
+        Size from which on another file is begun.
+    """
+
+    def __init__(self, memory_bytes: int, maxsize: int, *, file_bytes: int = FILE_BYTES) -> None:
+        self.memory_bytes, self.maxsize = memory_bytes, maxsize
+        self.nbytes = 0
+        self.trouble = ""
+        """Why nothing can be written now."""
+        self._file_bytes = file_bytes
+        self._in_memory = 0
+        self._records: dict[int, bytes | _Spilled] = {}
+        self._order: deque[int] = deque()
+        self._next = 0
+        self._files: list[_SpillFile] = []
+        self._spilling: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        """No more results should be taken in."""
+        return self.nbytes >= self.maxsize or (bool(self.trouble) and self._in_memory >= 2 * self.memory_bytes)
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of its files."""
+        return sum(file.end for file in self._files)
+
+    def add(self, blob: bytes) -> int:
+        """Keep a record; return its number."""
+        number, self._next = self._next, self._next + 1
+        self._records[number] = blob
+        self._order.append(number)
+        self.nbytes += len(blob)
+        self._in_memory += len(blob)
+        if self._in_memory > self.memory_bytes:
+            self._wake()
+        return number
+
+    async def read(self, number: int) -> bytes:
+        """Return a record's bytes."""
+        record = self._records[number]
+        return record if isinstance(record, bytes) else await record.file.read(record.offset, record.size)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Drop records; a file gives its space back when little of it is kept."""
+        for number in numbers:
+            record = self._records.pop(number)
+            if isinstance(record, bytes):
+                self.nbytes -= len(record)
+                self._in_memory -= len(record)
+            else:
+                self.nbytes -= record.size
+                record.file.forget(number, record.size)
+        if len(self._order) > 2 * len(self._records) + 1000:
+            self._order = deque(number for number in self._order if isinstance(self._records.get(number), bytes))
+        self._close_empty()
+        if any(file.sparse for file in self._files[:-1]):
+            self._wake()
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._closed = True
+        if self._again is not None:
+            self._again.cancel()
+        if self._spilling is not None:
+            self._spilling.cancel()
+        self._records.clear()
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+    def _wake(self) -> None:
+        """Write what is to be written, unless that is under way, or failed a moment ago."""
+        if self._spilling is None and self._again is None and not self._closed:
+            self._spilling = asyncio.get_running_loop().create_task(self._spill(), name="dqlab-spill")
+
+    def _try_again(self) -> None:
+        self._again = None
+        self._wake()
+
+    async def _spill(self) -> None:
+        try:
+            while (number := self._next_to_write()) is not None:
+                await self._write(number)
+                self._close_empty()
+            self.trouble = ""
+        except OSError as error:
+            place = tempfile.gettempdir()
+            if not self.trouble:
+                logger.warning("event=spill_failed directory=%s in_memory=%d %s", place, self._in_memory, error)
+            self.trouble = f"results cannot be written to {place}: {error.strerror or error}"
+            if not self._closed:
+                self._again = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
+        finally:
+            self._spilling = None
+
+    def _next_to_write(self) -> int | None:
+        """Return the oldest record in memory while these are too many, else one of a file of which little is kept."""
+        if self._in_memory > self.memory_bytes:
+            while self._order:
+                if isinstance(self._records.get(self._order[0]), bytes):
+                    return self._order[0]
+                self._order.popleft()
+        return next((next(iter(file.records)) for file in self._files[:-1] if file.sparse and file.records), None)
+
+    async def _write(self, number: int) -> None:
+        data = await self.read(number)
+        if not self._files or self._files[-1].end >= self._file_bytes:
+            opened = await asyncio.get_running_loop().run_in_executor(None, tempfile.TemporaryFile)
+            self._files.append(_SpillFile(opened))
+        file = self._files[-1]
+        spilled = await file.append(number, data)
+        before = self._records.get(number)
+        if before is None:  # it was dropped meanwhile
+            file.forget(number, spilled.size)
+            return
+        self._records[number] = spilled
+        if isinstance(before, bytes):
+            self._in_memory -= len(before)
+        else:
+            before.file.forget(number, before.size)
+
+    def _close_empty(self) -> None:
+        writing = self._files[-1:] if self._spilling is not None else []
+        for file in [file for file in self._files if not file.records and file not in writing]:
+            self._files.remove(file)
+            file.close()
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view, at = memoryview(data), offset
+    try:
+        while view:
+            written = os.pwrite(descriptor, view, at)
+            view, at = view[written:], at + written
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, offset)
+        raise

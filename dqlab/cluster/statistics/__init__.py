@@ -1,0 +1,1 @@
+"""What runs on the scheduler to know how everything is: the collector, snapshots, histories."""

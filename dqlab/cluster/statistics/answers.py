@@ -1,0 +1,103 @@
+"""Statistics on the scheduler: what clients ask of the collector, and the views that draw it there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import fields
+from importlib import import_module
+from typing import Any
+
+from distributed import Scheduler
+
+from dqlab.cluster.statistics.collector import Collector
+from dqlab.config import option, seconds
+from dqlab.errors import BadOption
+from dqlab.stats.attention import Thresholds
+
+__all__ = ["Statistics", "thresholds"]
+
+logger = logging.getLogger("dqlab.registry")
+
+
+class Statistics:
+    """The collector, its handlers, and the views of this scheduler.
+
+    Views are modules named in the option ``views``, each with ``install(scheduler, feed)`` that returns what takes the
+    view away again, or None. One that cannot be had here is left out, with one line in the log.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    where : str
+        What views call this cluster.
+    """
+
+    def __init__(self, scheduler: Scheduler, where: str) -> None:
+        self._scheduler = scheduler
+        self._undo: list[Callable[[], None]] = []
+        self.collector = Collector(where=where, thresholds=thresholds(option("attention") or {}))
+        self.collector.workers = len(scheduler.workers)
+
+    @property
+    def handlers(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """What clients may ask, by operation."""
+        return {"dq_snapshot": self.snapshot, "dq_history": self.history, "dq_mark": self.mark}
+
+    def show(self) -> None:
+        """Install the views."""
+        for name in option("views") or ():
+            try:
+                undo = import_module(name).install(self._scheduler, self.collector)
+            except ImportError as error:
+                logger.info("event=view_left_out view=%s %s", name, error)
+            except Exception as error:  # noqa: BLE001 - a view that cannot be had is not to keep queues from working
+                logger.warning("event=view_left_out view=%s %r", name, error)
+            else:
+                self._undo += [undo] if undo is not None else []
+
+    def close(self) -> None:
+        """Take the views away."""
+        for undo in self._undo:
+            with suppress(Exception):
+                undo()
+        self._undo.clear()
+
+    async def snapshot(self, since: int = -1, wait: float = 0.0, queue: str = "", run: str = "") -> dict[str, Any]:
+        """Return the newest snapshot; wait up to `wait` seconds for one newer than `since`."""
+        if wait > 0:
+            await self.collector.change(since, wait)
+        return self.collector.snapshot(queue, run).to_dict()
+
+    async def history(self, span: float, queue: str = "", run: str = "") -> dict[str, Any]:
+        """Return how it was over the last `span` seconds."""
+        return self.collector.history(span, queue, run).to_dict()
+
+    async def mark(self, text: str, cell: int | None = None, queue: str = "", by: str = "") -> None:
+        """Note what a person did."""
+        self.collector.mark(text, cell=cell, queue=queue, by=by)
+
+
+def thresholds(spoken: Mapping[str, Any]) -> Thresholds:
+    """Return what the option ``attention`` says.
+
+    Raises
+    ------
+    BadOption
+        A key that there is not, or something that is no duration or share.
+    """
+    known = {each.name.replace("_", "-"): each.name for each in fields(Thresholds)}
+    values = {}
+    for key, value in spoken.items():
+        name = f"dqlab.attention.{key}"
+        if key not in known:
+            raise BadOption(option=name, value=value, problem=f"is no threshold. There are: {', '.join(known)}.")
+        values[known[key]] = _share(value, name) if key in ("slow", "failing") else seconds(value, name=name)
+    return Thresholds(**values)
+
+
+def _share(value: Any, name: str) -> float:
+    if isinstance(value, int | float) and 0 <= value <= 1:
+        return float(value)
+    raise BadOption(option=name, value=value, problem="is a share, from 0 to 1.")

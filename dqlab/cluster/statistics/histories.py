@@ -1,0 +1,123 @@
+"""Builds a History from what the collector remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil, floor
+from typing import TYPE_CHECKING
+
+from dqlab.cluster.statistics.joins import short_name
+from dqlab.cluster.statistics.tracks import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, QueueTrack
+from dqlab.stats import History
+from dqlab.stats.history import MAX_POINTS
+from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
+
+if TYPE_CHECKING:
+    from dqlab.cluster.statistics.collector import Collector
+
+__all__ = ["history"]
+
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
+"""Seconds between points, of which the smallest is taken that gives few enough of them."""
+
+Series = tuple[float | None, ...]
+
+
+def history(known: Collector, span: float, queue: str, run: str) -> History:
+    """Return how it was over the last `span` seconds."""
+    wall = known.clock.wall()
+    run_key = _run_key(known, queue, run)
+    queue = run_key[0] if run_key else queue
+    step = next((step for step in STEPS if span / step < MAX_POINTS), STEPS[-1])
+    points = min(MAX_POINTS, max(2, ceil(span / step) + 1))
+    t0 = floor(wall / step) * step - (points - 1) * step
+    track = (known.queue_tracks.get(queue) or QueueTrack()) if queue else known.all
+    gauges = dict(zip(QueueTrack.GAUGES, map(tuple, track.ring.gauges(t0, step, points)), strict=True))
+    put, settled, failed = map(tuple, track.ring.rates(t0, step, points))
+    consumers, idle = _consumers(known, queue, t0, step, points)
+    left: Series = tuple(known.track_of(*run_key).ring.gauges(t0, step, points)[0]) if run_key else ()
+    classes = track.classes.items() if queue else []
+    return History(
+        t0=float(t0),
+        step=float(step),
+        queue=queue,
+        run=run,
+        ready=gauges["ready"],
+        delayed=gauges["delayed"],
+        leased=gauges["leased"],
+        dead=gauges["dead"],
+        in_rate=put,
+        out_rate=settled,
+        failure_rate=failed,
+        units_left=left,
+        live=gauges["live"] if any(gauges["live"]) else (),
+        garbage=gauges["garbage"] if any(gauges["live"]) else (),
+        consumers=consumers,
+        idle=idle,
+        classes={mark: tuple(each.ring.amounts(0, now=wall, slots=CLASS_MINUTES)) for mark, each in classes},
+        depths={} if queue else _depths(known, wall),
+        marks=tuple(known.marks_of(queue, t0)),
+    )
+
+
+def _run_key(known: Collector, queue: str, run: str) -> tuple[str, str] | None:
+    if not run:
+        return None
+    for name in [queue] if queue else known.queues:
+        for key in known.lanes(name).named(run):
+            return name, key
+    return None
+
+
+def _depths(known: Collector, wall: float) -> dict[str, Series]:
+    t0 = floor(wall / 60) * 60 - (DEPTH_MINUTES - 1) * 60
+    names = known.queues[:MAX_QUEUES]
+    return {name: tuple(known.queue_tracks[name].depth.gauges(t0, 60, DEPTH_MINUTES)[0]) for name in names}
+
+
+def _consumers(
+    known: Collector, queue: str, t0: float, step: float, points: int
+) -> tuple[dict[str, Series], dict[str, Series]]:
+    """Return pages per second and idle shares, by consumer; by worker where there are many."""
+    names = [name for name, report in known.consumers.items() if queue in ("", report["queue"])]
+    if len(names) > MAX_CONSUMERS and not queue:
+        return _hosts(known, t0, step, points)
+    several = len({known.consumers[name]["queue"] for name in names}) > 1
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        report = known.consumers[name]
+        own = f"{report['queue']}/{short_name(name)}" if several else short_name(name)
+        groups.setdefault(own if len(names) <= MAX_CONSUMERS else report["host"], []).append(name)
+    speeds, idle = {}, {}
+    for group, members in list(groups.items())[:MAX_CONSUMERS]:
+        units, busy = _summed([known.consumer_tracks[name] for name in members], t0, step, points)
+        speeds[group] = units
+        idle[group] = _idle(busy, sum(known.consumers[name]["slots"] for name in members))
+    return speeds, idle
+
+
+def _hosts(known: Collector, t0: float, step: float, points: int) -> tuple[dict[str, Series], dict[str, Series]]:
+    slots: dict[str, int] = {}
+    for report in known.consumers.values():
+        slots[report["host"]] = slots.get(report["host"], 0) + report["slots"]
+    speeds, idle = {}, {}
+    for host in list(slots)[:MAX_CONSUMERS]:
+        units, busy = known.host_rings[host].rates(t0, step, points)
+        speeds[host], idle[host] = tuple(units), _idle(busy, slots[host])
+    return speeds, idle
+
+
+def _idle(busy: Iterable[float | None], slots: int) -> Series:
+    return tuple(None if share is None else max(0.0, 1 - share / max(1, slots)) for share in busy)
+
+
+def _summed(tracks: Iterable[ConsumerTrack], t0: float, step: float, points: int) -> tuple[Series, Series]:
+    rows = [track.ring.rates(t0, step, points) for track in tracks]
+    units, busy = (
+        tuple(
+            sum(known) if (known := [value for value in values if value is not None]) else None
+            for values in zip(*(row[kind] for row in rows), strict=True)
+        )
+        for kind in (0, 1)
+    )
+    return units, busy

@@ -1,0 +1,297 @@
+"""From the reports of shards and consumers to the parts of a Snapshot. Pure: sums, merges and words."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from heapq import nlargest
+from operator import attrgetter
+from statistics import median
+from typing import Any, NamedTuple
+
+from dqlab.failures.classes import shown_name
+from dqlab.stats import (
+    AGE_EDGES,
+    ClassStats,
+    Compaction,
+    ConsumerStats,
+    Counts,
+    FailingDocument,
+    Failures,
+    Held,
+    RunState,
+    StorageStats,
+    Unacked,
+    run_state,
+)
+from dqlab.stats.eta import Effort
+from dqlab.stats.snapshot import MAX_CLASSES
+
+__all__ = [
+    "Shards",
+    "classes_of",
+    "failed_by_class",
+    "failures_of",
+    "mark_slow",
+    "merged_classes",
+    "merged_failures",
+    "merged_storage",
+    "short_name",
+    "state_of",
+    "storage_of",
+    "sum_counts",
+    "sum_effort",
+    "sum_units",
+    "unacked_of",
+]
+
+OLDEST = 5
+DOCUMENTS = 4
+UNRENEWED = 20.0
+"""Seconds before its end from which a lease counts as not renewed; half its timeout, if that is less."""
+SETTLED_IN = 30.0
+"""Seconds that a consumer must have worked before it is called slow."""
+
+
+class Shards(NamedTuple):
+    """The latest reports of some shards, and when each of them came, monotonic seconds."""
+
+    reports: Sequence[dict[str, Any]]
+    came: Sequence[float]
+
+
+def short_name(consumer: str) -> str:
+    """Return what views call a consumer or a slot of it: ``c5`` for ``consumer/pages/5#0``."""
+    name = consumer.rsplit("/", 1)[-1].split("#", 1)[0]
+    return f"c{name}" if name.isdecimal() else name
+
+
+def sum_counts(lanes: Iterable[dict[str, Any]]) -> Counts:
+    """Return the messages of lanes by state."""
+    return _summed([lane["counts"] for lane in lanes])
+
+
+def sum_units(lanes: Iterable[dict[str, Any]]) -> Counts | None:
+    """Return the pages of lanes by state, None where none is known."""
+    known = [lane["units"] for lane in lanes if lane["units"]]
+    return _summed(known) if known else None
+
+
+def _summed(rows: Sequence[Sequence[int]]) -> Counts:
+    if len(rows) == 1:
+        return Counts(*rows[0])
+    return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
+
+
+def state_of(lanes: Collection[dict[str, Any]], reports: Iterable[dict[str, Any]], consumers: int) -> RunState:
+    """Return what the run of these lanes does, from the reports of its queue's shards and how many consumers it has."""
+    reports = list(reports)
+    return run_state(
+        sum_counts(lanes),
+        sealed=all(lane["sealed"] for lane in lanes),
+        incomplete=any(lane["name"] is not None and lane["incomplete"] is not None for lane in lanes),
+        paused=any(report["state"] == "paused" for report in reports) or any(lane["paused"] for lane in lanes),
+        stopped=any(lane["stopped"] or lane["halted"] for lane in lanes),
+        consumers=consumers,
+        blocked=any(report["failure"] or report["short"] for report in reports),
+    )
+
+
+def sum_effort(lanes: Iterable[dict[str, Any]]) -> Effort:
+    """Return what was settled in lanes, and how long it took."""
+    return sum((Effort.of(lane["effort"]) for lane in lanes if lane["effort"]), Effort())
+
+
+def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately: tuple[int, int]) -> Unacked:
+    """Return who holds what.
+
+    Parameters
+    ----------
+    documents : mapping
+        What each consumer is running, by its name.
+    lately : (int, int)
+        Redeliveries and lost leases of the last ten minutes.
+    """
+    bins = [0] * (len(AGE_EDGES) + 1)
+    past = past_half = ending = 0
+    timeout: float | None = None
+    oldest: list[Held] = []
+    for report, came in zip(*shards, strict=True):
+        waited = now - came
+        for age, left, limit, messages in report["held"]:
+            bins[bisect_right(AGE_EDGES, age + waited)] += messages
+            timeout = limit if timeout is None else max(timeout, limit)
+            past += messages if age + waited > limit else 0
+            past_half += messages if left - waited < limit / 2 else 0
+            ending += messages if left - waited < min(UNRENEWED, limit / 2) else 0
+        for consumer, age, left, messages, renewals, delivery in report["oldest"]:
+            held = Held(consumer.split("#", 1)[0], age + waited, max(0.0, left - waited), messages)
+            oldest.append(replace(held, renewals=renewals, delivery=delivery))
+    redelivered, lost = lately
+    return Unacked(
+        age_bins=tuple(bins),
+        total=sum(bins),
+        past=past,
+        past_half=past_half,
+        timeout=timeout,
+        oldest=tuple(_named(nlargest(OLDEST, oldest, key=lambda held: held.held), documents)),
+        redelivered_10m=redelivered,
+        leases_lost_10m=lost,
+        ending_20s=ending,
+    )
+
+
+def _named(oldest: Sequence[Held], documents: Mapping[str, str]) -> Iterator[Held]:
+    """Yield leases with short names; what a consumer runs is of the lease that it has had longest."""
+    left = dict(documents)
+    for held in oldest:
+        yield replace(held, consumer=short_name(held.consumer), document=left.pop(held.consumer, None))
+
+
+def mark_slow(
+    consumers: Sequence[ConsumerStats], ages: Sequence[float], share: float
+) -> tuple[list[ConsumerStats], float | None]:
+    """Return the consumers of one queue with the slow ones marked, and the median of their speeds.
+
+    Parameters
+    ----------
+    ages : sequence of float
+        Seconds since each began.
+    share : float
+        Of the median; who is below is slow, if it had work all the time.
+    """
+    speeds = [each.units_rate for each in consumers if each.units_rate]
+    middle = median(speeds) if speeds else None
+    if middle is None or len(consumers) < 3:
+        return list(consumers), middle
+    return [
+        replace(each, slow=True)
+        if age >= SETTLED_IN and each.leased and (each.units_rate or 0.0) < share * middle
+        else each
+        for each, age in zip(consumers, ages, strict=True)
+    ], middle
+
+
+def classes_of(lanes: Iterable[dict[str, Any]]) -> list[ClassStats]:
+    """Return the failure classes of lanes, the most dead first."""
+    entries = (entry for lane in lanes for entry in lane["classes"])
+    return merged_classes(ClassStats(**{**entry, "error": shown_name(entry["error"])}) for entry in entries)
+
+
+def merged_classes(classes: Iterable[ClassStats]) -> list[ClassStats]:
+    """Return classes with those of the same fingerprint joined, the most dead first."""
+    merged: dict[str, ClassStats] = {}
+    for new in classes:
+        old = merged.get(new.fingerprint)
+        merged[new.fingerprint] = new if old is None else _merged(old, new)
+    return sorted(merged.values(), key=lambda each: (-each.dead, -each.retrying, each.fingerprint))
+
+
+def _merged(old: ClassStats, new: ClassStats) -> ClassStats:
+    return replace(
+        new,
+        dead=old.dead + new.dead,
+        retrying=old.retrying + new.retrying,
+        first=min(old.first, new.first),
+        last=max(old.last, new.last),
+        key=old.key or new.key,
+        failed=old.failed + new.failed,
+    )
+
+
+def failed_by_class(lanes: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Return how many deliveries have failed so far, by fingerprint."""
+    failed: dict[str, int] = {}
+    for lane in lanes:
+        for entry in lane["classes"]:
+            failed[entry["fingerprint"]] = failed.get(entry["fingerprint"], 0) + entry["failed"]
+    return failed
+
+
+def failures_of(
+    lanes: Sequence[dict[str, Any]],
+    per_minute: int,
+    *,
+    dead: int | None = None,
+    classes: Sequence[ClassStats] | None = None,
+) -> Failures:
+    """Return why documents of lanes failed, and which failed most.
+
+    Parameters
+    ----------
+    dead, classes : optional
+        Of more than these lanes.
+    """
+    classes = classes_of(lanes) if classes is None else classes
+    known = max((lane["classes_total"] for lane in lanes), default=0)
+    documents = [
+        FailingDocument(key, shown_name(error), deliveries, lane["max_deliveries"], pages, lane["name"] or "")
+        for lane in lanes
+        for key, error, deliveries, pages in lane["failing"]
+    ]
+    return Failures(
+        dead=sum_counts(lanes).dead if dead is None else dead,
+        retrying=sum(lane["retrying"] for lane in lanes),
+        per_minute=per_minute,
+        classes_total=max(len(classes), known),
+        classes=tuple(classes[:MAX_CLASSES]),
+        documents=tuple(nlargest(DOCUMENTS, documents, key=lambda each: (each.deliveries, each.pages or 0))),
+    )
+
+
+def merged_failures(parts: Sequence[Failures]) -> Failures:
+    """Return the failures of several queues as one."""
+    if len(parts) == 1:
+        return parts[0]
+    classes = merged_classes(each for part in parts for each in part.classes)
+    documents = [each for part in parts for each in part.documents]
+    return Failures(
+        dead=sum(part.dead for part in parts),
+        retrying=sum(part.retrying for part in parts),
+        per_minute=sum(part.per_minute for part in parts),
+        classes_total=max(len(classes), max((part.classes_total for part in parts), default=0)),
+        classes=tuple(classes[:MAX_CLASSES]),
+        documents=tuple(nlargest(DOCUMENTS, documents, key=lambda each: (each.deliveries, each.pages or 0))),
+    )
+
+
+def storage_of(reports: Sequence[dict[str, Any]], write_rate: float | None) -> StorageStats:
+    """Return what the files of shards take up; all zero where all are in memory."""
+    found = [report["storage"] for report in reports if report["storage"]]
+    if not found:
+        return StorageStats()
+    syncs = [each["sync_p99"] for each in found if each["sync_p99"] is not None]
+    compactions = sorted(
+        (Compaction(*each) for storage in found for each in storage["compactions"]), key=attrgetter("at")
+    )
+    garbage = sum(each["garbage"] for each in found)
+    return StorageStats(
+        live=sum(each["live"] for each in found),
+        garbage=garbage,
+        frees=garbage,
+        disk_free=min(each["free"] for each in found),
+        write_rate=write_rate,
+        fsync_p99=max(syncs, default=None),
+        compact_above=min(each["compact_above"] for each in found),
+        compactions=tuple(compactions[-10:]),
+    )
+
+
+def merged_storage(parts: Sequence[StorageStats]) -> StorageStats:
+    """Return the files of several queues as one."""
+    kept = [part for part in parts if part.compact_above is not None]
+    if len(kept) < 2:
+        return kept[0] if kept else StorageStats()
+    compactions = sorted((each for part in kept for each in part.compactions), key=attrgetter("at"))
+    rates = [part.write_rate for part in kept if part.write_rate is not None]
+    return StorageStats(
+        live=sum(part.live for part in kept),
+        garbage=sum(part.garbage for part in kept),
+        frees=sum(part.frees for part in kept),
+        disk_free=min((part.disk_free for part in kept if part.disk_free is not None), default=None),
+        write_rate=sum(rates) if rates else None,
+        fsync_p99=max((part.fsync_p99 for part in kept if part.fsync_p99 is not None), default=None),
+        compact_above=min(part.compact_above for part in kept if part.compact_above is not None),
+        compactions=tuple(compactions[-10:]),
+    )

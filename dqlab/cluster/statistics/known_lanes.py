@@ -1,0 +1,202 @@
+"""The lanes of one queue as its shards reported them last: those at work one by one, those at rest as sums.
+
+A lab keeps its runs until somebody drops them, so nearly all of many have ended. What is done with every report, and
+with every look, goes through those that have not, and the few that ended last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import chain, islice
+from typing import Any
+
+from sortedcontainers import SortedDict
+
+from dqlab.cluster.statistics.joins import classes_of, failed_by_class, merged_classes, sum_counts
+from dqlab.rules.states import State
+from dqlab.stats import ClassStats, Counts
+from dqlab.stats.snapshot import MAX_RUNS
+
+__all__ = ["KnownLanes"]
+
+Lane = dict[str, Any]
+
+
+class KnownLanes:
+    """Lanes by run and shard.
+
+    A run is at rest when each of its lanes has ended and nothing of it needs anybody: none of its documents is lost,
+    and its input was complete, or it was cancelled.
+
+    Attributes
+    ----------
+    total : int
+        Runs of which there is a record.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._changed: dict[str, None] = {}
+        self._runs: dict[str, dict[int, Lane]] = {}
+        self._names: dict[str, dict[str, None]] = {}
+        self._working: dict[str, None] = {}
+        self._resting: SortedDict = SortedDict()  # (started, run) -> None
+        self._places: dict[str, float] = {}
+        """Of each run at rest, its key there."""
+        self._sums = _Sums()
+
+    # --- what comes in ----------------------------------------------------------------------
+
+    def take(self, shard: int, report: dict[str, Any]) -> None:
+        """Enter a shard's report: with all its lanes, or with those that changed and the runs that were dropped."""
+        lanes = report["lanes"]
+        if report.get("whole", True):
+            named = {lane["run"] for lane in lanes}
+            gone = [run for run, known in self._runs.items() if shard in known and run not in named]
+        else:
+            gone = [run for run in report["dropped"] if shard in self._runs.get(run, ())]
+        for run in gone:
+            self._enter(run, shard, None)
+        for lane in lanes:
+            self._enter(lane["run"], shard, lane)
+
+    def _enter(self, run: str, shard: int, lane: Lane | None) -> None:
+        self._changed[run] = None
+        known = self._runs.setdefault(run, {})
+        self._leave(run, known)
+        if lane is not None:
+            known[shard] = lane
+        else:
+            known.pop(shard, None)
+        if not known:
+            del self._runs[run]
+            return
+        record = record_of(known.values())
+        if record is not None:
+            self._names.setdefault(record["name"], {})[run] = None
+            self.total += 1
+        if record is None or not _rests(known.values()):
+            self._working[run] = None
+            return
+        self._places[run] = record["started"]
+        self._resting[record["started"], run] = None
+        for each in known.values():
+            self._sums.add(each, 1)
+
+    def _leave(self, run: str, known: dict[int, Lane]) -> None:
+        """Take a run out of everything that it is entered in."""
+        self._working.pop(run, None)
+        started = self._places.pop(run, None)
+        if started is not None:
+            del self._resting[started, run]
+            for lane in known.values():
+                self._sums.add(lane, -1)
+        record = record_of(known.values())
+        if record is not None:
+            self.total -= 1
+            named = self._names[record["name"]]
+            named.pop(run, None)
+            if not named:
+                del self._names[record["name"]]
+
+    def take_changed(self) -> Collection[str]:
+        """Return the runs that had a report since the last call."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+    # --- what is known ----------------------------------------------------------------------
+
+    def __contains__(self, run: str) -> bool:
+        return run in self._runs
+
+    def rests(self, run: str) -> bool:
+        """Return whether a run is at rest."""
+        return run in self._places
+
+    def named(self, name: str) -> list[str]:
+        """Return the runs of that name."""
+        return list(self._names.get(name, ()))
+
+    def of(self, run: str) -> list[Lane]:
+        """Return the lanes of one run."""
+        return list(self._runs.get(run, {}).values())
+
+    def of_shard(self, shard: int) -> list[Lane]:
+        """Return all lanes of one shard, however many there are."""
+        return [known[shard] for known in self._runs.values() if shard in known]
+
+    def working(self) -> list[Lane]:
+        """Return the lanes of the runs that are not at rest, lane 0 among them."""
+        return list(chain.from_iterable(self._runs[run].values() for run in self._working))
+
+    def listed(self, *wanted: str) -> dict[str, list[Lane]]:
+        """Return the runs that are not at rest, those that began last of the others, and those that are wanted."""
+        recent = (run for _, run in islice(reversed(self._resting), MAX_RUNS))
+        runs = dict.fromkeys(chain(self._working, recent, (run for run in wanted if run in self._runs)))
+        return {run: list(self._runs[run].values()) for run in runs}
+
+    # --- sums over all of them --------------------------------------------------------------
+
+    @property
+    def counts(self) -> Counts:
+        """Messages by state."""
+        return sum_counts([*self.working(), {"counts": self._sums.counts}])
+
+    @property
+    def failed(self) -> int:
+        """Deliveries that ended in a failure."""
+        failed: int = sum(lane["failed"] for lane in self.working())
+        return self._sums.failed + failed
+
+    def failed_by_class(self) -> dict[str, int]:
+        """Return the same by fingerprint."""
+        failed = failed_by_class(self.working())
+        for each in self._sums.classes.values():
+            failed[each["fingerprint"]] = failed.get(each["fingerprint"], 0) + each["failed"]
+        return failed
+
+    def classes(self) -> list[ClassStats]:
+        """Return the failure classes, the most dead first."""
+        return merged_classes(chain(classes_of(self.working()), classes_of([{"classes": self._sums.classes.values()}])))
+
+
+class _Sums:
+    """Sums over the lanes of runs at rest."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(State)
+        self.failed = 0
+        self.classes: dict[str, dict[str, Any]] = {}
+        self._lanes: dict[str, int] = {}
+        """In how many lanes a class is."""
+
+    def add(self, lane: Lane, sign: int) -> None:
+        """Add a lane, or with -1 take it away."""
+        self.counts = [total + sign * count for total, count in zip(self.counts, lane["counts"], strict=True)]
+        self.failed += sign * lane["failed"]
+        for entry in lane["classes"]:
+            mark = entry["fingerprint"]
+            self._lanes[mark] = self._lanes.get(mark, 0) + sign
+            if not self._lanes[mark]:
+                del self._lanes[mark], self.classes[mark]
+                continue
+            known = self.classes.get(mark)
+            if known is None:
+                self.classes[mark] = dict(entry)
+                continue
+            for field in ("dead", "retrying", "failed"):
+                known[field] += sign * entry[field]
+            known["first"] = min(known["first"], entry["first"])
+            known["last"] = max(known["last"], entry["last"])
+
+
+def record_of(lanes: Collection[Lane]) -> Lane | None:
+    """Return the lane that has the run's record; None when no shard has reported that yet."""
+    return next((lane for lane in lanes if lane["name"] is not None), None)
+
+
+def _rests(lanes: Collection[Lane]) -> bool:
+    if any(lane["ended"] is None or lane["stopped"] or lane["missing"] or lane["counts"][State.LOST] for lane in lanes):
+        return False
+    cut_off = any(lane["incomplete"] is not None for lane in lanes)
+    return not cut_off or any(lane["counts"][State.CANCELLED] for lane in lanes)

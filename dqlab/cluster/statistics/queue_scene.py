@@ -1,0 +1,279 @@
+"""One queue as a Snapshot shows it: its figures, its consumers, its runs and what may need somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dqlab.cluster.statistics.joins import (
+    classes_of,
+    mark_slow,
+    short_name,
+    state_of,
+    sum_counts,
+    sum_units,
+    unacked_of,
+)
+from dqlab.cluster.statistics.known_lanes import record_of
+from dqlab.stats import NO_ROOM, CodeStats, ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats
+from dqlab.stats.attention import Scene
+from dqlab.stats.eta import MIN_SECONDS, estimate, typical
+from dqlab.stats.snapshot import MAX_CLASSES
+
+if TYPE_CHECKING:
+    from dqlab.cluster.statistics.collector import Collector
+    from dqlab.cluster.statistics.tracks import RunTrack
+
+__all__ = ["QueueScene"]
+
+KEEPS_UP = 2.0
+"""Seconds of lag under which a queue keeps up."""
+SHOWN_FOR = 1.0
+"""Seconds for which the speed that is shown of a run at rest counts as that of now."""
+LONG = 5.0
+"""Mean seconds of a document from which slots are counted, and not measured by what was settled."""
+
+
+class QueueScene:
+    """What the collector knows of one queue, joined.
+
+    Parameters
+    ----------
+    now, wall : float
+        Monotonic seconds, and seconds since 1970 UTC.
+    run : str
+        A run that is listed however long ago it ended.
+    """
+
+    def __init__(self, known: Collector, name: str, now: float, wall: float, run: str = "") -> None:
+        self._known, self._name, self._now, self._wall = known, name, now, wall
+        self._track = known.queue_tracks[name]
+        self._shards = known.shards_of(name)
+        self._lanes = known.lanes(name)
+        self._listed = self._lanes.listed(run)
+        self._serving = list(known.serving.get(name, ()))
+        self._failure = next((report["failure"] for report in self._shards.reports if report["failure"]), "")
+        self._trouble = self._failure or next((each["short"] for each in self._shards.reports if each["short"]), "")
+        ages = [now - known.consumer_tracks[each].since for each in self._serving]
+        self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
+
+    def scene(self) -> Scene:
+        """Return the queue with all that belongs to it."""
+        known, track, now, wall = self._known, self._track, self._now, self._wall
+        runs = tuple(self._runs())
+        queue = self._queue(runs)
+        begun = {each: known.consumers[each]["oldest"] for each in self._serving}
+        documents = {each: oldest[0] for each, oldest in begun.items() if oldest is not None}
+        lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
+        ins, outs, lag = self._lately(queue)
+        return Scene(
+            queue,
+            runs=runs,
+            consumers=self._consumers,
+            unacked=unacked_of(self._shards, now, documents, lately),
+            at=wall,
+            median=self._median,
+            unserved=self._unserved() if queue.counts.waiting else None,
+            trouble=self._trouble,
+            full=not self._failure and bool(self._trouble),
+            missing=self._missing(),
+            typical=max((typical(known.track_of(self._name, run).effort) for run in self._listed), default=0),
+            marked=max((mark.at for mark in known.marks_of(self._name)), default=0.0),
+            in_lately=ins,
+            out_lately=outs,
+            lag_before=lag,
+            runs_total=self._lanes.total,
+        )
+
+    def _missing(self) -> dict[str, int]:
+        """Return how many processed documents have no result, by run; runs whose sums are right are left out."""
+        lanes = self._lanes.working()
+        names: dict[str, str] = {lane["run"]: lane["name"] for lane in lanes if lane["name"] is not None}
+        found: dict[str, int] = {}
+        for lane in lanes:
+            if lane["missing"]:
+                name = names.get(str(lane["run"]), str(lane["run"]))
+                found[name] = found.get(name, 0) + lane["missing"]
+        return found
+
+    def _unserved(self) -> float | None:
+        """Return for how many seconds nobody has served it; since its first report, when nobody ever has."""
+        if self._serving:
+            return None
+        since, born = self._known.unserved_since.get(self._name), self._track.ring.born
+        return self._now - since if since is not None else self._wall - born if born is not None else None
+
+    def _lately(self, queue: QueueStats) -> tuple[float | None, float | None, float | None]:
+        """Return rates in and out over the last minutes, and the lag before; None while they would be short of time."""
+        ring, span = self._track.ring, self._known.thresholds.growing
+        if queue.lag < KEEPS_UP or ring.born is None or self._wall - ring.born < span:
+            return None, None, None
+        put, settled, _ = (series[0] for series in ring.rates(self._wall, span, 1))
+        return put, settled, ring.gauges(self._wall - span, span, 1)[self._track.GAUGES.index("lag")][0]
+
+    def _queue(self, runs: Sequence[RunStats]) -> QueueStats:
+        track, reports, now = self._track, self._shards.reports, self._now
+        lanes = self._lanes.working()
+        counts, ins, outs = self._lanes.counts, track.put.rate(now), track.settled.rate(now)
+        lag = max(
+            report["lag"] + (now - came if report["lag"] else 0.0)
+            for report, came in zip(reports, self._shards.came, strict=True)
+        )
+        state = next((report["state"] for report in reports if report["state"] != "running"), "running")
+        if state == "running":
+            keeps_up = lag < KEEPS_UP and ins and not any(run.state is RunState.RUNNING for run in runs)
+            state = self._state(counts, keeps_up=bool(keeps_up))
+        reasons = {"waiting": self._trouble or "no consumer", "paused": self._known.paused_by.get(self._name, "")}
+        why = reasons.get(state, "")
+        storage = [report["storage"] for report in reports if report["storage"]]
+        return QueueStats(
+            name=self._name,
+            state=state,
+            why=why,
+            counts=counts,
+            retrying=sum(lane["retrying"] for lane in lanes),
+            nbytes=sum(lane["nbytes"] for lane in lanes),
+            maxsize=reports[0]["maxsize"],
+            lag=lag,
+            in_rate=ins,
+            out_rate=outs,
+            shards=len(reports),
+            consumers=len(self._consumers),
+            empty_in=_empty_in(counts.left, lag, ins if self._more_may_come else 0.0, outs, runs, self._wall),
+            never_empty=self._never_empty(counts, lag, ins, outs, runs),
+            put_waiting=sum(report["puts_waiting"] for report in reports),
+            disk=sum(each["live"] + each["garbage"] for each in storage) if storage else None,
+            last_used=track.last_used,
+        )
+
+    def _never_empty(
+        self, counts: Counts, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats]
+    ) -> bool:
+        ends = any(run.eta is not None or run.state is RunState.SUBMITTING for run in runs)
+        waits = counts.waiting > 0 and lag >= KEEPS_UP and self._more_may_come and not ends
+        return waits and ins is not None and ins > 0 and ins >= (outs or 0.0)
+
+    @property
+    def _more_may_come(self) -> bool:
+        """Whether something that was used takes messages still: a run under submission, or plain puts."""
+        return any(not lane["sealed"] and any(lane["counts"]) for lane in self._lanes.working())
+
+    def _state(self, counts: Counts, *, keeps_up: bool) -> str:
+        if counts.left == 0:
+            return "empty"
+        if not self._consumers or self._trouble:
+            return "waiting"
+        return "keeping up" if keeps_up else "running"
+
+    def _consumer(self, name: str) -> ConsumerStats:
+        report, track = self._known.consumers[name], self._known.consumer_tracks[name]
+        busy, oldest = track.busy.rate(self._now), report["oldest"]
+        return ConsumerStats(
+            name=short_name(name),
+            queue=report["queue"],
+            worker=report["host"],
+            leased=report["leased"],
+            done=report["done"],
+            rate=track.done.rate(self._now),
+            units_rate=track.units.rate(self._now),
+            busy_share=None if busy is None else min(1.0, busy / max(1, report["slots"])),
+            last_error=report["last_error"],
+            oldest_age=None if oldest is None else oldest[1] + self._now - report["came"],
+            document=None if oldest is None else oldest[0],
+            rss=report["rss"],
+            chunk=report["chunk"],
+        )
+
+    # --- runs -------------------------------------------------------------------------------
+
+    def _runs(self) -> Iterator[RunStats]:
+        for run, lanes in self._listed.items():
+            track = self._known.track_of(self._name, run)
+            if track.shown is not None:
+                yield self._shown_again(track, track.shown)
+                continue
+            record = record_of(lanes)
+            if record is not None:
+                stats = self._run(run, lanes, record)
+                eta = self._eta(stats, run)
+                track.shown = stats if self._lanes.rests(run) else None
+                yield stats if eta is None else replace(stats, eta=eta)
+
+    def _shown_again(self, track: RunTrack, shown: RunStats) -> RunStats:
+        """Return what was shown of a run at rest, with what changes by itself as it was within the last second."""
+        if not 0 <= self._wall - shown.at < SHOWN_FOR or shown.consumers != len(self._consumers):
+            rate, units_rate = self._rates(shown.units, track)
+            consumers = len(self._consumers)
+            shown = replace(shown, at=self._wall, rate=rate, units_rate=units_rate, consumers=consumers)
+            track.shown = shown
+        return shown
+
+    def _rates(self, units: Counts | None, track: RunTrack) -> tuple[float | None, float | None]:
+        """Return documents and pages per second of a run."""
+        return track.settled.rate(self._now), track.units.rate(self._now) if units is not None else None
+
+    def _run(self, run: str, lanes: list[dict[str, Any]], record: dict[str, Any]) -> RunStats:
+        counts, units, track = sum_counts(lanes), sum_units(lanes), self._known.track_of(self._name, run)
+        sealed, stopped = (
+            all(lane["sealed"] for lane in lanes),
+            any(lane["stopped"] or lane["halted"] for lane in lanes),
+        )
+        state = state_of(lanes, self._shards.reports, len(self._consumers))
+        why = record["incomplete"] or record["why"]
+        if state is RunState.WAITING:
+            why = self._trouble or f"no consumer serves queue {self._name}"
+        elif halted := next((lane["halted"] for lane in lanes if lane["halted"]), ""):
+            why = halted
+        elif stopped:
+            trouble = next((report["trouble"] for report in self._shards.reports if report["trouble"]), "")
+            why = f"{NO_ROOM}: {trouble}" if trouble else NO_ROOM
+        elif state is RunState.PAUSED and not why:
+            why = self._known.paused_by.get(self._name, "")
+        ends = [lane["ended"] for lane in lanes]
+        classes = classes_of(lanes)
+        listed = max(len(classes), sum(lane["classes_total"] for lane in lanes) if len(lanes) == 1 else 0)
+        code, (rate, units_rate) = record["code"], self._rates(units, track)
+        return RunStats(
+            name=record["name"],
+            queue=self._name,
+            state=state,
+            counts=counts,
+            units=units,
+            why=why,
+            code=CodeStats(name=code["name"], short=code["short"], version=record["versions"], cell=code["cell"]),
+            total=record["total"] if sealed else None,
+            retrying=sum(lane["retrying"] for lane in lanes),
+            started=record["started"],
+            ended=max(ends) if None not in ends else None,
+            idle=max(lane["idle"] for lane in lanes),
+            at=self._wall,
+            rate=rate,
+            units_rate=units_rate,
+            consumers=len(self._consumers),
+            classes=tuple(classes[:MAX_CLASSES]),
+            classes_total=listed,
+        )
+
+    def _eta(self, run: RunStats, key: str) -> Eta | None:
+        track = self._known.track_of(self._name, key)
+        if run.state is not RunState.RUNNING or min(run.elapsed, track.busy.span(self._now)) < MIN_SECONDS:
+            return track.steady.show(None, at=self._wall)
+        effort = track.effort
+        slots = track.at_work(self._now, self._known.slots(self._name))
+        if effort.documents and effort.seconds / effort.documents > LONG:  # settled too seldom to measure by
+            slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 for each in self._consumers))))
+        left, documents = run.progress.left, run.counts.left
+        new = estimate(effort, units=left, documents=documents, slots=slots, at=self._wall)
+        return track.steady.show(new, at=self._wall)
+
+
+def _empty_in(
+    left: int, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats], wall: float
+) -> float | None:
+    ends = [run.eta.p50 for run in runs if run.eta is not None]
+    if ends:
+        return max(0.0, max(ends) - wall)
+    if not left or lag < KEEPS_UP or ins is None or outs is None or outs <= ins:
+        return None
+    return left / (outs - ins)

@@ -1,0 +1,97 @@
+"""Pages of dead letters for whoever looks from outside, made from failure records alone: payloads stay sealed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dqlab.cluster.transport.queue_calls import QueueCalls
+from dqlab.cluster.transport.run_orders import dead_counts
+from dqlab.errors import BadOption, FrameCorrupt
+from dqlab.failures.classes import Failure, shown_name
+
+__all__ = ["dead_page", "described"]
+
+MOST = 100
+_UNSAID = {"error": "Lost", "at": "", "traceback": "", "fingerprint": "", "version": "", "consumer": "", "when": 0.0}
+"""Of a message whose function never raised."""
+
+
+async def dead_page(queue: QueueCalls, run: bytes | None, fingerprint: str, after: str, limit: int) -> dict[str, Any]:
+    """Return {total, rows, next} of the dead letters of a run, or of a whole queue, perhaps of one failure class.
+
+    Parameters
+    ----------
+    after : str
+        The `next` of the page before; "" = the first page.
+    limit : int
+        Rows at most, 1 to 100.
+
+    Raises
+    ------
+    BadOption
+        `after` or `limit` cannot be what it is.
+    """
+    if not 1 <= limit <= MOST:
+        raise BadOption(option="limit", value=limit, problem=f"is 1 to {MOST}.")
+    begin = _place(after)
+    classes = [fingerprint] if fingerprint else []
+    by_shard = await dead_counts(queue, run, classes)
+    places = sorted((shard, lane) for shard, lanes in enumerate(by_shard) for lane in lanes)
+    rows: list[dict[str, Any]] = []
+    last: tuple[int, bytes, int] | None = None
+    for shard, lane in places:
+        if (shard, lane) < begin[:2]:
+            continue
+        id = begin[2] if (shard, lane) == begin[:2] else -1
+        asked = {"run": lane, "after": id, "limit": limit + 1 - len(rows), "classes": classes, "bare": True}
+        answer, records = await queue.ask(shard, "dead", asked)
+        for row, record in zip(answer["rows"], records, strict=True):
+            if len(rows) == limit:  # there is one more
+                return _page(by_shard, rows, last)
+            rows.append(described(row, bytes(record)))
+            last = shard, lane, row[0]
+    return _page(by_shard, rows, None)
+
+
+def _page(
+    by_shard: list[dict[bytes, int]], rows: list[dict[str, Any]], last: tuple[int, bytes, int] | None
+) -> dict[str, Any]:
+    total = sum(count for lanes in by_shard for count in lanes.values())
+    return {"total": total, "rows": rows, "next": None if last is None else f"{last[0]}-{last[1].hex()}-{last[2]}"}
+
+
+def _place(after: str) -> tuple[int, bytes, int]:
+    """Return shard, lane and id behind which a page begins."""
+    if not after:
+        return 0, b"", -1
+    try:
+        shard, lane, id = after.split("-")
+        return int(shard), bytes.fromhex(lane), int(id)
+    except ValueError:
+        problem = "is the 'next' of the page before; leave it out for the first page."
+        raise BadOption(option="after", value=after[:80], problem=problem) from None
+
+
+def described(row: list[Any], record: bytes) -> dict[str, Any]:
+    """Return what is said of a dead letter: by [id, ordinal, reason, deliveries, ...], and its failure record."""
+    id, ordinal, reason, deliveries = row[:4]
+    failure = None
+    if record:
+        try:
+            failure = Failure.from_bytes(record)
+        except FrameCorrupt as error:
+            reason = f"{reason}; {error}"
+    said = {"id": id, "key": ordinal, "deliveries": deliveries, "reason": reason}
+    if failure is None:
+        return _UNSAID | said | {"message": reason}
+    return said | {
+        "key": failure.key if failure.key is not None else ordinal,
+        "error": shown_name(failure.error),
+        "message": failure.message,
+        "at": failure.at,
+        "traceback": failure.traceback,
+        "fingerprint": failure.fingerprint,
+        "version": failure.code,
+        "consumer": failure.consumer,
+        "when": failure.when,
+    }

@@ -1,0 +1,77 @@
+"""A queue as seen from a client."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any, Self
+
+from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls, shard_of
+from dqlab.cluster.transport.ref import Ref
+from dqlab.errors import RunNotFound
+
+__all__ = ["TRANSIENT", "Handle", "shard_of"]
+
+
+class Handle(QueueCalls):
+    """Calls to a queue's shards.
+
+    Parameters
+    ----------
+    name : str
+        The queue's name.
+    shards : int
+        How many shards it has; never changes.
+    promise : str, default "transient"
+        What a confirmed message survives: "transient" = nothing; else see `LogOptions.sync`.
+
+    Attributes
+    ----------
+    run : str
+        Name of the one run that calls are about, "" for the whole queue: shards know runs by their ids.
+    """
+
+    run = ""
+
+    def __init__(self, link: Link, name: str, shards: int, promise: str = TRANSIENT) -> None:
+        self.link, self.name, self.promise = link.named(f"queue {name!r}"), name, promise
+        self.refs = [Ref(f"queue/{name}/{index}", link.client, direct=link.direct) for index in range(shards)]
+
+    @property
+    def shards(self) -> int:
+        """How many shards it has."""
+        return len(self.refs)
+
+    def of_run(self, name: str) -> Self:
+        """Return the same handle for a run of the queue, which errors then name."""
+        handle = copy.copy(self)
+        handle.run, handle.link = name, self.link.named(f"run {name!r}")
+        return handle
+
+    async def missing(self) -> tuple[bool, bool]:
+        """Return whether a shard is gone for good or nobody knows it, and whether one is not made anew within 10 s."""
+        resolve = self.link.scheduler
+        places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name) for ref in self.refs))
+        gone = any(place["gone"] is not None for place in places)
+        return gone, any(place["gone"] is None and place["address"] is None for place in places)
+
+    async def ask(
+        self, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0
+    ) -> tuple[dict[str, Any], list[memoryview]]:
+        """See `QueueCalls.ask`."""
+        try:
+            return await super().ask(shard, call, meta, *parts, wait=wait)
+        except RunNotFound:
+            if not self.run:
+                raise
+            hint = " It was dropped, or went with its queue."
+            raise RunNotFound(run=self.run, hint=hint, known="see lab.runs") from None
+
+    async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
+        """Call one shard with packed arguments; return its packed answer."""
+        return await self.refs[shard].call(call, body, timeout=timeout)
+
+    async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
+        """Have facts about a run kept by the scheduler; see `Losses.note`."""
+        await self.link.scheduler("dq_note_run", queue=self.name, run=run, facts=facts)

@@ -1,0 +1,229 @@
+"""From users' threads to the client's event loop and back.
+
+Handles are synchronous; everything below them is asynchronous and runs on the Dask client's loop
+thread. Waiting is done in short slices, so that Ctrl-C works at once and a scheduler that died is
+noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import copy
+import os
+import threading
+import time
+import warnings
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
+
+from distributed import Client
+
+from dqlab.cluster.transport.errands import opened
+from dqlab.cluster.transport.internals import event_loop, in_event_loop, scheduler_rpc
+from dqlab.errors import CallTimeout, DqlabError, DqlabWarning, LabClosed, SchedulerGone, UsageError
+
+__all__ = ["Link"]
+
+T = TypeVar("T")
+
+SLICE = 0.2
+GONE_AFTER = 8.0
+"""Seconds without a connection to the scheduler after which it counts as gone."""
+
+
+class Link:
+    """One process's connection to one lab's cluster.
+
+    Parameters
+    ----------
+    client : Client
+        A synchronous Dask client.
+
+    Attributes
+    ----------
+    lab : str
+        Name of the lab, for errors.
+    embedded : bool
+        The cluster ends with the lab.
+    """
+
+    def __init__(self, client: Client) -> None:
+        if client.asynchronous:
+            raise UsageError(
+                reason="dqlab needs a synchronous Dask client; this one is asynchronous. "
+                "Make it with Client(address), without asynchronous=True."
+            )
+        self.client = client
+        self.address = str(getattr(client.scheduler, "address", "?"))
+        self.direct = True
+        self.lab, self.embedded = self.address, False
+        self._what = "this lab"
+        self._lost_since: float | None = None
+        self._left = threading.Event()
+        self._pid = os.getpid()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine on the client's loop; returns at once.
+
+        Raises
+        ------
+        LabClosed
+            The client is closed.
+        """
+        try:
+            self.check_open()
+            return asyncio.run_coroutine_threadsafe(work, event_loop(self.client))
+        except RuntimeError:  # the loop has ended meanwhile
+            work.close()
+            raise self.closed_error() from None
+        except DqlabError:
+            work.close()
+            raise
+
+    def sync(
+        self, work: Coroutine[Any, Any, T], *, timeout: float | None = None, late: tuple[float, str] | None = None
+    ) -> T:
+        """Run a coroutine on the client's loop and wait for its result.
+
+        Parameters
+        ----------
+        late : (float, str), optional
+            After so many seconds, warn whoever waits by this sentence, once.
+
+        Raises
+        ------
+        LabClosed
+            The client is closed.
+        SchedulerGone
+            The scheduler has not been reachable for some seconds.
+        CallTimeout
+            `timeout` seconds are over.
+        """
+        if in_event_loop(self.client):
+            work.close()
+            raise UsageError(
+                reason="dqlab was called from the Dask client's own event loop, which would wait for itself."
+            )
+        return self.result(self.start(work), timeout=timeout, late=late)
+
+    def result(
+        self,
+        future: concurrent.futures.Future[T],
+        *,
+        timeout: float | None = None,
+        late: tuple[float, str] | None = None,
+    ) -> T:
+        """Wait for what `start` began; options and errors as `sync`. Gives it up when the wait is interrupted."""
+        began = time.monotonic()
+        deadline = None if timeout is None else began + timeout
+        try:
+            while True:
+                left = SLICE if deadline is None else max(0.0, min(SLICE, deadline - time.monotonic()))
+                try:
+                    return future.result(left)
+                except TimeoutError:
+                    if future.done():
+                        raise
+                    self.check_scheduler()
+                    if late is not None and time.monotonic() - began > late[0]:
+                        warnings.warn(late[1], DqlabWarning, stacklevel=4)
+                        late = None
+                    if deadline is not None and time.monotonic() >= deadline:
+                        raise CallTimeout(name=self.address, call="wait", seconds=timeout) from None
+        except (SchedulerGone, RuntimeError, concurrent.futures.CancelledError):
+            self.check_open()
+            raise
+        finally:
+            future.cancel()
+
+    def check_scheduler(self) -> None:
+        """Raise `SchedulerGone` when the scheduler has been out of reach for some seconds, or `LabClosed`."""
+        self.check_open()
+        if self.connected:
+            self._lost_since = None
+            return
+        now = time.monotonic()
+        self._lost_since = self._lost_since or now
+        if now - self._lost_since > GONE_AFTER:
+            raise SchedulerGone(address=self.address, reason=f"no connection for {GONE_AFTER:g} s")
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection to the scheduler stands now."""
+        comm = self.client.scheduler_comm
+        return self.client.status == "running" and comm is not None and not comm.comm.closed()
+
+    # --- closing ----------------------------------------------------------------------------
+
+    def named(self, what: str) -> Self:
+        """Return the same link for something that is reached over it, which errors then name."""
+        link = copy.copy(self)
+        link._what = what
+        return link
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client is closed, or closes."""
+        return self.client.status in ("closed", "closing")
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the process that connected, and no fork of it."""
+        return self._pid == os.getpid()
+
+    def check_open(self) -> None:
+        """Raise `LabClosed` when the client is closed, or `UsageError` in a process that was forked from its own."""
+        if not self.here:
+            raise UsageError(
+                reason=f"{self._what} cannot be used here: it belongs to process {self._pid}, and this is a fork of "
+                "that one, into which no thread came along that would answer. Nothing was done. Start processes with "
+                "multiprocessing.get_context('spawn'), and call dq.connect(ADDRESS) in them; or let the lab itself "
+                "run the function, with lab.map."
+            )
+        if self.closed:
+            raise self.closed_error() from None
+
+    def leave(self) -> None:
+        """Note that the lab is being closed on purpose; what is left of its cluster is known then."""
+        self._left.set()
+
+    def closed_error(self) -> LabClosed:
+        """Return what to raise where the lab was closed."""
+        if self.embedded:
+            left = (
+                "Its cluster ended with it, and what was in its transient queues is gone. Start again with "
+                "dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."
+            )
+        elif not self._left.is_set():
+            left = (
+                f"Nobody closed it here: its connection to the scheduler at {self.address} has ended, and the cluster "
+                "may have ended too. If it runs, connect to it again; if not, what durable queues had confirmed is in "
+                "their store, and what transient ones held is gone."
+            )
+        else:
+            left = (
+                "Its cluster was left as it is: queues, runs and results stay there. "
+                f"Connect again with dq.connect({self.address!r}); lab.queue(NAME) opens a queue again, and "
+                "lab.attach(RUN) finds a run in it."
+            )
+        return LabClosed(lab=self.lab, what=self._what, left=left)
+
+    # --- coroutines -------------------------------------------------------------------------
+
+    async def reaches(self, worker: str, timeout: float) -> bool:
+        """Return whether this process can call a worker directly."""
+        try:
+            await asyncio.wait_for(self.client.rpc(worker).dq_greet(), timeout)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    async def scheduler(self, op: str, *, timeout: float = 40.0, **arguments: Any) -> Any:
+        """Call one of the registry's handlers on the scheduler; raises what that raised."""
+        try:
+            return opened(await asyncio.wait_for(getattr(scheduler_rpc(self.client), op)(**arguments), timeout))
+        except TimeoutError:
+            raise CallTimeout(name=self.address, call=op, seconds=timeout) from None
+        except OSError as error:
+            raise SchedulerGone(address=self.address, reason=str(error)) from error

@@ -1,0 +1,148 @@
+"""Orders that take more than one call to a queue's shards: cancel, retry, compact. For clients and the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import reduce
+from operator import add
+from typing import Any
+
+from dqlab.cluster.transport.queue_calls import QueueCalls
+from dqlab.cluster.transport.run_standing import RunStanding
+from dqlab.errors import CodeGone
+from dqlab.store.compaction import Compacted
+
+__all__ = ["adopt", "cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing", "teach"]
+
+AT_ONCE = 5000
+"""Messages that one order sends through again."""
+LOOK_EVERY = 0.2
+"""Seconds between two looks at the progress of a compaction; the queue answers at once when it is done."""
+
+Progress = Callable[[int, int], None]
+
+
+async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
+    """Return the ids of a queue's runs by name."""
+    return {name: run for answer in await queue.ask_all("runs", {}) for run, name in answer["runs"]}
+
+
+async def standing(queue: QueueCalls, run: bytes) -> RunStanding:
+    """Return what a run's shards say of it now."""
+    return RunStanding(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
+
+
+async def cancel(queue: QueueCalls, run: bytes) -> int:
+    """Give up every document of a run that has no result yet; return how many."""
+    if not (await standing(queue, run)).complete:
+        await queue.note(run, {"cancelled": True})
+    cancelled = await queue.control("cancel", run=run)
+    if not (await standing(queue, run)).cancelled:  # it has ended meanwhile
+        await queue.note(run, {"cancelled": False})
+    return cancelled
+
+
+async def newest_code(queue: QueueCalls, run: bytes) -> dict[str, Any]:
+    """Return {function, blob, code} of a run's newest code version.
+
+    Raises
+    ------
+    CodeGone
+        No shard has its function.
+    """
+    record = (await standing(queue, run)).record
+    code = record["codes"][-1]
+    for shard in range(queue.shards):  # one that was lost has lost its functions too
+        meta, parts = await queue.ask(shard, "function", {"hash": code["blob"]})
+        if meta["known"]:
+            return {"function": code["blob"], "blob": bytes(parts[0]), "code": code}
+    raise CodeGone(run=record["name"], code=code["name"], version=code["short"])
+
+
+async def teach(queue: QueueCalls, run: bytes, code: dict[str, Any]) -> None:
+    """Have all shards of a run know a new code version.
+
+    Those with nothing to run need it too: a shard keeps the newest code that it knows of as long as it has dead
+    documents, and where only the shards with work knew it, it was gone when that work was done.
+    """
+    await queue.note(run, dict(code))
+    await queue.control("retry", run=run, ids=[], ordinals=[], **code)
+
+
+async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:
+    """Return for each shard how many messages are dead by lane, of one run or of all; of some classes, if given."""
+    answers = await queue.ask_all("dead_counts", {"run": run, "classes": list(classes)})
+    return [dict(answer["counts"]) for answer in answers]
+
+
+async def retry(
+    queue: QueueCalls,
+    run: bytes,
+    code: dict[str, Any] | None = None,
+    *,
+    classes: Collection[str] = (),
+    limit: int | None = None,
+) -> int:
+    """Send dead messages of a run through again; return how many. Each goes once, also if it dies again meanwhile.
+
+    Parameters
+    ----------
+    code : dict, optional
+        What they run from now on: {function, blob, code}, a version that the run may not have had. Default: the
+        run's newest.
+    classes : collection of str
+        Fingerprints of failures; none = all dead messages.
+    limit : int, optional
+        Send no more than so many.
+
+    Raises
+    ------
+    CodeGone
+        No shard has the run's newest code. Nothing was sent.
+    """
+    dead = [sum(counts.values()) for counts in await dead_counts(queue, run, classes)]
+    if not any(dead):
+        return 0
+    if code is None:
+        code = await newest_code(queue, run)
+    else:
+        await teach(queue, run, code)
+    sent = 0
+    for shard, count in enumerate(dead):
+        after: int | None = -1 if count else None
+        while after is not None and (limit is None or sent < limit):
+            at_most = AT_ONCE if limit is None else min(AT_ONCE, limit - sent)
+            asked = {"run": run, "classes": list(classes), "after": after, "limit": at_most, **code}
+            answer, _ = await queue.ask(shard, "retry", asked)
+            sent += answer["count"]
+            after = answer["after"]
+    return sent
+
+
+async def adopt(queue: QueueCalls, run: bytes, code: dict[str, Any]) -> int:
+    """Have all of a run that is not done, and what comes of it, run this code; return how many documents wait for it.
+
+    Parameters
+    ----------
+    code : dict
+        {function, blob, code}, all of them.
+    """
+    await queue.note(run, dict(code))
+    return await queue.control("adopt", run=run, **code)
+
+
+async def compact(queue: QueueCalls, progress: Progress | None = None) -> Compacted:
+    """Compact every shard of a queue at once, and wait for the end; see `QueuePool.compact`."""
+    far = [(0, 0)] * queue.shards
+
+    async def compact_one(shard: int) -> Compacted:
+        while True:
+            answer, _ = await queue.ask(shard, "compact", {"wait": LOOK_EVERY}, wait=LOOK_EVERY)
+            far[shard] = answer["copied"], answer["of"]
+            if progress is not None:
+                progress(sum(copied for copied, _ in far), sum(of for _, of in far))
+            if answer["done"] is not None:
+                return Compacted(**answer["done"])
+
+    return reduce(add, await asyncio.gather(*map(compact_one, range(queue.shards))))

@@ -1,0 +1,228 @@
+"""What every worker runs for us: it makes actors of its own when the registry asks.
+
+Installed by the registry; Dask installs it on workers that join later too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import Any
+
+from distributed import Client, Worker, WorkerPlugin
+from distributed.comm.core import Comm
+from distributed.core import Status
+
+from dqlab.clock import SystemClock
+from dqlab.cluster.shard.durable import keep, list_stored
+from dqlab.cluster.transport.errands import WorkerLost, answering
+from dqlab.cluster.transport.internals import (
+    CALL,
+    NoSuchActor,
+    actors_here,
+    answer_call,
+    is_leaving,
+    pin_remotely,
+    report,
+    security_of,
+    start_actor,
+)
+from dqlab.cluster.transport.protocol import greeting
+from dqlab.cluster.transport.sealed import open_value
+from dqlab.cluster.worker.beat import BEAT_EVERY
+from dqlab.cluster.worker.vitals import WorkerVitals
+from dqlab.cluster.worker.walltime import read_end
+
+__all__ = ["DqlabWorkerPlugin"]
+
+logger = logging.getLogger("dqlab.worker")
+
+_ENDS = {"consumer": "close", "queue": "hand_over"}
+"""How actors of a kind end where their worker does: consumers first, which give back what they hold."""
+
+LEAVE_S = 4.0
+"""Seconds that consumers have to settle and give back, and then shards to close their logs, when a worker closes."""
+TERMINATE_S = 9.0
+"""Seconds in which a worker that was asked to terminate has left; nannies and batch systems kill after 10 or more."""
+CLOSING_S = 1.0
+"""The same for one that closes already and holds nothing: where its nanny goes first, Dask would never be done."""
+
+
+class DqlabWorkerPlugin(WorkerPlugin):
+    """Adds the handlers ``dq_spawn``, ``dq_greet``, ``dq_keep``, ``dq_stored``, ``dq_vitals`` and ``dq_call``."""
+
+    name = "dqlab"
+    idempotent = True
+
+    def __init__(self) -> None:
+        self._beating: asyncio.Task[None] | None = None
+        self._terminating: asyncio.Task[None] | None = None
+        self._living: dict[str, Any] = {}
+        """Actors of ours that have begun, by key."""
+        self._ending: set[asyncio.Task[None]] = set()
+        self._begins = 0
+        """Actors that are being made."""
+
+    def setup(self, worker: Worker) -> None:
+        """Add our handlers; on SIGTERM, leave in good order."""
+        self._worker = worker
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else somebody knows what to do
+            with suppress(RuntimeError, ValueError, NotImplementedError):  # not the main thread, or no such signals
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
+        _spare_the_collector(worker)
+        worker.handlers["dq_spawn"] = answering(self.spawn)
+        worker.handlers["dq_greet"] = self.greet
+        worker.handlers["dq_keep"] = answering(keep)
+        worker.handlers["dq_stored"] = answering(list_stored)
+        vitals = WorkerVitals(worker)
+        worker.handlers["dq_vitals"] = vitals.look
+        worker.handlers["dq_missing"] = vitals.missing
+        worker.handlers[CALL] = self.call
+        end = read_end(os.environ, SystemClock().wall())
+        if end is not None:
+            report(worker, "dq-deadline", left=end.left, drain=end.drain)
+
+    async def teardown(self, worker: Worker) -> None:
+        """Let consumers give back what they hold and shards close their logs, so that nobody need wait for them.
+
+        Takes our handlers away, but the one of the actors that still live here.
+        """
+        for kind, end in _ENDS.items():
+            here = [held for held in actors_here(worker, kind).values() if not held.closed]
+            ending = [asyncio.create_task(getattr(held, end)(b"")) for held in here]
+            if ending:
+                done, late = await asyncio.wait(ending, timeout=LEAVE_S)
+                for failed in (task for task in done if task.exception() is not None):
+                    logger.warning("event=%s_not_closed %r", kind, failed.exception())
+                for task in late:
+                    task.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
+        for handler in ("dq_spawn", "dq_greet", "dq_keep", "dq_stored", "dq_vitals", "dq_missing"):
+            worker.handlers.pop(handler, None)
+
+    async def greet(self) -> dict[str, object]:
+        """Say which protocol this worker speaks."""
+        return greeting()
+
+    async def call(self, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:
+        """Call an actor that lives here."""
+        return await answer_call(self._worker, comm, actor, call, body)
+
+    async def spawn(self, key: str, sealed: bytes) -> dict[str, Any]:
+        """Make an actor here, pin it, and start it.
+
+        Parameters
+        ----------
+        key : str
+            Dask key of the actor.
+        sealed : bytes
+            Pickled (class, args).
+
+        Raises
+        ------
+        WorkerLost
+            This worker is about to leave, or the cluster is restarted, which takes away what was made.
+
+        Notes
+        -----
+        A client of our own, closed at once: the worker's own client would become asynchronous,
+        and users' calls to get_client() in functions would get that one.
+        """
+        worker = self._worker
+        if is_leaving(worker):
+            raise WorkerLost(worker=worker.address, call="dq_spawn", reason="it is about to leave")
+        self._begins += 1
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat(), name="dqlab-beat")
+        try:
+            await self._make(worker, key, sealed)
+        except (NoSuchActor, CancelledError) as error:
+            reason = f"the cluster was restarted meanwhile ({error})"
+            raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
+        finally:
+            self._begins -= 1
+        return {"address": worker.address, **greeting()}
+
+    async def _make(self, worker: Worker, key: str, sealed: bytes) -> None:
+        kind, args = open_value(sealed)
+        async with Client(
+            worker.scheduler.address,
+            asynchronous=True,
+            set_as_default=False,
+            security=security_of(worker),
+            name="dqlab-spawn",
+        ) as client:
+            future = client.submit(
+                kind, *args, key=key, actor=True, workers=[worker.address], allow_other_workers=False, pure=False
+            )
+            await future
+            if not await pin_remotely(worker, key):
+                raise NoSuchActor(key)
+        held = worker.state.actors.get(key)
+        await start_actor(worker, key)
+        if worker.state.actors.get(key) is not held:  # whoever asked has given it up, and nobody else knows of it
+            await self._end(key, held)
+            raise NoSuchActor(key)
+        self._living[key] = held
+
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        """End an actor that Dask has let go: it leases, or holds a log, and nobody can reach it any more."""
+        held = self._living.get(key)
+        if held is not None and self._worker.state.actors.get(key) is not held:
+            del self._living[key]
+            ending = asyncio.get_running_loop().create_task(self._end(key, held), name="dqlab-end")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    @staticmethod
+    async def _end(key: str, held: Any) -> None:
+        if held.closed:
+            return
+        logger.warning("event=actor_abandoned key=%s", key)
+        try:
+            await getattr(held, _ENDS[key.removeprefix("dq-").split("/")[0]])(b"")
+        except Exception as error:  # noqa: BLE001 - there is nobody to tell
+            logger.warning("event=actor_not_ended key=%s %r", key, error)
+
+    async def _beat(self) -> None:
+        """Say that this worker's event loop runs, as long as shards are here, or something is made."""
+        while self._begins or actors_here(self._worker, "queue"):
+            report(self._worker, "dq-beat")
+            await asyncio.sleep(BEAT_EVERY)
+        self._beating = None
+
+    def _terminate(self) -> None:
+        if self._terminating is None:
+            self._terminating = asyncio.create_task(self._leave(), name="dqlab-terminate")
+
+    def _patience(self) -> float:
+        held = (*actors_here(self._worker, "queue").values(), *actors_here(self._worker, "consumer").values())
+        closing = self._worker.status not in (Status.running, Status.paused, Status.closing_gracefully)
+        return CLOSING_S if closing and all(actor.closed for actor in held) else TERMINATE_S
+
+    async def _leave(self) -> None:
+        """Have what lives here brought elsewhere, and close; a nanny that is not itself terminated starts anew."""
+        logger.warning("event=worker_terminates worker=%s", self._worker.address)
+        try:
+            async with asyncio.timeout(self._patience()):
+                await self._worker.close_gracefully(restart=True, reason="sigterm")
+        except Exception as error:  # noqa: BLE001 - it has to end in time, whatever is left
+            logger.warning("event=worker_killed worker=%s %r", self._worker.address, error)
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _spare_the_collector(worker: Worker) -> None:
+    """Have the garbage collector pass over what a young process of its own has imported.
+
+    That is some 90,000 objects which it would walk through again and again where many small messages come and go.
+    """
+    if worker.nanny is not None and not worker.state.tasks and not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()

@@ -1,0 +1,167 @@
+"""What a process, a worker and a shard say of themselves when a cluster is examined. Changes nothing.
+
+Answers are small and plain. What takes time, or asks the disk, runs in threads: one that hangs keeps nobody waiting,
+and the event loop goes on to say that this worker is alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import resource
+import socket
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import psutil
+from distributed import Worker
+
+from dqlab import platforms
+from dqlab.clock import SystemClock
+from dqlab.cluster.consumer.running.functions import opened_blob
+from dqlab.cluster.transport.internals import actors_here, daemon_thread, loop_lag, memory_limit
+from dqlab.cluster.transport.protocol import greeting
+from dqlab.cluster.worker.imports import missing_packages, named_in_pickle, named_in_source
+from dqlab.cluster.worker.walltime import batch_system, read_end
+from dqlab.store.probe import Probe, probe
+from dqlab.texts import valid
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["PACKAGES", "WorkerVitals", "process_vitals"]
+
+T = TypeVar("T")
+
+PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedcontainers")
+"""What all processes of a cluster should have in the same version: Dask, and what frames and payloads are made with."""
+MAX_BLOB = 1 << 20
+"""Bytes of a function that are read for the packages it names: some tenths of a second; what follows is its data."""
+
+
+def process_vitals() -> dict[str, Any]:
+    """Return who this process is, what it runs with, and the time it is here, seconds since 1970."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
+        **greeting(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "descriptors": platforms.open_descriptors(),
+        "descriptors_max": None if soft == resource.RLIM_INFINITY else soft,
+        "at": SystemClock().wall(),
+    }
+
+
+class WorkerVitals:
+    """The handler ``dq_vitals`` of a worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._looking: dict[str, asyncio.Future[Any]] = {}
+        """What is being looked at in a thread, by what that is: something that hangs is not asked twice."""
+
+    async def look(self, stores: Sequence[Sequence[str]] = (), limit: float = 5.0) -> dict[str, Any]:
+        """Return what there is to know here.
+
+        Parameters
+        ----------
+        stores : sequence of (str, str)
+            Directories to look at, each with the path of a marker or "".
+        limit : float
+            Seconds for everything that takes time.
+        """
+        worker = self._worker
+        shards = [held for held in actors_here(worker, "queue").values() if _runs(held)]
+        consumers = [held for held in actors_here(worker, "consumer").values() if _runs(held)]
+        used = [held.open_functions() for held in shards]
+        probes, named = await asyncio.gather(
+            self.look_at_disk(stores, limit),
+            self._in_time("functions", lambda: [sorted(_named(functions)) for functions in used], limit),
+        )
+        found = {
+            **process_vitals(),
+            "name": str(worker.name),
+            "unsent": sum(held.unsent_reports for held in (*shards, *consumers)),
+            "threads": worker.state.nthreads,
+            "lag": loop_lag(worker),
+            "memory": psutil.Process().memory_info().rss,
+            "memory_limit": memory_limit(worker),
+            "lifetime_left": _lifetime_left(worker),
+            "batch": batch_system(os.environ),
+            "job_left": None if (end := read_end(os.environ, SystemClock().wall())) is None else end.left,
+            "shards": [
+                held.vitals() | {"packages": packages}
+                for held, packages in zip(shards, named or [[] for _ in shards], strict=True)
+            ],
+            "consumers": [_consumer(held.report()) for held in consumers],
+            "stores": probes,
+        }
+        return cast("dict[str, Any]", valid(found))
+
+    async def look_at_disk(self, stores: Sequence[Sequence[str]], limit: float) -> list[dict[str, Any]]:
+        """Return what stores look like from here; of one that hangs, that it does."""
+        probes = (
+            self._in_time(f"store {directory}", partial(probe, Path(directory), marker), limit)
+            for directory, marker in stores
+        )
+        error = f"it did not answer within {limit:g} s"
+        return [
+            (found or Probe(directory, error=error)).to_dict()
+            for (directory, _), found in zip(stores, await asyncio.gather(*probes), strict=True)
+        ]
+
+    async def missing(self, packages: Sequence[str], limit: float) -> list[str] | None:
+        """Return which of some packages cannot be imported here; None when that cannot be told in time."""
+        return await self._in_time("packages", lambda: missing_packages(list(packages)), limit)
+
+    async def _in_time(self, what: str, look: Callable[[], T], limit: float) -> T | None:
+        """Return what a function says, from a thread of its own; None when it takes longer, or an earlier one does."""
+        before = self._looking.get(what)
+        if before is not None:
+            await asyncio.wait((before,), timeout=limit)
+            if not before.done():
+                return None
+        thread = daemon_thread("dqlab-vitals")
+        looking = self._looking[what] = asyncio.get_running_loop().run_in_executor(thread, look)
+        thread.shutdown(wait=False)
+        await asyncio.wait((looking,), timeout=limit)
+        return looking.result() if looking.done() else None
+
+
+def _named(functions: Sequence[tuple[bytes, str]]) -> set[str]:
+    """Return the packages that functions need."""
+    named: set[str] = set()
+    for blob, source in functions:
+        named |= named_in_pickle(bytes(opened_blob(blob))[:MAX_BLOB]) if blob else set()
+        named |= named_in_source(source)
+    return named
+
+
+def _runs(actor: Any) -> bool:
+    """Return whether an actor has started and is not closed: a shard that is still being opened knows nothing."""
+    return hasattr(actor, "_reporter") and not actor.closed
+
+
+def _consumer(report: dict[str, Any]) -> dict[str, Any]:
+    return {key: report[key] for key in ("name", "queue", "slots", "leased", "done", "last_error", "abandoned")}
+
+
+def _lifetime_left(worker: Worker) -> float | None:
+    """Return the seconds until a worker with a lifetime ends itself; it began a moment after its process."""
+    if not worker.lifetime or worker.address.startswith("inproc://"):
+        return None
+    return float(psutil.Process().create_time() + worker.lifetime - SystemClock().wall())
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

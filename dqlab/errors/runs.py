@@ -1,0 +1,225 @@
+"""Errors of a run as a whole."""
+
+from __future__ import annotations
+
+from dqlab.errors.sentence import DqlabError
+from dqlab.errors.usage import UsageError
+
+__all__ = [
+    "AllFailed",
+    "CallsFailed",
+    "CodeGone",
+    "DocumentsLost",
+    "DocumentsNotPut",
+    "InputChanged",
+    "InputNotHere",
+    "InputUsedUp",
+    "JoinStalled",
+    "NoAnswer",
+    "NotSentAgain",
+    "ResultsFull",
+    "ResultsMissing",
+    "RunCancelled",
+    "RunError",
+    "RunExists",
+    "RunFailed",
+    "RunNotFound",
+    "RunStalled",
+    "SubmissionIncomplete",
+    "WaitTimeout",
+]
+
+
+class RunError(DqlabError):
+    """Something about a run as a whole."""
+
+    text = "run {run!r}: {reason}"
+
+
+class RunNotFound(RunError):
+    """No run of that name is known here."""
+
+    text = (
+        "no run named {run!r} here.{hint} Runs that exist: {known}. "
+        "Without a store, a run of an embedded cluster ends with the process that made it."
+    )
+
+
+class RunExists(RunError):
+    """The name belongs to a run of other code or other documents."""
+
+    text = (
+        "run {run!r} exists with {difference}. It was left as it is. Use on_existing='new' to cancel and "
+        "drop it and start over, on_existing='retry-failed' to retry its dead documents with this code, "
+        "or another name=."
+    )
+
+
+class RunFailed(RunError):
+    """Some documents of the run are dead; the others have their results."""
+
+    text = (
+        "{dead:,} of {total:,} documents of run {run!r} failed, the first with {first}. {others}"
+        "See run.failures(); fix the function, then run.retry(fn=...)."
+    )
+    OTHERS = "What succeeded: run.results(errors='skip'). "
+    """What is said of the other documents, where there are any."""
+
+
+class CallsFailed(RunFailed):
+    """Messages of a put are dead, or were cancelled; the others have their results."""
+
+    text = "{dead:,} of {total:,} messages of a {run} failed, the first with {first}. {others}Put again what failed."
+    OTHERS = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
+
+
+class DocumentsLost(RunError):
+    """Messages or results were in a worker that died, or in damaged files; `ranges` has their ordinals."""
+
+    text = (
+        "{lost:,} of {total:,} documents of run {run!r} are lost: {how}. {first} run.resubmit_lost() sends them "
+        "again; run.lost() has all of them. Results of the others: run.results(errors='skip')."
+    )
+
+
+class ResultsMissing(RunError):
+    """Documents were acknowledged and their results are not there, which is a defect; `ranges` has their ordinals."""
+
+    text = (
+        "{missing:,} of {acked:,} processed documents of run {run!r} have no result, which must not happen: {first}. "
+        "The others have theirs: run.results(errors='skip'). Map these documents once more under another name; "
+        "`dqlab fsck` looks at a store, lab.doctor() at the rest. Please report this."
+    )
+
+
+class RunCancelled(RunError):
+    """The run was cancelled, so there will be no complete results."""
+
+    text = (
+        "run {run!r} was cancelled: {cancelled:,} of {total:,} documents were not processed. The results of the "
+        "{acked:,} finished ones: run.results(errors='skip')."
+    )
+
+
+class CodeGone(RunError):
+    """The newest code of a run was lost with the worker or the file that kept it."""
+
+    text = (
+        "the newest code of run {run!r}, {code!r} (version {version}), is kept nowhere any more: it was lost with a "
+        "worker or in a damaged file. Nothing was sent again. Pass the function: run.retry(fn=...)."
+    )
+
+
+class RunStalled(RunError):
+    """Work is waiting and no consumer has existed for a while."""
+
+    text = (
+        "run {run!r} stands still: {waiting:,} messages wait in queue {queue!r} and no consumer has existed for "
+        "{seconds:g} s. Nothing is lost. Start consumers: more workers, a ConsumerPool, or map with consumers='auto'."
+    )
+
+
+class SubmissionIncomplete(RunError):
+    """The input ended early; what was submitted before goes on."""
+
+    text = (
+        "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:,} elements "
+        "before it were submitted and go on; their results: run.results(errors='skip')."
+    )
+
+
+class DocumentsNotPut(RunError):
+    """The input of a run was read to its end, and its queue did not confirm all that was read."""
+
+    text = (
+        "{missing:,} of {read:,} documents of run {run!r} were read from its input, and its queue never confirmed "
+        "them, without an error that says why. The {held:,} others go on; their results: run.results(errors='skip'). "
+        "Map the same documents under this name again: only the missing ones are sent."
+    )
+
+
+class ResultsFull(RunError):
+    """No room is left for results; the run paused itself."""
+
+    text = (
+        "run {run!r} paused itself: its queue keeps {used:,} bytes of results, the limit is {limit:,}. Nothing is "
+        "lost. Read and run.drop() runs that are finished, or return less per document (write it to a file)."
+    )
+
+
+class AllFailed(RunError):
+    """The first documents of the run failed, every one of them; it paused itself."""
+
+    text = (
+        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); fix the function, then "
+        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on regardless with "
+        "run.resume(); map with stop_if=None never pauses."
+    )
+
+
+class WaitTimeout(RunError):
+    """The time given to wait() or results() is over; nothing happened to the run."""
+
+    text = (
+        "run {run!r} is not done after {seconds:g} s: {left:,} messages left.{why} It was left as it is. "
+        "Call run.wait(timeout=...) again, or look at run.counts and run.state."
+    )
+
+
+class JoinStalled(RunError):
+    """join() would wait for ever."""
+
+    text = (
+        "join() would never end: {waiting:,} messages wait in queue {queue!r} and {reason} for {seconds:g} s. "
+        "Nothing is lost. Call start() on a ConsumerPool, or resume the queue."
+    )
+
+
+class InputUsedUp(UsageError):
+    """The documents of a run came from an iterator, which gives them once."""
+
+    text = (
+        "the documents of run {run!r} came from a {kind}, which gives them once, so the {lost:,} lost ones cannot be "
+        "read again. Nothing was sent. Map all of them again under the name {run!r}, from a list or from dq.Documents, "
+        "then call resubmit_lost(). run.lost() says which they are."
+    )
+
+
+class InputNotHere(UsageError):
+    """The documents of a run are known to the process that mapped them, and not to this one."""
+
+    text = (
+        "the documents of run {run!r} were mapped by another process, so this one cannot send the {lost:,} lost ones "
+        "again. Nothing was sent. Map the same documents under the name {run!r}, which attaches to the run, then call "
+        "resubmit_lost(). run.lost() says which they are."
+    )
+
+
+class InputChanged(RunError):
+    """The input was read again for lost documents, and is not what was mapped."""
+
+    text = (
+        "run {run!r} was mapped over other documents than its input holds now ({difference}). From there on nothing "
+        "was sent again, and what is lost stays counted as lost. Bring the input back to what it was, then call "
+        "run.resubmit_lost(); or map the new documents under another name."
+    )
+
+
+class NotSentAgain(RunError):
+    """Lost documents were refused: they are there again, or the run takes no more."""
+
+    text = (
+        "not all lost documents of run {run!r} were sent again: somebody else has sent them meanwhile, or has "
+        "cancelled the run. None of them is in the run twice. run.lost() says which are still missing; call "
+        "run.resubmit_lost() for those, unless run.state is 'cancelled'."
+    )
+
+
+class NoAnswer(WaitTimeout):
+    """The time given to wait() or results() is over, and a shard has given no answer in it."""
+
+    text = (
+        "run {run!r} could not be asked within {seconds:g} s: a shard of queue {queue!r} gives no answer. It hangs, or "
+        "is just being opened by another worker. The run was left as it is. Call run.wait(timeout=...) again; "
+        "lab.doctor() says what is wrong."
+    )

@@ -1,0 +1,69 @@
+"""The root of all errors: a sentence with named gaps, and the values that fill them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from dqlab.errors.trimming import rendered
+from dqlab.texts import block
+
+__all__ = ["DqlabError", "DqlabWarning", "in_words"]
+
+_ENDS_A_SENTENCE = re.compile(r"\{(\w+)\}\.(?=\s|$)")
+
+
+class DqlabError(Exception):
+    """Root of all errors of dqlab.
+
+    Parameters
+    ----------
+    **fields
+        Values for the gaps in `text`; each becomes an attribute, as it is. In the sentence they are printable.
+    """
+
+    text: ClassVar[str] = "dqlab failed"
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(fields)
+        self.fields = fields
+        sentence = self.text.format(**_without_second_period(self.text, fields))
+        self.sentence = sentence if sentence.isprintable() else block(sentence)
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("fields", {})
+        if name in fields:
+            return fields[name]
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.fields)
+
+    def _render_traceback_(self) -> list[str]:
+        """Answer IPython, which asks for it by this name."""
+        return rendered(self)
+
+
+class DqlabWarning(UserWarning):
+    """A warning of dqlab; a notebook shows its sentence alone, without the file and line it came from."""
+
+
+def _without_second_period(text: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the values; one that is a sentence leaves its period to the text that has one behind it."""
+    ending = (name for name in _ENDS_A_SENTENCE.findall(text) if isinstance(fields.get(name), str))
+    return fields | {name: fields[name].removesuffix(".") for name in ending}
+
+
+def _rebuild(kind: type[DqlabError], fields: dict[str, Any]) -> DqlabError:
+    return kind(**fields)
+
+
+def in_words(error: BaseException) -> str:
+    """Return class and text of an error of anybody's code, whose text may raise in its turn."""
+    try:
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+    except Exception:  # noqa: BLE001 - what broke first is what counts
+        return type(error).__name__

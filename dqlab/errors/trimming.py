@@ -1,0 +1,135 @@
+"""What a notebook shows of an error of dqlab: the user's own frames, and the sentence.
+
+IPython asks an exception that has `_render_traceback_` how to show it; the whole traceback stays with
+the exception, for ``%tb`` and ``%debug``. Imports nothing of IPython: who asks is loaded already.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from dqlab.user_frames import is_own, is_users
+
+__all__ = ["StoppedWaiting", "interruptible", "rendered", "users_frames"]
+
+
+def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
+    """Return an error as IPython shows it.
+
+    While it is being raised that is the user's part; asked for later, by ``%tb``, it is everything.
+
+    Parameters
+    ----------
+    frames : bool, default True
+        Show the cell's own lines too. What led to the error is shown in any case, where it is the user's.
+    """
+    shell: Any = sys.modules["IPython"].get_ipython()
+    show = shell.InteractiveTB.structured_traceback
+    if sys.exc_info()[1] is not error:
+        return show(type(error), error, error.__traceback__)  # type: ignore[no-any-return]
+    with _users_part(error):
+        trace = error.__traceback__ if frames else None
+        if trace is None and error.__cause__ is None and error.__context__ is None:
+            return [f"{type(error).__name__}: {error}".removesuffix(": ")]
+        return show(type(error), error, trace, tb_offset=0)  # type: ignore[no-any-return]
+
+
+def users_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without frames of dqlab, and of the libraries that call it or that it calls."""
+    kept: list[TracebackType] = []
+    ours = True
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if is_own(file):
+            ours = True
+        elif is_users(file):
+            ours = False
+        if not ours:
+            kept.append(trace)
+        trace = trace.tb_next
+    users: TracebackType | None = None
+    for part in reversed(kept):
+        users = TracebackType(users, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    return users
+
+
+class _Link(NamedTuple):
+    """One exception of a chain, and what it was before it was trimmed."""
+
+    error: BaseException
+    cause: BaseException | None
+    context: BaseException | None
+    suppressed: bool
+    trace: TracebackType | None
+
+    @property
+    def before(self) -> BaseException | None:
+        """What it came from, as far as that is shown."""
+        return self.cause if self.cause is not None or self.suppressed else self.context
+
+    def restore(self) -> None:
+        self.error.__cause__, self.error.__context__ = self.cause, self.context
+        self.error.__suppress_context__, self.error.__traceback__ = self.suppressed, self.trace
+
+
+@contextmanager
+def _users_part(error: BaseException) -> Iterator[None]:
+    """Leave of an error's chain, for a moment, only frames of the user and exceptions that have some."""
+    chain = _chain(error)
+    try:
+        for link in chain:
+            link.error.__traceback__ = users_frames(link.trace)
+        shown = [link for link in chain if link.error is error or link.error.__traceback__ is not None]
+        for link, before in zip(shown, [*shown[1:], None], strict=True):
+            origin = before.error if before is not None else None
+            link.error.__cause__ = origin if link.cause is not None else None
+            link.error.__context__ = origin
+            link.error.__suppress_context__ = link.cause is not None
+        yield
+    finally:
+        for link in chain:
+            link.restore()
+
+
+def _chain(error: BaseException) -> list[_Link]:
+    chain: list[_Link] = []
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        link = _Link(
+            following,
+            following.__cause__,
+            following.__context__,
+            following.__suppress_context__,
+            following.__traceback__,
+        )
+        chain.append(link)
+        following = link.before
+    return chain
+
+
+class StoppedWaiting(KeyboardInterrupt):
+    """Ctrl-C while something was waited for: a `KeyboardInterrupt` that says what became of that, in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Answer IPython, which asks for it by this name."""
+        shell: Any = sys.modules["IPython"].get_ipython()
+        if sys.exc_info()[1] is not self:  # asked for later, by %tb
+            return shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__)  # type: ignore[no-any-return]
+        return [f"Interrupted: {self}".removesuffix(": ")]
+
+
+@contextmanager
+def interruptible(text: str) -> Iterator[None]:
+    """Say on Ctrl-C what goes on and what to do next, in the place of fifty lines of what waited."""
+    try:
+        yield
+    except StoppedWaiting:
+        raise
+    except KeyboardInterrupt:
+        raise StoppedWaiting(text) from None

@@ -1,0 +1,1 @@
+"""What went wrong with a message: its record, its traceback, and counts per class of failures."""

@@ -1,0 +1,207 @@
+"""The frames a lane holds, each with one state byte per message.
+
+Owns which ids stand in which frame; of states it only knows that all begin with 0. Has no payloads: they are
+the journal's. A frame to which nothing has happened is a row of numbers, and becomes an object when it is asked
+for; whoever changes that object says so first, with `Batches.keep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
+
+from sortedcontainers import SortedDict
+
+from dqlab.rules.ids import END
+from dqlab.rules.rows import FrozenRows, Row, Rows
+
+__all__ = ["Batch", "Batches", "share"]
+
+
+def share(size: int, count: int, a: int, b: int) -> int:
+    """Return what positions `a` to `b` of `count` have of a size; neighbours' shares add up exactly."""
+    return size * b // count - size * a // count
+
+
+class Batch:
+    """One stored frame.
+
+    Attributes
+    ----------
+    first : int
+        Id of its first message; the others follow.
+    ordinal : int
+        Position of the first message in the run's input.
+    put_at : float
+        When it came, monotonic seconds.
+    size : int
+        Bytes of all payloads. A part of the batch counts for its share, whatever its messages weigh: a frame
+        is at most a few hundred kilobytes, and its shares add up to it.
+    weights : sequence of int or None
+        Pages of each message.
+    place : int
+        Where the journal keeps the frame.
+    states : bytearray
+        One `State` per message.
+    left : int
+        Messages whose state is not final.
+    kept : bool
+        False while it is only made up from its row.
+    """
+
+    __slots__ = ("first", "kept", "left", "ordinal", "place", "put_at", "size", "states", "weights")
+
+    def __init__(
+        self,
+        first: int,
+        count: int,
+        *,
+        ordinal: int,
+        put_at: float,
+        size: int,
+        weights: Sequence[int] | None = None,
+        place: int = 0,
+    ) -> None:
+        self.first = first
+        self.ordinal = ordinal
+        self.put_at = put_at
+        self.size = size
+        self.weights = weights
+        self.place = place
+        self.left = count
+        self.kept = False
+        self.states = bytearray(count)
+
+    def nbytes(self, a: int, b: int) -> int:
+        """Return the share of messages `a` to `b` in the payload, bytes."""
+        return share(self.size, len(self.states), a, b)
+
+    def units(self, a: int, b: int) -> int:
+        """Return the weights (pages) of messages `a` to `b`; 0 when the frame has none."""
+        return 0 if self.weights is None else sum(self.weights[a:b])
+
+    def fit(self, a: int, b: int, room: int) -> int:
+        """Return how many of the messages `a` to `b` fit into `room` bytes, from the front."""
+        if self.nbytes(a, b) <= room:
+            return b - a
+        if room < 0:
+            return 0
+        count = len(self.states)
+        return ((room + 1 + self.size * a // count) * count - 1) // self.size - a
+
+
+class Batches:
+    """Stored frames by id."""
+
+    __slots__ = ("_kept", "_rows", "_weights")
+
+    def __init__(self) -> None:
+        self._kept: SortedDict = SortedDict()  # first id -> Batch
+        self._rows = Rows()
+        self._weights: dict[int, Sequence[int]] = {}  # of rows, by first id
+
+    def __len__(self) -> int:
+        return len(self._kept) + len(self._rows)
+
+    def __iter__(self) -> Iterator[Batch]:
+        made = (_made(row, self._weights.get(row.first)) for row in self._rows)
+        return merge(made, self._kept.values(), key=_first)
+
+    def __getitem__(self, first: int) -> Batch:
+        found = self.at(first)
+        if found is None or found[1]:
+            raise KeyError(first)
+        return found[0]
+
+    @property
+    def end(self) -> int:
+        """The id behind those of all rows: from there on, rows can be added."""
+        return self._rows.end
+
+    def add(self, row: Row, weights: Sequence[int] | None) -> None:
+        """Store a frame to which nothing has happened."""
+        if not self._rows.add(row):
+            self.keep(_made(row, weights))
+        elif weights is not None:
+            self._weights[row.first] = weights
+
+    def extend(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
+        """Store many such frames without weights, behind all others; see `Rows.extend`."""
+        self._rows.extend(columns, put_at_shift=put_at_shift)
+
+    def keep(self, batch: Batch) -> None:
+        """Hold on to a batch: something happens to it."""
+        if batch.kept:
+            return
+        self._rows.take(batch.first)
+        self._weights.pop(batch.first, None)
+        assert batch.first not in self._kept, "of one frame there is one object at most"
+        self._kept[batch.first] = batch
+        batch.kept = True
+
+    def remove(self, batch: Batch) -> None:
+        """Forget a batch that was kept."""
+        del self._kept[batch.first]
+
+    def relocate(self, places: Mapping[int, int]) -> None:
+        """Give stored frames, by their first ids, other places."""
+        for first in places.keys() & self._kept.keys():
+            self._kept[first].place = places[first]
+        self._rows.relocate({first: place for first, place in places.items() if first not in self._kept})
+
+    def kept(self, lo: int = 0, hi: int = END) -> list[Batch]:
+        """Return the batches to which something has happened, of those with ids in ``[lo, hi)``."""
+        if lo >= hi:
+            return []
+        start = max(0, self._kept.bisect_right(lo) - 1)
+        found = [self._kept[first] for first in self._kept.islice(start, self._kept.bisect_left(hi))]
+        return found if not found or found[0].first + len(found[0].states) > lo else found[1:]
+
+    def frozen(self) -> list[FrozenRows]:
+        """Return the others as they are now, for another thread."""
+        return self._rows.frozen()
+
+    def weights(self) -> dict[int, Sequence[int]]:
+        """Return theirs, by first id."""
+        return dict(self._weights)
+
+    def at(self, id: int) -> tuple[Batch, int] | None:
+        """Return the batch that holds a message and the message's index in it, or None."""
+        batch = self._behind(id)
+        return None if batch is None or batch.first > id else (batch, id - batch.first)
+
+    def covering(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int]]:
+        """Yield (batch, a, b) for each batch with ids in ``[lo, hi)``: its messages `a` to `b`.
+
+        A batch may be changed or removed before the next is asked for.
+        """
+        while lo < hi:
+            batch = self._behind(lo)
+            if batch is None or batch.first >= hi:
+                return
+            stop = batch.first + len(batch.states)
+            yield batch, max(0, lo - batch.first), min(stop, hi) - batch.first
+            lo = stop
+
+    def _behind(self, id: int) -> Batch | None:
+        """Return the batch that holds a message, else the first one behind it."""
+        kept = self._kept
+        at = kept.bisect_right(id)
+        if at:
+            before: Batch = kept.peekitem(at - 1)[1]
+            if id - before.first < len(before.states):
+                return before
+        row = self._rows.behind(id)
+        batch: Batch | None = kept.peekitem(at)[1] if at < len(kept) else None
+        if row is None or (batch is not None and batch.first < row.first):
+            return batch
+        return _made(row, self._weights.get(row.first))
+
+
+def _made(row: Row, weights: Sequence[int] | None) -> Batch:
+    first, count, ordinal, put_at, size, place = row
+    return Batch(first, count, ordinal=ordinal, put_at=put_at / 1e6, size=size, weights=weights, place=place)
+
+
+def _first(batch: Batch) -> int:
+    return batch.first

@@ -1,0 +1,222 @@
+"""What a shard knows of each run beside the rules: record, results, failure classes.
+
+The run record itself (name, code, total) lives in shard 0; other shards keep only what is theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqlab.errors import FrameCorrupt
+from dqlab.failures.classes import Failure, FailureClasses
+from dqlab.frame import NO_ID
+from dqlab.rules.lane import Lane
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.results import ResultIndex
+from dqlab.rules.states import State, stretches
+from dqlab.stats.eta import Effort
+from dqlab.stats.runs import ALL_FAIL
+from dqlab.texts import one_line
+
+__all__ = ["CANCELLED", "CUT_OFF", "WORDS", "Book", "RunRecord"]
+
+CANCELLED = "it was cancelled"
+"""Why the input of a run is incomplete that was cancelled while it was submitted."""
+WORDS = 500
+"""Characters of what is said about a run, at most: it stands in every report, and in every answer to who waits."""
+_WORST, _KEY = 4, 120
+_WHAT = 200
+CUT_OFF = "the process that submitted it ended"
+"""Why it is incomplete when nobody said why."""
+
+
+@dataclass
+class RunRecord:
+    """What makes a lane a run. Times are seconds since 1970 UTC."""
+
+    name: str
+    codes: list[dict[str, Any]]
+    """Code versions, first to newest: {name, hash, short, source, cell}."""
+    keyed: bool = False
+    started: float = 0.0
+    ended: float | None = None
+    submitted: int = 0
+    total: int | None = None
+    incomplete: str | None = None
+    digest: str = ""
+    """Rolling blake2b over (key, version) of what was submitted."""
+    client: str = ""
+    """Who submits it; another client may go on when that one is gone."""
+    cancelled: bool = False
+    """Nothing is put any more, also not what was lost."""
+    process: dict[str, Any] | None = None
+    """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
+    stop_if: int | None = None
+    """Pause a shard of it when so many documents are dead there before any has succeeded; None = never, or no more."""
+    halted: str = ""
+    """Why it paused itself for that; "" once somebody has let it go on."""
+
+    @property
+    def code(self) -> dict[str, Any]:
+        """The newest code version."""
+        return self.codes[-1]
+
+
+@dataclass
+class Book:
+    """One lane's bookkeeping in one shard."""
+
+    lane: Lane
+    results: ResultIndex = field(default_factory=ResultIndex)
+    unwanted: Ranges = field(default_factory=Ranges)
+    """Ordinals whose results nobody can ask for any more when they come."""
+    record: RunRecord | None = None
+    classes: FailureClasses = field(default_factory=FailureClasses)
+    started: float = 0.0
+    ended: float | None = None
+    idle: float = 0.0
+    """Seconds that lay between an end and what followed it."""
+    why: str = ""
+    stopped: bool = False
+    """Paused because no room was left for results."""
+    claim: int = 0
+    """Number of the newest claim to send lost documents again; older ones count no more."""
+    died: list[str] = field(default_factory=list)
+    """Workers with which messages of this lane were lost."""
+    effort: Effort = field(default_factory=Effort)
+    """What was settled in this epoch, and how long it took."""
+    worst: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Key and last error of the documents that failed most, by message id; a few."""
+
+    @property
+    def halted(self) -> str:
+        """Why it paused itself because everything fails; "" when it did not."""
+        return self.record.halted if self.record is not None else ""
+
+    @property
+    def stands(self) -> bool:
+        """It paused itself, so who waits is to be told."""
+        return self.stopped or bool(self.halted)
+
+    @property
+    def fails_throughout(self) -> bool:
+        """As many documents are dead as are enough to stop for, none has succeeded, and some wait for the same."""
+        if self.record is None or self.record.stop_if is None:
+            return False
+        counts = self.lane.counts
+        waiting = counts[State.READY] + counts[State.DELAYED]
+        return counts[State.DEAD] >= self.record.stop_if and not counts[State.ACKED] and waiting > 0
+
+    def explain_failing(self) -> str:
+        """Return in a few words what failed."""
+        dead, top = self.lane.counts[State.DEAD], self.classes.top(1)
+        what = f"{ALL_FAIL} {dead:,} documents failed"
+        if top and top[0].dead:
+            of = "" if top[0].dead == dead else f", {top[0].dead:,} of them"
+            return f"{what}{of} with {one_line(f'{top[0].error}: {top[0].message}', _WHAT)}"
+        letter = next(self.lane.letters(-1), None)
+        return what if letter is None else f"{what}, the first one: {one_line(letter.reason, _WHAT)}"
+
+    def bid(self, claim: int) -> bool:
+        """Note a claim to send lost documents again; return whether it is the newest."""
+        self.claim = max(self.claim, claim)
+        return claim == self.claim
+
+    def failed(self, record: bytes, *, dead: bool, ordinal: int, id: int) -> None:
+        """Enter a failure by what its consumer sent; a record that cannot be read belongs to no class."""
+        try:
+            failure = Failure.from_bytes(record)
+        except FrameCorrupt:
+            return
+        self.classes.add(failure, dead=dead, ordinal=ordinal)
+        self.worst[id] = (failure.key or f"#{ordinal}")[:_KEY], failure.error[:_KEY]
+        if len(self.worst) > _WORST:
+            del self.worst[min(self.worst, key=lambda other: (self._exceptions(other), other))]
+
+    def _exceptions(self, id: int) -> int:
+        trouble = self.lane.trouble.get(id)
+        return trouble.exceptions if trouble is not None else 0
+
+    def _failing(self) -> list[list[Any]]:
+        """Return [key, error, exceptions, weight] of the documents that failed most, and are not acked since."""
+        rows: list[list[Any]] = []
+        for id, (key, error) in list(self.worst.items()):
+            found = self.lane.batches.at(id) if id in self.lane.trouble else None
+            if found is None:
+                del self.worst[id]
+                continue
+            batch, index = found
+            weight = None if batch.weights is None else batch.units(index, index + 1)
+            rows.append([key, error, self._exceptions(id), weight])
+        return rows
+
+    def go_on(self, now: float) -> None:
+        """Note that more came after the end; `now` is seconds since 1970 UTC."""
+        if self.ended is not None:
+            self.idle += max(0.0, now - self.ended)
+            self.ended = None
+
+    @property
+    def missing(self) -> int:
+        """Acked messages of a run that have no result: a defect, for an ack keeps its result; 0 in lane 0."""
+        lane = self.lane
+        return 0 if lane.run == NO_ID else max(0, lane.counts[State.ACKED] - len(self.results))
+
+    def missing_ordinals(self) -> list[tuple[int, int]]:
+        """Return which those are, as half-open ranges; what was cancelled and is forgotten may be among them."""
+        if not self.missing:
+            return []
+        gone = Ranges(gap for lo, hi in self.lane.came for gap in self.results.covered.gaps(lo, hi))
+        for batch in self.lane.batches:
+            for a, b, state in stretches(batch.states, 0, len(batch.states)):
+                if state != State.ACKED:
+                    gone.discard(batch.ordinal + a, batch.ordinal + b)
+        return list(gone)
+
+    def named_functions(self) -> set[bytes]:
+        """Return the functions that are kept for this lane: with what may run again, also the run's newest."""
+        named, lane = self.lane.named_functions(), self.lane
+        if self.record is not None and (lane.batches or not lane.sealed or lane.counts[State.LOST]):
+            newest = self.record.code.get("blob")
+            if newest:
+                named.add(newest)
+        return named
+
+    def counts(self) -> list[int]:
+        """Return messages by state, in the order of `queue.states.State`."""
+        return list(self.lane.counts)
+
+    def report(self, run: bytes) -> dict[str, Any]:
+        """Return this lane's absolute totals for the collector."""
+        lane, record = self.lane, self.record
+        top = self.classes.top(8)
+        return {
+            "run": run.hex(),
+            "name": record.name if record else None,
+            "code": {k: record.code.get(k) for k in ("name", "short", "cell")} if record else None,
+            "versions": len(record.codes) if record else 0,
+            "counts": self.counts(),
+            "missing": self.missing,
+            "units": list(lane.units) if any(lane.units) else None,
+            "retrying": lane.retrying,
+            "nbytes": lane.nbytes,
+            "paused": lane.paused,
+            "stopped": self.stopped,
+            "halted": self.halted,
+            "stop_if": record.stop_if if record else None,
+            "sealed": lane.sealed,
+            "total": record.total if record else None,
+            "incomplete": record.incomplete if record else None,
+            "why": self.why,
+            "started": record.started if record else self.started,
+            "ended": self.ended,
+            "idle": self.idle,
+            "died": self.died,
+            "classes": [entry.to_dict() for entry in top],
+            "classes_total": len(self.classes),
+            "failed": self.classes.failed,
+            "failing": self._failing(),
+            "max_deliveries": lane.retry.retries + 1,
+            "effort": self.effort.to_list(),
+        }

@@ -1,0 +1,130 @@
+"""How one delivery ends without an ack, and what that makes of its message.
+
+A delivery counts when it ends in an exception, or when the message was leased alone and that lease ended by death or
+expiry. Everything else returns the message uncounted; the function may ask for that itself, with a delay (`dq.Later`).
+Exceptions are bounded by the lane's retries, deliveries that count and ended otherwise by its `max_deliveries`.
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from dqlab.failures.records import keep
+from dqlab.frame import Outcome
+from dqlab.rules.batches import Batch
+from dqlab.rules.lane import Lane, microseconds
+from dqlab.rules.leases import Lease
+from dqlab.rules.states import State
+from dqlab.rules.trouble import Receipt, Trouble
+from dqlab.texts import brief
+
+__all__ = ["end_lease", "fail"]
+
+_REASON = 300
+"""Characters of what a consumer died of."""
+_LONGEST_S = 1e9  # 31 years; keeps microseconds finite whatever a consumer sends
+
+
+def fail(
+    lane: Lane,
+    batch: Batch,
+    index: int,
+    outcome: Outcome,
+    entry: bytes,
+    *,
+    early: bool,
+    receipt: Receipt,
+    now: float,
+    random: Random,
+) -> bool:
+    """End a delivery with FAIL, REJECT or NACK. The first two count; a NACK does only when the message is dead by it.
+
+    Parameters
+    ----------
+    entry : bytes
+        What the consumer sent along: a failure record, or a delay.
+    early : bool
+        The lease was acked early, so the message is not tried again.
+
+    Returns
+    -------
+    bool
+        True when the message is dead now, False when it will be delivered again.
+    """
+    id = batch.first + index
+    record = lane.trouble_of(id) if outcome is Outcome.NACK and not early else lane.count_delivery(id)
+    record.receipt = receipt
+    if outcome is not Outcome.NACK:
+        record.exceptions += 1
+        record.failure = keep(entry)
+    record.reason = _death(lane, record, outcome, early=early)
+    if record.reason:
+        lane.move(batch, index, index + 1, State.DEAD)
+        return True
+    delay = _seconds(entry) if outcome is Outcome.NACK else lane.retry.delay(record.exceptions, random)
+    due = microseconds(now + min(delay, _LONGEST_S))
+    new = State.DELAYED if due > microseconds(now) else State.READY
+    lane.move(batch, index, index + 1, new, due=due)
+    return False
+
+
+def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
+    """Return what a lease still holds to the lane, because it expired or its consumer died.
+
+    Parameters
+    ----------
+    why : str, optional
+        What its consumer died of, if that is known.
+
+    Returns
+    -------
+    int
+        Messages that were not settled.
+    """
+    for lo, hi in lease.remaining:
+        for batch, a, b in lane.batches.covering(lo, hi):
+            if lease.early or lease.alone:
+                for index in range(a, b):
+                    _lose(lane, batch, index, lease, why)
+            else:
+                lane.move(batch, a, b, State.READY, suspect=True)
+    return lease.remaining.size
+
+
+def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
+    """Count a delivery of which nothing was heard again."""
+    record = lane.count_delivery(batch.first + index)
+    record.receipt = lease.receipt
+    if lease.early:
+        record.reason = "lost after early ack"
+    elif record.unanswered >= lane.max_deliveries:
+        record.reason = f"its consumer died or its lease ended {_times(record.unanswered)}" + (
+            f"; {brief(why, _REASON)}" if why else ""
+        )
+    lane.move(batch, index, index + 1, State.DEAD if record.reason else State.READY, suspect=not record.reason)
+
+
+def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
+    """Return why a message is not delivered again, empty when it is."""
+    if early:
+        return "not retried after early ack"
+    if outcome is Outcome.REJECT:
+        return "not retried"
+    if outcome is Outcome.NACK:
+        return ""
+    retries = lane.retry.retries
+    return f"{retries} {'retry' if retries == 1 else 'retries'} used up" if record.exceptions > retries else ""
+
+
+def _times(n: int) -> str:
+    return "once" if n == 1 else f"{n} times"
+
+
+def _seconds(entry: bytes) -> float:
+    """Return a delay sent as ASCII; 0 when it is none."""
+    try:
+        delay = float(entry)
+    except ValueError:
+        return 0.0
+    return delay if math.isfinite(delay) and delay > 0.0 else 0.0

@@ -1,0 +1,117 @@
+"""What the rules tell whoever keeps their messages.
+
+The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and hears of
+every change of state, so that it can make the same changes again after a crash.
+
+Nothing changes that the journal would not record: whoever is about to change something asks `admit` first. What was
+admitted is recorded, whatever happens meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dqlab.frame import Frame, Settlement
+
+if TYPE_CHECKING:
+    from dqlab.rules.batches import Batch
+    from dqlab.rules.lane import Lane
+    from dqlab.rules.leases import Lease
+    from dqlab.rules.results import Stretch
+    from dqlab.rules.settling import Settled
+    from dqlab.rules.states import State
+
+__all__ = ["Journal", "MemoryJournal"]
+
+
+class Journal(Protocol):
+    """Keeps frames, and hears what becomes of them."""
+
+    def room(self, nbytes: int) -> bool:
+        """Return whether a frame of so many bytes can be kept."""
+
+    def put(self, frame: Frame, first: int) -> int:
+        """Keep a frame whose first message gets the id `first`; return its place."""
+
+    def moved(
+        self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
+    ) -> None:
+        """Hear that messages `a` to `b` of a batch went from one state to another; see `Lane.move`."""
+
+    def freed(self, batch: Batch) -> None:
+        """Hear that no message of a batch is needed any more, whatever its states say."""
+
+    def forgot(self, results: Iterable[Stretch]) -> None:
+        """Hear that results are needed no more."""
+
+    def admit(self, nbytes: int = 0) -> None:
+        """Raise why what is about to happen, a record of at most so many bytes, could not be recorded."""
+
+    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Raise why an order could not be recorded; carrying it out may add a little to `meta`."""
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Keep a settlement that changed something; return where its results are."""
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Keep an order that was carried out."""
+
+    def begun(self, lease: Lease) -> None:
+        """Keep in mind that the messages of a lease are never to be delivered again."""
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Keep a function, or raise `FunctionTooLarge`."""
+
+    def noted(self) -> None:
+        """Keep what else has moved since the last record."""
+
+
+class MemoryJournal:
+    """Keeps frames in memory, by their first id, and forgets them when they are freed."""
+
+    def __init__(self) -> None:
+        self.frames: dict[int, Frame] = {}
+
+    def room(self, nbytes: int) -> bool:
+        """Return True: the bounds of lanes are all there is."""
+        return True
+
+    def put(self, frame: Frame, first: int) -> int:
+        """Keep a frame; its place is its first id."""
+        self.frames[first] = frame
+        return first
+
+    def moved(
+        self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
+    ) -> None:
+        """Do nothing: what is in memory ends with the process."""
+
+    def freed(self, batch: Batch) -> None:
+        """Forget a frame."""
+        del self.frames[batch.first]
+
+    def forgot(self, results: Iterable[Stretch]) -> None:
+        """Do nothing: it keeps no results."""
+
+    def admit(self, nbytes: int = 0) -> None:
+        """Do nothing: memory takes everything."""
+
+    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Return nothing: it keeps no results."""
+        return []
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def begun(self, lease: Lease) -> None:
+        """Do nothing."""
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Do nothing."""
+
+    def noted(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,415 @@
+"""One run's line of messages inside a shard: where each stands, counts, and what is ready.
+
+Owns the truth about its messages. Every change of state goes through `Lane.move`, which keeps the state
+bytes, the counters and the indexes in step; which changes are right is for the callers to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from operator import add, eq
+
+from sortedcontainers import SortedDict, SortedList
+
+from dqlab.frame import NO_ID, Frame
+from dqlab.rules.activity import Activity
+from dqlab.rules.batches import Batch, Batches
+from dqlab.rules.dead_index import DeadIndex
+from dqlab.rules.frame_functions import FrameFunctions
+from dqlab.rules.ids import END
+from dqlab.rules.journal import Journal
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.overrides import Overrides
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.rows import Row
+from dqlab.rules.states import STATES, State, stretches
+from dqlab.rules.trouble import DeadLetter, Trouble
+
+__all__ = ["MAX_SETTLED", "Lane", "microseconds"]
+
+MAX_SETTLED = 10_000
+"""Stretches of ids that are remembered as acked, some 150 bytes each; an older one that comes again counts as stale."""
+
+_ID_BITS = 53
+_ID_MASK = (1 << _ID_BITS) - 1
+_FILL = tuple(bytes((state,)) for state in State)
+
+
+def microseconds(seconds: float) -> int:
+    """Return a monotonic instant as the whole microseconds in which lanes keep it."""
+    return round(seconds * 1e6)
+
+
+class Lane:
+    """A run's messages in one shard.
+
+    Parameters
+    ----------
+    run : bytes, 16
+        `NO_ID` is lane 0, for plain puts.
+    options : QueueOptions
+        Limits of this lane.
+    journal : Journal
+        Keeps the frames and hears of every change.
+    activity : Activity, optional
+        Where it notes that something moved; that of its shard.
+
+    Attributes
+    ----------
+    counts, units : list of int
+        Messages, and the sum of their weights, by `State`.
+    nbytes : int
+        Payload bytes of the messages that are ready, delayed or leased.
+    retrying : int
+        Those of them with at least one counted delivery.
+    ready, suspects, dead : Ranges
+        Ids to be leased in batches, to be leased alone, in the dead letters.
+    delayed : SortedList or None
+        ``due << 53 | id`` with due in monotonic microseconds; made on first use.
+    functions : FrameFunctions
+        What the stored frames run, unless an override says otherwise.
+    came : Ranges
+        Ordinals of all that was put and is not lost; not in lane 0.
+    settled : Ranges
+        Acked ids whose frames are freed, so that a late settle still counts as a duplicate: the last `MAX_SETTLED`
+        stretches, for ids of single calls lie between those of runs, and a queue lives for months.
+    paused, sealed : bool
+    total : int or None
+        Messages that were ever put here, known when the lane is sealed.
+    """
+
+    def __init__(self, run: bytes, options: QueueOptions, journal: Journal, activity: Activity | None = None) -> None:
+        self.run = run
+        self.activity = activity if activity is not None else Activity()
+        self.number = self.activity.number()
+        self.retry = options.retry
+        self.max_deliveries = options.max_deliveries
+        self.visibility_timeout = options.visibility_timeout
+        self.maxsize = options.maxsize
+        self.max_bytes = options.max_bytes
+        self.counts = [0] * len(State)
+        self.units = [0] * len(State)
+        self.nbytes = 0
+        self.retrying = 0
+        self.batches = Batches()
+        self.ready = Ranges()
+        self.suspects = Ranges()
+        self.dead = Ranges()
+        self.dead_index = DeadIndex()
+        self.settled = Ranges()
+        self.came = Ranges()
+        self.delayed: SortedList | None = None
+        self.trouble: SortedDict = SortedDict()  # id -> Trouble
+        self.overrides = Overrides()
+        self.functions = FrameFunctions()
+        self.paused = False
+        self.total: int | None = None
+        self.journal = journal
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{self.counts[state]:,} {state.name.lower()}" for state in State if self.counts[state])
+        return f"<Lane {self.run.hex()[:8]}: {counts or 'empty'}>"
+
+    @property
+    def sealed(self) -> bool:
+        """True when no more puts will come."""
+        return self.total is not None
+
+    @property
+    def alive(self) -> int:
+        """Messages that are ready, delayed or leased."""
+        return self.counts[State.READY] + self.counts[State.DELAYED] + self.counts[State.LEASED]
+
+    @property
+    def settled_units(self) -> int:
+        """Weights of the messages that are acked or dead; their number where they have none."""
+        line = self.units if any(self.units) else self.counts
+        return line[State.ACKED] + line[State.DEAD]
+
+    @property
+    def done(self) -> bool:
+        """True when the lane is sealed and each of its messages is acked, dead, cancelled or lost."""
+        return self.total is not None and sum(self.counts) - self.alive >= self.total
+
+    def named_functions(self) -> set[bytes]:
+        """Return the functions that may be asked for: those of stored messages, and while puts come the latest."""
+        named = {function for function, _ in self.overrides.items()}
+        named.update(self.functions)
+        if not self.sealed:
+            named.update(self.functions.latest)
+        named.discard(NO_ID)
+        return named
+
+    def has_room(self, frame: Frame) -> bool:
+        """Return whether a frame fits the lane's limits; one that would never fit goes into an empty lane."""
+        if not self.alive:
+            return True
+        if self.maxsize is not None and self.alive + frame.count > self.maxsize:
+            return False
+        return self.max_bytes is None or self.nbytes + len(frame.payload) <= self.max_bytes
+
+    def misses(self, frame: Frame) -> bool:
+        """Return whether as many messages are lost as a frame has, and none of its documents is here."""
+        return self.counts[State.LOST] >= frame.count and not self.came.overlap(
+            frame.ordinal, frame.ordinal + frame.count
+        )
+
+    def leasable(self, *, suspects: bool) -> bool:
+        """Return whether there is something to lease now, with or without suspects."""
+        return not self.paused and bool(self.ready or (suspects and self.suspects))
+
+    def put(self, frame: Frame, first: int, now: float, place: int) -> None:
+        """Store a frame; its messages, from id `first`, are ready behind all others.
+
+        In a sealed lane they take the place of lost ones.
+        """
+        self.functions.put(first, frame.function)
+        self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
+
+    def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
+        """Return what is kept of a frame; `now` in monotonic microseconds."""
+        # In lane 0 nobody iterates an input, so a message's position is its id.
+        ordinal = first if self.run == NO_ID else frame.ordinal
+        return Row(first, frame.count, ordinal, now, len(frame.payload), place)
+
+    def put_row(self, row: Row, weights: Sequence[int] | None = None) -> None:
+        """Store a frame by its row."""
+        self.activity.note(self)
+        self.batches.add(row, weights)
+        if self.run != NO_ID:
+            self.came.add(row.ordinal, row.ordinal + row.n)
+        self.ready.add(row.first, row.first + row.n)
+        self.counts[State.READY] += row.n
+        units = sum(weights) if weights is not None else 0
+        self.units[State.READY] += units
+        self.nbytes += row.size
+        if self.sealed:
+            self.counts[State.LOST] -= min(row.n, self.counts[State.LOST])
+            self.units[State.LOST] -= min(units, self.units[State.LOST])
+
+    def put_rows(self, rows: Sequence[Row]) -> None:
+        """Store frames without weights, at least one, their ids ascending: as `put_row` for each, and much faster."""
+        if self.sealed or self.batches.end > rows[0].first:
+            for row in rows:
+                self.put_row(row)
+            return
+        columns = tuple(zip(*rows, strict=True))
+        _, count, ordinal, *_ = columns
+        if self.run != NO_ID:
+            _add_all(self.came, ordinal, count)
+        self.counts[State.READY] += sum(count)
+        self.adopt_rows(columns, put_at_shift=0)
+
+    def adopt_rows(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
+        """Take back batches to which nothing had happened, without weights, behind all others; see `Batches.extend`.
+
+        Counts are here already.
+        """
+        self.activity.note(self)
+        first, count, size = columns[0], columns[1], columns[4]
+        self.nbytes += sum(size)
+        _add_all(self.ready, first, count)
+        self.batches.extend(columns, put_at_shift=put_at_shift)
+
+    def adopt(self, batch: Batch) -> None:
+        """Take back a batch as it was before the process ended; counts are here already.
+
+        None of its messages is leased; `remember` follows for those in trouble.
+        """
+        self.activity.note(self)
+        self.batches.keep(batch)
+        batch.left = 0
+        for a, b, value in stretches(batch.states, 0, len(batch.states)):
+            state = STATES[value]
+            batch.left += 0 if state.final else b - a
+            self.nbytes += batch.nbytes(a, b) if state.alive else 0
+            if state in (State.READY, State.DEAD):
+                self._enter(state, batch.first + a, batch.first + b, suspect=False, due=0)
+
+    def remember(self, id: int, trouble: Trouble, *, due: int) -> None:
+        """Take back what was known of a message in trouble; `due`, monotonic microseconds, counts if it is delayed."""
+        found = self.batches.at(id)
+        assert found is not None, "trouble is remembered of stored messages only"
+        state = STATES[found[0].states[found[1]]]
+        self.trouble[id] = trouble
+        self.retrying += state.alive and trouble.deliveries > 0
+        if state is State.DELAYED:
+            self._enter(state, id, id + 1, suspect=False, due=due)
+        elif state is State.DEAD:
+            self.dead_index.file(id, trouble)
+
+    def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False, due: int = 0) -> None:
+        """Bring messages `a` to `b` of a batch, which are all in one state, into another.
+
+        Parameters
+        ----------
+        suspect : bool, default False
+            With READY: the messages are to be leased alone.
+        due : int
+            With DELAYED: when they are ready again, monotonic microseconds.
+        """
+        self.activity.note(self)
+        self.batches.keep(batch)
+        old, n = STATES[batch.states[a]], b - a
+        lo, hi = batch.first + a, batch.first + b
+        self._leave(old, lo, hi)
+        batch.states[a:b] = _FILL[new] * n
+        self.counts[old] -= n
+        self.counts[new] += n
+        if batch.weights is not None:
+            units = batch.units(a, b)
+            self.units[old] -= units
+            self.units[new] += units
+        if old.alive and not new.alive:
+            self.nbytes -= batch.nbytes(a, b)
+            self.retrying -= sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
+        elif new.alive and not old.alive:
+            self.nbytes += batch.nbytes(a, b)
+            self.retrying += sum(self.trouble[id].deliveries > 0 for id in self.troubled(lo, hi))
+        if new is State.LOST and self.run != NO_ID:
+            self.came.discard(batch.ordinal + a, batch.ordinal + b)
+        if new.final:
+            self._finish(batch, lo, hi)
+        else:
+            self._enter(new, lo, hi, suspect=suspect, due=due)
+        self.journal.moved(self, batch, a, b, old, new, suspect=suspect, due=due)
+        if not batch.left:
+            self.journal.freed(batch)
+
+    def stretches(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int, State]]:
+        """Yield (batch, a, b, state) for each stretch of equal state in ids ``[lo, hi)``; unknown ids are left out.
+
+        The messages of a stretch may be moved before the next is asked for.
+        """
+        for batch, a, b in self.batches.covering(lo, hi):
+            for start, stop, value in stretches(batch.states, a, b):
+                yield batch, start, stop, STATES[value]
+
+    def alive_among(self, lo: int, hi: int) -> int:
+        """Return how many messages with ids in ``[lo, hi)`` are ready, delayed or leased."""
+        ready = sum(b - a for line in (self.ready, self.suspects) for a, b in line.within(lo, hi))
+        others = 0
+        for batch in self.batches.kept(lo, hi):
+            a, b = max(0, lo - batch.first), min(len(batch.states), hi - batch.first)
+            others += batch.states.count(State.LEASED, a, b) + batch.states.count(State.DELAYED, a, b)
+        return ready + others
+
+    def troubled(self, lo: int, hi: int) -> list[int]:
+        """Return the ids in ``[lo, hi)`` that have a record in `trouble`."""
+        return list(self.trouble.irange(lo, hi, inclusive=(True, False))) if self.trouble else []
+
+    def trouble_of(self, id: int) -> Trouble:
+        """Return what is remembered of a living message beyond its state, from now on."""
+        record: Trouble | None = self.trouble.get(id)
+        if record is None:
+            record = self.trouble[id] = Trouble()
+        return record
+
+    def count_delivery(self, id: int) -> Trouble:
+        """Count one delivery of a living message and return its record."""
+        record = self.trouble_of(id)
+        if record.deliveries == 0:
+            self.retrying += 1
+        record.deliveries += 1
+        return record
+
+    def wake(self, now: float) -> None:
+        """Make the delayed messages ready whose time has come."""
+        limit = (microseconds(now) + 1) << _ID_BITS
+        while self.delayed and self.delayed[0] < limit:
+            found = self.batches.at(self.delayed[0] & _ID_MASK)
+            assert found is not None, "a delayed message is always stored"
+            batch, index = found
+            self.move(batch, index, index + 1, State.READY)
+
+    def next_due(self) -> float | None:
+        """Return when the next delayed message is ready, monotonic seconds."""
+        return (self.delayed[0] >> _ID_BITS) / 1e6 if self.delayed else None
+
+    def oldest(self) -> float | None:
+        """Return when the front-most ready message was put, monotonic seconds."""
+        fronts = [first for first in (self.ready.first, self.suspects.first) if first is not None]
+        found = self.batches.at(min(fronts)) if fronts else None
+        return None if found is None else found[0].put_at
+
+    def dead_ids(self, after: int, classes: Collection[str] = ()) -> Iterator[tuple[int, int]]:
+        """Yield (id, ordinal) of the dead messages above `after`, by id; the lane must not change meanwhile.
+
+        Parameters
+        ----------
+        classes : collection of str
+            Fingerprints; none = all dead messages, also those of no class.
+        """
+        found = self.dead_index.ids(classes, after) if classes else self.dead.numbers(after + 1, END)
+        for id in found:
+            stored = self.batches.at(id)
+            assert stored is not None, "a dead message is always stored"
+            yield id, stored[0].ordinal + stored[1]
+
+    def dead_count(self, classes: Collection[str] = ()) -> int:
+        """Return how many messages are dead, or of these classes."""
+        return self.dead_index.count(classes) if classes else self.dead.size
+
+    def letters(self, after: int, classes: Collection[str] = ()) -> Iterator[DeadLetter]:
+        """Yield the dead letters of `dead_ids`."""
+        for id, ordinal in self.dead_ids(after, classes):
+            yield self.trouble[id].letter(id, ordinal)
+
+    def _leave(self, old: State, lo: int, hi: int) -> None:
+        if old is State.READY:
+            self.ready.discard(lo, hi)
+            if self.suspects:
+                self.suspects.discard(lo, hi)
+        elif old is State.DEAD:
+            self.dead.discard(lo, hi)
+            for id in range(lo, hi):
+                self.dead_index.take(self.trouble[id])
+        elif old is State.DELAYED:
+            for id in range(lo, hi):
+                self._delayed().remove(self.trouble[id].due << _ID_BITS | id)
+
+    def _enter(self, new: State, lo: int, hi: int, *, suspect: bool, due: int) -> None:
+        if new is State.READY:
+            (self.suspects if suspect else self.ready).add(lo, hi)
+        elif new is State.DEAD:
+            self.dead.add(lo, hi)
+            for id in self.troubled(lo, hi):  # of a lane that is read back their trouble follows
+                self.dead_index.file(id, self.trouble[id])
+        elif new is State.DELAYED:
+            for id in range(lo, hi):
+                self.trouble[id].due = due
+                self._delayed().add(due << _ID_BITS | id)
+
+    def _delayed(self) -> SortedList:
+        if self.delayed is None:
+            self.delayed = SortedList()
+        return self.delayed
+
+    def _finish(self, batch: Batch, lo: int, hi: int) -> None:
+        for id in self.troubled(lo, hi):
+            del self.trouble[id]
+        batch.left -= hi - lo
+        if batch.left:
+            return
+        stop = batch.first + len(batch.states)
+        for a, b, state in stretches(batch.states, 0, len(batch.states)):
+            if state == State.ACKED:
+                self.settled.add(batch.first + a, batch.first + b)
+                self.settled.keep_last(MAX_SETTLED)
+        if self.overrides:
+            self.overrides.discard(batch.first, stop)
+        self.batches.remove(batch)
+        if self.batches:
+            self.functions.freed(batch.first)
+        else:
+            self.functions.emptied()
+
+
+def _add_all(ranges: Ranges, first: Sequence[int], count: Sequence[int]) -> None:
+    """Add stretches that do not overlap, in any order."""
+    if all(map(eq, map(add, first, count), islice(first, 1, None))):  # each begins where the last one ends
+        ranges.add(first[0], first[-1] + count[-1])
+    else:
+        for lo, n in zip(first, count, strict=True):
+            ranges.add(lo, lo + n)

@@ -1,0 +1,185 @@
+"""Leases: which consumer holds which messages until when.
+
+Owns the live leases and their deadlines; knows nothing of what a message's end means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sortedcontainers import SortedList
+
+from dqlab.rules.ranges import Ranges
+
+__all__ = ["NOBODY", "Lease", "LeasedPiece", "Leases", "epoch_of"]
+
+NOBODY = ""
+"""The consumer of leases of which nobody knows whether their consumer lives."""
+_EPOCH_SHIFT = 32
+
+
+def epoch_of(lease_id: int) -> int:
+    """Return the epoch of the shard that granted a lease."""
+    return (lease_id - 1 >> _EPOCH_SHIFT) + 1
+
+
+class LeasedPiece(NamedTuple):
+    """Neighbours in one stored frame.
+
+    Attributes
+    ----------
+    frame : int
+        First id of the frame.
+    lo, n : int
+        Position in the frame of the first message of the piece, and how many there are.
+    ordinal : int
+        Position of the first message in the run's input.
+    function : bytes, 16, or None
+        What runs in place of the frame's function.
+    """
+
+    frame: int
+    lo: int
+    n: int
+    ordinal: int
+    function: bytes | None
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """Messages of one lane, delivered together to one consumer.
+
+    Attributes
+    ----------
+    id : int
+        Never given twice.
+    pieces : tuple of LeasedPiece
+        What was delivered; does not change.
+    since : float
+        When it was delivered, monotonic seconds.
+    deadline : float
+        When it ends unless it is renewed, monotonic seconds; `timeout` after each renewal.
+    alone : bool
+        One message only, so its loss says something about that message.
+    suspect : bool
+        That message was a suspect.
+    price : float
+        Estimated seconds per message, charged to the lane in advance.
+    remaining : Ranges
+        Ids that are not settled yet.
+    early : bool
+        Acked early: none of these messages is ever delivered again.
+    renewals : int
+        How often it was renewed.
+    """
+
+    id: int
+    consumer: str
+    run: bytes
+    pieces: tuple[LeasedPiece, ...]
+    since: float
+    deadline: float
+    timeout: float
+    alone: bool
+    suspect: bool
+    price: float
+    remaining: Ranges
+    early: bool = False
+    renewals: int = 0
+
+    @property
+    def receipt(self) -> tuple[int, int]:
+        """Epoch that granted it, and its id."""
+        return epoch_of(self.id), self.id
+
+
+class Leases(Mapping[int, Lease]):
+    """The live leases of a shard, by id.
+
+    Parameters
+    ----------
+    epoch : int, default 1
+        Of the shard. Those of different epochs have different ids: a renewal may come an epoch late.
+    """
+
+    def __init__(self, epoch: int = 1) -> None:
+        self._by_id: dict[int, Lease] = {}
+        self._by_consumer: dict[str, dict[int, Lease]] = {}
+        self._deadlines: SortedList = SortedList()  # (deadline, id)
+        self._next_id = ((epoch - 1) << _EPOCH_SHIFT) + 1
+
+    def __getitem__(self, id: int) -> Lease:
+        return self._by_id[id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def grant(
+        self,
+        consumer: str,
+        run: bytes,
+        pieces: Sequence[LeasedPiece],
+        *,
+        now: float,
+        timeout: float,
+        suspect: bool,
+        price: float,
+        id: int | None = None,
+    ) -> Lease:
+        """Open a lease over the pieces; one that an earlier epoch granted has its `id`."""
+        remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
+        alone = remaining.size == 1
+        deadline = now + timeout
+        if id is None:
+            id, self._next_id = self._next_id, self._next_id + 1
+        lease = Lease(id, consumer, run, tuple(pieces), now, deadline, timeout, alone, suspect, price, remaining)
+        self._by_id[lease.id] = lease
+        self._by_consumer.setdefault(consumer, {})[lease.id] = lease
+        self._deadlines.add((deadline, lease.id))
+        return lease
+
+    def renew(self, lease: Lease, now: float) -> None:
+        """Let a lease last its full timeout from now."""
+        self._deadlines.remove((lease.deadline, lease.id))
+        lease.renewals += 1
+        lease.deadline = now + lease.timeout
+        self._deadlines.add((lease.deadline, lease.id))
+
+    def close(self, lease: Lease) -> None:
+        """Forget a lease."""
+        del self._by_id[lease.id]
+        held = self._by_consumer[lease.consumer]
+        del held[lease.id]
+        if not held:
+            del self._by_consumer[lease.consumer]
+        self._deadlines.remove((lease.deadline, lease.id))
+
+    def expired(self, now: float) -> list[Lease]:
+        """Return the leases whose deadline has come, the earliest first."""
+        expired = []
+        for deadline, id in self._deadlines:
+            if deadline > now:
+                break
+            expired.append(self._by_id[id])
+        return expired
+
+    def of_consumer(self, consumer: str) -> list[Lease]:
+        """Return a consumer's leases, the oldest first."""
+        return list(self._by_consumer.get(consumer, {}).values())
+
+    def of_run(self, run: bytes) -> list[Lease]:
+        """Return the leases of a lane, the oldest first."""
+        return [lease for lease in self._by_id.values() if lease.run == run]
+
+    def suspects_held(self, consumer: str) -> int:
+        """Return how many suspects a consumer holds, each in a lease of its own."""
+        return sum(lease.suspect for lease in self._by_consumer.get(consumer, {}).values())
+
+    def next_deadline(self) -> float | None:
+        """Return when the next lease ends, monotonic seconds."""
+        return self._deadlines[0][0] if self._deadlines else None

@@ -1,0 +1,468 @@
+"""A shard with the books of its runs: what people order of it, and what settlements leave behind.
+
+Pure, as the rules are. Every change is one call with plain data, so a log of these calls brings back the
+same ledger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any
+
+from dqlab.errors import RunNotFound
+from dqlab.frame import NO_ID, Settlement
+from dqlab.rules.book import CANCELLED, CUT_OFF, WORDS, Book, RunRecord
+from dqlab.rules.leases import Lease
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.results import Stretch
+from dqlab.rules.retry import Retry
+from dqlab.rules.settling import Settled
+from dqlab.rules.shard import Shard
+from dqlab.rules.states import State
+from dqlab.texts import brief
+
+__all__ = ["Ledger"]
+
+_RULING, _RULED = 1024, 320
+"""Bytes, at most, that a settlement's record has beside the settlement: in all, and for each message."""
+MANY_UNWANTED = 1000
+"""Stretches of calls whose results nobody wants, from which on those are looked for that will have none."""
+_NONE: AbstractSet[bytes] = frozenset()
+
+
+class Ledger:
+    """One shard and its books.
+
+    Parameters
+    ----------
+    shard : Shard
+
+    Attributes
+    ----------
+    books : dict of bytes to Book
+        By run; the one of lane 0 is always there.
+    functions : dict of bytes to bytes
+        Blobs by hash, of those that a lane names; see `note_functions`.
+    news : dict of bytes to None
+        Runs in which something has changed; for a shell to read and clear.
+    names : dict of str to dict of bytes to None
+        Runs that have a record, by name.
+    packed : dict of bytes to callable
+        By run, what a store leaves here of lanes that hold nothing alive; taken out when something changes in them.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.books: dict[bytes, Book] = {}
+        self.functions: dict[bytes, bytes] = {}
+        self.names: dict[str, dict[bytes, None]] = {}
+        self.news: dict[bytes, None] = {}
+        self.packed: dict[bytes, Callable[[], bytes]] = {}
+        self._naming: dict[bytes, set[bytes]] = {}
+        self._uses: Counter[bytes] = Counter()
+        """How many lanes name a function."""
+        self._going: dict[bytes, Book] = {}
+        """Those that have not ended, and perhaps some that have just done so."""
+        self._judged: dict[bytes, Book] = {}
+        """Those that pause themselves if everything fails, until one document has succeeded."""
+        self.rebuilding = False
+        """No function is forgotten before `check_functions`: not all that named one stands in the records read back."""
+        self.book(NO_ID)
+
+    def book(self, run: bytes) -> Book:
+        """Return a run's book.
+
+        Raises
+        ------
+        RunNotFound
+            It has no lane here.
+        """
+        book = self.books.get(run)
+        if book is None:
+            if run not in self.shard.lanes:
+                raise RunNotFound(run=run.hex(), hint="", known="-")
+            book = Book(self.shard.lanes[run], started=self.shard.clock.wall())
+            self.keep(run, book)
+        return book
+
+    def keep(self, run: bytes, book: Book) -> None:
+        """Keep a run's book."""
+        self.books[run] = self._going[run] = book
+        self.shard.activity.touch(run)
+        if book.record is not None:
+            self._name(run, book.record)
+            self._judge(run, book)
+
+    def _judge(self, run: bytes, book: Book) -> None:
+        if book.record is not None and book.record.stop_if is not None:
+            self._judged[run] = book
+
+    def _name(self, run: bytes, record: RunRecord) -> None:
+        self.names.setdefault(record.name, {})[run] = None
+
+    def note_ends(self) -> None:
+        """Note of each run that has just ended when it did."""
+        for run in [run for run, book in self._going.items() if book.lane.done]:
+            self.end(run, self.shard.clock.wall())
+            self._going.pop(run, None)
+        self.note_functions()
+
+    def halt_failing(self) -> list[bytes]:
+        """Pause the runs that fail throughout, once for each, and return them; to be called after each change.
+
+        An order does it, so that a log has the verdict and nobody judges while it is read back.
+        """
+        halted = []
+        for run, book in list(self._judged.items()):
+            if book.lane.counts[State.ACKED] or book.lane.done:
+                del self._judged[run]
+            elif book.fails_throughout:
+                self.shard.journal.admit()
+                self.shard.journal.noted()  # what time has brought just now is no part of the order
+                self.obey("halt", run, {"halted": book.explain_failing()})
+                halted.append(run)
+        return halted
+
+    # --- functions --------------------------------------------------------------------------
+
+    def keep_function(self, run: bytes, hash: bytes, blob: bytes) -> None:
+        """Keep a function for frames of a run that are about to come.
+
+        Raises
+        ------
+        FunctionTooLarge
+            It cannot be kept.
+        """
+        if hash not in self.functions:
+            self.shard.journal.function(hash, blob)
+            self.functions[hash] = blob
+        self.shard.lane(run).functions.came(hash)
+        self._names_now(run, self.book(run).named_functions())  # also if that lasts no longer than until the next look
+
+    def forget_unnamed(self, hash: bytes) -> None:
+        """Forget a function that came for nothing."""
+        self.note_functions()
+        if not self._uses[hash]:
+            self._forget_function(hash)
+
+    def _forget_function(self, hash: bytes) -> None:
+        if not self.rebuilding:
+            self.functions.pop(hash, None)
+
+    def note_functions(self) -> None:
+        """Forget the functions that no lane names any more; looks at the lanes that have changed."""
+        for run in self.shard.activity.take_changed():
+            self.news[run] = None
+            book = self.books.get(run)
+            self._names_now(run, set() if book is None else book.named_functions())
+            self.packed.pop(run, None)
+
+    def check_functions(self) -> None:
+        """Forget every function that no lane names, whatever is known of that; for a ledger that was read back."""
+        self.rebuilding = False
+        self.note_functions()
+        self._naming = {run: book.named_functions() for run, book in self.books.items()}
+        self._uses = Counter(hash for named in self._naming.values() for hash in named)
+        for hash in self.functions.keys() - self._uses.keys():
+            del self.functions[hash]
+
+    def _names_now(self, run: bytes, named: set[bytes]) -> None:
+        before = self._naming.get(run, _NONE)
+        if named == before:
+            return
+        self._uses.update(named - before)
+        for hash in before - named:
+            self._uses[hash] -= 1
+            if not self._uses[hash]:
+                del self._uses[hash]
+                self._forget_function(hash)
+        if named:
+            self._naming[run] = named
+        else:
+            del self._naming[run]
+
+    def end(self, run: bytes, at: float) -> None:
+        """Note that a run ended, if it did; `at` is seconds since 1970 UTC."""
+        book = self.books.get(run)
+        if book is not None and book.ended is None and book.lane.done:
+            book.ended = at
+            self._going.pop(run, None)
+            self.shard.activity.touch(run)
+
+    def go_on(self, run: bytes, now: float) -> None:
+        """Note that more came after a run's end."""
+        self._going[run] = book = self.books[run]
+        self._judge(run, book)
+        book.go_on(now)
+        self.shard.activity.touch(run)
+
+    def record(self, settlement: Settlement, settled: Settled, stretches: Iterable[Stretch]) -> None:
+        """Enter a settlement's results, which are kept at these places, and its failures."""
+        book = self.books.get(settlement.run)
+        if book is None:
+            return
+        for stretch in stretches:
+            book.results.add(stretch)
+            if book.lane.retrying or len(book.classes):
+                book.classes.settled_well(stretch.piece.ordinal, stretch.piece.n)
+            if book.unwanted:
+                self._forget_unwanted(book, stretch.piece.ordinal, stretch.piece.ordinal + stretch.piece.n)
+        for failed in settled.failed:
+            entry = bytes(settlement.entry(failed.at))
+            book.failed(entry, dead=failed.dead, ordinal=failed.ordinal, id=failed.id)
+
+    # --- changes that are recorded: each is admitted, carried out and recorded, or refused and nothing changed ------
+
+    def settle(self, settlement: Settlement) -> Settled:
+        """Apply a consumer's outcomes, and keep what they brought; see `Shard.settle`."""
+        journal = self.shard.journal
+        journal.admit(len(settlement.blob) + _RULING + _RULED * settlement.count)
+        settled = self.shard.settle(settlement)
+        self.record(settlement, settled, journal.settled(settlement, settled))
+        return settled
+
+    def obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+        """Carry out one order, and record it; return how many messages it touched. Parameters: see `order`."""
+        journal = self.shard.journal
+        journal.admit_order(op, run, meta)
+        count = self.order(op, run, meta)
+        journal.ordered(op, run, meta)
+        return count
+
+    def begin(self, lease_id: int) -> bool:
+        """Ack a lease early; see `Shard.begin`."""
+        shard = self.shard
+        shard.tick()
+        lease = shard.leases.get(lease_id)
+        if lease is not None:
+            shard.journal.begun(lease)
+        return lease is not None and shard.begin(lease_id)
+
+    def release(self, consumer: str, why: str = "") -> int:
+        """Take back all that a dead consumer held; see `Shard.release`."""
+        self.shard.journal.admit()
+        released = self.shard.release(consumer, why)
+        self.shard.journal.noted()
+        return released
+
+    def take_back(self, lease: Lease) -> int:
+        """Return to their lane the messages of a lease that never reached its consumer."""
+        self.shard.journal.admit()
+        returned = self.shard.end(lease)
+        self.shard.journal.noted()
+        return returned
+
+    def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
+        """Give up messages whose bytes cannot be read; see `Shard.lose`."""
+        self.shard.journal.admit()
+        lost = self.shard.lose(run, ids)
+        self.shard.journal.noted()
+        return lost
+
+    # --- orders -----------------------------------------------------------------------------
+
+    def order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+        """Apply one order and record nothing, as when it is read back; return how many messages it touched.
+
+        Parameters
+        ----------
+        op : str
+            One of `orders`.
+        run : bytes or None
+            Whose lane; None = the whole queue, where that makes sense.
+        """
+        count = self.orders(run)[op](meta) or 0
+        if run is not None and run in self.books:
+            self.shard.activity.touch(run)
+        if meta.get("function"):
+            self.forget_unnamed(meta["function"])
+        return count
+
+    def orders(self, run: Any) -> dict[str, Callable[[dict[str, Any]], int | None]]:
+        """Return what can be ordered, by name."""
+        shard = self.shard
+        return {
+            "open": lambda meta: self.open(meta["open"]),
+            "seal": lambda meta: self._seal(**meta["seal"]),
+            "pause": lambda meta: shard.pause(run),
+            "resume": lambda meta: self._resume(run),
+            "drain": lambda meta: shard.drain(),
+            "cancel": lambda meta: self._cancel(run, meta),
+            "purge": lambda meta: shard.purge(run, State[meta["state"]]),
+            "retry": lambda meta: self._retry(run, meta),
+            "adopt": lambda meta: self._adopt(run, meta),
+            "retries": lambda meta: self._set_retries(run, meta["retries"]),
+            "reopen": lambda meta: self._reopen(run, meta),
+            "drop": lambda meta: self._drop(run),
+            "forget": lambda meta: self._forget(run, meta),
+            "halt": lambda meta: self._halt(run, meta["halted"]),
+            "why": lambda meta: self._explain(run, meta["why"]),
+            "submitted": lambda meta: self._submitted(run, meta),
+        }
+
+    def open(self, spec: dict[str, Any]) -> None:
+        """Open a run's lane, with its options and its record; one that is open stays as it is."""
+        run = spec["run"]
+        if run in self.books:
+            return
+        retry = spec.get("retry")
+        limits = {k: spec[k] for k in ("max_deliveries", "visibility_timeout", "maxsize", "max_bytes") if k in spec}
+        self.shard.open_lane(run, retry=Retry(**retry) if retry else None, **limits)
+        book = self.book(run)
+        if "record" in spec:
+            spec["record"].setdefault("started", self.shard.clock.wall())  # so that it is the same when read from a log
+            book.record = RunRecord(**spec["record"])
+            self._name(run, book.record)
+            self._judge(run, book)
+
+    def _seal(self, run: bytes, here: int, total: int | None = None, incomplete: str | None = None) -> None:
+        if not self.shard.lane(run).sealed:
+            self.shard.seal_lane(run, here)
+        record = self.book(run).record
+        self.shard.activity.touch(run)
+        if record is not None:
+            record.total, record.incomplete = total, incomplete and brief(incomplete, WORDS)
+
+    def cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> list[dict[str, Any]]:
+        """Return the orders that seal what is still open of clients that are not alive, or was given up by its own."""
+        books = [
+            (run, book)
+            for run, book in self.books.items()
+            if book.record is not None and not book.lane.sealed and (book.record.client not in alive or run == given_up)
+        ]
+        return [{"run": run, "here": sum(book.lane.counts), "incomplete": CUT_OFF} for run, book in books]
+
+    def _resume(self, run: bytes | None) -> None:
+        for id, book in self.books.items():
+            if run in (None, id) and book.stopped:
+                book.stopped = False
+                self.shard.activity.touch(id)
+            if run in (None, id):
+                self._end_halt(id)
+        self.shard.resume(run)
+
+    def _halt(self, run: bytes, halted: str) -> None:
+        """Pause a run, and never again for this reason."""
+        record = self.book(run).record
+        self._judged.pop(run, None)
+        if record is not None:
+            record.halted, record.stop_if = brief(halted, WORDS), None
+        self.shard.pause(run)
+
+    def _end_halt(self, run: bytes) -> bool:
+        """Let a run go on that paused itself because everything failed; return whether it did."""
+        record = self.book(run).record
+        if record is None or not record.halted:
+            return False
+        record.halted = ""
+        self.shard.resume(run)
+        self.shard.activity.touch(run)
+        return True
+
+    def _cancel(self, run: bytes, meta: dict[str, Any]) -> int:
+        """Cancel what is left of a run and take no more of it: puts on their way are refused."""
+        lane, record = self.shard.lane(run), self.book(run).record
+        if record is not None:
+            incomplete = bool(lane.counts[State.LOST]) or not lane.done or record.incomplete is not None
+            record.cancelled |= meta.setdefault("cancelled", incomplete)  # the same when read from a log
+        if not lane.sealed:
+            self._seal(run, sum(lane.counts), incomplete=CANCELLED)
+        return self.shard.cancel(run)
+
+    def _adopt(self, run: bytes, meta: dict[str, Any]) -> int:
+        """Give a run's documents new code, those that are still to come included; return how many wait for it."""
+        self._new_version(run, meta)
+        self._end_halt(run)
+        return self.shard.adopt(run, meta["function"])
+
+    def _new_version(self, run: bytes, meta: dict[str, Any]) -> None:
+        record = self.book(run).record
+        self.functions[meta["function"]] = meta["blob"]
+        if record is not None and record.code["hash"] != meta["code"]["hash"]:
+            record.codes.append(meta["code"])
+
+    def _retry(self, run: bytes, meta: dict[str, Any]) -> int:
+        book = self.book(run)
+        if meta.get("function"):
+            self._new_version(run, meta)
+        if self._end_halt(run) and meta.get("function"):  # the code of the rest is what failed
+            self.shard.adopt(run, meta["function"])
+        count = self.shard.retry(run, meta["ids"], meta.get("function"))
+        for lo, hi in meta["ordinals"]:
+            book.classes.retried(lo, hi - lo)
+        if count:
+            self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))  # the same when read from a log
+        return count
+
+    def _set_retries(self, run: bytes, retries: int) -> None:
+        lane = self.shard.lane(run)
+        lane.retry = replace(lane.retry, retries=retries)
+
+    def _reopen(self, run: bytes, meta: dict[str, Any]) -> None:
+        self.shard.reopen_lane(run)
+        book = self.book(run)
+        self.go_on(run, meta.setdefault("at", self.shard.clock.wall()))
+        if book.record is not None:
+            book.record.total = book.record.incomplete = None
+            book.record.cancelled = False
+            book.record.client = meta.get("client", "")
+
+    def _drop(self, run: bytes) -> int:
+        book = self.books.pop(run, None)
+        if book is None:
+            return 0
+        self._going.pop(run, None)
+        self._judged.pop(run, None)
+        if book.record is not None:
+            self._unname(run, book.record)
+        self.shard.journal.forgot(book.results)
+        self.shard.drop_lane(run)
+        self.news.pop(run, None)
+        self.packed.pop(run, None)
+        self._names_now(run, set())
+        if run == NO_ID:
+            self.book(NO_ID)
+        return 1
+
+    def _forget(self, run: bytes, meta: dict[str, Any]) -> int:
+        """Forget results; with `coming`, also those that are still to come. Single calls have their ids as ordinals."""
+        book = self.book(run)
+        before = len(book.results)
+        for lo, hi in meta["ids"]:
+            self.shard.journal.forgot(book.results.forget(lo, hi))
+            for batch, a, b, state in book.lane.stretches(lo, hi) if meta.get("coming") else ():
+                if not state.final:
+                    book.unwanted.add(batch.first + a, batch.first + b)
+        intervals = list(book.unwanted)
+        if len(intervals) > MANY_UNWANTED:  # of those that were cancelled or purged since there will be none
+            for lo, hi in intervals:
+                left = Ranges(
+                    (batch.first + a, batch.first + b)
+                    for batch, a, b, state in book.lane.stretches(lo, hi)
+                    if not state.final
+                )
+                for a, b in list(left.gaps(lo, hi)):
+                    book.unwanted.discard(a, b)
+        return before - len(book.results)
+
+    def _forget_unwanted(self, book: Book, lo: int, hi: int) -> None:
+        for a, b in list(book.unwanted.within(lo, hi)):
+            book.unwanted.discard(a, b)
+            self.shard.journal.forgot(book.results.forget(a, b))
+
+    def _unname(self, run: bytes, record: RunRecord) -> None:
+        named = self.names.get(record.name, {})
+        named.pop(run, None)
+        if not named:
+            self.names.pop(record.name, None)
+
+    def _explain(self, run: bytes, why: str) -> None:
+        self.book(run).why = brief(why, WORDS)
+
+    def _submitted(self, run: bytes, meta: dict[str, Any]) -> None:
+        record = self.book(run).record
+        if record is not None:
+            record.submitted, record.digest = meta["submitted"], meta["digest"]

@@ -1,0 +1,80 @@
+"""What a shard in memory is told when it is made anew: its lanes come back, and all they held counts as lost.
+
+Pure, as the rules are. What is told is plain data, see `Past`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from dqlab.frame import NO_ID
+from dqlab.rules.ids import first_id
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.states import State
+
+__all__ = ["Past", "PastLane", "recall"]
+
+
+_GONE = (State.LOST, State.CANCELLED)
+
+
+class PastLane(TypedDict):
+    """One lane as it was known when its worker died."""
+
+    run: bytes
+    lost: int
+    """Messages that were put here, without those that were cancelled."""
+    cancelled: int
+    units: tuple[int, int]
+    """The sums of their weights: of the lost, of the cancelled."""
+    died: list[str]
+    """Workers with which they were lost, the last one last."""
+    open: NotRequired[dict[str, Any]]
+    """What the lane was opened with; not of lane 0."""
+    seal: NotRequired[dict[str, Any]]
+    """The order that sealed it: {here, total, incomplete}."""
+    submitted: NotRequired[dict[str, Any]]
+    """How far the input was submitted: {submitted, digest}."""
+    functions: NotRequired[dict[bytes, bytes]]
+    """Of newer code versions: blobs by hash."""
+    retries: NotRequired[int]
+    """How often failures are delivered again, if that was set for the lane."""
+    paused: NotRequired[bool]
+    ended: NotRequired[float | None]
+
+
+class Past(TypedDict):
+    """One shard as it was known when its worker died."""
+
+    first_sequence: int
+    """Where ids begin: above all that were given."""
+    paused: bool
+    draining: bool
+    lanes: list[PastLane]
+
+
+def recall(ledger: Ledger, past: Past) -> None:
+    """Bring a fresh ledger to what is known of an earlier epoch of its shard, of which nothing is left."""
+    shard = ledger.shard
+    shard.next_id = first_id(shard.index, past["first_sequence"])
+    shard.paused, shard.draining = past["paused"], past["draining"]
+    for told in past["lanes"]:
+        run = told["run"]
+        if run != NO_ID:
+            ledger.open(told["open"])
+        book = ledger.book(run)
+        book.died = told["died"]
+        lane = book.lane
+        lane.paused = told.get("paused", False)
+        gone = zip(_GONE, (told["lost"], told["cancelled"]), told["units"], strict=True)
+        for state, messages, units in gone:
+            lane.counts[state], lane.units[state] = messages, units
+        ledger.functions |= told.get("functions", {})
+        if "retries" in told:
+            ledger.order("retries", run, {"retries": told["retries"]})
+        if book.record is not None and "submitted" in told:
+            book.record.submitted, book.record.digest = told["submitted"]["submitted"], told["submitted"]["digest"]
+        if "seal" in told:
+            ledger.order("seal", run, {"seal": {"run": run, **told["seal"]}})
+            book.ended = told.get("ended")
+    ledger.check_functions()

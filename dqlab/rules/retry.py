@@ -1,0 +1,89 @@
+"""How often, and after how long, a message is tried again: by rule, or because its function asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from dqlab.config import seconds
+from dqlab.errors import DqlabError
+from dqlab.rules.checks import check_count
+
+__all__ = ["Later", "Retry"]
+
+_MAX_DOUBLINGS = 64
+
+
+class Later(DqlabError):
+    """Raise it in a function to have the message back after a while; that is not a failure, and counts nowhere.
+
+    For a service that is busy: it says when to come back, and the consumer works on other messages meanwhile.
+    With `early_ack` the message is dead instead, since it is never delivered again.
+
+    Parameters
+    ----------
+    delay : float or str
+        Seconds, or "30s"; the message is delivered again no sooner.
+
+    Raises
+    ------
+    BadOption
+        Not a duration, or below zero.
+
+    Examples
+    --------
+    >>> raise Later("30s")
+    Traceback (most recent call last):
+    dqlab.rules.retry.Later: not now, again in 30 s
+    """
+
+    text = "not now, again in {seconds:g} s"
+
+    def __init__(self, delay: float | str) -> None:
+        super().__init__(seconds=seconds(delay, name="delay"))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.fields['seconds']!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.fields["seconds"],)
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Retries after exceptions, with exponential backoff.
+
+    Parameters
+    ----------
+    retries : int, default 3
+        Deliveries after the first that raised; 0 sends a message to the dead letters at its first exception.
+    backoff : float or str, default 1 s
+        Longest delay before the first retry; doubles for each further one. Seconds, or "500ms".
+    max_backoff : float or str, default 5 min
+        No delay is longer.
+    jitter : bool, default True
+        Draw each delay from 0 to its bound, so that messages that failed together do not return together
+        (full jitter; M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+
+    Raises
+    ------
+    BadOption
+        A negative or fractional number of retries, or something that is not a duration.
+    """
+
+    retries: int = 3
+    backoff: float | str = 1.0
+    max_backoff: float | str = 300.0
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        check_count("retries", self.retries, least=0)
+        object.__setattr__(self, "backoff", seconds(self.backoff, name="backoff"))
+        object.__setattr__(self, "max_backoff", seconds(self.max_backoff, name="max_backoff"))
+
+    def delay(self, exceptions: int, random: Random) -> float:
+        """Return the seconds to wait before retry number `exceptions`, counted from 1."""
+        doublings = min(max(exceptions - 1, 0), _MAX_DOUBLINGS)
+        bound = min(float(self.max_backoff), float(self.backoff) * 2.0**doublings)
+        return random.uniform(0.0, bound) if self.jitter else bound

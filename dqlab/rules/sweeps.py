@@ -1,0 +1,83 @@
+"""Changes to many messages at once, by a person's order: cancel, purge, retry."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from dqlab.rules.effects import Revoked
+from dqlab.rules.lane import Lane
+from dqlab.rules.leases import Lease, Leases
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.states import State
+
+__all__ = ["cancel", "lose", "purge", "retry", "revoke"]
+
+
+def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]) -> None:
+    """Take ids out of a lease, if it holds any of them, and leave word for its consumer."""
+    taken = tuple(hit for lo, hi in wanted for hit in lease.remaining.overlap(lo, hi))
+    if not taken:
+        return
+    for lo, hi in taken:
+        lease.remaining.discard(lo, hi)
+    effects.append(Revoked(lease.consumer, lease.id, taken))
+    if not lease.remaining:
+        leases.close(lease)
+
+
+def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
+    """Cancel what is ready, delayed or leased among `ids`; return how many messages that were."""
+    return _end(lane, Ranges(ids), leases, effects, State.CANCELLED, dead=False)
+
+
+def lose(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
+    """Give up what is not final among `ids`, because its bytes cannot be read; return how many messages that were."""
+    return _end(lane, Ranges(ids), leases, effects, State.LOST, dead=True)
+
+
+def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], new: State, *, dead: bool) -> int:
+    """Bring what is alive, and if asked what is dead, into a final state."""
+    for lease in leases.of_run(lane.run):
+        revoke(lease, wanted, leases, effects)
+    ended = 0
+    for lo, hi in wanted:
+        for batch, a, b, state in lane.stretches(lo, hi):
+            if state.alive or (dead and state is State.DEAD):
+                lane.move(batch, a, b, new)
+                ended += b - a
+    return ended
+
+
+def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:
+    """Cancel the messages among `ids` that are in one state; return how many they were."""
+    purged = 0
+    for lo, hi in Ranges(ids):
+        for batch, a, b, found in lane.stretches(lo, hi):
+            if found is state:
+                lane.move(batch, a, b, State.CANCELLED)
+                purged += b - a
+    return purged
+
+
+def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None) -> int:
+    """Make the dead messages among `ids` ready in their old places; return how many they were.
+
+    Parameters
+    ----------
+    function : bytes, 16, or None
+        What they run from now on; None leaves it as it is.
+    """
+    revived = 0
+    for lo, hi in Ranges(ids):
+        for batch, a, b, state in lane.stretches(lo, hi):
+            if state is not State.DEAD:
+                continue
+            first, stop = batch.first + a, batch.first + b
+            for id in range(first, stop):
+                lane.trouble[id].start_anew()
+            if function is not None:
+                lane.overrides.assign(first, stop, function)
+            lane.move(batch, a, b, State.READY)
+            revived += b - a
+    return revived

@@ -1,0 +1,144 @@
+"""What a function takes along to its consumers, and what its version rests on: for a person who asks."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+from dqlab.cluster.transport.local_modules import is_local
+from dqlab.cluster.transport.sealed import SealError, seal_value
+from dqlab.errors import BadOption, NotPicklable
+from dqlab.numbers import size as size_text
+from dqlab.runs.code.sealing import function_bytes
+from dqlab.runs.code.versions import CodeVersion, code_version, values_of
+
+__all__ = ["Captured", "Explanation", "explain"]
+
+LARGE = 16 << 20
+"""Bytes of one value that are worth a warning: they are pickled with the function, and sent to every consumer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One value that a function reads.
+
+    Attributes
+    ----------
+    name : str
+        As "table of score": the variable, and the function that reads it.
+    kind : str
+        Its type.
+    size : int or None
+        Bytes of its pickle; None where it cannot be pickled.
+    serializer : str
+        "pickle", "cloudpickle", "by name" for what is imported, or "none".
+    compared : str
+        "content", "samples" or "type only".
+    """
+
+    name: str
+    kind: str
+    size: int | None
+    serializer: str
+    compared: str
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What a function takes along, and what its version rests on; shows itself as text.
+
+    Attributes
+    ----------
+    version : CodeVersion
+    values : tuple of Captured
+        Largest first.
+    size : int or None
+        Bytes of the whole function as it is sent; None where it cannot be.
+    problem : str
+        Why it cannot be sent; "" otherwise.
+    """
+
+    version: CodeVersion
+    values: tuple[Captured, ...]
+    size: int | None
+    problem: str = ""
+
+    def __repr__(self) -> str:
+        sent = f"sent as {size_text(self.size)}" if self.size is not None else f"cannot be sent: {self.problem}"
+        lines = [self.version.explain(), sent]
+        lines += [f"  {each}" for each in self.version.parts if each.startswith(("code of", "class", "module"))]
+        for value in self.values:
+            size = size_text(value.size) if value.size is not None else "-"
+            lines.append(f"  {value.name}: {value.kind}, {size}, {value.serializer}, compared by {value.compared}")
+        for value in self.values:
+            if value.size is not None and value.size > LARGE:
+                lines.append(
+                    f"! {value.name} is {size_text(value.size)} and is pickled along with the function. Load it "
+                    "inside: a function with @functools.cache loads it once in each process."
+                )
+        return "\n".join(lines)
+
+
+def explain(fn: Callable[..., Any]) -> Explanation:
+    """Say what a function takes along to its consumers, and what its version rests on.
+
+    Sends nothing; reads and pickles each value once.
+
+    Parameters
+    ----------
+    fn : callable
+        As for `map`.
+
+    Returns
+    -------
+    Explanation
+        Shows itself as text.
+
+    Raises
+    ------
+    BadOption
+        It is not callable.
+
+    Examples
+    --------
+    >>> import dqlab as dq
+    >>> len(dq.explain(len).values)
+    0
+    """
+    if not callable(fn):
+        raise BadOption(option="fn", value=fn, problem="is not a function.")
+    version, size, problem = code_version(fn), None, ""
+    try:
+        size = len(function_bytes(fn))
+    except NotPicklable as error:
+        problem = str(error)
+    found = {name: value for name, value in values_of(fn) if not isinstance(value, FunctionType | type)}
+    rows = [_captured(name, value, version) for name, value in found.items()]
+    rows.sort(key=lambda row: (-(row.size or 0), row.name))
+    return Explanation(version, tuple(rows), size, problem)
+
+
+def _captured(name: str, value: Any, version: CodeVersion) -> Captured:
+    kind = type(value)
+    typed = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    if any(each.startswith(f"{name} (") for each in version.uncertain):
+        compared = "type only"
+    else:
+        compared = "samples" if any(each.startswith(f"{name} (") for each in version.sampled) else "content"
+    if isinstance(value, ModuleType):
+        compared = "content" if is_local(value) else "release"
+        return Captured(name, f"module {value.__name__}", 0, "by name", compared)
+    try:
+        sealed = seal_value(value)
+    except SealError:
+        return Captured(name, typed, None, "none", compared)
+    try:
+        plain = pickle.dumps(value, 5) == sealed
+    except Exception:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
+        plain = False
+    return Captured(name, typed, len(sealed), "pickle" if plain else "cloudpickle", compared)

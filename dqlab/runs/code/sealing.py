@@ -1,0 +1,85 @@
+"""A function as a run sends and remembers it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from dqlab.cluster.consumer.running.functions import pack_function
+from dqlab.cluster.transport.sealed import blob_hash, seal_function
+from dqlab.errors import DqlabWarning
+from dqlab.runs.code.versions import CodeVersion, code_version, fingerprint
+
+__all__ = ["Uncomparable", "code_record", "function_bytes", "sealed_function", "tell_uncertain"]
+
+
+def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
+    """Return a function's blob hash, its blob and its code version.
+
+    Raises
+    ------
+    NotPicklable
+        The function, or something it captured, cannot be pickled.
+    """
+    version = code_version(fn)
+    blob = pack_function(function_bytes(fn), code=version.short)
+    return blob_hash(blob), blob, version
+
+
+def function_bytes(fn: Callable[..., Any], *, remember: bool = False) -> bytes:
+    """Return a function's pickle, with what it takes from local modules; see `seal_function`.
+
+    Raises
+    ------
+    NotPicklable
+        As `sealed_function`.
+    """
+    return seal_function(fn, version=_version, fingerprint=fingerprint, remember=remember)
+
+
+def _version(fn: Callable[..., Any]) -> str:
+    return code_version(fn).hash
+
+
+def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
+    """Return what the queue keeps of a code version."""
+    return {
+        "name": version.name,
+        "hash": version.hash,
+        "short": version.short,
+        "source": version.source,
+        "cell": version.cell,
+        "blob": blob,
+        "parts": version.parts,
+    }
+
+
+class Uncomparable(DqlabWarning):
+    """A run was attached to whose function reads a value of which only the type, or only samples, were compared."""
+
+
+def tell_uncertain(run: str, version: CodeVersion) -> None:
+    """Warn of values that may have changed since the run was made, without its code version showing it."""
+    for values, problem in ((version.uncertain, "cannot compare {}"), (version.sampled, "compared {} by 64 MB of it")):
+        if values:
+            named, them = _named(values)
+            text = f"run {run!r}: {problem.format(named)}: use on_existing='new' if {them} changed."
+            frame = _outside()
+            # Each time: the usual way warns once a line, and a cell is run again just because something changed.
+            warnings.warn_explicit(text, Uncomparable, frame.f_code.co_filename, frame.f_lineno, registry={})
+
+
+def _named(values: tuple[str, ...]) -> tuple[str, str]:
+    names = [f"`{value.split(' of ')[0]}`" for value in values]
+    return ", ".join(dict.fromkeys(names)), "it" if len(names) == 1 else "one of them"
+
+
+def _outside() -> FrameType:
+    """Return the frame of the first caller outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dqlab."):
+        frame = frame.f_back
+    return frame

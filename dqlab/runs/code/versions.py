@@ -1,0 +1,543 @@
+"""Code versions: a name for what a function does, the same in every process.
+
+Two functions have one version when their syntax trees agree, and so do those of the functions and
+classes of ``__main__`` and of local modules they name, the values they read, and the versions of the
+packages they import. File names, lines, comments and the order of dictionaries do not count. A pickle
+cannot serve: its bytes differ between processes. Knows nothing of runs; transport has its own hash
+(`cluster.sealed`).
+
+Every definition reached from a function is described on its own and refers to the rest by name; the
+sorted descriptions are hashed. So neither cycles nor the order of the search matter. Values are
+described by what they hold: frames and arrays by `contents`, other objects by what they would give
+to pickle, walked part by part, so that neither identity nor the order of a set counts. Values are read
+again each time: nothing is remembered by identity, since a frame can be changed in place.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copyreg
+import dataclasses
+import operator
+import re
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum, EnumMeta
+from fractions import Fraction
+from functools import cache, cached_property, partial
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import PurePath
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+from uuid import UUID
+
+from dqlab.cluster.transport.local_modules import is_local, lazy_imports, sources_of
+from dqlab.cluster.transport.sealed import captured, global_names
+from dqlab.numbers import size as size_text
+from dqlab.runs.code.contents import Content, content_of, flat
+from dqlab.runs.code.explain import Sources, attribute, cell_number, hint_text, innermost, written
+from dqlab.texts import kept
+
+__all__ = ["CodeVersion", "code_version", "fingerprint", "values_of"]
+
+_MAIN = ("__main__", "__mp_main__")
+_MAX_NESTING = 100
+_MOST_PARTS = 100_000
+"""Parts of values that are described one by one; a second or two."""
+_MANY = 64
+"""Plain values that are worth describing all at once."""
+_LARGE = 1 << 20
+_KEPT_PARTS = 100
+"""Parts of a version that are kept by name, to say which of them has changed."""
+_BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
+_DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
+_OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
+"""Attributes of functions that say where they come from."""
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+_CONTAINERS = (tuple, list, dict, set, frozenset)
+_PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spec__"})
+"""Globals that say where code stands, not what it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeVersion:
+    """What a function does, named.
+
+    Attributes
+    ----------
+    name : str
+        The function's name.
+    hash : str
+        32 hex digits; equal versions do the same, as far as can be seen.
+    short : str
+        The first six of them, for people.
+    source : str or None
+        Its text, decorators included; None where there is none.
+    cell : int or None
+        Number of the notebook cell that defined it.
+    uncertain : tuple of str
+        Values it depends on of which only the type counted: "model of score (_thread.lock)".
+    sampled : tuple of str
+        Values above 64 MB, of which evenly spaced blocks counted: "table of score (1.2 GB)".
+    parts : dict of str to str
+        What it rests on: eight hex digits for each function, class and value by its name.
+    """
+
+    name: str
+    hash: str
+    short: str
+    source: str | None = None
+    cell: int | None = None
+    uncertain: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+    parts: dict[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+
+    def explain(self) -> str:
+        """Return in words what the version rests on."""
+        where = f" from cell {self.cell}" if self.cell is not None else ""
+        text = f"{self.name}{where}, version {self.short}: its code and every value it reads count"
+        if self.sampled:
+            text += f"; of these, blocks of 64 MB in all: {', '.join(self.sampled)}"
+        if self.uncertain:
+            text += f"; of these only the type: {', '.join(self.uncertain)}"
+        return f"{text}."
+
+    def changed_since(self, earlier: dict[str, str]) -> list[str]:
+        """Return the names of what differs from the parts of another version; empty when that kept none."""
+        if not earlier:
+            return []
+        names = sorted(self.parts.keys() | earlier.keys())
+        return [name for name in names if self.parts.get(name) != earlier.get(name)]
+
+
+def code_version(function: Callable[..., Any]) -> CodeVersion:
+    """Return the version of a function, or of anything else that can be called.
+
+    Functions of ``__main__`` and of local modules, lambdas and nested functions count by their code; other
+    imported ones by module, name and the version of their distribution. Functions of local modules, and those
+    without source, count by their bytecode: it is what is loaded, whatever stands in the file by now, and differs
+    between versions of Python.
+    """
+    inner = innermost(function)
+    walk = _Walk(inner)
+    digest = walk.version(function)
+    body = inner if attribute(inner, "__code__") else type(inner).__call__
+    code = attribute(body, "__code__")
+    definition = walk.sources.definition(code, attribute(body, "__globals__")) if isinstance(code, CodeType) else None
+    return CodeVersion(
+        name=_name(inner),
+        hash=digest.hex(),
+        short=digest.hex()[:6],
+        source=definition.text if definition else None,
+        cell=cell_number(code) if isinstance(code, CodeType) else None,
+        uncertain=tuple(sorted(walk.uncertain)),
+        sampled=tuple(sorted(walk.sampled)),
+        parts=dict(sorted(walk.parts.items())[:_KEPT_PARTS]),
+    )
+
+
+def values_of(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """Return what a function and all that it reaches reads: globals, captured variables, defaults; by name."""
+    walk = _Walk(innermost(function))
+    walk.version(function)
+    return walk.held
+
+
+def fingerprint(values: list[Any]) -> bytes:
+    """Return what some functions, classes and modules are, as 16 bytes that are the same in every process."""
+    return _Walk(values).version_of(values)
+
+
+class _Walk:
+    """Describes a function and everything of ``__main__`` and of local modules that it reaches."""
+
+    def __init__(self, root: Any) -> None:
+        self.sources = Sources()
+        self.uncertain: set[str] = set()
+        self.sampled: set[str] = set()
+        self.parts: dict[str, str] = {}
+        self.held: list[tuple[str, object]] = []
+        """What functions read, by name."""
+        self._user = _name(root)
+        self._waiting: list[FunctionType | type | ModuleType] = []
+        self._reached: dict[int, FunctionType | type | ModuleType] = {}
+        self._open: dict[int, int] = {}
+        self._described: dict[int, tuple[object, bytes]] = {}
+        """Values by identity, for the length of one walk; kept alive, so that no identity is given twice."""
+        self._back = 0
+        self._count = 0
+        self._shapes: dict[CodeType, bytes] = {}
+
+    def version(self, function: Callable[..., Any]) -> bytes:
+        """Return the digest of something that can be called."""
+        return self._all(self._called(function))
+
+    def version_of(self, values: list[Any]) -> bytes:
+        """Return the digest of several definitions together."""
+        return self._all(self._value(values, "them"))
+
+    def _all(self, root: bytes) -> bytes:
+        parts = []
+        while self._waiting:
+            definition = self._waiting.pop()
+            self._user = definition.__name__
+            if isinstance(definition, ModuleType):
+                parts.append(self._module(definition))
+                continue
+            if isinstance(definition, type):
+                parts.append(self._class(definition))
+                self._keep(f"class {self._user}", parts[-1])
+                continue
+            parts.append(self._function(definition))
+            self._keep(f"code of {self._user}", self._by_name(definition))
+        return _pack("version", root, *sorted(parts))
+
+    def _keep(self, what: str, digest: bytes) -> None:
+        self.parts[what] = digest.hex()[:8]
+
+    # --- definitions: each once, in full --------------------------------------------------------
+
+    def _function(self, function: FunctionType) -> bytes:
+        parts = [self._by_name(function)]
+        own = {name: value for name, value in vars(function).items() if name not in _OWN_ATTRIBUTES}
+        for what, value in (("a default", function.__defaults__), ("a default by keyword", function.__kwdefaults__)):
+            parts.append(self._read(what, value) if value is not None else b"")
+        parts.append(self._read("an attribute", own) if own else b"")
+        for name, value in sorted(captured(function).items()):
+            parts.append(_pack("cell", name, self._read(name, value)))
+        home = function.__globals__.get("__name__")
+        module = sys.modules.get(home) if isinstance(home, str) and home not in _MAIN else None
+        if module is not None and vars(module) is function.__globals__ and not is_local(module):
+            # The body of an imported decorator: what it reads comes with its module.
+            parts.append(_pack("home", module.__name__, self._pin(module.__name__)))
+        else:
+            parts += self._globals(function)
+            parts += [_pack("imports", name, tree) for name, tree in self._lazy(function.__code__)]
+        return _pack("def", *parts)
+
+    def _globals(self, function: FunctionType) -> Iterator[bytes]:
+        for name in global_names(function.__code__):
+            if name in _PLACE:
+                continue
+            if name in function.__globals__:
+                yield _pack("global", name, self._read(name, function.__globals__[name]))
+            else:
+                yield _pack("builtin" if hasattr(builtins, name) else "missing", name)
+
+    def _read(self, name: str, value: object) -> bytes:
+        """Describe a value that a function reads by name, and keep its digest by that name."""
+        digest = self._value(value, name)
+        self.held.append((f"{name} of {self._user}", value))
+        if not isinstance(value, FunctionType | type | ModuleType):  # those are kept as what they are
+            self._keep(f"{name} of {self._user}", digest)
+        return digest
+
+    def _lazy(self, code: CodeType) -> Iterator[tuple[str, str]]:
+        """Yield the local modules that a function imports when it is called, with what their files hold now."""
+        for name in lazy_imports(code):
+            for file in sources_of(name):
+                tree = self.sources.file(file)
+                if tree is not None:
+                    self._keep(f"module {name}", _pack("module", tree))
+                    yield name, tree
+
+    def _module(self, module: ModuleType) -> bytes:
+        """Describe all that a local module holds now: an attribute that was set after its import counts."""
+        held = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+        parts = [_pack("holds", name, self._value(value, name)) for name, value in sorted(held.items())]
+        digest = _pack("local module", module.__name__, *parts)
+        self._keep(f"module {module.__name__}", digest)
+        return digest
+
+    def _class(self, kind: type) -> bytes:
+        parts = [self._by_name(kind), self._known(type(kind)), *map(self._known, kind.__bases__)]
+        parts += [_pack("is", name, self._value(value, name)) for name, value in sorted(written(kind).items())]
+        annotations = vars(kind).get("__annotations__", {})
+        parts += [_pack("annotation", name, hint_text(hint)) for name, hint in sorted(annotations.items())]
+        if isinstance(kind, EnumMeta):
+            members: list[Enum] = list(kind.__members__.values())
+            parts += [_pack("member", member.name, self._value(member.value, member.name)) for member in members]
+        if "__dataclass_fields__" in vars(kind):
+            parts.append(_pack("dataclass", repr(vars(kind)["__dataclass_params__"])))
+            parts += [self._field(field) for field in dataclasses.fields(kind)]
+        return _pack("class", *parts)
+
+    def _field(self, field: dataclasses.Field[Any]) -> bytes:
+        flags = repr((field.init, field.repr, field.hash, field.compare, field.kw_only))
+        values = [
+            b"" if value is dataclasses.MISSING else self._value(value, field.name)
+            for value in (field.default, field.default_factory)
+        ]
+        return _pack("field", field.name, hint_text(field.type), flags, *values)
+
+    # --- references: by name, or by what they hold ------------------------------------------------
+
+    def _value(self, value: object, name: str) -> bytes:
+        plain = _plain(value)
+        if plain is not None:
+            return plain
+        if isinstance(value, Enum):
+            return _pack("enum", self._known(type(value)), str(value.name), self._value(value.value, name))
+        if isinstance(value, ModuleType):
+            return self._known(value) if is_local(value) else _pack("module", value.__name__, self._pin(value.__name__))
+        if type(value) in _CONTAINERS:
+            return self._once(value, name, self._contents)
+        if isinstance(value, CodeType):
+            return self._bytecode(value)
+        return self._callable(value) or self._once(value, name, self._object)
+
+    def _once(self, value: object, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
+        """Describe a value that has parts: each once, and a value inside itself by how far up it stands."""
+        identity, depth = id(value), len(self._open)
+        if identity in self._described:
+            return self._described[identity][1]
+        if identity in self._open:
+            self._back = min(self._back, self._open[identity])
+            return _pack("cycle", str(depth - self._open[identity]))
+        self._count += 1
+        if depth >= _MAX_NESTING or self._count > _MOST_PARTS:
+            self._back = -1  # elsewhere it may be described in full
+            return self._unseen(value, name)
+        self._open[identity] = depth
+        outer, self._back = self._back, depth
+        try:
+            digest = describe(value, name)
+        finally:
+            del self._open[identity]
+        if self._back >= depth:  # it refers to nothing that it stands in, so it is the same wherever it stands
+            self._described[identity] = value, digest
+        self._back = min(outer, self._back)
+        return digest
+
+    def _contents(self, value: Any, name: str) -> bytes:
+        kind = type(value).__name__
+        if type(value) is dict:
+            if len(value) > _MANY and all(type(key) is str for key in value):
+                items = sorted(value.items())
+                many = flat(part for _, part in items)
+                if many is not None:
+                    return _pack(kind, flat(key for key, _ in items) or b"", many)
+            return _pack(kind, *sorted(_pack("", *self._each(pair, name)) for pair in value.items()))
+        unordered = isinstance(value, set | frozenset)
+        many = flat(value, ordered=not unordered) if len(value) > _MANY else None
+        if many is not None:
+            return _pack(kind, many)
+        parts = list(self._each(value, name))
+        return _pack(kind, *(sorted(parts) if unordered else parts))
+
+    def _each(self, values: Any, name: str) -> Iterator[bytes]:
+        return (self._value(value, name) for value in values)
+
+    def _object(self, value: Any, name: str) -> bytes:
+        """Describe an object by its content or its state: by what it would give to pickle."""
+        kind = type(value)
+        try:
+            content = content_of(value, lambda part: self._value(part, name))
+            if content is not None:
+                return self._content(kind, content, name)
+            if isinstance(value, MappingProxyType):
+                return _pack("proxy", self._value(dict(value), name))
+            if isinstance(value, set | frozenset):  # pickled in the order of its hashes
+                return _pack("set", self._known(kind), *sorted(self._each(value, name)), self._state(value, name))
+            token = getattr(kind, "__dask_tokenize__", None)  # what the object itself takes for its content
+            if token is not None:
+                return _pack("token", self._known(kind), self._value(token(value), name))
+            return self._reduced(value, name)
+        except Exception:  # noqa: BLE001 - it runs the object's own code, which may raise anything; then nothing is known
+            return self._unseen(value, name)
+
+    def _content(self, kind: type, content: Content, name: str) -> bytes:
+        if content.sampled:
+            self.sampled.add(f"{name} of {self._user} ({size_text(content.size)})")
+        return _pack("content", self._known(kind), content.digest)
+
+    def _state(self, value: Any, name: str) -> bytes:
+        state = getattr(value, "__dict__", None)
+        return self._value(state, name) if state else b""
+
+    def _reduced(self, value: Any, name: str) -> bytes:
+        kind = type(value)
+        reducer = copyreg.dispatch_table.get(kind)
+        reduced: Any = reducer(value) if reducer is not None else value.__reduce_ex__(4)
+        if isinstance(reduced, str):
+            return _pack("object", self._known(kind), reduced)
+        given: list[Any] = [*reduced, None, None, None]
+        made, arguments, state, items, entries = given[:5]
+        pairs = [_pack("", *self._each(pair, name)) for pair in entries or ()]
+        return _pack(
+            "object",
+            self._known(kind),
+            self._value(made, name),
+            self._value(arguments, name),
+            self._value(state, name),
+            _pack("items", *self._each(items or (), name)),
+            _pack("entries", *(pairs if isinstance(value, OrderedDict) else sorted(pairs))),
+        )
+
+    def _unseen(self, value: object, name: str) -> bytes:
+        kind = type(value)
+        module = "" if kind.__module__ in ("builtins", *_MAIN) else f"{kind.__module__}."
+        self.uncertain.add(f"{name} of {self._user} ({module}{kind.__qualname__})")
+        return _pack("other", self._known(kind))
+
+    def _called(self, value: Any) -> bytes:
+        """Describe what is called, state included: a callable object is the function."""
+        known = self._callable(value)
+        if known is not None:
+            return known
+        return self._value(value, type(value).__name__)
+
+    def _callable(self, value: Any) -> bytes | None:
+        """Describe classes, functions and what wraps them; None for everything else."""
+        if isinstance(value, type | FunctionType):
+            return self._known(value)
+        if isinstance(value, MethodType):
+            return _pack("method", self._called(value.__func__), self._called(value.__self__))
+        if isinstance(value, partial):
+            arguments = self._value(value.args, "an argument"), self._value(value.keywords, "an argument")
+            return _pack("partial", self._called(value.func), *arguments)
+        if isinstance(value, staticmethod | classmethod):
+            return _pack(type(value).__name__, self._called(value.__func__))
+        if isinstance(value, property):
+            return _pack("property", *(self._value(part, "it") for part in (value.fget, value.fset, value.fdel)))
+        if isinstance(value, cached_property):
+            return _pack("cached_property", self._called(value.func))
+        if not callable(value):
+            return None
+        if isinstance(value, _GETTERS):
+            return _pack("getter", self._known(type(value)), self._value(value.__reduce__()[1], "it"))
+        if isinstance(value, _DESCRIPTORS):
+            return _pack("unbound", value.__name__, self._known(value.__objclass__))
+        imported = self._imported(value)
+        if imported is None and isinstance(value, BuiltinFunctionType | MethodWrapperType):
+            return _pack("bound", value.__name__, self._value(value.__self__, value.__name__))
+        if imported is None and isinstance(attribute(value, "__wrapped__"), FunctionType):
+            kind = type(value)
+            own = kind.__module__ == "functools"
+            wrapper = self._known(kind) if own else self._once(value, _name(value), self._object)
+            return _pack("wrapped", wrapper, self._known(value.__wrapped__))
+        return imported
+
+    def _known(self, definition: FunctionType | type | ModuleType) -> bytes:
+        imported = self._imported(definition)
+        if imported is not None:
+            return imported
+        if id(definition) not in self._reached:
+            self._reached[id(definition)] = definition
+            self._waiting.append(definition)
+        return self._by_name(definition)
+
+    def _by_name(self, definition: FunctionType | type | ModuleType) -> bytes:
+        if isinstance(definition, ModuleType):
+            return _pack("local module", definition.__name__)
+        shape = self._shape(definition) if isinstance(definition, FunctionType) else b""
+        return _pack(type(definition).__name__, definition.__qualname__, shape)
+
+    def _imported(self, value: Any) -> bytes | None:
+        module = attribute(value, "__module__")
+        names = (attribute(value, "__qualname__"), attribute(value, "__name__"))
+        name = next((name for name in names if isinstance(name, str) and name), None)  # a proxy may return anything
+        if not isinstance(module, str) or name is None or module in _MAIN:
+            return None
+        found: Any = sys.modules.get(module)
+        if found is None or is_local(found):
+            return None
+        for part in name.split("."):
+            found = attribute(found, part)
+        return _pack("import", module, name, self._pin(module)) if found is value else None
+
+    def _pin(self, module: str) -> bytes:
+        """Describe which version of a module this is."""
+        top = module.partition(".")[0]
+        release = "standard" if top in sys.stdlib_module_names else _release(top)
+        if release is None:
+            tree = self.sources.module(sys.modules.get(module))
+            if tree is None:
+                self.uncertain.add(f"module {module} (no version, no source)")
+            return _pack("module", tree or "")
+        return _pack("release", release)
+
+    # --- code -----------------------------------------------------------------------------------
+
+    def _shape(self, function: FunctionType) -> bytes:
+        code = function.__code__
+        if code not in self._shapes:
+            home = sys.modules.get(function.__globals__.get("__name__", ""))
+            local = home is not None and home.__name__ not in _MAIN and is_local(home)
+            definition = None if local else self.sources.definition(code, function.__globals__)
+            self._shapes[code] = _pack("tree", definition.tree) if definition else self._bytecode(code)
+        return self._shapes[code]
+
+    def _bytecode(self, code: CodeType) -> bytes:
+        names = (code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        constants = [
+            self._bytecode(part) if isinstance(part, CodeType) else self._value(part, "a constant")
+            for part in code.co_consts
+        ]
+        return _pack("code", code.co_code, code.co_exceptiontable, repr(names), repr(counts), *constants)
+
+
+# --- without a walk -------------------------------------------------------------------------
+
+
+def _pack(tag: str, *parts: bytes | bytearray | str) -> bytes:
+    digest = blake2b(tag.encode(), digest_size=16)
+    for part in parts:
+        encoded = kept(part) if isinstance(part, str) else part
+        digest.update(len(encoded).to_bytes(8, "little"))
+        digest.update(encoded)
+    return digest.digest()
+
+
+def _plain(value: Any) -> bytes | None:
+    kind = type(value)
+    if kind in _BY_REPR:
+        return _pack(kind.__name__, repr(value))
+    if kind is int:
+        return _pack("int", format(value, "x"))
+    if kind is str:
+        return _pack("str", value)
+    if kind in (bytes, bytearray) and len(value) < _LARGE:
+        return _pack(kind.__name__, value)
+    if isinstance(value, PurePath):
+        return _pack("path", kind.__name__, str(value))
+    if isinstance(value, re.Pattern):
+        return _pack("pattern", repr(value.flags), value.pattern)
+    return None
+
+
+def _name(value: Any) -> str:
+    name = attribute(value, "__name__")
+    return name if isinstance(name, str) else type(value).__name__
+
+
+@cache
+def _release(module: str) -> str | None:
+    for name in (module, *_distributions().get(module, ())):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(packages_distributions())

@@ -1,0 +1,1 @@
+"""How an input becomes messages: read, gathered into frames, sent, confirmed, and sent again when lost."""

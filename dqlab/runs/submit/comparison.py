@@ -1,0 +1,157 @@
+"""An input mapped under the name of a run that is still being submitted: compared with it, and never put."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
+from dqlab.errors import CallTimeout, RunExists
+from dqlab.runs.progress import Progress
+from dqlab.runs.submit.mapping import Submitter
+from dqlab.runs.submit.resubmission import Resubmission
+from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.submitted import Digest, Submitted
+
+__all__ = ["Comparison"]
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks how far the run was submitted."""
+_ENDLESS = 1 << 62
+
+
+class Comparison(Submitter):
+    """Reads an input as far as the run's record goes, and follows the record to its end.
+
+    A difference ends it at once, while the run is still being submitted; that goes on.
+
+    Parameters
+    ----------
+    progress : callable
+        Asks the queue how far the run is.
+    earlier : Submitter or None
+        What submits the run in this process; None when another client does.
+    there : int
+        Documents the queue holds now; `then` is called when all of them were compared.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        elements: Iterable[Any],
+        sender: RunSender,
+        *,
+        progress: Callable[[], Progress],
+        earlier: Submitter | None,
+        there: int,
+        then: Callable[[], object] | None,
+    ) -> None:
+        super().__init__(name, elements, sender, verify=True)
+        self.digest = Digest(lambda: _ENDLESS)  # nobody asks further back than it has read
+        self.earlier = earlier
+        self._progress, self._there, self._due = progress, there, then
+        self._given_up = threading.Event()
+
+    @property
+    def sending(self) -> bool:
+        """Whether the run is still being submitted by this process."""
+        return self.earlier is not None and self.earlier.sending
+
+    @property
+    def chain(self) -> list[Submitter]:
+        """The comparison, and what submits the run in this process."""
+        return [self, *(self.earlier.chain if self.earlier is not None else [])]
+
+    def stop(self, error: BaseException) -> None:
+        """Compare no more, and end the submission."""
+        if self.earlier is not None:
+            self.earlier.stop(error)
+        self._give_up(error)
+
+    def end(self) -> None:
+        """Bring both to their end."""
+        if self.earlier is not None:
+            self.earlier.end()
+        super().end()
+
+    def supersede(self, error: BaseException) -> None:
+        """Compare no more: the run was mapped again. What was to happen after the comparison still does."""
+        if self._due is None:
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        super().stop(error)
+        self._given_up.set()
+
+    def _submit(self) -> None:
+        elements, compared = self._taken(), -1
+        while True:
+            known, progress, ended = self._known()
+            for _ in islice(elements, known.through - self.count):
+                pass
+            if self.count < known.through:
+                amount = f"{known.through:,} documents" + ("" if ended else " or more")
+                raise RunExists(run=self.name, difference=f"{amount}, these are {self.count:,}")
+            if self.count > compared:  # the digest is one of all that was read
+                compared = self.count
+                if known.digest and self.digest.at(compared) != known.digest:
+                    raise RunExists(run=self.name, difference="other documents")
+            whole = progress.sealed and progress.record["incomplete"] is None and not progress.cancelled
+            if ended and whole and next(elements, None) is not None:
+                raise RunExists(run=self.name, difference=f"{known.through:,} documents, these are more")
+            if ended or compared >= max(1, self._there):
+                self._raise_given_up()
+                due, self._due = self._due, None
+                if due is not None and not progress.cancelled:
+                    due()
+            if ended:
+                self._raise_cut_off(progress)
+                return
+            if self.earlier is not None:
+                self.earlier.finished.wait(LOOK_EVERY)
+            else:
+                self._given_up.wait(LOOK_EVERY)
+
+    def _known(self) -> tuple[Submitted, Progress, bool]:
+        """Return what the queue holds of the run's input, and whether nothing more comes of it."""
+        while True:
+            self._raise_given_up()
+            over = self.earlier is not None and self.earlier.finished.is_set()  # asked first: it seals, then ends
+            try:
+                progress = self._progress()
+            except CallTimeout:  # a shard is being made anew
+                continue
+            return Submitted.of(progress.record), progress, over or (self.earlier is None and progress.sealed)
+
+    def _taken(self) -> Iterator[tuple[Any]]:
+        """Yield the elements as they are read and hashed."""
+        seal = make_sealer()
+        elements = iter(self.elements)
+        while True:
+            self._raise_given_up()
+            self.by_input = True
+            try:
+                element = next(elements)
+            except StopIteration:
+                self.by_input = False
+                return
+            self.by_input = False
+            try:
+                payload = seal(element)
+            except SealError:
+                payload = seal_or_explain(element, f"element {self.count}")
+            self.digest.update(element, payload)
+            self.count += 1
+            yield (element,)
+
+    def _raise_cut_off(self, progress: Progress) -> None:
+        """Raise why the run has not all of its input, as far as that is known: these may be more documents."""
+        earlier = self.earlier
+        if earlier is not None and earlier.error is not None and not isinstance(earlier, Resubmission):
+            self.count, self.by_input = earlier.count, earlier.by_input
+            raise earlier.error
+        cut_off = progress.cut_off(self.name)
+        if cut_off is not None:
+            raise cut_off

@@ -1,0 +1,360 @@
+"""How a run's input becomes messages: one thread that iterates it, and holds none of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
+from dqlab.config import nbytes, option
+from dqlab.documents import Document
+from dqlab.errors import (
+    CallTimeout,
+    DocumentsNotPut,
+    DqlabError,
+    MessageTooLarge,
+    NotPicklable,
+    RunCancelled,
+    RunExists,
+    in_words,
+)
+from dqlab.log import DiskFull
+from dqlab.rules.book import CANCELLED
+from dqlab.rules.ranges import Ranges
+from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.submitted import Digest, Submitted
+
+__all__ = ["Submitter"]
+
+NOTE_EVERY = 1.0
+"""Seconds between two records of how far the input was submitted."""
+INPUT_PATIENCE = 0.5
+"""Seconds that an input which was stopped may take to give its next element, before it is left behind."""
+ENDING = 5.0
+"""Seconds to wait for the end of a submission that is being told to the queue."""
+
+
+class Submitter:
+    """The only thread that iterates a run's input.
+
+    Parameters
+    ----------
+    before : Submitted, optional
+        What an earlier submission put already; that is only hashed.
+    verify : bool
+        Put nothing: the run is complete, and the input only has to be the same.
+    reopen : bool
+        The run's input was cut off; what the queue does not hold is put now.
+    then : callable, optional
+        Called when all of the input has been read and was what it was; what it raises is the submission's error.
+
+    Attributes
+    ----------
+    count : int
+        Elements taken from the input so far.
+    error : BaseException or None
+        Why the input ended early: what it raised, or what could not be sent. None of one that was stopped, or that the
+        queue refused because the run was cancelled: the queue knows what became of the run.
+    by_input : bool
+        The input itself raised that, so that it is no error of the queue, whatever its class.
+    elements : iterable
+        The input.
+    digest : Digest
+        Of what was read of it.
+    verifies : bool
+        It is only compared with what was put earlier.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        elements: Iterable[Any],
+        sender: RunSender,
+        *,
+        before: Submitted | None = None,
+        verify: bool = False,
+        reopen: bool = False,
+        then: Callable[[], object] | None = None,
+    ) -> None:
+        self.name, self.count = name, 0
+        self.digest = Digest(lambda: sender.through)
+        self.elements, self.sender = elements, sender
+        self._before, self.verifies, self._reopen = before or Submitted(), verify, reopen
+        # A message above its lane's bound would wait for ever for room that never comes.
+        limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
+        self._limit = limit if sender.max_bytes is None else min(limit, sender.max_bytes)
+        self._then = then
+        self._error: BaseException | None = None
+        self.by_input = False
+        self.finished = threading.Event()
+        self._stopped = False
+        self._looked = 0.0
+        """When the thread looked up from the input the last time, monotonic seconds."""
+        self._ending = threading.Lock()
+        """Held for good by who tells the queue of the end: the thread, or `end` in its place."""
+        self._thread = threading.Thread(target=self._run, name=f"dqlab-submit-{name}", daemon=True)
+
+    @property
+    def sending(self) -> bool:
+        """Whether the run's input may still go on, by what this process sends."""
+        return not (self.verifies or self.finished.is_set())
+
+    @property
+    def chain(self) -> list[Submitter]:
+        """What reads an input of the run in this process: this one, and what it waits for."""
+        return [self]
+
+    def start(self) -> None:
+        """Begin to iterate."""
+        self._looked = time.monotonic()
+        try:
+            self._thread.start()
+        except BaseException as error:
+            if not self.began:  # it never began, so nobody is to wait for its end
+                self.error = error
+                self.finished.set()
+            raise
+
+    @property
+    def began(self) -> bool:
+        """Whether it iterates, or has done so."""
+        return self._thread.ident is not None
+
+    def join(self, timeout: float = 5.0) -> bool:
+        """Wait for the thread to end; return whether it did. The input may hold it up as long as it likes."""
+        return self.finished.wait(timeout)
+
+    def stop(self, error: BaseException) -> None:
+        """Iterate no further: the run was cancelled; `end` brings it to its end."""
+        if not self.finished.is_set():
+            self._stopped = True
+            self.sender.close(error)
+            self._looked = float("-inf")  # what the input gives from now on is not even looked at
+
+    def end(self) -> None:
+        """Bring a submission that was stopped to its end, within about a second.
+
+        An input that does not give its next element is left behind: its thread cannot be ended from outside, so the
+        queue is told here that no more comes, and the thread ends by itself, without a word, when the input lets it.
+        """
+        if self.finished.wait(INPUT_PATIENCE):
+            return
+        if self._ending.acquire(blocking=False):
+            self._error = self._error or self.sender.failure
+            self._end()
+        else:
+            self.join(ENDING)
+
+    def leave(self) -> None:
+        """Tell nobody that a stopped submission has ended: its queue is gone, and the next of that name is another."""
+        if self._ending.acquire(blocking=False):
+            self.finished.set()
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the input ended early; None of one that was stopped or refused."""
+        return None if self._stopped or self.refused else self._error
+
+    @error.setter
+    def error(self, error: BaseException) -> None:
+        self._error = error
+
+    @property
+    def refused(self) -> bool:
+        """Whether the queue took no more of it: somebody else has cancelled the run, or cut it off."""
+        return isinstance(self._error, RunCancelled) and not self.by_input
+
+    @property
+    def unsent(self) -> bool:
+        """Whether `error` is about the input, or one element of it, rather than about the queue."""
+        about_one = isinstance(self.error, NotPicklable | MessageTooLarge)
+        return self.error is not None and (self.by_input or about_one or not isinstance(self.error, DqlabError))
+
+    def _run(self) -> None:
+        try:
+            try:
+                self._submit()
+                if self._then is not None and not self._stopped:
+                    self._then()
+            except BaseException as error:  # noqa: BLE001 - reported by wait() and results(), see Run
+                self.error = self._closed_error() or error
+        finally:
+            if self._ending.acquire(blocking=False):
+                self._end()
+
+    def _end(self) -> None:
+        """Tell the queue of the end; called once, by who holds `_ending`."""
+        try:
+            if not self.verifies and not self._same_end():
+                self._finish()
+        except Exception as error:  # noqa: BLE001 - likewise; without it the run is never sealed, nor who waits told
+            self.error = self.error or self._closed_error() or error
+        finally:
+            self.finished.set()
+
+    def _closed_error(self) -> DqlabError | None:
+        """Return what everything here ends with when its lab was closed; None while it is open."""
+        link = self.sender.handle.link.named(f"run {self.name!r}")
+        return link.closed_error() if link.closed else None
+
+    def _submit(self) -> None:
+        sender, limit, seal, update = self.sender, self._limit, make_sealer(), self.digest.update
+        put, hand_over = sender.buffer.append, sender.hand_over
+        weighted: bool | None = None  # the first element that is put decides
+        before = self._before
+        skip, beyond = before.through, before.beyond
+        self.by_input = True
+        for element in self.elements:
+            try:
+                if time.monotonic() > self._looked + NOTE_EVERY:
+                    self._look_up()
+                try:
+                    payload = seal(element)
+                except SealError:
+                    payload = seal_or_explain(element, f"element {self.count}")
+                if len(payload) > limit:
+                    raise MessageTooLarge(position=self.count, size=len(payload), limit=limit)
+                update(element, payload)
+                self.count += 1
+                if self.count <= skip or self.verifies:
+                    self._check()
+                    continue
+                if self._reopen:
+                    self._open_again()
+                if beyond and self._is_there():
+                    continue
+                if weighted is None:
+                    weighted = type(element) is Document and bool(element.page_count)
+                if weighted:
+                    sender.weights.append((type(element) is Document and element.page_count) or 0)
+                put(payload)
+                sender.handed_bytes += len(payload)
+                hand_over()
+            except BaseException:
+                self.by_input = False
+                raise
+        self.by_input = False
+        self._check_end()
+
+    def _check_end(self) -> None:
+        """See that the input has ended no earlier than the first time."""
+        end = self._before.end
+        if self.count < end:
+            raise RunExists(run=self.name, difference=f"{end:,} documents, these are {self.count:,}")
+        if self._reopen:
+            self._open_again()
+
+    def _is_there(self) -> bool:
+        """Return whether the queue holds this element, behind a gap."""
+        before = self._before
+        if self.count == before.end:
+            self._compare(before.end_digest)
+        return self.count - 1 in before.beyond
+
+    def _look_up(self) -> None:
+        """Go on only if the submission was not stopped, and record how far it is."""
+        self._looked = time.monotonic()
+        self._raise_given_up()  # behind that: `stop` may have come in between
+        self._note()
+
+    def _raise_given_up(self) -> None:
+        """Raise why nothing more is sent, if so."""
+        if self.sender.failure is not None:
+            raise self.sender.failure
+
+    def _note(self) -> None:
+        """Record how far the queue holds the input: should this process die, the next one knows it again."""
+        if not (self.verifies or self._reopen):
+            handle = self.sender.handle
+            self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
+            held = handle.link.sync(self._held())
+            order = self._submitted(held)
+            with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
+                handle.link.sync(handle.note(self.sender.run, {"submitted": order}))
+                handle.link.sync(handle.ask(0, "control", order))
+
+    async def _held(self) -> Ranges:
+        return Ranges(self.sender.held)  # on the loop, where it changes
+
+    def _submitted(self, held: Ranges) -> dict[str, Any]:
+        """Return the order that records what the queue holds."""
+        submitted = Submitted.now(held, self.digest, self._before)
+        return {"op": "submitted", "run": self.sender.run, **submitted.record()}
+
+    def _open_again(self) -> None:
+        """Take documents again: the input is that of the run so far."""
+        self._raise_given_up()  # a run that was cancelled stays so
+        self._reopen = False
+        handle = self.sender.handle
+        client = handle.link.client.id
+        handle.link.sync(handle.note(self.sender.run, {"seal": None, "client": client}))
+        handle.link.sync(handle.control("reopen", run=self.sender.run, client=client))
+
+    def _same_end(self) -> bool:
+        """Whether the input of a run that was cut off ended again before anything new; its record stays."""
+        return self._reopen and self._error is not None
+
+    def _check(self) -> None:
+        """Compare what an earlier submission put with what the input holds now."""
+        through = self._before.through
+        if self.count > through:
+            raise RunExists(run=self.name, difference=f"{through:,} documents, these are more")
+        if self.count == through:
+            self._compare(self._before.digest)
+
+    def _compare(self, digest: str) -> None:
+        if digest and self.digest.at(self.count) != digest:
+            raise RunExists(run=self.name, difference="other documents")
+
+    def _finish(self) -> None:
+        """Confirm what was sent, then tell each shard that no more will come."""
+        self._confirm()
+        held = sum(self.sender.here)
+        if self._error is None and held != self.count:
+            self.error = DocumentsNotPut(run=self.name, read=self.count, held=held, missing=self.count - held)
+        incomplete = None if self._error is None else in_words(self._error)[:500]
+        incomplete = CANCELLED if self._stopped else incomplete
+        self._tell(incomplete)
+
+    def _confirm(self) -> None:
+        """Wait until the queue has confirmed or refused everything that was sent."""
+        try:
+            self.sender.flush(None)
+        except DqlabError as error:
+            self.error = self.error or error
+            self.sender.land()
+
+    def _tell(self, incomplete: str | None) -> None:
+        """Tell each shard, for as long as one is out of reach: without that the run would never end."""
+        handle = self.sender.handle
+        while True:
+            try:
+                handle.link.sync(self._seal(handle, incomplete))
+                return
+            except CallTimeout:
+                if self._stopped:
+                    raise
+
+    async def _seal(self, handle: Handle, incomplete: str | None) -> None:
+        sender, why = self.sender, incomplete
+        for shard in range(len(sender.here)):
+            if not (self._stopped or self.refused):  # one that was dropped stays so
+                await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
+            if why is not None:
+                answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
+                sender.recount(shard, sum(answer["counts"]))
+                if shard == 0 and self.refused and not self._stopped:
+                    incomplete = answer["incomplete"]  # by whom, the queue knows better
+        submitted = self._submitted(sender.held)
+        seal = {"total": sum(sender.here), "incomplete": incomplete}
+        # Before any shard has it: one that is lost with its seal is made anew with what was noted.
+        facts = {"seal": seal | {"here": list(sender.here)}, "submitted": submitted}
+        await handle.note(sender.run, facts)
+        for shard, here in enumerate(sender.here):
+            if shard == 0:
+                await handle.ask(0, "control", submitted)
+            await handle.ask(shard, "control", {"op": "seal", "seal": seal | {"run": sender.run, "here": here}})

@@ -1,0 +1,132 @@
+"""The lost documents of a run, read again from its input and put again under the same ordinals."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
+from dqlab.documents import Document
+from dqlab.errors import InputChanged, RunExists
+from dqlab.rules.ranges import Ranges
+from dqlab.runs.claiming import Claim
+from dqlab.runs.submit.mapping import Submitter
+from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.submitted import Digest
+from dqlab.runs.submit.ticket import Entry
+
+__all__ = ["Resubmission", "claim_of"]
+
+_ENDLESS = 1 << 62
+
+
+class Resubmission(Submitter):
+    """Sends what is lost of a run, once an earlier submission has ended.
+
+    An element is put when the input up to some hundred elements behind it is what it was the first time.
+
+    Parameters
+    ----------
+    earlier : Submitter
+        Has read all of the input in this process.
+    entry : Entry
+        The function that the documents run.
+    lost : callable
+        Returns the ordinals that are lost, as half-open ranges, and how many documents each shard has lost.
+    claim : Claim
+        What allows it; given back at the end.
+
+    Attributes
+    ----------
+    source : Submitter
+        Whose reading of the input the run was mapped with, or was found to be the same: this one is compared with it.
+    """
+
+    def __init__(
+        self,
+        earlier: Submitter,
+        entry: Entry,
+        lost: Callable[[], tuple[list[tuple[int, int]], list[int]]],
+        claim: Claim,
+    ) -> None:
+        before = earlier.sender
+        options = before.options | {"producer": uuid.uuid4().bytes}
+        super().__init__(earlier.name, earlier.elements, RunSender(before.handle, entry, **options))
+        self.source: Submitter = earlier.source if isinstance(earlier, Resubmission) else earlier
+        self.digest = self.source.digest
+        self._earlier, self._lost, self._claim = earlier, lost, claim
+
+    def stop(self, error: BaseException) -> None:
+        """Send no more, of this and of the earlier submission."""
+        self._earlier.stop(error)
+        super().stop(error)
+
+    def end(self) -> None:
+        """Bring both to their end."""
+        self._earlier.end()
+        super().end()
+
+    def _submit(self) -> None:
+        self._earlier.finished.wait()
+        self._raise_given_up()
+        found = self.source.error
+        if found is not None and (self.source.verifies or isinstance(found, RunExists)):
+            raise found
+        self.digest.at(self.source.count)  # the last elements are hashed too
+        sender, number = self.sender, self._claim.number
+        # From here on no shard takes anything from who had the claim before and was not expected back.
+        sender.handle.link.sync(sender.handle.ask_all("claim", {"run": sender.run, "claim": number}))
+        lost, room = self._lost()
+        if not lost or self._stopped:
+            return
+        sender.replace(lost, room, number)
+        weighted: bool | None = None
+        for element, payload in self._read(Ranges(lost), lost[-1][1]):
+            if weighted is None:
+                weighted = type(element) is Document and bool(element.page_count)
+            if weighted:
+                sender.weights.append((type(element) is Document and element.page_count) or 0)
+            sender.buffer.append(payload)
+            sender.handed_bytes += len(payload)
+            sender.hand_over()
+
+    def _read(self, lost: Ranges, end: int) -> Iterator[tuple[Any, bytes]]:
+        """Yield the lost elements and their payloads, each after the input around it was compared."""
+        seal, digest, marks = make_sealer(), Digest(lambda: _ENDLESS), deque(self.digest.marks)
+        checked, waiting = 0, list[tuple[Any, bytes]]()
+        for ordinal, element in enumerate(self.elements):
+            self._raise_given_up()
+            try:
+                payload = seal(element)
+            except SealError:
+                payload = seal_or_explain(element, f"element {ordinal}")
+            digest.update(element, payload)
+            if ordinal in lost:
+                waiting.append((element, payload))
+            while marks and marks[0][0] == ordinal + 1:
+                if digest.at(ordinal + 1) != marks.popleft()[1]:
+                    difference = f"they differ before document {ordinal + 1:,}"
+                    raise InputChanged(run=self.name, difference=difference)
+                checked = ordinal + 1
+                yield from waiting
+                waiting.clear()
+            self.count = ordinal + 1
+            if checked >= end:
+                return
+        if checked < end:
+            difference = f"it had {end:,} or more, these are {self.count:,}"
+            raise InputChanged(run=self.name, difference=difference)
+
+    def _finish(self) -> None:
+        """Confirm what was sent; no shard is sealed again."""
+        try:
+            self._confirm()
+        finally:
+            self._claim.give_back()
+
+
+def claim_of(run: bytes) -> str:
+    """Return what is claimed at the scheduler by who sends a run's lost documents again."""
+    return f"lost/{run.hex()}"

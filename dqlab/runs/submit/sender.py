@@ -1,0 +1,404 @@
+"""Messages on their way into a queue: gathered into frames, numbered, confirmed.
+
+Users' threads append; one coroutine on the client's loop takes. An idle sender sends at once;
+while puts are in flight the next frame gathers, at most 2 ms. Frames are numbered per shard
+without gaps, so a put that is repeated counts once, and each producer's messages stay in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from dqlab.cluster.transport.handle import TRANSIENT, Handle
+from dqlab.cluster.transport.internals import event_loop
+from dqlab.errors import (
+    ActorGone,
+    CallTimeout,
+    DqlabError,
+    PutFailed,
+    PutTimeout,
+    QueueClosed,
+    QueueDraining,
+    QueueFull,
+    RunCancelled,
+    in_words,
+)
+from dqlab.frame import Frame
+from dqlab.log import DiskFull
+from dqlab.rules.states import Verdict
+from dqlab.runs.submit.ticket import Batch, Ticket
+
+__all__ = ["BUFFER_BYTES", "BUFFER_MESSAGES", "CONFIRM_WAIT", "Sender"]
+
+logger = logging.getLogger("dqlab.sender")
+
+FRAME_MESSAGES = 1000
+FRAME_BYTES = 256 << 10
+WINDOW = 4
+"""Frames of a run in flight. Plain puts have one: a refused frame leaves no gap behind which others wait."""
+LINGER = 0.002
+"""Seconds a frame gathers at most while others are in flight."""
+FRAMES_PER_CALL = 4
+"""Frames of a run in one call, when so many wait: a call costs a millisecond of CPU, whatever it carries."""
+BUFFER_MESSAGES = 16 * FRAME_MESSAGES
+BUFFER_BYTES = 16 * FRAME_BYTES
+ROOM_WAIT = 5.0
+"""Seconds a put waits at the queue for room before it looks around."""
+CONFIRM_WAIT = 30.0
+_UNBOUNDED = 1 << 62
+
+
+class Sender:
+    """Puts of one producer; see `senders`.
+
+    Parameters
+    ----------
+    run : bytes
+        Lane to put into; `NO_ID` for plain puts.
+    producer : bytes
+        Who numbers the frames.
+    opening : dict, optional
+        Specification of the run's lane; rides on frames until one is confirmed.
+    patient : bool
+        Wait for room as long as it takes (a run), or raise `QueueFull` when nobody makes room.
+    maxsize, max_bytes : int or None
+        Bounds of the lane.
+    """
+
+    def __init__(
+        self,
+        handle: Handle,
+        *,
+        run: bytes,
+        producer: bytes,
+        opening: dict[str, Any] | None = None,
+        patient: bool = False,
+        maxsize: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self.handle, self.run, self.producer, self.patient = handle, run, producer, patient
+        self.max_bytes = max_bytes
+        self.sent = 0
+        self.why = ""
+        self.opening = opening
+        # A frame goes in whole: of a bounded lane it takes a part, or the lane would have to be empty first.
+        self.frame_messages = max(1, min((maxsize or _UNBOUNDED) // WINDOW, FRAME_MESSAGES))
+        self.frames_per_call = FRAMES_PER_CALL if patient and (maxsize or _UNBOUNDED) >= BUFFER_MESSAGES * WINDOW else 1
+        self.frame_bytes = max(1, min((max_bytes or _UNBOUNDED) // WINDOW, FRAME_BYTES))
+        self.buffer: deque[Any] = deque()
+        self.handed_bytes = self.taken_bytes = 0
+        """Bytes that ever came into the buffer, counted by who appends, and that left it, counted on the loop."""
+        self._room = threading.Condition()
+        self.awake = False
+        self._pump: asyncio.Task[None] | None = None
+        self._more = asyncio.Event()
+        self._flying: set[asyncio.Task[None]] = set()
+        self._next_shard = self.shard = 0
+        self._next_sequence = [0] * len(handle.refs)
+        self._opened = [opening is None] * len(handle.refs)
+        self._functions: list[set[bytes]] = [set() for _ in handle.refs]
+        self._epochs: list[int | None] = [None] * len(handle.refs)
+        """For which epoch of each shard in memory frames are numbered; it knows nothing of the ones before."""
+        self._numbered: list[set[Batch]] = [set() for _ in handle.refs]
+        """Frames of each shard that are neither confirmed nor refused."""
+        self.here = [0] * len(handle.refs)
+        """Messages of the run in each shard, as far as confirmed."""
+        self.failure: BaseException | None = None
+        self._unread: Ticket | None = None
+        self._closed = False
+
+    # --- users' threads ---------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """Tell the sender that its buffer holds something; waits while that is too much.
+
+        Raises
+        ------
+        DqlabError
+            What made the sender give up, if it did.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if not self.awake:
+            self._wake()
+        if len(self.buffer) > BUFFER_MESSAGES or self.handed_bytes - self.taken_bytes > BUFFER_BYTES:
+            self._wait_for_room()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of the messages in the buffer."""
+        return self.handed_bytes - self.taken_bytes
+
+    def _has_room(self) -> bool:
+        return len(self.buffer) <= BUFFER_MESSAGES // 2 and self.buffered_bytes <= BUFFER_BYTES // 2
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until everything handed over is confirmed.
+
+        Raises
+        ------
+        PutTimeout
+            `timeout` seconds are over; what is in flight may still be confirmed.
+        DqlabError
+            What made the sender give up, or why a put was refused that nobody has asked about.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._room:
+            while self.busy and self.failure is None:
+                left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
+                if left <= 0:
+                    raise PutTimeout(queue=self.handle.name, count=len(self.buffer), seconds=timeout)
+                self._room.wait(left)
+                self.handle.link.check_scheduler()
+        if self.failure is not None:
+            raise self.failure
+        unread, self._unread = self._unread, None
+        if unread is not None and not unread.read:
+            unread.done.result(0)
+
+    def land(self) -> None:
+        """Wait until no put is in flight any more, whatever became of them."""
+        with self._room:
+            while self._flying or self.awake:
+                self._room.wait(0.2)
+                self.handle.link.check_scheduler()
+
+    @property
+    def busy(self) -> bool:
+        """Something was handed over and is not confirmed."""
+        return bool(self.buffer or self._flying or self.awake)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Take no more; give up what is not sent."""
+        self.failure = self.failure or error or QueueClosed(queue=self.handle.name)
+        with self._room:
+            self._room.notify_all()
+
+    def _wake(self) -> None:
+        with self._room:
+            if not self.awake:
+                self.awake = True
+                try:
+                    event_loop(self.handle.link.client).call_soon_threadsafe(self._begin)
+                except RuntimeError:  # the loop has ended
+                    self.awake = False
+                    raise self.handle.link.closed_error() from None
+
+    def _wait_for_room(self) -> None:
+        with self._room:
+            while not self._has_room() and self.failure is None:
+                self._room.wait(0.2)
+                self.handle.link.check_scheduler()
+
+    # --- the client's loop ------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._pump = asyncio.get_running_loop().create_task(self._run(), name=f"dqlab-send-{self.handle.name}")
+
+    async def _run(self) -> None:
+        try:
+            while self.buffer and self.failure is None:
+                if len(self._flying) >= (WINDOW if self.patient else 1):
+                    await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
+                elif self._flying and len(self.buffer) < self.frame_messages:
+                    await asyncio.wait(self._flying, timeout=LINGER, return_when=asyncio.FIRST_COMPLETED)
+                    if self.buffer and self.failure is None:  # a refused number must not be given to another frame
+                        self._send(self._parcel())
+                else:
+                    self._send(self._parcel())
+        except BaseException as error:
+            self.failure = self.failure or self._unforeseen(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self.awake = False
+            if self.buffer and self.failure is None:
+                self._wake()
+            elif self.failure is not None:
+                self._abandon(self.failure)
+            with self._room:
+                self._room.notify_all()
+
+    def _parcel(self) -> list[Batch]:
+        """Take what one call carries: a frame, and more of them while the buffer holds whole ones."""
+        self.shard = shard = self.choose()
+        parcel = [self._number(self.gather(), shard)]
+        while len(parcel) < self.frames_per_call and len(self.buffer) >= self.frame_messages:
+            parcel.append(self._number(self.gather(), shard))
+        if self._has_room():
+            with self._room:
+                self._room.notify_all()
+        return parcel
+
+    def choose(self) -> int:
+        """Return the shard that the next frame goes to: each in turn."""
+        shard = self._next_shard
+        self._next_shard = (shard + 1) % len(self.handle.refs)
+        return shard
+
+    def _number(self, batch: Batch, shard: int) -> Batch:
+        batch.shard, batch.ordinal, batch.sequence = shard, self.sent, self._next_sequence[shard]
+        self._next_sequence[shard] += 1
+        self.sent += len(batch.payloads)
+        self._numbered[shard].add(batch)
+        return batch
+
+    def gather(self) -> Batch:
+        """Take one frame's messages out of the buffer, which holds at least one."""
+        raise NotImplementedError
+
+    def _send(self, parcel: list[Batch]) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver(parcel), name=f"dqlab-put-{self.handle.name}")
+        self._flying.add(task)
+        task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._flying.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failure = self.failure or self._unforeseen(error)
+        if not self._flying:
+            with self._room:
+                self._room.notify_all()
+
+    async def _deliver(self, parcel: list[Batch]) -> None:
+        """Put a call's frames until all are confirmed or one is refused."""
+        try:
+            while parcel:
+                answer = await self._put(parcel)
+                for batch, first in zip(parcel, answer["firsts"], strict=False):
+                    self._confirmed(batch, first)
+                del parcel[: len(answer["firsts"])]
+                if parcel and answer["verdict"] == Verdict.NO_FUNCTION.name and parcel[0].entry.blob:
+                    self._functions[parcel[0].shard].clear()  # it was forgotten with the last message that named it
+                elif parcel:
+                    self._judge(answer)
+        except DqlabError as error:
+            for batch in parcel:
+                self._refused(batch, error)
+        except BaseException as error:
+            failure = self._unforeseen(error)
+            for batch in parcel:
+                self._refused(batch, failure)
+            if not isinstance(error, Exception):  # the loop ends, and means to
+                raise
+
+    def _unforeseen(self, error: BaseException) -> DqlabError:
+        """Return what everybody who waits gets for an error that is not ours."""
+        link = self.handle.link
+        if link.closed:
+            return link.closed_error()
+        count = len(self.buffer) + sum(len(batch.payloads) for batches in self._numbered for batch in batches)
+        failure = PutFailed(queue=self.handle.name, count=count, reason=in_words(error))
+        failure.__cause__ = error
+        logger.error("event=put_failed queue=%s", self.handle.name, exc_info=error)
+        return failure
+
+    def _confirmed(self, batch: Batch, first: int | None) -> None:
+        self._numbered[batch.shard].discard(batch)
+        self._opened[batch.shard] = True
+        self._functions[batch.shard].add(batch.entry.function)
+        self.why = ""
+        self.here[batch.shard] += len(batch.payloads)
+        for offset, ticket in enumerate(batch.tickets):
+            ticket.confirm((first or 0) + offset, 1)
+
+    async def _put(self, parcel: list[Batch]) -> dict[str, Any]:
+        started, shard = time.monotonic(), parcel[0].shard
+        while True:
+            try:
+                epoch = await self._epoch(shard)
+                meta, parts = self._encode(parcel)
+                answer, _ = await self.handle.ask(shard, "put", meta | {"epoch": epoch}, *parts, wait=ROOM_WAIT)
+            except CallTimeout:
+                if time.monotonic() - started > CONFIRM_WAIT:
+                    count = sum(len(batch.payloads) for batch in parcel)
+                    raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
+            else:
+                if epoch == self._epochs[shard]:  # else what it confirmed is lost already
+                    return answer
+
+    async def _epoch(self, shard: int) -> int | None:
+        """Return the epoch of a shard in memory. A new one has none of what was numbered: that begins again from 0."""
+        if self.handle.promise != TRANSIENT:
+            return None
+        epoch = (await self.handle.refs[shard].place()).epoch
+        if epoch != self._epochs[shard]:
+            self._epochs[shard] = epoch
+            self._opened[shard] = self.opening is None
+            self._functions[shard].clear()
+            for sequence, batch in enumerate(sorted(self._numbered[shard], key=lambda batch: batch.sequence)):
+                batch.sequence = sequence
+            self._next_sequence[shard] = len(self._numbered[shard])
+        return epoch
+
+    def _judge(self, answer: dict[str, Any]) -> None:
+        """Decide after a put that was not taken: return to try again, or raise."""
+        verdict = answer["verdict"]
+        if self.failure is not None:
+            raise self.failure
+        if verdict == "DRAINING":
+            raise QueueDraining(queue=self.handle.name)
+        if verdict == "SEALED":
+            raise RunCancelled(run=self.handle.run or self.run.hex(), cancelled=0, total=self.sent, acked=0)
+        if verdict == Verdict.NO_FUNCTION.name:
+            raise PutFailed(queue=self.handle.name, count=self.sent, reason="its function did not come along")
+        if verdict != "FULL":
+            return
+        nobody = answer["consumers"] == 0
+        self.why = "no consumer" if nobody else "paused" if answer["paused"] else "queue full"
+        if answer["disk"] is not None:
+            self.why = "disk full"
+            if not self.patient:
+                raise DiskFull(**answer["disk"])
+            return
+        if not self.patient and (nobody or answer["paused"]):
+            reason = "no consumer takes messages" if nobody else "it is paused"
+            limits = {k: answer[k] for k in ("messages", "maxsize", "bytes", "max_bytes")}
+            limits = {k: v if v is not None else 0 for k, v in limits.items()}
+            raise QueueFull(queue=self.handle.name, seconds=ROOM_WAIT, reason=reason, **limits)
+
+    def _encode(self, parcel: list[Batch]) -> tuple[dict[str, Any], Sequence[bytes]]:
+        entry, shard = parcel[0].entry, parcel[0].shard
+        parts = [
+            Frame.encode(
+                batch.payloads,
+                kind=entry.kind,
+                run=self.run,
+                function=entry.function,
+                producer=self.producer,
+                sequence=batch.sequence,
+                ordinal=batch.ordinal,
+                weights=batch.weights,
+            )
+            for batch in parcel
+        ]
+        meta: dict[str, Any] = {"frames": len(parts), "wait": ROOM_WAIT}
+        if not self._opened[shard]:
+            meta["open"] = self.opening
+        if entry.blob and entry.function not in self._functions[shard]:
+            meta["function"] = entry.function
+            parts.append(entry.blob)
+        return meta, parts
+
+    def _refused(self, batch: Batch, error: DqlabError) -> None:
+        """Give up a batch; its number is free again, so everything behind it is refused too."""
+        if self.patient or isinstance(error, ActorGone):
+            self.failure = self.failure or error
+        self._numbered[batch.shard].discard(batch)
+        self._next_sequence[batch.shard] = min(self._next_sequence[batch.shard], batch.sequence)
+        for ticket in batch.tickets:
+            ticket.fail(error)
+        if batch.tickets and (self._unread is None or self._unread.read):
+            self._unread = batch.tickets[0]
+
+    def _abandon(self, error: BaseException) -> None:
+        while self.buffer:
+            for ticket in self.gather().tickets:
+                ticket.fail(error)

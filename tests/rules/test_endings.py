@@ -1,0 +1,295 @@
+"""Failures, returns, suspects and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dqlab.frame import Outcome
+from dqlab.rules.retry import Retry
+from dqlab.rules.settling import Settled
+from dqlab.rules.states import State
+
+RUN = b"run-of-the-tests"
+ACK, FAIL, REJECT, NACK, RETURN = Outcome
+
+
+def only_letter(desk: Any) -> Any:
+    (letter,) = desk.shard.dead_letters(RUN)
+    return letter
+
+
+def test_a_failed_message_comes_back_after_its_delay(desk: Any) -> None:
+    """The first retry waits one backoff, and others are served meanwhile."""
+    desk.put(2)
+    desk.settle(desk.lease(1), FAIL)
+    assert desk.shard.next_deadline() == desk.clock.monotonic() + 1.0
+    assert desk.ids(desk.lease(9)) == [1]
+    desk.clock.advance(1.0)
+
+    assert desk.ids(desk.lease(9)) == [0]
+
+
+def test_a_message_is_dead_after_its_last_retry(desk: Any) -> None:
+    """Three retries are four deliveries that raised."""
+    desk.put(ordinal=5)
+    dead = [desk.fail_alone(FAIL, b"record %d" % n).failed[0].dead for n in range(4)]
+
+    letter = only_letter(desk)
+    assert dead == [False, False, False, True]
+    assert (letter.id, letter.ordinal, letter.reason, letter.failure) == (0, 5, "3 retries used up", b"record 3")
+    assert (letter.deliveries, letter.exceptions, letter.history) == (4, 4, ())
+
+
+def test_retries_after_exceptions_are_not_cut_by_the_limit_for_deaths(make_desk: Callable[..., Any]) -> None:
+    """Somebody who asks for eight retries of a server that is often busy gets eight."""
+    desk = make_desk(max_deliveries=5, retry=Retry(8))
+    desk.put()
+    dead = [desk.fail_alone().failed[0].dead for _ in range(9)]
+
+    assert dead == [False] * 8 + [True]
+    assert only_letter(desk).reason == "8 retries used up"
+
+
+def test_exceptions_do_not_count_towards_the_limit_for_deaths(make_desk: Callable[..., Any]) -> None:
+    """A document that failed four times and was then on a machine that died is not the one that kills."""
+    desk = make_desk(max_deliveries=2, retry=Retry(8))
+    desk.put()
+    for _ in range(4):
+        desk.fail_alone()
+        desk.clock.advance(1000)
+    desk.shard.end(desk.lease())
+    assert list(desk.shard.dead_letters(RUN)) == []
+    desk.shard.end(desk.lease())
+
+    assert only_letter(desk).reason == "its consumer died or its lease ended 2 times"
+
+
+def test_a_rejected_message_is_dead_at_once(desk: Any) -> None:
+    """A NameError is not mended by waiting."""
+    desk.put()
+    desk.settle(desk.lease(), REJECT, payloads=[b"NameError"])
+
+    assert (only_letter(desk).reason, only_letter(desk).failure) == ("not retried", b"NameError")
+
+
+@pytest.mark.parametrize(("payload", "delay"), [(b"2.5", 2.5), (b"", 0), (b"soon", 0), (b"-3", 0), (b"nan", 0)])
+def test_a_nack_waits_as_long_as_it_says(desk: Any, payload: bytes, delay: float) -> None:
+    """A delay nobody can read is none; the function meant to give the message back, so it goes back."""
+    desk.put()
+    desk.settle(desk.lease(), NACK, payloads=[payload])
+
+    expected = {State.DELAYED: 1} if delay else {State.READY: 1}
+    assert desk.counts() == expected
+    desk.clock.advance(delay)
+    assert desk.ids(desk.lease()) == [0]
+
+
+@pytest.mark.parametrize("payload", [b"inf", b"1e308", b"9" * 400])
+def test_an_endless_nack_does_not_break_the_clock(desk: Any, payload: bytes) -> None:
+    """A consumer may send any number."""
+    desk.put()
+    desk.settle(desk.lease(), NACK, payloads=[payload])
+
+    assert desk.shard.next_deadline() is None or desk.shard.next_deadline() > desk.clock.monotonic()
+
+
+def test_a_message_that_its_function_gives_back_is_never_dead_by_that(desk: Any) -> None:
+    """A service that is busy for an hour answers a hundred times that it is; no document failed."""
+    desk.put()
+    for _ in range(100):
+        desk.settle(desk.lease(), NACK, payloads=[b"30"])
+        assert (desk.counts(), desk.shard.lanes[RUN].retrying) == ({State.DELAYED: 1}, 0)
+        desk.clock.advance(30)
+    for _ in range(3):
+        assert not desk.fail_alone().failed[0].dead
+        desk.clock.advance(1000)
+
+    assert desk.fail_alone().failed[0].dead
+
+
+def test_what_is_returned_untouched_costs_nothing(desk: Any) -> None:
+    """A consumer that retires gives its prefetched messages back, in their places."""
+    desk.put(4)
+    for _ in range(10):
+        desk.settle(desk.lease(2), RETURN, RETURN)
+
+    assert desk.ids(desk.lease(4)) == [0, 1, 2, 3]
+    assert len(desk.shard.lanes[RUN].trouble) == 0
+
+
+def test_a_dead_consumers_messages_return_uncounted_as_suspects(desk: Any) -> None:
+    """One of them killed it, and nobody knows which: each is tried alone, none is blamed."""
+    desk.put(3)
+    desk.lease(3)
+    assert desk.shard.release("c") == 3
+
+    lane = desk.shard.lanes[RUN]
+    assert (list(lane.suspects), lane.retrying, len(lane.trouble)) == ([(0, 3)], 0, 0)
+    assert [(lease.alone, desk.ids(lease)) for lease in [desk.lease(3)]] == [(True, [0])]
+
+
+def test_a_consumer_holds_one_suspect_per_slot(desk: Any) -> None:
+    """A second suspect in the same process would blur who crashed it; normal messages go on."""
+    desk.put(3)
+    desk.lease(3)
+    desk.shard.release("c")
+    desk.put(2)
+
+    leased = [desk.ids(desk.lease(9, slots=2)) for _ in range(3)]
+    assert leased == [[0], [1], [3, 4]]
+    assert desk.shard.lease("c", 9, slots=2) is None
+    assert desk.ids(desk.lease(9, "other")) == [2]
+
+
+def test_a_settled_suspect_makes_room_for_the_next(desk: Any) -> None:
+    """The limit is on what is held now."""
+    desk.put(2)
+    desk.lease(2)
+    desk.shard.release("c")
+    desk.ack(desk.lease(9))
+
+    assert desk.ids(desk.lease(9)) == [1]
+
+
+def test_a_suspect_that_is_returned_stays_one(desk: Any) -> None:
+    """It was not run, so it is not cleared."""
+    desk.put(2)
+    desk.lease(2)
+    desk.shard.release("c")
+    desk.settle(desk.lease(9), RETURN)
+
+    assert list(desk.shard.lanes[RUN].suspects) == [(0, 2)]
+
+
+def test_a_suspect_that_raises_is_cleared(desk: Any) -> None:
+    """It raised, so it did not kill; its retry may travel with others."""
+    desk.put(2)
+    desk.lease(2)
+    desk.shard.release("c")
+    desk.settle(desk.lease(9), FAIL)
+    desk.clock.advance(1)
+    desk.shard.tick()
+
+    assert list(desk.shard.lanes[RUN].ready) == [(0, 1)]
+
+
+def test_one_message_that_kills_every_consumer_becomes_one_dead_letter(desk: Any) -> None:
+    """One segfaulting document among many: 1 dead letter that names the crash, all others have results."""
+    killer, n = 37, 100
+    desk.put(n)
+    for death in range(1000):
+        lease = desk.shard.lease(f"consumer-{death}", 50)
+        if lease is None:
+            break
+        if killer in desk.ids(lease):
+            desk.shard.release(f"consumer-{death}")
+        else:
+            desk.ack(lease)
+
+    letter = only_letter(desk)
+    assert desk.counts() == {State.ACKED: n - 1, State.DEAD: 1}
+    assert (letter.id, letter.deliveries) == (killer, 5)
+    assert letter.reason == "its consumer died or its lease ended 5 times"
+
+
+def test_a_message_leased_alone_by_chance_counts_like_a_suspect(desk: Any) -> None:
+    """With n = 1 there is no doubt whose lease it was."""
+    desk.put()
+    desk.lease(1)
+    desk.clock.advance(60)
+    desk.shard.tick()
+
+    assert desk.shard.lanes[RUN].trouble[0].deliveries == 1
+    assert desk.shard.lanes[RUN].retrying == 1
+
+
+def test_a_lease_of_many_is_not_alone_when_one_message_is_left(desk: Any) -> None:
+    """Its consumer may have died of anything it settled before."""
+    desk.put(2)
+    desk.settle(desk.lease(2), ACK)
+    desk.shard.release("c")
+
+    assert len(desk.shard.lanes[RUN].trouble) == 0
+
+
+@pytest.mark.parametrize("end", ["expiry", "death"])
+def test_an_early_acked_message_is_never_delivered_again(desk: Any, end: str) -> None:
+    """At most once: its side effects may have happened."""
+    desk.put(2)
+    lease = desk.lease()
+    assert desk.shard.begin(lease.id)
+    if end == "expiry":
+        desk.clock.advance(61)
+    else:
+        desk.shard.release("c")
+
+    assert desk.shard.lease("d", 9) is None
+    assert {letter.reason for letter in desk.shard.dead_letters(RUN)} == {"lost after early ack"}
+    assert desk.ack(lease) == Settled(duplicates=2)
+
+
+@pytest.mark.parametrize("outcome", [FAIL, NACK, REJECT])
+def test_an_early_acked_message_is_not_retried(desk: Any, outcome: Outcome) -> None:
+    """At most once holds for exceptions too."""
+    desk.put()
+    lease = desk.lease()
+    desk.shard.begin(lease.id)
+    desk.settle(lease, outcome)
+
+    assert only_letter(desk).reason == "not retried after early ack"
+
+
+def test_an_early_acked_message_that_never_ran_goes_back(desk: Any) -> None:
+    """The consumer says so; it alone can know."""
+    desk.put()
+    lease = desk.lease()
+    desk.shard.begin(lease.id)
+    desk.settle(lease, RETURN)
+
+    assert desk.counts() == {State.READY: 1}
+
+
+def test_begin_after_expiry_forbids_to_run(desk: Any) -> None:
+    """The messages may be leased to another already."""
+    desk.put()
+    lease = desk.lease()
+    desk.clock.advance(61)
+
+    assert not desk.shard.begin(lease.id)
+
+
+def test_dead_letters_are_read_in_pages_by_id(desk: Any) -> None:
+    """A million failures must fit the reader."""
+    desk.put(5)
+    desk.settle(desk.lease(), REJECT, ACK, REJECT, REJECT, REJECT)
+
+    assert [letter.id for letter in desk.shard.dead_letters(RUN, limit=2)] == [0, 2]
+    assert [letter.id for letter in desk.shard.dead_letters(RUN, after=2)] == [3, 4]
+    assert desk.shard.dead_letters(RUN, after=4) == []
+
+
+def test_retrying_counts_living_messages_that_failed(desk: Any) -> None:
+    """The dashboard tells first attempts from repeats."""
+    lane = desk.shard.lanes[RUN]
+    desk.put(3)
+    desk.settle(desk.lease(), FAIL, FAIL, ACK)
+    assert lane.retrying == 2
+    desk.clock.advance(1)
+    desk.settle(desk.lease(), ACK, REJECT)
+
+    assert lane.retrying == 0
+
+
+def test_dead_letter_of_a_consumer_says_what_that_died_of(desk: Any) -> None:
+    """Memory that ran out is mended otherwise than a crash."""
+    why = "its worker was killed when it had taken 3.9 GB of 4.0 GB of memory"
+    desk.put()
+    for _ in range(5):
+        desk.lease(1)
+        desk.shard.release("c", why)
+
+    [letter] = desk.shard.dead_letters(RUN)
+    assert letter.reason == f"its consumer died or its lease ended 5 times; {why}"

@@ -1,0 +1,278 @@
+"""A run of which everything fails pauses itself, once, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dqlab.failures.classes import Failure
+from dqlab.frame import NO_ID, Outcome
+from dqlab.rules.journal import MemoryJournal
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.past import recall
+from dqlab.rules.retry import Retry
+from dqlab.rules.shard import Shard
+from dqlab.rules.states import State
+from dqlab.testing import FakeClock
+from tests.rules.conftest import FUNCTION, RUN, Desk
+
+NEWER = b"function-v2-----"
+FAILURE = Failure("KeyError", "'total'", "", "", "d2c81e07", None, "", "c", "w", 0.0, 0.0).to_bytes()
+CODE = {"name": "f", "hash": "1", "blob": FUNCTION}
+
+
+class Halting(Desk):
+    """A ledger with one run of `n` documents, and short words for what happens to it."""
+
+    def __init__(self, n: int, stop_if: int | None = 5, retries: int = 0) -> None:
+        options = QueueOptions(retry=Retry(retries, backoff=1.0, jitter=False))
+        clock = FakeClock()
+        shard = Shard("q", 0, epoch=1, options=options, clock=clock, random=Random(1), journal=MemoryJournal())
+        super().__init__(shard, clock)
+        self.ledger = Ledger(shard)
+        self.ledger.open({"run": RUN, "record": {"name": "r", "codes": [CODE], "stop_if": stop_if}})
+        if n:
+            self.put(n)
+            self.ledger.order("seal", RUN, {"seal": {"run": RUN, "here": n, "total": n}})
+
+    def end(self, *outcomes: Outcome) -> list[bytes]:
+        """Let the next documents end so; return what paused itself then."""
+        lease = self.lease(len(outcomes))
+        payloads = [FAILURE if outcome is Outcome.FAIL else b"" for outcome in outcomes]
+        self.ledger.settle(self.settlement(lease, outcomes, payloads=payloads))
+        return self.ledger.halt_failing()
+
+    @property
+    def halted(self) -> str:
+        return self.ledger.book(RUN).halted
+
+    @property
+    def paused(self) -> bool:
+        return self.shard.lanes[RUN].paused
+
+
+FAIL, ACK = Outcome.FAIL, Outcome.ACK
+
+
+def test_a_run_whose_first_documents_all_fail_pauses_itself_and_says_of_what() -> None:
+    """Ten thousand documents were spent on a mistyped name, one by one."""
+    desk = Halting(20)
+
+    assert desk.end(*[FAIL] * 4) == []
+    assert desk.end(FAIL) == [RUN]
+    assert desk.paused
+    assert desk.halted == "all of its first 5 documents failed with KeyError: 'total'"
+    assert desk.counts() == {State.READY: 15, State.DEAD: 5}
+    assert desk.shard.lease("c", 1) is None
+
+
+def test_one_success_before_prevents_it_for_good() -> None:
+    """The function works; what fails then is in the documents."""
+    desk = Halting(50)
+
+    assert desk.end(*[FAIL] * 4) == []
+    assert desk.end(ACK) == []
+    assert desk.end(*[FAIL] * 40) == []
+    assert not desk.paused
+
+
+def test_a_run_of_which_nothing_waits_ends_instead() -> None:
+    """All that is left is in hand, or has failed: a pause would save nothing, and the run is done as any other."""
+    desk = Halting(8)
+    lease = desk.lease(8)
+    payloads = [FAILURE] * 8
+    desk.ledger.settle(desk.settlement(lease, [FAIL] * 8, payloads=payloads))
+
+    assert desk.ledger.halt_failing() == []
+    assert (desk.halted, desk.paused) == ("", False)
+    assert desk.shard.lanes[RUN].done
+
+
+def test_a_run_without_the_rule_and_plain_puts_go_on_failing() -> None:
+    """`stop_if=None`; single calls belong to no run."""
+    desk = Halting(50, stop_if=None)
+    desk.put(50, run=NO_ID)
+
+    assert desk.end(*[FAIL] * 50) == []
+    assert desk.end(*[FAIL] * 40) == []
+
+
+@pytest.mark.parametrize("n", [1, 4, 5])
+def test_a_run_of_no_more_documents_than_that_ends(n: int) -> None:
+    """Nothing waits that a pause could save, and a run that is done is not paused."""
+    desk = Halting(n)
+
+    assert desk.end(*[FAIL] * n) == []
+    assert not desk.paused
+    assert desk.shard.lanes[RUN].done
+
+
+def test_documents_that_come_after_the_last_failure_are_held_back() -> None:
+    """The input is slow: nothing waited when the fifth one failed."""
+    desk = Halting(0)
+    desk.put(5)
+    assert desk.end(*[FAIL] * 5) == []
+
+    desk.put(1, ordinal=5)
+
+    assert desk.ledger.halt_failing() == [RUN]
+
+
+def test_deliveries_that_are_tried_again_do_not_count() -> None:
+    """A document counts once, when it is dead, however often it failed."""
+    desk = Halting(6, retries=1)
+
+    assert desk.end(*[FAIL] * 5) == []
+    desk.clock.advance(10)
+    assert desk.end(*[FAIL] * 4) == []
+    assert desk.end(FAIL) == [RUN]
+
+
+def test_resume_goes_on_and_does_not_judge_again() -> None:
+    """Somebody has looked, and wants it so."""
+    desk = Halting(50)
+    desk.end(*[FAIL] * 5)
+
+    desk.ledger.obey("resume", RUN, {})
+
+    assert not desk.halted
+    assert desk.end(*[FAIL] * 30) == []
+    assert not desk.paused
+
+
+def test_resuming_the_whole_queue_ends_it_too() -> None:
+    """One word for everything that stands still."""
+    desk = Halting(50)
+    desk.end(*[FAIL] * 5)
+
+    desk.ledger.obey("resume", None, {})
+
+    assert not desk.halted
+    assert not desk.paused
+
+
+def test_a_retry_with_new_code_goes_on_and_gives_it_to_the_rest() -> None:
+    """Else the rest would fail with the code that was mended."""
+    desk = Halting(20)
+    desk.end(*[FAIL] * 5)
+    lane = desk.shard.lanes[RUN]
+    new = {"function": NEWER, "blob": b"new", "code": CODE | {"hash": "2", "blob": NEWER}}
+
+    desk.ledger.obey("retry", RUN, {"ids": list(lane.dead), "ordinals": [(0, 5)], **new})
+
+    assert (desk.halted, desk.paused) == ("", False)
+    lease = desk.lease(20)
+    assert {piece.function for piece in lease.pieces} == {NEWER}
+    assert sum(piece.n for piece in lease.pieces) == 20
+
+
+def test_a_retry_with_the_same_code_goes_on() -> None:
+    """A server that was down is up again."""
+    desk = Halting(20)
+    desk.end(*[FAIL] * 5)
+
+    desk.ledger.obey("retry", RUN, {"ids": list(desk.shard.lanes[RUN].dead), "ordinals": [(0, 5)]})
+
+    assert (desk.halted, desk.paused) == ("", False)
+    assert desk.end(*[ACK] * 20) == []
+
+
+def test_new_code_for_the_rest_goes_on() -> None:
+    """The dead ones may stay dead."""
+    desk = Halting(20)
+    desk.end(*[FAIL] * 5)
+
+    new = {"function": NEWER, "blob": b"new", "code": CODE | {"hash": "2", "blob": NEWER}}
+    desk.ledger.obey("adopt", RUN, new)
+
+    assert (desk.halted, desk.paused) == ("", False)
+
+
+def test_a_pause_by_hand_is_not_ended_by_a_retry() -> None:
+    """Only what paused itself goes on by itself."""
+    desk = Halting(20)
+    desk.end(*[FAIL] * 3)
+    desk.ledger.obey("pause", RUN, {})
+
+    desk.ledger.obey("retry", RUN, {"ids": list(desk.shard.lanes[RUN].dead), "ordinals": [(0, 3)]})
+
+    assert desk.paused
+
+
+def test_messages_that_die_without_an_exception_count() -> None:
+    """A function that kills its consumer every time settles nothing."""
+    desk = Halting(20, stop_if=1)
+    lane = desk.shard.lanes[RUN]
+    for _ in range(20):
+        if lane.counts[State.DEAD]:
+            break
+        desk.lease(1)
+        desk.ledger.release("c", "worker killed")
+
+    assert desk.ledger.halt_failing() == [RUN]
+    assert desk.halted.startswith("all of its first 1 documents failed, the first one: ")
+
+
+def test_a_shard_made_again_after_its_worker_died_knows_that_the_run_paused_itself() -> None:
+    """In memory; else who waits would wait for a paused run, and nobody knew why."""
+    desk, fresh = Halting(20), Halting(0, stop_if=None)
+    desk.end(*[FAIL] * 5)
+    record = {"name": "r", "codes": [CODE], "halted": desk.halted, "stop_if": None}
+    again = Ledger(
+        Shard("q", 0, epoch=2, options=QueueOptions(), clock=fresh.clock, random=Random(1), journal=MemoryJournal())
+    )
+
+    lane = {"run": RUN, "lost": 20, "cancelled": 0, "units": (0, 0), "died": ["w"], "paused": True}
+    opening = {"open": {"run": RUN, "record": record}}
+    recall(again, {"first_sequence": 0, "paused": False, "draining": False, "lanes": [cast("Any", lane | opening)]})
+
+    assert again.book(RUN).halted == desk.halted
+    assert again.halt_failing() == []
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from([ACK, FAIL, FAIL, FAIL]), min_size=1, max_size=8), max_size=8), st.integers(1, 9)
+)
+def test_it_pauses_exactly_when_as_many_have_failed_and_none_has_succeeded(
+    batches: Sequence[Sequence[Outcome]], stop_if: int
+) -> None:
+    """Whatever the settlements are that bring the outcomes; at most once."""
+    desk, ended = Halting(100, stop_if=stop_if), list[Outcome]()
+    for batch in batches:
+        ended += batch
+        due = ACK not in ended and len(ended) >= stop_if
+        assert desk.end(*batch) == ([RUN] if due else [])
+        assert desk.paused == due
+        desk.shard.invariants()
+        if due:
+            break
+
+
+def test_what_is_said_about_a_run_stays_short() -> None:
+    """It stands in the report of every shard, four times a second, and in each answer to who waits."""
+    halting, long = Halting(1), "x" * 1_000_000
+
+    halting.ledger.obey("why", RUN, {"why": long})
+    halting.ledger.obey("seal", None, {"seal": {"run": RUN, "here": 1, "total": None, "incomplete": long}})
+    halting.ledger.obey("halt", RUN, {"halted": long})
+
+    assert len(repr(halting.ledger.book(RUN).report(RUN))) < 5_000
+
+
+def test_what_a_consumer_died_of_stays_short() -> None:
+    """A million dead letters may have it."""
+    halting = Halting(1)
+    for _ in range(halting.shard.options.max_deliveries + 1):
+        halting.shard.lease("c", 1)
+        halting.ledger.release("c", "x" * 1_000_000)
+
+    (letter,) = halting.shard.dead_letters(RUN)
+    assert letter.reason.startswith("its consumer died")
+    assert len(letter.reason) < 500
