@@ -13,7 +13,7 @@ from benchmarks.figures import Better, Figure, Series, Target, ratios
 from benchmarks.harness import WrongAnswer
 from benchmarks.log_shard import ack, close, frames, open_shard, put, settle
 from benchmarks.sizes import Sizes
-from dqlab.cluster.shard.queue_desk import SWITCH_S
+from dqlab.cluster.shard.actor import SWITCH_S
 from dqlab.frame import Frame, Piece, Settlement
 from dqlab.store.compaction import MOSTLY, Compacted, compaction
 from dqlab.store.shard import DurableShard

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -15,17 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.cluster.consumer.running.isolation import Executor
+from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
-from dqlab.config import option
+from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
 from dqlab.rules.retry import Retry
 from dqlab.runs.keywords import checks_keywords, documented_as
-from dqlab.runs.lab_views import LabViews
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, stored_in
-from dqlab.stats import RunList, RunStats, Snapshot
+from dqlab.runs.timeline import Timeline
+from dqlab.stats import History, RunList, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab", "QueueHeld"]
 
+ANSWER = 40.0
+"""Seconds in which the scheduler answers, once it has what to answer."""
+PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
+"""Pages of the dashboard that are ours."""
 HEARD_IN = 0.5
 """Seconds after which the scheduler has heard of everything; workers report every 250 ms."""
 LOOK_TIMEOUT = 2.0
@@ -47,7 +53,7 @@ class QueueHeld(OwnerStillAlive):
     text = "queue {queue!r} was not opened: {who}. Nothing was touched."
 
 
-class Lab(LabViews):
+class Lab:
     """A connection to one cluster: its queues, its runs. Made by `connect`.
 
     Attributes
@@ -60,6 +66,8 @@ class Lab(LabViews):
     seen : Snapshot
         The last one that was asked for here; empty at first.
     """
+
+    seen = Snapshot(at=0.0, seq=-1)
 
     def __init__(
         self,
@@ -476,3 +484,65 @@ class Lab(LabViews):
         """Ask how many workers the cluster has."""
         link = self.session.link
         return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=LOOK_TIMEOUT)).workers
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    @property
+    def dashboard(self) -> str:
+        """Address of Dask's own dashboard."""
+        http, link = self.session.http, self.session.link
+        if http is not None and link.address.startswith(PREFIX):  # Dask takes the sockets' directory for a host
+            return f"{http['scheme']}://127.0.0.1:{http['port']}/status"
+        return str(self.client.dashboard_link)
+
+    def stats(self) -> Snapshot:
+        """Return everything at this instant."""
+        return self.snapshot()
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Return everything at this instant.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for an answer.
+        """
+        self._check_open()
+        link = self.session.link
+        snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=timeout))
+        self.seen = replace(snapshot, lab=self.name, store="" if self.store is None else str(self.store))
+        return self.seen
+
+    def history(self, span: float | str = "30m") -> Timeline:
+        """Return how all queues together were; see `QueuePool.history`."""
+        return Timeline(self.past(seconds(span, name="span")))
+
+    def past(self, span: float, *, timeout: float | None = None) -> History:
+        """Return the series that charts are drawn from, over the last `span` seconds."""
+        self._check_open()
+        link = self.session.link
+        return History.from_dict(link.sync(link.scheduler("dq_history", span=span), timeout=timeout))
+
+    def wait_for_change(self, since: int, timeout: float = 1.0) -> Snapshot:
+        """Return the next snapshot after number `since`, or the present one after `timeout` seconds."""
+        self._check_open()
+        link = self.session.link
+        return Snapshot.from_dict(
+            link.sync(link.scheduler("dq_snapshot", since=since, wait=timeout, timeout=timeout + ANSWER))
+        )
+
+    def panel(self, name: str = "dq") -> str:
+        """Return the address of a page of the dashboard: ``dq``, with all panels, or one of them alone.
+
+        Parameters
+        ----------
+        name : {"dq", "depth", "throughput", "failures", "unacked", "runs", "storage"}
+        """
+        if name not in PANELS:
+            raise BadOption(option="panel", value=name, problem=f"is one of {', '.join(PANELS)}.")
+        page = "dq" if name == "dq" else f"individual-dq-{name}"
+        return f"{self.dashboard.rsplit('/', 1)[0]}/{page}"
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise self.session.link.closed_error()

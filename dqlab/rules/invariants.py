@@ -12,12 +12,12 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State, stretches
 
 if TYPE_CHECKING:
-    from dqlab.rules.holdings import Holdings
+    from dqlab.rules.shard import Shard
 
 __all__ = ["check"]
 
 
-def check(shard: Holdings) -> None:
+def check(shard: Shard) -> None:
     """Assert that the counters, indexes and leases of every lane agree with its state bytes."""
     seen = Ranges()
     for lane in shard.lanes.values():

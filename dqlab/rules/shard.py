@@ -13,22 +13,39 @@ to do in turn (tell a consumer) is left in `effects`; bytes are the journal's. N
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Collection, Iterable
+from itertools import islice
 from operator import attrgetter
+from random import Random
+from types import EllipsisType
 from typing import NamedTuple
 
-from dqlab.frame import Frame, Settlement
+from dqlab.clock import Clock
+from dqlab.errors import BadOption, MessageNotFound, RunNotFound
+from dqlab.frame import NO_ID, Frame, Settlement
+from dqlab.rules.activity import Activity
+from dqlab.rules.effects import Revoked
+from dqlab.rules.endings import end_lease
+from dqlab.rules.fairness import Fairness
+from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
-from dqlab.rules.leases import NOBODY, Lease, LeasedPiece, epoch_of
-from dqlab.rules.orders import Orders
+from dqlab.rules.journal import Journal, MemoryJournal
+from dqlab.rules.lane import Lane
+from dqlab.rules.leases import NOBODY, Lease, LeasedPiece, Leases, epoch_of
+from dqlab.rules.options import QueueOptions
 from dqlab.rules.picking import pick, pick_again, pick_suspect, suspect_is_first
+from dqlab.rules.producers import Producers
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.retry import Retry
 from dqlab.rules.settling import Settled, Settling
-from dqlab.rules.states import Verdict
+from dqlab.rules.states import State, Verdict
+from dqlab.rules.sweeps import cancel, lose, purge, retry, revoke
+from dqlab.rules.trouble import DeadLetter
 
 __all__ = ["Put", "Shard"]
 
-
+_EVERYTHING = ((0, END),)
 _number = attrgetter("number")
 
 
@@ -48,8 +65,71 @@ class Put(NamedTuple):
     expected: int | None = None
 
 
-class Shard(Orders):
-    """What clients and consumers do with a shard. Parameters and attributes: see `Holdings`."""
+class Shard:
+    """All lanes of one shard, and what clients and consumers do with them.
+
+    Parameters
+    ----------
+    name : str
+        The queue's name, for errors.
+    index : int
+        Number of the shard in its queue, 0-255.
+    epoch : int
+        Goes up by one each time the shard is opened again.
+    options : QueueOptions
+        What lanes get that are opened without options of their own.
+    clock, random : Clock, random.Random
+        Where time and the jitter of retries come from.
+    first_sequence : int, default 0
+        Where ids start; see `dqlab.rules.ids.next_sequence`.
+    journal : Journal, optional
+        Keeps the frames; in memory by default.
+
+    Attributes
+    ----------
+    lanes : dict of bytes to Lane
+        By run; lane 0, `NO_ID`, is always there.
+    activity : Activity
+        Which lanes are at work; with few of many, nothing here takes longer than with few.
+    leases : mapping of int to Lease
+        The live ones.
+    paused, draining : bool
+        Of the whole queue. A lane has a `paused` of its own.
+    effects : deque of Revoked
+        For the shell to empty after each call.
+    leases_lost, redelivered : int
+        Leases that ended by expiry or by their consumer's death, and messages that were delivered once more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        *,
+        epoch: int,
+        options: QueueOptions,
+        clock: Clock,
+        random: Random,
+        first_sequence: int = 0,
+        journal: Journal | None = None,
+    ) -> None:
+        self.name = name
+        self.index = index
+        self.epoch = epoch
+        self.options = options
+        self.clock = clock
+        self.random = random
+        self.paused = False
+        self.draining = False
+        self.effects: deque[Revoked] = deque()
+        self.journal = journal if journal is not None else MemoryJournal()
+        self.leases = Leases(epoch)
+        self.activity = Activity()
+        self.lanes = {NO_ID: Lane(NO_ID, options, self.journal, self.activity)}
+        self.producers = Producers()
+        self.fairness = Fairness()
+        self.next_id = first_id(index, first_sequence)
+        self.leases_lost = self.redelivered = 0
 
     def put(self, frame: Frame, *, lost: bool = False) -> Put:
         """Take a frame in at the end of its run's lane, or say why not.
@@ -284,3 +364,248 @@ class Shard(Orders):
     def invariants(self) -> None:
         """Assert that everything that can be checked agrees; costs time, for tests."""
         check(self)
+
+    # --- orders of people -------------------------------------------------------------------------
+
+    def open_lane(
+        self,
+        run: bytes,
+        *,
+        retry: Retry | None = None,
+        max_deliveries: int | None = None,
+        visibility_timeout: float | None = None,
+        maxsize: int | EllipsisType | None = ...,
+        max_bytes: int | EllipsisType | None = ...,
+    ) -> Lane:
+        """Return the lane of a run, made with these options if there is none yet.
+
+        Parameters
+        ----------
+        retry, max_deliveries, visibility_timeout : optional
+            None = as the queue has it.
+        maxsize, max_bytes : int or None, optional
+            None = no limit; left out = as the queue has it.
+
+        Raises
+        ------
+        BadOption
+            As `QueueOptions`.
+        """
+        if run not in self.lanes:
+            given = self.options
+            options = QueueOptions(
+                visibility_timeout=given.visibility_timeout if visibility_timeout is None else visibility_timeout,
+                max_deliveries=given.max_deliveries if max_deliveries is None else max_deliveries,
+                retry=given.retry if retry is None else retry,
+                maxsize=given.maxsize if isinstance(maxsize, EllipsisType) else maxsize,
+                max_bytes=given.max_bytes if isinstance(max_bytes, EllipsisType) else max_bytes,
+            )
+            self.lanes[run] = Lane(run, options, self.journal, self.activity)
+        return self.lanes[run]
+
+    def seal_lane(self, run: bytes, total: int) -> None:
+        """Refuse further puts: `total` messages of the run were put here. Those that are not here are lost."""
+        lane = self.lane(run)
+        lane.total = total
+        lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
+        self.activity.touch(run)
+
+    def reopen_lane(self, run: bytes) -> None:
+        """Take puts again: the run's input, which was cut off, goes on."""
+        self.lane(run).total = None
+        self.activity.touch(run)
+
+    def drop_lane(self, run: bytes) -> None:
+        """Cancel what is left of a run, free its frames and forget it; lane 0 starts anew.
+
+        An unknown run changes nothing. The producers of lane 0 live on, so their numbers are kept.
+        """
+        self.tick()
+        lane = self.lanes.pop(run, None)
+        if lane is None:
+            return
+        for lease in self.leases.of_run(run):
+            revoke(lease, Ranges(_EVERYTHING), self.leases, self.effects)
+        for batch in lane.batches:
+            self.journal.freed(batch)
+        self.fairness.forget(run)
+        self.activity.forget(run)
+        if run == NO_ID:
+            self.lanes[NO_ID] = Lane(NO_ID, self.options, self.journal, self.activity)
+        else:
+            self.producers.forget(run)
+        self.end_drain()
+
+    def cancel(self, run: bytes, ids: Iterable[tuple[int, int]] | None = None) -> int:
+        """Cancel what is ready, delayed or leased in a run, or among half-open ranges of its ids; return how many."""
+        self.tick()
+        cancelled = cancel(self.lane(run), _EVERYTHING if ids is None else ids, self.leases, self.effects)
+        self.end_drain()
+        return cancelled
+
+    def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
+        """Count as lost what is not yet settled among ranges of ids: its bytes cannot be read; return how many."""
+        self.tick()
+        lost = lose(self.lane(run), ids, self.leases, self.effects)
+        self.end_drain()
+        return lost
+
+    def purge(self, run: bytes | None, state: State) -> int:
+        """Cancel all messages of a run (None = of all) that are READY, DELAYED or DEAD; return how many.
+
+        Raises
+        ------
+        BadOption
+            Another state.
+        """
+        if state not in (State.READY, State.DELAYED, State.DEAD):
+            raise BadOption(option="state", value=state.name.lower(), problem="one of ready, delayed, dead.")
+        self.tick()
+        lanes = list(self.lanes.values()) if run is None else [self.lane(run)]
+        purged = sum(purge(lane, _EVERYTHING, state) for lane in lanes)
+        self.end_drain()
+        return purged
+
+    def retry(self, run: bytes, ids: Iterable[tuple[int, int]], function: bytes | None = None) -> int:
+        """Deliver dead messages again, in their old places and with new counts; return how many.
+
+        Parameters
+        ----------
+        function : bytes, 16, optional
+            What these messages run from now on, in place of their frames' function.
+        """
+        self.tick()
+        return retry(self.lane(run), ids, function)
+
+    def adopt(self, run: bytes, function: bytes) -> int:
+        """Have every later delivery of a run's messages run this function; return how many are ready or delayed.
+
+        A message that runs now ends as it began; should it come back, it runs the new function too.
+        """
+        self.tick()
+        lane = self.lane(run)
+        lane.overrides.assign(*_EVERYTHING[0], function)
+        self.activity.touch(run)
+        return lane.counts[State.READY] + lane.counts[State.DELAYED]
+
+    def pause(self, run: bytes | None) -> None:
+        """Lease nothing more of a run, or of the whole queue with None; puts are still taken."""
+        self.tick()
+        if run is None:
+            self.paused = True
+        else:
+            self.lane(run).paused = True
+            self.activity.touch(run)
+
+    def resume(self, run: bytes | None) -> None:
+        """End a pause; with None that of the whole queue, and its draining. Runs paused by name stay paused."""
+        self.tick()
+        if run is None:
+            self.paused = self.draining = False
+        else:
+            self.lane(run).paused = False
+            self.activity.touch(run)
+
+    def drain(self) -> None:
+        """Refuse puts, and pause when nothing is ready, delayed or leased any more."""
+        self.draining = True
+        self.tick()
+
+    # --- what it holds, and what time does to it --------------------------------------------------
+
+    def __repr__(self) -> str:
+        alive = sum(lane.alive for lane in self.lanes.values())
+        return f"<Shard {self.name}/{self.index} epoch {self.epoch}: {len(self.lanes)} lanes, {alive:,} messages alive>"
+
+    def tick(self) -> None:
+        """Apply what is due: delayed messages become ready, expired leases end, which is recorded at once.
+
+        So nothing else that is recorded can be taken for its cause. While the journal takes nothing, leases last.
+        """
+        now = self.clock.monotonic()
+        for lane in self.activity.alive():
+            if lane.delayed:
+                lane.wake(now)
+        expired = self.leases.expired(now)
+        if expired:
+            self.journal.admit()
+            for lease in expired:
+                self.end(lease)
+            self.journal.noted()
+        self.end_drain()
+
+    def next_deadline(self) -> float | None:
+        """Return when `tick` has something to do, monotonic seconds; None when nothing waits for time."""
+        dues = [due for lane in self.activity.alive() if (due := lane.next_due()) is not None]
+        lease = self.leases.next_deadline()
+        return min(dues if lease is None else [*dues, lease], default=None)
+
+    def locate(self, run: bytes, id: int) -> tuple[int, int]:
+        """Return the first id of the frame of a run that holds a message, and the message's index in it.
+
+        Raises
+        ------
+        MessageNotFound
+            No such message, or its frame is freed.
+        """
+        found = self.lane(run).batches.at(id)
+        if found is not None:
+            return found[0].first, found[1]
+        raise MessageNotFound(queue=self.name, id=id)
+
+    def dead_letters(
+        self, run: bytes, *, after: int = -1, limit: int = 1000, classes: Collection[str] = ()
+    ) -> list[DeadLetter]:
+        """Return up to `limit` dead letters of a run with ids above `after`, by id.
+
+        Parameters
+        ----------
+        classes : collection of str
+            Fingerprints of failures; none = all dead letters.
+        """
+        return list(islice(self.lane(run).letters(after, classes), limit))
+
+    def unsettled(self, run: bytes, lo: int, hi: int) -> int:
+        """Return how many messages with ids in ``[lo, hi)`` are ready, delayed or leased."""
+        return self.lane(run).alive_among(lo, hi)
+
+    def mean_cost(self, run: bytes) -> float | None:
+        """Return the mean seconds a message of this run takes; None before the first settle."""
+        return self.fairness.cost(run)
+
+    def lag(self, run: bytes | None = None) -> float:
+        """Return the age of the oldest ready message of a run, or of all, seconds; 0.0 when none is ready."""
+        lanes = self.activity.alive() if run is None else [self.lane(run)]
+        oldest = min((put_at for lane in lanes if (put_at := lane.oldest()) is not None), default=None)
+        return 0.0 if oldest is None else self.clock.monotonic() - oldest
+
+    def lane(self, run: bytes) -> Lane:
+        """Return the lane of a run.
+
+        Raises
+        ------
+        RunNotFound
+            It has none here.
+        """
+        lane = self.lanes.get(run)
+        if lane is None:
+            known = ", ".join(other.hex() for other in self.lanes if other != NO_ID) or "none"
+            raise RunNotFound(run=run.hex(), hint="", known=known)
+        return lane
+
+    def end(self, lease: Lease, why: str = "") -> int:
+        """Close a lease and return its unsettled messages to their lane; return how many they were.
+
+        Parameters
+        ----------
+        why : str, optional
+            What its consumer died of.
+        """
+        self.leases.close(lease)
+        self.leases_lost += 1
+        return end_lease(self.lanes[lease.run], lease, why)
+
+    def end_drain(self) -> None:
+        """Pause a draining queue that holds nothing any more."""
+        if self.draining and not self.activity.alive():
+            self.paused = True

@@ -4,39 +4,78 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
+from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.run_orders import compact
-from dqlab.config import check_directory, check_name
+from dqlab.config import check_directory, check_name, seconds
 from dqlab.documents import labelled, parsed_natively
 from dqlab.errors import BadOption, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
+from dqlab.rules.states import State
+from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.marks import mark, pausing
-from dqlab.runs.pool_views import PoolViews
+from dqlab.runs.put import PutResult
 from dqlab.runs.puts import PlainPuts
-from dqlab.runs.putting import Putting
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, consumer_options, queue_options
-from dqlab.runs.shards import Shards
+from dqlab.runs.submit.sender import CONFIRM_WAIT
+from dqlab.runs.timeline import Timeline
+from dqlab.runs.unacked import Unacked
+from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["QueuePool"]
+    from dqlab.runs.session import Session
+
+__all__ = ["QueuePool", "ShardView"]
+
+
+@dataclass(frozen=True)
+class ShardView:
+    """One shard of a queue. Every method asks it anew.
+
+    Attributes
+    ----------
+    index : int
+        Which one, from 0.
+    """
+
+    handle: Handle
+    index: int
+
+    def __repr__(self) -> str:
+        return f"<shard {self.index} of queue {self.handle.name!r}>"
+
+    def stats(self) -> dict[str, Any]:
+        """Return the shard's totals as it reports them to the scheduler; counts by lane."""
+        totals, _ = self.handle.link.sync(self.handle.ask(self.index, "stats", {}))
+        return totals
+
+    def qsize(self) -> int:
+        """Return messages that are ready, delayed or leased."""
+        return sum(sum(lane["counts"][state] for state in State if state.alive) for lane in self.stats()["lanes"])
+
+    def empty(self) -> bool:
+        """Return whether nothing is ready, delayed or leased."""
+        return self.qsize() == 0
+
 
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
-class QueuePool(PoolViews, Putting, Shards):
+class QueuePool:
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
     ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
@@ -381,6 +420,183 @@ class QueuePool(PoolViews, Putting, Shards):
         if self._closed:
             raise QueueClosed(queue=self.name)
 
+    # --- putting by hand, under the ancestor's names ----------------------------------------------
+
+    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> PutResult:
+        """Put one call; returns at once.
+
+        Raises
+        ------
+        NotPicklable
+            The function or an argument cannot be sent.
+        MessageTooLarge
+            The arguments are above the limit.
+        QueueFull, QueueDraining
+            An earlier put was refused; raised by `flush` and the result of that put as well.
+        """
+        return self._calls([(fn, args, kwargs)])
+
+    def batch_submit(
+        self,
+        calls: Iterable[tuple[Any, ...]],
+        *,
+        timeout: float | None = None,
+        worker_class: type | None = None,
+        sync_mode: bool = True,
+        batch_size: int | None = None,
+    ) -> PutResult:
+        """Put many calls at once; nothing of them is put when one of them cannot be.
+
+        Parameters
+        ----------
+        calls : iterable of tuple
+            Each ``(fn, *args)``, or ``(fn, args, kwargs)`` with a tuple and a dict.
+        timeout, worker_class, sync_mode, batch_size
+            The ancestor's; they change nothing.
+        """
+        return self._calls(_call(call, position) for position, call in enumerate(calls))
+
+    def put(self, value: Any, timeout: float | None = None) -> PutResult:
+        """Put one plain value, for a consumer with its own `process_item`; a `Message` as the call it is.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            The ancestor's; it changes nothing: putting does not wait, and asking for ``.ids`` has its own limit.
+        """
+        return self._values([value])
+
+    def put_many(self, values: Iterable[Any], timeout: float | None = None) -> PutResult:
+        """Put many plain values; nothing of them is put when one of them cannot be pickled."""
+        return self._values(values)
+
+    put_nowait = put
+    put_many_sync = put_many
+
+    def flush(self, timeout: float | str | None = CONFIRM_WAIT) -> None:
+        """Wait until every put of this client is confirmed.
+
+        Raises
+        ------
+        PutTimeout
+            Not confirmed in time; never with None.
+        QueueFull, QueueDraining
+            A put was refused, and nobody has asked for its ids or results.
+        """
+        self._puts.flush(seconds(timeout, name="timeout"))
+
+    def _calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
+        self._before_put(Kind.CALL)
+        return self._puts.calls(calls)
+
+    def _values(self, values: Iterable[Any]) -> PutResult:
+        self._before_put(Kind.VALUE)
+        return self._puts.values(values)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether this handle was closed."""
+        return self._closed
+
+    @property
+    def gone(self) -> bool:
+        """Whether one of its shards has died and cannot be made anew; asks for 10 s at most while that goes on."""
+        return self.handle.link.sync(self.handle.missing())[0]
+
+    def counts(self) -> dict[str, int]:
+        """Return messages by state over all lanes, asked from the queue now."""
+        totals = dict.fromkeys((state.name.lower() for state in State), 0)
+        for report in self.handle.link.sync(self.handle.ask_all("stats", {})):
+            for lane in report["lanes"]:
+                for state in State:
+                    totals[state.name.lower()] += lane["counts"][state]
+        return totals
+
+    def stats(self) -> QueueStats:
+        """Return the queue's statistics at this instant."""
+        known = self.snapshot().queue(self.name)
+        if known is None:
+            raise QueueClosed(queue=self.name)
+        return known
+
+    def snapshot(self, *, timeout: float | None = None) -> Snapshot:
+        """Return everything at this instant; leases, consumers, failures and storage are those of this queue.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait for an answer.
+        """
+        link = self.handle.link
+        return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", queue=self.name), timeout=timeout))
+
+    def history(self, span: float | str = "30m") -> Timeline:
+        """Return how the queue was.
+
+        Parameters
+        ----------
+        span : float or str, default "30m"
+            How far back; seconds of the last quarter of an hour and minutes of the last day are known.
+
+        Returns
+        -------
+        Timeline
+            A sequence of moments; `.to_frame()` for pandas, `.plot()` for a figure.
+        """
+        return Timeline(self.past(seconds(span, name="span")))
+
+    def past(self, span: float, *, timeout: float | None = None) -> History:
+        """Return the series that charts are drawn from, over the last `span` seconds."""
+        link = self.handle.link
+        asked = link.scheduler("dq_history", span=span, queue=self.name)
+        return History.from_dict(link.sync(asked, timeout=timeout))
+
+    def unacked(self) -> list[Unacked]:
+        """Return what consumers hold now, longest held first."""
+        names = {run.id: run.name for run in self.session.runs}
+        answers = self.handle.link.sync(self.handle.ask_all("leases", {}))
+        held = [Unacked(names.get(run), *row) for answer in answers for run, *row in answer["rows"]]
+        return sorted(held, key=lambda lease: -lease.held)
+
+    def dead(self) -> Failures:
+        """Return dead letters of plain puts; those of runs are in `run.failures()`."""
+        progress = self.handle.link.sync(self.handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
+        return Failures(self.name, self.handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])
+
+    # --- its shards, one by one, under the ancestor's names ---------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.handle.refs)
+
+    def __getitem__(self, index: int) -> ShardView:
+        return ShardView(self.handle, range(len(self))[index])
+
+    def __iter__(self) -> Iterator[ShardView]:
+        return (ShardView(self.handle, index) for index in range(len(self)))
+
+    def get_len(self) -> int:
+        """Return the number of shards."""
+        return len(self)
+
+    def get_queue(self, idx: int) -> ShardView:
+        """Return one shard, as ``pool[idx]`` does."""
+        return self[idx]
+
+    def get_queues(self) -> list[ShardView]:
+        """Return all shards."""
+        return list(self)
+
+    def get_queue_size(self) -> dict[int, int]:
+        """Return how many messages are ready, delayed or leased in each shard, by its index."""
+        return {shard.index: shard.qsize() for shard in self}
+
+    def print(self) -> str:
+        """Return a line for each shard, with what waits and runs there."""
+        sizes = self.get_queue_size().items()
+        return "\n".join([f"{self!r}", *(f"  shard {index}: {size:,} messages" for index, size in sizes)])
+
 
 def _check_documents(fn: object, documents: Any) -> None:
     """Refuse what iterates as something else than its documents, and arguments in the wrong order."""
@@ -408,3 +624,12 @@ def _check_retry(retry: object) -> None:
     if not isinstance(retry, Retry | None):
         meant = 3 if retry is True or not isinstance(retry, int) else int(retry)
         raise BadOption(option="retry", value=retry, problem=f"is not a Retry; write dq.Retry({meant}).")
+
+
+def _call(call: Any, position: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    if not isinstance(call, tuple | list) or not call:
+        raise BadOption(option=f"call {position}", value=call, problem="a call is (function, argument, ...).")
+    fn, *args = call
+    if len(args) == 2 and isinstance(args[0], tuple) and isinstance(args[1], dict):
+        return fn, args[0], args[1]
+    return fn, tuple(args), {}

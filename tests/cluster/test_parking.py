@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.shard.actor import QueueActor
-from dqlab.cluster.shard.queue_desk import RETURN_S
+from dqlab.cluster.shard.actor import RETURN_S, QueueActor
 from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind
@@ -294,7 +293,7 @@ def test_consumer_that_was_only_just_made_is_not_waited_for_longer_than_its_firs
 
 
 def test_consumers_that_do_not_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dqlab.cluster.shard.queue_desk.RETURN_S", 0.01)
+    monkeypatch.setattr("dqlab.cluster.shard.actor.RETURN_S", 0.01)
 
     async def scenario() -> list[int]:
         actor = await moved()

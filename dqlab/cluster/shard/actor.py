@@ -15,31 +15,154 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import random
+import sys
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
-from dqlab.cluster.shard.queue_control import QueueControl
-from dqlab.cluster.shard.queue_views import QueueViews
+from distributed import get_worker
+
+from dqlab.clock import SystemClock
+from dqlab.cluster.shard.durable import open_durable
+from dqlab.cluster.shard.memory import MemoryStore, Store
+from dqlab.cluster.shard.recalls import Recalls
+from dqlab.cluster.shard.upkeep import Upkeep
+from dqlab.cluster.shard.vault import page, page_behind
+from dqlab.cluster.shard.vitals import open_functions, shard_vitals
 from dqlab.cluster.transport.internals import NoSuchActor
-from dqlab.cluster.transport.parking import Credit, ParkedLease, rung
+from dqlab.cluster.transport.parking import Bell, Credit, ParkedLease, ParkingLot, rung
 from dqlab.cluster.transport.protocol import LEASE_PARK
+from dqlab.cluster.transport.reporter import Reporter
 from dqlab.cluster.transport.wire import pack, unpack
-from dqlab.errors import DqlabError
+from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Settlement
-from dqlab.log import RecordCorrupt
+from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
+from dqlab.rules.book import Book
+from dqlab.rules.holding_views import holding
 from dqlab.rules.leases import Lease
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.past import Past, recall
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.retry import Retry
 from dqlab.rules.settling import Settled
-from dqlab.rules.shard import Put
-from dqlab.rules.states import Verdict
+from dqlab.rules.shard import Put, Shard
+from dqlab.rules.states import State, Verdict
+from dqlab.store.compaction import Compacted
 
-__all__ = ["QueueActor"]
+__all__ = ["SWITCH_S", "QueueActor"]
 
+SWITCH_S = 0.0005
+"""How long another thread may hold the interpreter while messages wait: checkpoints and compaction are packed there."""
+RETURN_S = 1.0
+"""How long a shard that was made anew waits for consumers; one may be in a function that holds its interpreter."""
+CHUNK_S = 0.075
+"""Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 logger = logging.getLogger("dqlab.queue")
 
 
-class QueueActor(QueueControl, QueueViews):
-    """One shard of one queue. Parameters: see `QueueDesk`."""
+class QueueActor:
+    """One shard of one queue.
+
+    Parameters
+    ----------
+    name : str
+        The queue's name.
+    index : int
+        Which shard, from 0.
+    epoch : int
+        Grows with each re-creation of the shard.
+    options : dict
+        Fields of `QueueOptions`; `results_memory`, `results_maxsize` in bytes; and `store`, for a durable
+        queue: see `open_durable`.
+    clients : collection of str
+        Those that are alive: what others were submitting was cut off.
+    past : Past, optional
+        What is known of the epochs before this one, which were in memory.
+    consumers : collection of str
+        Those that served the epoch before and live: nothing is leased until they have said what they have in hand,
+        for at most a second.
+
+    Attributes
+    ----------
+    closed : bool
+        It answers nothing any more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        epoch: int,
+        options: dict[str, Any],
+        clients: Collection[str] = (),
+        past: Past | None = None,
+        consumers: Collection[str] = (),
+    ) -> None:
+        self._identity = name, index, epoch
+        self._past = past
+        self._clients = clients
+        self._returning = set(consumers)
+        self._options = options
+        self._clock = SystemClock()
+        self._lot = ParkingLot()
+        self._recalls = Recalls()
+        self._changed = Bell()
+        self._timer: asyncio.TimerHandle | None = None
+        self._compacting: asyncio.Task[Compacted] | None = None
+        self._puts_waiting = 0
+        self._reports, self._whole = 0, True
+        self._reported: set[bytes] = set()
+        """Runs that the scheduler knows of."""
+        self.closed = False
+        self._born = self._begin = 0
+        """Epoch, and first id, of a shard that knows nothing of the epochs before; of a durable one, 0."""
+
+    async def start(self, body: bytes) -> bytes:
+        """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread."""
+        await self._open()
+        try:
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
+            self._worker = get_worker()
+            self._reporter = Reporter(self._worker, self.news)
+            self._reporter.touch()
+            self._cut_off(self._clients)
+            self._dispatch()
+        except BaseException:
+            await self._store.close()  # nobody will ever ask for that
+            raise
+        return pack({"epoch": self.shard.epoch})
+
+    async def _open(self) -> None:
+        name, index, epoch = self._identity
+        options = dict(self._options)
+        memory, maxsize = options.pop("results_memory"), options.pop("results_maxsize")
+        store = options.pop("store", None)
+        rules = QueueOptions(**options | {"retry": Retry(**options["retry"])})
+        self._store: Store
+        self._upkeep: Upkeep | None = None
+        if store is None:
+            self._store = kept = MemoryStore(memory, maxsize)
+            shard = Shard(
+                name, index, epoch=epoch, options=rules, clock=self._clock, random=random.Random(), journal=kept
+            )
+            self.ledger = Ledger(shard)
+            if self._past is not None:
+                recall(self.ledger, self._past)
+            self._born, self._begin = epoch, shard.next_id
+        else:
+            patience = RETURN_S if self._returning else 0.0
+            durable, self._store = await open_durable(name, index, rules, store, self._clock, patience)
+            self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
+            self._store.recorded, self._store.turned = self._upkeep.recorded, self._store_turned
+        self.shard = self.ledger.shard
+        if self._returning:
+            asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
 
     # --- messages in ------------------------------------------------------------------------
 
@@ -288,3 +411,431 @@ class QueueActor(QueueControl, QueueViews):
             await self._upkeep.close()
         await self._store.close()
         return pack({})
+
+    # --- orders -----------------------------------------------------------------------------------
+
+    async def control(self, body: bytes) -> bytes:
+        """Apply one order of a user: {op, run?, ...}; answers {count}."""
+        meta, _ = unpack(body)
+        op, run = meta.pop("op"), meta.pop("run", None)
+        if op == "reopen":
+            self._refuse_cancelled(run)
+        return pack({"count": await self._obey(op, run, meta)})
+
+    async def retry(self, body: bytes) -> bytes:
+        """Deliver dead messages again: {run, classes, after, limit, function?, blob?, code?}, classes by fingerprint.
+
+        Answers {count, after}: call again with that `after` until it is None.
+        """
+        meta, _ = unpack(body)
+        run, classes, after, limit = (meta.pop(name) for name in ("run", "classes", "after", "limit"))
+        found = list(islice(self.shard.lane(run).dead_ids(after, classes), limit))
+        meta["ids"] = list(Ranges((id, id + 1) for id, _ in found))
+        meta["ordinals"] = list(Ranges((ordinal, ordinal + 1) for _, ordinal in found))
+        count = await self._obey("retry", run, meta)
+        return pack({"count": count, "after": found[-1][0] if limit and len(found) == limit else None})
+
+    async def _obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
+        """Carry out one order, keep it, and do what follows."""
+        count = self.ledger.obey(op, run, meta)
+        if op in ("pause", "drain", "adopt"):
+            self._give_back_untouched(run)
+        self._dispatch()
+        await self._store.durable()
+        return count
+
+    async def claim(self, body: bytes) -> bytes:
+        """Take lost documents of a run from nobody who has an older claim: {run, claim}."""
+        meta, _ = unpack(body)
+        self.ledger.book(meta["run"]).bid(meta["claim"])
+        return pack({})
+
+    async def cut_off(self, body: bytes) -> bytes:
+        """Seal the runs that somebody was submitting who is gone: {alive, run?}, clients; answers how many.
+
+        Also `run`, which is submitted by nobody, as its own client says.
+        """
+        meta, _ = unpack(body)
+        sealed = self._cut_off(meta["alive"], meta.get("run"))
+        await self._store.durable()
+        return pack({"sealed": sealed})
+
+    async def compact(self, body: bytes) -> bytes:
+        """Give disk space back, or go on waiting for that: {wait}.
+
+        Answers {done, copied, of}: bytes copied and to be copied now, and of a finished one what it gave. A
+        transient shard has nothing to give back.
+        """
+        meta, _ = unpack(body)
+        if self._upkeep is None:
+            return pack({"done": asdict(Compacted()), "copied": 0, "of": 0})
+        if self._compacting is None:
+            self._compacting = asyncio.get_running_loop().create_task(self._upkeep.compact(), name="dqlab-compact")
+        task = self._compacting
+        await asyncio.wait([task], timeout=meta["wait"])
+        copied, of = self._upkeep.copied
+        if not task.done():
+            return pack({"done": None, "copied": copied, "of": of})
+        if self._compacting is task:
+            self._compacting = None
+        return pack({"done": asdict(task.result()), "copied": of, "of": of})
+
+    def _refuse_cancelled(self, run: bytes) -> None:
+        """Raise `RunCancelled` for a run that takes nothing any more."""
+        book = self.ledger.book(run)
+        if book.record is not None and book.record.cancelled:
+            counts = book.lane.counts
+            raise RunCancelled(
+                run=book.record.name,
+                cancelled=counts[State.CANCELLED],
+                total=sum(counts),
+                acked=counts[State.ACKED],
+            )
+
+    # --- questions: results, progress, dead letters -----------------------------------------------
+
+    async def settled(self, body: bytes) -> bytes:
+        """Wait until no message of [lo, hi) is ready, delayed or leased, then return them: {run, lo, hi, wait}.
+
+        Those that an earlier epoch in memory had are `lost`.
+        """
+        meta, _ = unpack(body)
+        run, lo, hi = meta["run"], meta["lo"], meta["hi"]
+        lost = max(0, min(hi, self._begin) - lo)
+        book = self.ledger.book(run)
+        await self._until(lambda: lost > 0 or book.stopped or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
+        left = self.shard.unsettled(run, lo, hi)
+        paused = self.shard.paused or self.shard.lanes[run].paused
+        left = left or (0 if await self._is_safe(meta["wait"]) else hi - lo)
+        parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
+        return pack(
+            {
+                "left": left,
+                "lost": lost,
+                "died": book.died,
+                "consumers": len(self._lot.known),
+                "paused": paused,
+                "why": "" if self._store.short is None else f" What holds it up: {self._store.short}",
+                **self._fill(book),
+            },
+            *parts,
+        )
+
+    def _fill(self, book: Book) -> dict[str, Any]:
+        """Return whether a run stands still for want of room for results, bytes that are kept, and how many may be."""
+        return {
+            "stopped": book.stopped,
+            "stored": self._store.nbytes,
+            "results_maxsize": self._options["results_maxsize"],
+        }
+
+    async def idle(self, body: bytes) -> bytes:
+        """Wait until nothing here is ready, delayed or leased, or until `stuck` changes: {wait, stuck}.
+
+        Answers {alive, stuck, full, stored}; `stuck` says why nothing will be processed, else "".
+        """
+        meta, _ = unpack(body)
+        await self._until(lambda: not self._alive() or self._stuck() != meta["stuck"], meta["wait"])
+        full = any(self.books[lane.run].stopped for lane in self.shard.activity.alive() if lane.run in self.books)
+        return pack({"alive": self._alive(), "stuck": self._stuck(), "full": full, "stored": self._store.nbytes})
+
+    def _alive(self) -> int:
+        return sum(lane.alive for lane in self.shard.activity.alive())
+
+    def _stuck(self) -> str:
+        if not self._lot.known:
+            return "there has been no consumer"
+        waiting = self.shard.activity.alive()
+        if any(lane.counts[State.LEASED] for lane in waiting):
+            return ""
+        paused = self.shard.paused or (waiting and all(lane.paused for lane in waiting))
+        return "it has been paused" if paused else ""
+
+    async def page(self, body: bytes) -> bytes:
+        """Return one page of results by ordinal: {run, lo, hi}."""
+        meta, _ = unpack(body)
+        await self._store.durable()
+        return pack({}, *await page(self.ledger.book(meta["run"]).results, self._store.read, meta["lo"], meta["hi"]))
+
+    async def stream(self, body: bytes) -> bytes:
+        """Return results in the order of completion: {run, cursor, epoch?, wait}; the cursor confirms nothing away.
+
+        A cursor of an earlier epoch in memory counts from 0.
+        """
+        meta, _ = unpack(body)
+        book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
+        results, cursor = book.results, meta["cursor"] if meta.get("epoch", self._born) == self._born else 0
+        await self._until(lambda: results.end > cursor or lane.done, meta["wait"])
+        if not await self._is_safe(meta["wait"]):
+            return pack({"cursor": cursor, "epoch": self._born, "done": False})
+        parts, cursor = await page_behind(results, self._store.read, cursor)
+        done = lane.done and cursor >= results.end
+        return pack({"cursor": cursor, "epoch": self._born, "done": done}, *parts)
+
+    async def watch(self, body: bytes) -> bytes:
+        """Wait until a run is done or stands still: {run, wait}; answers counts and what is known of it.
+
+        Who waits for its end learns of it when that is as safe as the store promises; who only looks sees what is
+        in memory.
+        """
+        meta, _ = unpack(body)
+        book, lane, wait = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]], meta.get("wait", 0.0)
+        safe = True
+        if wait:
+            await self._until(lambda: lane.done or book.stands, wait)
+            safe = not lane.done or await self._is_safe(wait)
+        progress = self._progress(book)
+        if meta.get("covered"):
+            covered, missing = list(book.results.covered), book.missing_ordinals()
+            progress |= {"covered": covered, "came": list(lane.came), "missing_ordinals": missing}
+        return pack(progress if safe else progress | {"done": False})
+
+    def _progress(self, book: Book) -> dict[str, Any]:
+        record = book.record
+        return book.report(book.lane.run) | {
+            "done": book.lane.done,
+            "consumers": len(self._lot.known),
+            "failure": "" if self._store.failure is None else str(self._store.failure),
+            "short": "" if self._store.short is None else str(self._store.short),
+            "parked": len(self._lot.parked),
+            "queue_paused": self.shard.paused,
+            **self._fill(book),
+            "codes": record.codes if record else [],
+            "submitted": record.submitted if record else 0,
+            "digest": record.digest if record else "",
+            "keyed": record.keyed if record else False,
+            "cancelled": record.cancelled if record else False,
+            "client": record.client if record else "",
+            "process": record.process if record else None,
+        }
+
+    async def dead(self, body: bytes) -> bytes:
+        """Return a page of dead letters: {run, after, limit, classes}, classes by fingerprint, none = all.
+
+        Parts are failure record and payload of each; the payload is left out, and its kind None, with `bare`.
+        """
+        meta, _ = unpack(body)
+        run, bare = meta["run"], meta.get("bare", False)
+        letters = self.shard.dead_letters(run, after=meta["after"], limit=meta["limit"], classes=meta["classes"])
+        rows: list[list[Any]] = []
+        parts: list[bytes | memoryview] = []
+        for letter in letters:
+            kind: int | None = None
+            message: list[bytes | memoryview] = []
+            if not bare:
+                try:
+                    first, index = self.shard.locate(run, letter.id)
+                except MessageNotFound:  # purged, or sent again and done, while others were read; never the first one
+                    continue
+                frame = await self._store.frame(self.shard.lanes[run].batches[first])
+                kind = int(frame.kind)
+                message = [frame.message(index)]
+            parts += [letter.failure, *message]
+            rows.append([letter.id, letter.ordinal, letter.reason, letter.deliveries, letter.exceptions, kind])
+        return pack({"rows": rows}, *parts)
+
+    async def dead_ordinals(self, body: bytes) -> bytes:
+        """Return which documents are dead: {run, after, limit}; their ids and ordinals, by id."""
+        meta, _ = unpack(body)
+        found = list(islice(self.shard.lane(meta["run"]).dead_ids(meta["after"]), meta["limit"]))
+        return pack({"ids": [id for id, _ in found], "ordinals": [ordinal for _, ordinal in found]})
+
+    async def dead_counts(self, body: bytes) -> bytes:
+        """Return how many messages are dead in each lane that has any: {run, classes}, run None = all lanes."""
+        meta, _ = unpack(body)
+        lanes = [self.shard.lane(meta["run"])] if meta["run"] is not None else self.shard.lanes.values()
+        counts = [[lane.run, lane.dead_count(meta["classes"])] for lane in lanes]
+        return pack({"counts": [row for row in counts if row[1]]})
+
+    async def leases(self, body: bytes) -> bytes:
+        """Return the live leases: rows of (run, consumer, messages, seconds held, seconds left)."""
+        now = self._clock.monotonic()
+        rows = [
+            [lease.run, lease.consumer, lease.remaining.size, now - lease.since, lease.deadline - now]
+            for lease in self.shard.leases.values()
+        ]
+        return pack({"rows": rows})
+
+    async def runs(self, body: bytes) -> bytes:
+        """Return name and id of the runs that this shard keeps a record of: {name?}, of one name or of all."""
+        meta, _ = unpack(body)
+        names = self.ledger.names
+        wanted = names if meta.get("name") is None else [meta["name"]]
+        return pack({"runs": [[run, name] for name in wanted for run in names.get(name, ())]})
+
+    async def stats(self, body: bytes) -> bytes:
+        """Return the same totals that are reported to the scheduler."""
+        return pack(self.report())
+
+    @property
+    def unsent_reports(self) -> int:
+        """Reports that were left out because they could not be made or packed."""
+        return self._reporter.unsent
+
+    def vitals(self) -> dict[str, Any]:
+        """Return what an examination wants to know of this shard; called in its own process."""
+        return shard_vitals(self.ledger, self._store, len(self._lot.known))
+
+    def open_functions(self) -> list[tuple[bytes, str]]:
+        """Return the functions of open runs: pickle and source; likewise."""
+        return open_functions(self.ledger)
+
+    # --- reports ----------------------------------------------------------------------------
+
+    def _cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> int:
+        """Seal what clients were submitting that are not alive, and one run that its own client gave up."""
+        seals = self.ledger.cut_off(alive, given_up)
+        for seal in seals:
+            self.ledger.obey("seal", None, {"seal": seal})
+        if seals:
+            self._dispatch()
+        return len(seals)
+
+    @property
+    def books(self) -> dict[bytes, Book]:
+        """The books by run."""
+        return self.ledger.books
+
+    def report(self) -> dict[str, Any]:
+        """Return absolute totals of this shard, with all its lanes."""
+        return self._totals(self.books)
+
+    def news(self) -> dict[str, Any]:
+        """Return absolute totals of this shard for the scheduler, with the lanes that changed since the last time.
+
+        ``number`` counts these reports from 1. The first is ``whole``: it has all lanes; so is the next one after a
+        call of `resend`, by which the scheduler asks when a number is missing. ``dropped`` are runs that are gone.
+        """
+        self.ledger.note_functions()
+        changed, self.ledger.news = self.ledger.news, {}
+        whole, self._whole = self._whole, False
+        runs = self.books if whole else [run for run in changed if run in self.books]
+        self._reports += 1
+        self._reported.update(runs)
+        dropped: list[str] = []
+        if len(self._reported) > len(self.books):
+            gone = [run for run in self._reported if run not in self.books]
+            self._reported.difference_update(gone)
+            dropped = [run.hex() for run in gone]
+        return self._totals(runs) | {"number": self._reports, "whole": whole, "dropped": dropped}
+
+    async def resend(self, body: bytes) -> bytes:
+        """Let the next report have all lanes: the scheduler has missed one."""
+        self._whole = True
+        self._reporter.touch()
+        return pack({})
+
+    def _totals(self, runs: Iterable[bytes]) -> dict[str, Any]:
+        shard = self.shard
+        return {
+            "kind": "shard",
+            "queue": shard.name,
+            "shard": shard.index,
+            "epoch": shard.epoch,
+            "next_id": shard.next_id,
+            "at": self._clock.wall(),
+            "state": "draining" if shard.draining else "paused" if shard.paused else "running",
+            "lag": shard.lag(),
+            "maxsize": shard.options.maxsize,
+            "consumers": len(self._lot.known),
+            "stored": self._store.nbytes,
+            "puts_waiting": self._puts_waiting,
+            "failure": "" if self._store.failure is None else str(self._store.failure),
+            "short": "" if self._store.short is None else str(self._store.short),
+            "trouble": self._store.trouble,
+            "storage": self._upkeep.report() if self._upkeep is not None else None,
+            "lanes": [self.books[run].report(run) for run in runs],
+            **holding(shard),
+        }
+
+    def _store_turned(self) -> None:
+        """Go on when there is room again; when the store has failed, raise that in all who wait here, now and later."""
+        if self._store.failure is not None:
+            self._changed.give_up(self._store.failure)
+            self._reporter.touch()
+        else:
+            self._dispatch()
+
+    async def _until(self, condition: Callable[[], bool], wait: float) -> bool:
+        """Wait until a condition holds; return whether it does after `wait` seconds.
+
+        Raises
+        ------
+        LogFailed, Fenced
+            What is in memory may be ahead of the log, and stays there.
+        """
+        holds = await self._changed.until(condition, wait)
+        if self._store.failure is not None:
+            raise self._store.failure
+        return holds
+
+    async def _is_safe(self, wait: float) -> bool:
+        """Return whether what was kept so far is as safe as the store promises; wait for that, 0.25 s at least.
+
+        A disk without room makes everybody wait; it is no reason to give up.
+        """
+        try:
+            async with asyncio.timeout(max(wait, 0.25)):
+                await self._store.durable()
+        except (TimeoutError, DiskFull, NoDescriptors):
+            return False
+        return True
+
+    def _wait_no_longer(self) -> None:
+        self._returning.clear()
+        self._dispatch()
+
+    # --- after every change -----------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Do what the rules ask for, hand out messages, wake who waits, set the alarm.
+
+        While the disk is full nothing is handed out: outcomes that cannot be written would fill the memory.
+        """
+        if self.closed or self._store.failure is not None:
+            return
+        self.shard.tick()
+        self._halt_failing()
+        self._apply_effects()
+        for call in self._lot.hungry() if not self._returning and self._store.short is None else ():
+            _, want, at_least = call.credit
+            lease = self.shard.lease(call.consumer, want, budget=CHUNK_S, at_least=at_least)
+            if lease is not None:
+                self._lot.serve(call, lease)
+            elif not any(lane.suspects for lane in self.shard.activity.alive()):
+                break  # with suspects it depends on who asks; else there is nothing for the others either
+        again = self._recalls.consider(self.shard, self._lot)
+        self.ledger.note_ends()
+        self._store.noted()
+        self._changed.ring()
+        self._reporter.touch()
+        self._set_alarm(again)
+
+    def _halt_failing(self) -> None:
+        """Pause what fails throughout; while the log takes nothing, the next change asks again."""
+        if self._store.short is None:
+            with suppress(DqlabError):
+                for run in self.ledger.halt_failing():
+                    self._give_back_untouched(run)
+
+    def _give_back_untouched(self, run: bytes | None) -> None:
+        for lease in list(self.shard.leases.values()):
+            if run in (None, lease.run):
+                self._lot.order(lease.consumer, op="give_back", lease=lease.id, n=1 << 30)
+
+    def _apply_effects(self) -> None:
+        effects = self.shard.effects
+        while effects:
+            revoked = effects.popleft()
+            self._lot.order(revoked.consumer, op="cancel", lease=revoked.lease_id, ids=list(revoked.ranges))
+
+    def _set_alarm(self, again: float | None) -> None:
+        """Dispatch once more when time brings something, at the latest in `again` seconds."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.shard.next_deadline()
+        if due is not None or again is not None:
+            now = self._clock.monotonic()
+            delay = max(0.0, min(due if due is not None else math.inf, now + (again or math.inf)) - now)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._dispatch)
