@@ -20,7 +20,7 @@ if sys.platform == "win32":
 
 if TYPE_CHECKING:
     from dqlab.cluster.consumer.message import Message
-    from dqlab.cluster.consumer.running.cancelling import cancelled
+    from dqlab.cluster.consumer.running.execution import cancelled
     from dqlab.connecting import connect
     from dqlab.documents import Document, Documents
     from dqlab.errors import DqlabError, Reject, RunFailed
@@ -81,7 +81,7 @@ _HOMES = {
     "Retry": "dqlab.rules.retry",
     "Run": "dqlab.runs.run",
     "RunFailed": "dqlab.errors",
-    "cancelled": "dqlab.cluster.consumer.running.cancelling",
+    "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
 }
 """Where each name for users lives: looked up when it is first asked for, so that `dqlab fsck` needs no Dask."""

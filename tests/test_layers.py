@@ -55,7 +55,7 @@ def test_rooms_ask_the_package_for_its_version_alone() -> None:
     assert not asked
 
 
-@pytest.mark.parametrize("room", ["errors.py", "clock.py", "frame", "stats", "log"])
+@pytest.mark.parametrize("room", ["errors", "clock.py", "failures", "frame", "stats", "log"])
 def test_lowest_rooms_need_only_the_standard_library(room: str) -> None:
     """Bytes on disk and on the wire must be readable by a tool that has nothing else installed."""
     place = PACKAGE / room

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -195,3 +196,27 @@ def test_version_is_written_once() -> None:
     repeated = [path.relative_to(ROOT) for path in (ROOT / "dqlab").rglob("*.py") if f'"{version}"' in path.read_text()]
 
     assert not repeated
+
+
+def test_contributing_names_functions_that_exist() -> None:
+    """The way of a document is how a newcomer learns the house; a name that is gone sends them searching."""
+    said = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z_/]+\.py) ([A-Za-z_.]+)`", said.replace("\n", " ").replace("   ", " "))
+    known = {Path(place).name: place for place, _ in named}
+    bare = [(place, name) for name in re.findall(r"`([A-Z]\w+\.\w+)`", said) for place in known.values()]
+    gone = [f"{place} {name}" for place, name in named if not _defines(place, name)]
+
+    assert len(named) > 20
+    assert not gone
+    assert {name for _, name in bare} <= {name for place, name in bare if _defines(place, name)}
+
+
+def _defines(place: str, name: str) -> bool:
+    module = ast.parse((ROOT / "dqlab" / place).read_text(encoding="utf-8"))
+    body: list[ast.stmt] = module.body
+    for part in name.split("."):
+        found = [node for node in body if getattr(node, "name", None) == part]
+        if not found:
+            return False
+        body = getattr(found[0], "body", [])
+    return True

@@ -3,12 +3,6 @@
 Pure: no I/O, threads, Dask or real time. Time comes from the clock that is passed in, and what is due is
 applied before each change, so results do not depend on when a timer fires. What the shell around it has
 to do in turn (tell a consumer) is left in `effects`; bytes are the journal's. Not thread-safe.
-
-::
-
-    Holdings    lanes, leases, what is due, questions
-    └── Orders      open, seal, drop, pause, drain, cancel, purge, retry
-        └── Shard       put, lease, reclaim, begin, extend, settle, release
 """
 
 from __future__ import annotations
@@ -363,7 +357,8 @@ class Shard:
 
     def invariants(self) -> None:
         """Assert that everything that can be checked agrees; costs time, for tests."""
-        check(self)
+        check(self.lanes, self.leases)
+        assert not self.draining or self.paused or any(lane.alive for lane in self.lanes.values()), "drained: paused"
 
     # --- orders of people -------------------------------------------------------------------------
 

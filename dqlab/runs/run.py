@@ -1,11 +1,4 @@
-"""A run: one mapping of a function over documents, with a name.
-
-::
-
-    RunViews    counts, statistics, failures
-    └── RunWaits    wait, results, as_completed
-        └── Run         pause, resume, cancel, retry, resubmit_lost, drop
-"""
+"""A run: one mapping of a function over documents, with a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For tests of code that uses dqlab: time moved by hand, a queue in this process, a small cluster, leak checks.
+"""For tests of code that uses dqlab: time moved by hand, a small cluster, leak checks.
 
 Name it as a plugin in your ``conftest.py`` to get its fixtures (it needs pytest)::
 
@@ -13,21 +13,17 @@ PYTEST_DONT_REWRITE: there are no assertions to rewrite here, and the module may
 from dqlab.testing.clock import FakeClock
 from dqlab.testing.fixtures import dq_clock, dq_lab, dq_no_leaks, dq_queue
 from dqlab.testing.leaks import Footprint, Leaked, no_leaks
-from dqlab.testing.local import Delivery, LocalQueue, local_queue
 from dqlab.testing.signals import Gate, Tally
 
 __all__ = [
-    "Delivery",
     "FakeClock",
     "Footprint",
     "Gate",
     "Leaked",
-    "LocalQueue",
     "Tally",
     "dq_clock",
     "dq_lab",
     "dq_no_leaks",
     "dq_queue",
-    "local_queue",
     "no_leaks",
 ]

@@ -44,7 +44,7 @@ def dq_queue(dq_lab: Lab) -> Iterator[QueuePool]:
 
 @pytest.fixture
 def dq_clock() -> FakeClock:
-    """Give a clock that stands still until ``dq_clock.advance(seconds)``; for `local_queue`."""
+    """Give a clock that stands still until ``dq_clock.advance(seconds)``."""
     return FakeClock()
 
 

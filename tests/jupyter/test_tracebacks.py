@@ -127,7 +127,7 @@ def test_interrupted_wait_shows_one_line(connected: Any, shown: Any, monkeypatch
         raise KeyboardInterrupt
 
     connected.run("run = lab.map(abs, [1], name='interrupted')")
-    monkeypatch.setattr("dqlab.runs.run.RunViews._progress", interrupted)
+    monkeypatch.setattr("dqlab.runs.run.Run._progress", interrupted)
     for line in ("run.wait()", "run.results()", "list(run.as_completed())"):
         text = shown(line)
 

@@ -3,12 +3,7 @@
 Every method is async and takes and returns one `bytes` (see `wire`); state is touched on the
 worker's event loop only, so no locks. Payloads and results are never unpickled here.
 
-::
-
-    QueueDesk       the shard, its frames and books, what follows each change
-    ├── QueueControl    orders of users
-    ├── QueueViews      questions
-    └── QueueActor      messages in and out
+Between reading the rules and changing them there must be no `await`: another call would change them meanwhile.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Container
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dqlab.cluster.consumer.running.cancelling import running
 from dqlab.cluster.consumer.running.chunk import Chunk, Done
 from dqlab.cluster.transport.sealed import SealError, make_sealer, open_value, seal_value
 from dqlab.documents import Document, Labelled, key_text, label_of
@@ -31,7 +31,18 @@ if TYPE_CHECKING:
 
 ACK = Outcome.ACK
 
-__all__ = ["Coroutines", "Flight", "Origin", "Queued", "Work", "fail_all", "is_coroutine", "run_calls", "run_chunk"]
+__all__ = [
+    "Coroutines",
+    "Flight",
+    "Origin",
+    "Queued",
+    "Work",
+    "cancelled",
+    "fail_all",
+    "is_coroutine",
+    "run_calls",
+    "run_chunk",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,31 @@ class Queued(Protocol):
 
     def messages(self) -> _Payloads:
         """Return what holds each message's bytes."""
+
+
+running: ContextVar[tuple[Queued, int | None] | None] = ContextVar("dqlab_running", default=None)
+"""The chunk that runs in this context, and the message's position; None: the one that the chunk says is running."""
+
+
+def cancelled() -> bool:
+    """Return whether the message that is being processed here was cancelled.
+
+    For functions that take long, to be asked now and then; what they return after that is dropped. Messages
+    that run in a process need not ask: their process is killed. Outside of a message the answer is False.
+
+    Examples
+    --------
+    >>> def index(document):
+    ...     for page in pages(document):
+    ...         if dq.cancelled():
+    ...             return None
+    ...         add(page)
+    """
+    here = running.get()
+    if here is None:
+        return False
+    chunk, index = here
+    return (chunk.running if index is None else index) in chunk.cancelled
 
 
 def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
