@@ -16,7 +16,7 @@ from distributed.comm import CommClosedError
 from distributed.core import ConnectionPool, Server, Status
 
 import dqlab as dq
-from dqlab.cluster.scheduler.consumer_sets import Services
+from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.transport.errands import WorkerLost, answering, ask_worker
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
@@ -147,7 +147,7 @@ def test_consumers_whose_worker_dies_while_they_are_made_are_made_later(monkeypa
 
     async def scenario() -> tuple[list[str], list[str]]:
         registry = Spawning(failures=2)
-        services = Services(registry)  # type: ignore[arg-type]
+        services = ConsumerSets(registry)  # type: ignore[arg-type]
         first = list(await services.serve("q", b"", {}))
         while registry.tasks:
             await registry.tasks.pop()

@@ -191,7 +191,7 @@ def test_whoever_opens_closes_serves_or_dies_meanwhile_no_queue_is_lost_and_no_a
                     holding.add(name)
                     await world.step()
                     if world.random.random() < 0.4:
-                        await registry.services.serve("q", SEALED, {})
+                        await registry.consumer_sets.serve("q", SEALED, {})
                     await world.step()
                     if world.random.random() < 0.8:
                         holding.discard(name)

@@ -225,7 +225,7 @@ def notes(lab: dq.Lab, queue: dq.QueuePool) -> list[bytes]:
 
     def kept(name: str, dask_scheduler: Scheduler) -> list[bytes]:
         registry: Any = dask_scheduler.plugins["dqlab"]
-        return [run for run in registry.losses._runs.get(name, {}) if run != NO_ID]
+        return [run for run in registry.run_notes._runs.get(name, {}) if run != NO_ID]
 
     return list(lab.client.run_on_scheduler(kept, queue.name))
 

@@ -116,7 +116,7 @@ class Actions:
         return None, f"{_subject(action)} takes no more messages; what it has is processed, then it pauses."
 
     async def _scale(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        if await self._registry.services.scale(queue.name, None if action.n == "auto" else action.n) is None:
+        if await self._registry.consumer_sets.scale(queue.name, None if action.n == "auto" else action.n) is None:
             raise NothingToScale(queue=queue.name)
         self._mark(f"scale {action.n}", queue)
         amount = "one consumer on each worker" if action.n == "auto" else many(action.n, "consumer")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dqlab.cluster.scheduler.registry import Registry
     from dqlab.cluster.scheduler.supervisor import Entry
 
-__all__ = ["Services", "misplaced", "missing"]
+__all__ = ["ConsumerSets", "misplaced", "missing"]
 
 logger = logging.getLogger("dqlab.registry")
 
@@ -45,7 +45,7 @@ class _Service:
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Services:
+class ConsumerSets:
     """Sets of consumers by id; that of a queue's own consumers is the queue's name.
 
     Attributes

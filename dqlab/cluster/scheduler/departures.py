@@ -93,14 +93,14 @@ class Departures:
             logger.info("event=worker_kept worker=%s reason=transient_shard", address)
         self.leaving |= going
         asyncio.get_running_loop().call_later(LEAVING_S, self._stays_after_all, frozenset(going))
-        await registry.services.leave(going)
+        await registry.consumer_sets.leave(going)
         shards = [entry for entry in entries if entry.durable and entry.address in going]
         await asyncio.gather(*(registry.supervisor.move(entry) for entry in shards))
 
     def _stays_after_all(self, workers: Collection[str]) -> None:
         if self.leaving & set(workers):
             self.leaving -= set(workers)
-            self._registry.services.worker_came()
+            self._registry.consumer_sets.worker_came()
             self._registry.supervisor.changed()
 
     def came(self, worker: str) -> None:
@@ -156,7 +156,7 @@ class Departures:
         if registry.plan().queues:  # else they stay as long as they can
             entries = [entry for entry in registry.entries.values() if entry.durable and entry.address == worker]
             await asyncio.gather(*(registry.supervisor.move(entry) for entry in entries))
-        await registry.services.wind_down(worker, patience)
+        await registry.consumer_sets.wind_down(worker, patience)
         await registry.supervisor.place_comes(self.deadlines.patience(worker, loop.time()))
         if worker in registry.scheduler.workers:
             await self.retire(workers=[worker], close_workers=True, remove=True)

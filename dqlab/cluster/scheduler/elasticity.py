@@ -83,4 +83,4 @@ class Elasticity:
 
     def _backlog(self, queue: str) -> Backlog:
         messages, seconds = self._registry.collector.backlog(queue, UNKNOWN_S)
-        return Backlog(messages, seconds, self._registry.services.most_of(queue))
+        return Backlog(messages, seconds, self._registry.consumer_sets.most_of(queue))

@@ -70,6 +70,6 @@ def _registry(registry: Registry) -> dict[str, Any]:
         "shared": plan.shared,
         "actors": actors,
         "queues": queues,
-        "served": registry.services.queues,
+        "served": registry.consumer_sets.queues,
         "untaken": registry.collector.untaken,
     }

@@ -21,12 +21,12 @@ from distributed.scheduler import WorkerState
 from dqlab.cluster.scheduler.actions import Actions
 from dqlab.cluster.scheduler.attachments import Attachments
 from dqlab.cluster.scheduler.claims import Claims
-from dqlab.cluster.scheduler.consumer_sets import Services
+from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.control_route import add_routes, served_at
 from dqlab.cluster.scheduler.departures import Departures
 from dqlab.cluster.scheduler.elasticity import Elasticity
 from dqlab.cluster.scheduler.placement import Host, NoWorkers, Plan, plan
-from dqlab.cluster.scheduler.run_notes import Losses
+from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.supervisor import Entry, Supervisor
 from dqlab.cluster.statistics.answers import Statistics
 from dqlab.cluster.transport.errands import answering, ask_worker
@@ -88,11 +88,11 @@ class Registry(SchedulerPlugin):
         self.challenges = Challenges(time.monotonic)
         self.entries: dict[str, Entry] = {}
         self.queues: dict[str, dict[str, Any]] = {}
-        self.services = Services(self)
+        self.consumer_sets = ConsumerSets(self)
         self.attachments = Attachments(self)
         self.supervisor = Supervisor(self)
         self.departures = Departures(self)
-        self.losses = Losses(self)
+        self.run_notes = RunNotes(self)
         self.claims = Claims(self.attachments)
         self.numbers: dict[str, Iterator[int]] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -106,16 +106,16 @@ class Registry(SchedulerPlugin):
             dq_pin=self.pin,
             dq_open=answering(self.open_queue),
             dq_stored=answering(self.stored),
-            dq_serve=answering(self.services.serve),
-            dq_scale=answering(self.services.scale),
-            dq_consumers=self.services.consumers,
-            dq_retire=self.services.retire,
+            dq_serve=answering(self.consumer_sets.serve),
+            dq_scale=answering(self.consumer_sets.scale),
+            dq_consumers=self.consumer_sets.consumers,
+            dq_retire=self.consumer_sets.retire,
             dq_close=answering(self.leave_queue),
             dq_queues=self.list_queues,
             dq_run_name=self.name_run,
             dq_cut_off=self.attachments.cut_off_now,
             **self.statistics.handlers,
-            **self.losses.handlers,
+            **self.run_notes.handlers,
             **self.claims.handlers,
         )
         scheduler.stream_handlers["dq-report"] = self.collect
@@ -271,7 +271,7 @@ class Registry(SchedulerPlugin):
         self.queues.pop(name, None)
         self.supervisor.changed()
         self.attachments.forget(name)
-        self.services.forget_queue(name)
+        self.consumer_sets.forget_queue(name)
         await self.retire([entry.name for entry in self._of(name) if not entry.is_shard])
         await asyncio.gather(*(self._close_actor(entry) for entry in shards))
         for entry in shards:
@@ -279,7 +279,7 @@ class Registry(SchedulerPlugin):
                 del self.entries[entry.name]
         unpin(self.scheduler, [entry.key for entry in shards])
         self.collector.forget_queue(name)
-        self.losses.forget(name)
+        self.run_notes.forget(name)
 
     def collect(self, worker: str, totals: bytes) -> None:
         """Take in a report of an actor; a stream handler, so it must neither wait nor raise."""
@@ -304,7 +304,7 @@ class Registry(SchedulerPlugin):
         self.departures.came(worker)
         self.supervisor.changed()
         self.collector.workers = len(scheduler.workers)
-        self.services.worker_came()
+        self.consumer_sets.worker_came()
         if str(scheduler.workers[worker].name) in self.reserved:
             self.supervisor.come_home()
 
@@ -325,7 +325,7 @@ class Registry(SchedulerPlugin):
                 dead.setdefault(entry.queue, []).append(entry.name)
         for queue, consumers in dead.items():
             self.collector.forget(consumers)
-            self.services.worker_left(consumers)
+            self.consumer_sets.worker_left(consumers)
             self.in_background(self._release(queue, consumers, self.departures.why_gone(worker)))
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from dqlab.cluster.scheduler.registry import Registry
     from dqlab.cluster.scheduler.supervisor import Entry
 
-__all__ = ["Losses"]
+__all__ = ["RunNotes"]
 
 
-class Losses:
+class RunNotes:
     """Notes of runs by queue."""
 
     def __init__(self, registry: Registry) -> None:

@@ -63,5 +63,5 @@ class SchedulerCalls(QueueCalls):
             raise ActorGone(name=name, reason="its worker no longer holds it") from None
 
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Keep facts about a run; see `Losses.note`."""
-        await self._registry.losses.note(self.name, run, facts)
+        """Keep facts about a run; see `RunNotes.note`."""
+        await self._registry.run_notes.note(self.name, run, facts)

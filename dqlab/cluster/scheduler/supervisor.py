@@ -197,7 +197,7 @@ class Supervisor:
             return entry.args
         name, index, epoch, options = entry.args
         if not entry.durable:
-            past = self._registry.losses.past(entry)
+            past = self._registry.run_notes.past(entry)
             return name, index, entry.epoch, options, self._registry.attachments.alive(), past
         store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
         alive, returning = self._registry.attachments.alive(), self._consumers(entry.queue) if entry.epoch > 1 else []
@@ -206,7 +206,7 @@ class Supervisor:
     def _consumers(self, queue: str) -> list[str]:
         """Return the names of a queue's consumers that live; those that only finish what they have begun are theirs."""
         registry, mark = self._registry, f"consumer/{queue}/"
-        return [name for name in {*registry.entries, *registry.services.winding_down} if name.startswith(mark)]
+        return [name for name in {*registry.entries, *registry.consumer_sets.winding_down} if name.startswith(mark)]
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
         """Make a shard anew; `patience` in seconds is how long a replacement of its worker is waited for."""

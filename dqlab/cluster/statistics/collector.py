@@ -16,7 +16,7 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.statistics.histories import history
 from dqlab.cluster.statistics.joins import Shards, state_of, sum_counts, sum_effort, sum_units
 from dqlab.cluster.statistics.known_lanes import KnownLanes
-from dqlab.cluster.statistics.snapshots import Scenery
+from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
 from dqlab.stats import History, Mark, RunState, Snapshot
@@ -86,7 +86,7 @@ class Collector:
         self._remembered: dict[str, float] = {}
         self._ahead = -math.inf
         """Wall seconds less monotonic ones: falls when the wall clock is set back."""
-        self._scenery = Scenery(self)
+        self._snapshots = Snapshots(self)
         self._shards: dict[str, dict[int, dict[str, Any]]] = {}
         self._came: dict[str, dict[int, float]] = {}
         self._lanes: dict[str, KnownLanes] = {}
@@ -368,7 +368,7 @@ class Collector:
     def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
         """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
         self.remember()
-        return self._scenery.snapshot(queue, run)
+        return self._snapshots.snapshot(queue, run)
 
     def history(self, span: float, queue: str = "", run: str = "") -> History:
         """Return how it was over the last `span` seconds."""

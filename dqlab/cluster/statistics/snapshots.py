@@ -23,7 +23,7 @@ from dqlab.stats.snapshot import (
 if TYPE_CHECKING:
     from dqlab.cluster.statistics.collector import Collector
 
-__all__ = ["Scenery"]
+__all__ = ["Snapshots"]
 
 LONGEST = 1.0
 """Seconds for which ages and rates of a queue that does not change are kept."""
@@ -41,7 +41,7 @@ class Picture(NamedTuple):
     storage: StorageStats
 
 
-class Scenery:
+class Snapshots:
     """Builds Snapshots. What was joined of a queue is kept until it changes, or a second has passed.
 
     With many queues one that changes all the time is joined less often than it is asked for, so that looking takes no

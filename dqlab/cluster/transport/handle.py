@@ -73,5 +73,5 @@ class Handle(QueueCalls):
         return await self.refs[shard].call(call, body, timeout=timeout)
 
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Have facts about a run kept by the scheduler; see `Losses.note`."""
+        """Have facts about a run kept by the scheduler; see `RunNotes.note`."""
         await self.link.scheduler("dq_note_run", queue=self.name, run=run, facts=facts)

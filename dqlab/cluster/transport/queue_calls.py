@@ -47,7 +47,7 @@ class QueueCalls(ABC):
 
     @abstractmethod
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Have facts about a run kept by the scheduler; see `Losses.note`."""
+        """Have facts about a run kept by the scheduler; see `RunNotes.note`."""
 
     async def ask(
         self, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0
@@ -61,7 +61,7 @@ class QueueCalls(ABC):
         return [meta for meta, _ in answers]
 
     async def note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Have facts about a run in memory kept outside of its shards, or forgotten; see `Losses.note`."""
+        """Have facts about a run in memory kept outside of its shards, or forgotten; see `RunNotes.note`."""
         if self.promise == TRANSIENT:
             await self.keep_note(run, facts)
 

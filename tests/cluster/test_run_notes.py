@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.scheduler.run_notes import Losses
+from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.supervisor import Entry
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.statistics.known_lanes import KnownLanes
@@ -41,7 +41,7 @@ class Beside:
     def __init__(self) -> None:
         self.queues = {"q": {"shards": 2}}
         self.collector = Collector(clock=FakeClock())
-        self.losses = Losses(self)  # type: ignore[arg-type]
+        self.run_notes = RunNotes(self)  # type: ignore[arg-type]
         self.entry = Entry("queue/q/1", "q", "", "", 2, "", b"", ("q", 1, 1, {}), last="tcp://w")
 
     def report(self, *lanes: dict[str, Any], next_id: int = 0, state: str = "running", epoch: int = 1) -> None:
@@ -51,10 +51,10 @@ class Beside:
         known.take(1, report)
 
     def note(self, run: bytes = RUN, **facts: Any) -> None:
-        asyncio.run(self.losses.note("q", run, facts))
+        asyncio.run(self.run_notes.note("q", run, facts))
 
     def told(self, run: bytes = RUN) -> Any:
-        return next(lane for lane in self.losses.past(self.entry)["lanes"] if lane["run"] == run)
+        return next(lane for lane in self.run_notes.past(self.entry)["lanes"] if lane["run"] == run)
 
 
 @pytest.fixture
@@ -111,19 +111,19 @@ def test_newer_code_of_a_run_is_remembered(beside: Beside) -> None:
 def test_a_run_that_was_dropped_does_not_come_back(beside: Beside) -> None:
     beside.note(open=opened())
     beside.report(lane(NO_ID, 1), lane(RUN, 3))
-    asyncio.run(beside.losses.note("q", RUN, None))
+    asyncio.run(beside.run_notes.note("q", RUN, None))
 
-    assert [told["run"] for told in beside.losses.past(beside.entry)["lanes"]] == [NO_ID]
+    assert [told["run"] for told in beside.run_notes.past(beside.entry)["lanes"]] == [NO_ID]
 
 
 def test_nothing_is_kept_of_a_queue_that_is_closed(beside: Beside) -> None:
     beside.note(open=opened())
-    beside.losses.forget("q")
-    assert [told["run"] for told in beside.losses.past(beside.entry)["lanes"]] == [NO_ID]
+    beside.run_notes.forget("q")
+    assert [told["run"] for told in beside.run_notes.past(beside.entry)["lanes"]] == [NO_ID]
     beside.queues.clear()
     beside.note(open=opened())
 
-    assert [told["run"] for told in beside.losses.past(beside.entry)["lanes"]] == [NO_ID]
+    assert [told["run"] for told in beside.run_notes.past(beside.entry)["lanes"]] == [NO_ID]
 
 
 def test_workers_are_named_as_long_as_something_lost_with_them_is_missing(beside: Beside) -> None:
@@ -136,9 +136,9 @@ def test_workers_are_named_as_long_as_something_lost_with_them_is_missing(beside
 
 def test_ids_of_each_epoch_begin_above_those_of_the_one_before(beside: Beside) -> None:
     """Also of one that died before its first report."""
-    begin = [beside.losses.past(beside.entry)["first_sequence"] for _ in range(2)]
+    begin = [beside.run_notes.past(beside.entry)["first_sequence"] for _ in range(2)]
     beside.report(next_id=5 * STRIDE + 7)
-    begin += [beside.losses.past(beside.entry)["first_sequence"] for _ in range(2)]
+    begin += [beside.run_notes.past(beside.entry)["first_sequence"] for _ in range(2)]
 
     assert begin == [STRIDE, 2 * STRIDE, 6 * STRIDE, 7 * STRIDE]
 
@@ -146,7 +146,7 @@ def test_ids_of_each_epoch_begin_above_those_of_the_one_before(beside: Beside) -
 def test_pauses_are_told(beside: Beside) -> None:
     beside.note(open=opened())
     beside.report(lane(RUN, 1, paused=True), state="draining")
-    past = beside.losses.past(beside.entry)
+    past = beside.run_notes.past(beside.entry)
 
     assert (past["paused"], past["draining"]) == (False, True)
     assert beside.told()["paused"]
