@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from dqlab.errors import RunNotFound, UsageError
 from dqlab.jupyter.desk import Desk
 from dqlab.lab import Lab
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Line", "Settings"]
 

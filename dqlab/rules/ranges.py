@@ -117,19 +117,6 @@ class Ranges:
             lo, hi = self._ends.popitem(0)
             self._size -= hi - lo
 
-    def pop_front(self, n: int) -> list[tuple[int, int]]:
-        """Remove and return the `n` smallest integers, fewer when there are fewer, as intervals."""
-        popped = []
-        while n > 0 and self._ends:
-            lo, hi = self._ends.popitem(0)
-            if hi - lo > n:
-                self._ends[lo + n] = hi
-                hi = lo + n
-            popped.append((lo, hi))
-            self._size -= hi - lo
-            n -= hi - lo
-        return popped
-
     def within(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """Yield the intervals inside ``[lo, hi)``, clipped to it; the set must not change meanwhile."""
         if hi <= lo:

@@ -89,7 +89,6 @@ class Failures(Sequence[DeadLetter]):
     def __init__(self, name: str, handle: Handle, run: bytes, counts: Sequence[int]) -> None:
         self.name = name
         self._handle, self._run, self._counts = handle, run, list(counts)
-        self._pages: dict[tuple[int, int], list[DeadLetter]] = {}
 
     def __repr__(self) -> str:
         lines = [f"{len(self):,} dead documents of {self.name!r}"]

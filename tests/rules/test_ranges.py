@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dqlab.rules.ranges import Ranges
 
 spans = st.tuples(st.integers(0, 40), st.integers(0, 40))
-changes = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop"]), spans), max_size=40)
+changes = st.lists(st.tuples(st.sampled_from(["add", "discard"]), spans), max_size=40)
 
 
 def as_set(intervals: object) -> set[int]:
@@ -27,12 +27,9 @@ def test_ranges_hold_the_same_integers_as_a_set(
         if change == "add":
             ranges.add(lo, hi)
             plain |= set(range(lo, hi))
-        elif change == "discard":
+        else:
             ranges.discard(lo, hi)
             plain -= set(range(lo, hi))
-        else:
-            assert as_set(ranges.pop_front(lo)) == set(sorted(plain)[:lo])
-            plain -= set(sorted(plain)[:lo])
         assert as_set(ranges) == plain
         assert ranges.size == len(plain)
         assert ranges.first == min(plain, default=None)
@@ -52,14 +49,6 @@ def test_intervals_are_sorted_disjoint_and_never_touch(script: list[tuple[str, t
     assert all(lo < hi for lo, hi in intervals)
     assert all(before[1] < after[0] for before, after in pairwise(intervals))
     assert ranges == Ranges([(i, i + 1) for i in as_set(intervals)])
-
-
-def test_pop_front_splits_the_interval_it_ends_in() -> None:
-    """A lease of n takes n, not the whole stretch."""
-    ranges = Ranges([(0, 3), (10, 20)])
-
-    assert ranges.pop_front(5) == [(0, 3), (10, 12)]
-    assert list(ranges) == [(12, 20)]
 
 
 def test_a_list_of_intervals_needs_no_room_for_their_integers() -> None:

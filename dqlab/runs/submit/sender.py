@@ -97,7 +97,6 @@ class Sender:
         self._room = threading.Condition()
         self.awake = False
         self._pump: asyncio.Task[None] | None = None
-        self._more = asyncio.Event()
         self._flying: set[asyncio.Task[None]] = set()
         self._next_shard = self.shard = 0
         self._next_sequence = [0] * len(handle.refs)
