@@ -128,8 +128,12 @@ class Line:
         return function  # type: ignore[no-any-return]
 
     def target(self, word: str | None) -> Any:
-        """Return what to connect to: what a variable holds, else an address."""
-        return self.names.get(word, word) if word is not None else None
+        """Return what to connect to: what a variable or an expression in braces holds, else an address."""
+        if word is None:
+            return None
+        if word.startswith("{") and word.endswith("}"):
+            return self.evaluate(word[1:-1], "target")
+        return self.names.get(word, word)
 
     def run(self, word: str | None) -> Run:
         """Return the run that a word names, or the last one.

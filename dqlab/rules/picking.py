@@ -62,22 +62,24 @@ def pick_again(
     list of LeasedPiece, list of (int, int)
         What was taken, and the ids of which somebody else has disposed.
     """
-    taken: list[tuple[Batch, int, int]] = []
+    pieces: list[LeasedPiece] = []
     others = Ranges(ids)
     for lo, hi in ids:
         for batch, a, b, state in lane.stretches(lo, hi):
             first, start, stop = batch.first, batch.first + a, batch.first + b
             if orphan is not None:
-                hits = orphan.overlap(start, stop)
+                hits = list(orphan.overlap(start, stop))
             elif state is State.READY:
-                hits = [(start, stop)] if suspects else lane.ready.overlap(start, stop)
+                hits = [(start, stop)] if suspects else list(lane.ready.overlap(start, stop))
                 others.discard(start, stop)
             else:
                 continue
             for x, y in hits:
                 others.discard(x, y)
-                taken.append((batch, x - first, y - first))
-    return _take(lane, taken), list(others)
+                # At once: a frame to which nothing has happened is another object each time that it is looked at, and
+                # only what is taken is kept.
+                pieces += _take(lane, [(batch, x - first, y - first)])
+    return pieces, list(others)
 
 
 def _take(lane: Lane, taken: Iterable[tuple[Batch, int, int]]) -> list[LeasedPiece]:

@@ -584,8 +584,7 @@ class Shard:
         """
         lane = self.lanes.get(run)
         if lane is None:
-            known = ", ".join(other.hex() for other in self.lanes if other != NO_ID) or "none"
-            raise RunNotFound(run=run.hex(), hint="", known=known)
+            raise RunNotFound(run=run.hex(), hint=" It may have been dropped.", known="see lab.all_runs()")
         return lane
 
     def end(self, lease: Lease, why: str = "") -> int:

@@ -45,6 +45,8 @@ NAMING = 60.0
 """Seconds that another client may take to start a run of the same name."""
 COMPARING = 2.0
 """Seconds that `map` waits for the input to be compared before it returns, when failed documents are to be retried."""
+LISTED = 12
+"""Runs that are named where one was not found."""
 NAMED = 5
 """Parts of a function that are named one by one, when they have changed."""
 CLOSING = 0.5
@@ -136,7 +138,7 @@ class RunBook:
             known = sorted(self._known())
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            known_here = ", ".join(known) or ("none that can be seen from here" if self.elsewhere else "none")
+            known_here = _some_of(known) or ("none that can be seen from here" if self.elsewhere else "none")
             raise RunNotFound(run=name, hint=hint + self.elsewhere, known=known_here)
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
@@ -399,3 +401,9 @@ def _iterable(documents: Any) -> Iterable[Any]:
             option="documents", value=documents, problem="cannot be iterated. Pass a list, a generator or dq.Documents."
         ) from None
     return documents  # type: ignore[no-any-return]
+
+
+def _some_of(names: list[str]) -> str:
+    """Return a few names, and how many more there are."""
+    more = f", and {len(names) - LISTED} more (lab.all_runs() has all)" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + more

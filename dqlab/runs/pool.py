@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +16,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.run_orders import compact
 from dqlab.config import check_directory, check_name, seconds
 from dqlab.documents import labelled, parsed_natively
-from dqlab.errors import BadOption, QueueClosed, QueueInUse
+from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
 from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
@@ -160,7 +161,14 @@ class QueuePool:
         self.consumer_options = consumer_options(
             early=early_ack, concurrency=concurrency, durable="store" in self.options
         )
-        self._puts = PlainPuts(self.handle, self.options["maxsize"], self.options["max_bytes"], forgets=served)
+        serve = self._serve_again if served else None
+        self._puts = PlainPuts(
+            self.handle,
+            self.options["maxsize"],
+            self.options["max_bytes"],
+            forgets=served,
+            serve=serve,
+        )
         self._closed = False
         self.session.pools[self.name] = self
 
@@ -403,12 +411,20 @@ class QueuePool:
         others = link.sync(link.scheduler("dq_close", name=self.name, client=link.client.id, force=force))
         if others:
             raise QueueInUse(queue=self.name, others=others)
+        self.let_go()
+
+    def _mark(self, text: str, *, by: str = "") -> None:
+        mark(self.handle.link, text, self.name, by=by)
+
+    def let_go(self) -> None:
+        """Forget the queue here, and leave it as it is on the cluster: another client may just have opened it again."""
         self._closed = True
         self._puts.close()
         self.session.forget(self)
 
-    def _mark(self, text: str, *, by: str = "") -> None:
-        mark(self.handle.link, text, self.name, by=by)
+    async def _serve_again(self) -> None:
+        with suppress(DqlabError):  # it was closed once more; the next put says so
+            await self.session.serve_from_loop(self)
 
     def _before_put(self, kind: Kind) -> None:
         self._check_open()
@@ -616,6 +632,9 @@ def _check_documents(fn: object, documents: Any) -> None:
         record = rows.get(kind.__module__.partition(".")[0], "df.to_dict('records')")
         problem = f"iterates as its column names. Pass one column, df['text'], or a dict for each row, {record}."
         documents = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+    elif hasattr(documents, "ngroups") and hasattr(documents, "groups"):
+        problem = "iterates as pairs of key and table. Pass [(key, table.to_dict('list')) for key, table in groups]."
+        documents = type(documents).__name__
     if problem:
         raise BadOption(option="documents", value=documents, problem=f"{problem} Nothing was submitted.")
 

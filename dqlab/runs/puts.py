@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from dqlab.cluster.consumer.message import Message
@@ -43,10 +44,21 @@ class PlainPuts:
     ----------
     forgets : bool
         Results are forgotten when their `PutResult` is gone: nobody else reads them.
+    serve : callable, optional
+        Gives the queue its consumers again, as a coroutine: another client may have closed and opened it meanwhile.
     """
 
-    def __init__(self, handle: Handle, maxsize: int | None, max_bytes: int | None, *, forgets: bool = False) -> None:
-        self.handle = handle
+    def __init__(
+        self,
+        handle: Handle,
+        maxsize: int | None,
+        max_bytes: int | None,
+        *,
+        forgets: bool = False,
+        serve: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        self.handle, self._serve = handle, serve
+        self._serving: asyncio.Task[None] | None = None
         self._sender = PutSender(handle, run=NO_ID, producer=uuid.uuid4().bytes, maxsize=maxsize, max_bytes=max_bytes)
         self._warn = nbytes(option("message.warn-bytes"), name="dqlab.message.warn-bytes")
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
@@ -54,6 +66,12 @@ class PlainPuts:
         self._values = Entry(Kind.VALUE)
         self._warned = False
         self._forgetting = Forgetting(handle) if forgets else None
+        self._sender.on_unserved = self._serve_again if serve is not None else None
+
+    def _serve_again(self) -> None:
+        """Have the queue served, unless that is under way; on the event loop."""
+        if self._serve is not None and (self._serving is None or self._serving.done()):
+            self._serving = asyncio.get_running_loop().create_task(self._serve(), name="dqlab-serve")
 
     def values(self, values: Iterable[Any]) -> PutResult:
         """Put plain values; a `Message` among them as the call it is."""

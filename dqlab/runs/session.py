@@ -162,8 +162,12 @@ class Session:
 
     def serve(self, pool: QueuePool) -> None:
         """Have one consumer on every consumer worker; that is so for good, unless somebody makes the queue anew."""
+        self.link.sync(self.serve_from_loop(pool))
+
+    async def serve_from_loop(self, pool: QueuePool) -> None:
+        """Do so from the client's event loop."""
         self._served.add(pool.name)
-        self.link.sync(self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options))
+        await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
 
     def serve_once(self, pool: QueuePool) -> None:
         """Do so unless this client has done it before."""

@@ -54,6 +54,11 @@ class Counts:
         return self.acked + self.dead + self.cancelled + self.lost
 
     @property
+    def worked(self) -> int:
+        """Acked or dead: what consumers have done."""
+        return self.acked + self.dead
+
+    @property
     def left(self) -> int:
         """Ready, delayed or leased."""
         return self.ready + self.delayed + self.leased

@@ -118,13 +118,15 @@ class RunStats:
 
     @property
     def mean_rate(self) -> float | None:
-        """Documents settled per second over the whole run."""
-        return self.counts.settled / self.elapsed if self.elapsed > 0 else None
+        """Documents acked or dead per second over the whole run; None without any, so a cancelled run has no speed."""
+        return self.counts.worked / self.elapsed if self.counts.worked and self.elapsed > 0 else None
 
     @property
     def mean_units_rate(self) -> float | None:
-        """Pages settled per second over the whole run."""
-        return self.units.settled / self.elapsed if self.units is not None and self.elapsed > 0 else None
+        """Pages of acked and dead documents per second over the whole run; None without any."""
+        if self.units is None or not self.units.worked or self.elapsed <= 0:
+            return None
+        return self.units.worked / self.elapsed
 
     @property
     def worked_share(self) -> float | None:

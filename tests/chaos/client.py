@@ -96,10 +96,10 @@ class Customer:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(me), ctypes.py_object(KeyboardInterrupt))
 
         hand = threading.Thread(target=interrupt, name="chaos-interrupt")
-        hand.start()
         came = False
         try:
             try:
+                hand.start()  # it may be interrupted too, on a machine that is busy
                 self.map(load)
             finally:
                 over.set()

@@ -46,6 +46,18 @@ def test_connecting_otherwise_closes_what_the_magic_opened(alone: Any, capsys: A
     assert "local: 3 workers at unix" in said
 
 
+def test_target_is_an_address_a_variable_or_an_expression_in_braces(notebook: Any, lab: dq.Lab) -> None:
+    """IPython expands braces in every other magic."""
+    address = notebook["address"] = str(lab.client.scheduler.address)
+    notebook["places"] = {"scheduler": address}
+    for word in ("address", "{address}", "{places['scheduler']}", address):
+        notebook.run(f"%dq connect {word} -o there")
+        assert notebook["there"].client.scheduler.address == address
+        notebook.run("%dq close")
+
+    assert "name 'adress' is not defined" in str(notebook.fails("%dq connect {adress}"))
+
+
 def test_connecting_otherwise_while_a_run_is_in_flight_is_refused(alone: Any, tmp_path: Any) -> None:
     """An hour of work must not end with a line that speaks of another cluster."""
     gate = Gate(tmp_path)

@@ -94,6 +94,17 @@ def test_suspect_is_held_alone_or_not_at_all(moved: Any) -> None:
     assert desk.shard.leases[id - 1].suspect
 
 
+def test_lease_with_gaps_in_a_frame_to_which_nothing_else_has_happened_is_reclaimed(moved: Any) -> None:
+    """What its consumer gave back before the move is in no log: the frame is as it was put, and the rest has gaps."""
+    desk, _, id = moved()
+
+    assert desk.shard.reclaim("c", id, RUN, [(0, 1), (2, 3)]) == []
+
+    desk.shard.invariants()
+    assert list(desk.shard.leases[id].remaining) == [(0, 1), (2, 3)]
+    assert desk.ids(desk.lease(consumer="other")) == [1, 3, 4, 5]
+
+
 def test_failure_of_a_reclaimed_lease_is_counted_once(moved: Any) -> None:
     """Also when it comes after its end."""
     desk, lease, id = moved(1)

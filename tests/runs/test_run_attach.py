@@ -25,6 +25,7 @@ from dqlab.errors import (
     RunNotFound,
     SubmissionIncomplete,
 )
+from dqlab.runs.book import _some_of
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.submit import sender
@@ -250,6 +251,8 @@ def test_attach_to_an_unknown_name_says_which_there_are(lab: dq.Lab, queue: dq.Q
         lab.attach(name + "x")
 
     assert name in caught.value.known
+    assert _some_of([f"run-{n}" for n in range(90)]).endswith("run-11, and 78 more (lab.all_runs() has all)")
+    assert _some_of(["a", "b"]) == "a, b"
 
 
 @pytest.mark.parametrize(
@@ -260,8 +263,9 @@ def test_attach_to_an_unknown_name_says_which_there_are(lab: dq.Lab, queue: dq.Q
         (Counter("abc"), "its keys"),
         ("papers/*.txt", "its characters"),
         (b"abc", "its characters"),
+        (pd.DataFrame({"text": ["a"]}).groupby("text"), r"pairs of key and table.*for key, table in"),
     ],
-    ids=["frame", "dict", "counter", "text", "bytes"],
+    ids=["frame", "dict", "counter", "text", "bytes", "groups"],
 )
 def test_what_iterates_as_something_else_than_its_documents_is_refused_with_the_ways_out(
     queue: dq.QueuePool, documents: Any, way_out: str
@@ -512,6 +516,41 @@ def test_queue_that_another_client_made_anew_gets_its_consumers_again(lab: dq.La
         there = dq.QueuePool(client, name=queue.name)
         assert list(queue.map(same, range(5)).results(timeout=20)) == list(range(5))
         assert len(there) == 1
+
+
+def test_calls_into_a_queue_that_another_client_made_again_have_consumers_again(
+    lab: dq.Lab, queue: dq.QueuePool
+) -> None:
+    """Who puts has asked for consumers once; they went with the queue, and the calls waited for nobody."""
+    assert queue.submit(same, 1).results(timeout=20) == [1]
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        for turn in range(3):
+            dq.QueuePool(client, name=queue.name).close(force=True)
+            there = dq.QueuePool(client, name=queue.name)
+            assert queue.batch_submit([(same, turn), (same, -turn)]).results(timeout=20) == [turn, -turn]
+            assert len(there) == 1
+
+
+def test_queue_that_is_gone_is_opened_again_without_closing_what_another_client_has_opened(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was closed by its name, and by then that name was somebody else's."""
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        dq.QueuePool(client, name=queue.name).close(force=True)
+        theirs = dq.QueuePool(client, name=queue.name)
+        monkeypatch.setattr(queue.handle, "missing", _gone)
+        assert len(theirs.put_many([1, 2, 3]).ids) == 3
+
+        again = lab.queue(queue.name)
+
+        assert again is not queue
+        assert queue.closed
+        assert theirs.counts()["ready"] == again.counts()["ready"] == 3
+        again.close(force=True)
+
+
+async def _gone() -> tuple[bool, bool]:
+    return True, False
 
 
 def test_unnamed_runs_of_two_clients_have_different_names(lab: dq.Lab, queue: dq.QueuePool) -> None:

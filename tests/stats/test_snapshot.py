@@ -105,6 +105,16 @@ def test_time_between_an_end_and_a_retry_does_not_count() -> None:
     assert run.mean_rate == 10.0
 
 
+def test_run_that_was_cancelled_before_anything_ran_has_no_speed() -> None:
+    """What was given up was done by nobody."""
+    counts, units = Counts(cancelled=100), Counts(cancelled=900)
+    run = RunStats("r", "q", RunState.CANCELLED, counts, started=10.0, ended=20.0, units=units)
+    half = RunStats("r", "q", RunState.CANCELLED, Counts(acked=50, cancelled=50), started=10.0, ended=20.0)
+
+    assert (run.mean_rate, run.mean_units_rate) == (None, None)
+    assert half.mean_rate == 5.0
+
+
 def test_meter_takes_a_total_that_was_not_fed_for_one_that_stood_still() -> None:
     """A run that is retried hours after its end has the speed of the last minute, not of those hours."""
     meter = Meter(window=60)

@@ -166,8 +166,9 @@ class QueueActor:
 
         A frame waits for room, and for earlier frames of its producer, at most `wait` seconds. Takes
         {frames, wait, epoch?, lost?, open?, function?}, the frames, and the function's blob; answers the first
-        ids of those that are in, and the verdict on the last. `epoch` is the one that the frames were numbered
-        for: another one takes none of them. With `lost`, the number of a claim, they hold documents that were lost.
+        ids of those that are in, the verdict on the last, and `unserved` while no consumer is known. `epoch` is the one
+        that the frames were numbered for: another one takes none of them. With `lost`, the number of a claim, they
+        hold documents that were lost.
         """
         meta, parts = unpack(body)
         if meta.get("epoch") not in (None, self._born):
@@ -187,6 +188,8 @@ class QueueActor:
             answer["firsts"].append(put.first)
         if function is not None:
             self.ledger.forget_unnamed(function[0])
+        if not self._lot.known:  # whoever has consumers here may not know that the queue was closed and opened again
+            answer["unserved"] = True
         self._dispatch()
         await asyncio.sleep(0)  # who waits for these messages is answered first
         await self._store.durable()

@@ -12,11 +12,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.internals import event_loop
+from dqlab.cluster.transport.ref import Place
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
@@ -29,7 +30,7 @@ from dqlab.errors import (
     RunCancelled,
     in_words,
 )
-from dqlab.frame import Frame
+from dqlab.frame import Frame, Kind
 from dqlab.log import DiskFull
 from dqlab.rules.states import Verdict
 from dqlab.runs.submit.ticket import Batch, Ticket
@@ -94,6 +95,8 @@ class Sender:
         self.buffer: deque[Any] = deque()
         self.handed_bytes = self.taken_bytes = 0
         """Bytes that ever came into the buffer, counted by who appends, and that left it, counted on the loop."""
+        self.on_unserved: Callable[[], None] | None = None
+        """Called on the loop when the queue has taken calls and knows no consumer."""
         self._room = threading.Condition()
         self.awake = False
         self._pump: asyncio.Task[None] | None = None
@@ -102,8 +105,8 @@ class Sender:
         self._next_sequence = [0] * len(handle.refs)
         self._opened = [opening is None] * len(handle.refs)
         self._functions: list[set[bytes]] = [set() for _ in handle.refs]
-        self._epochs: list[int | None] = [None] * len(handle.refs)
-        """For which epoch of each shard in memory frames are numbered; it knows nothing of the ones before."""
+        self._places: list[Place | None] = [None] * len(handle.refs)
+        """For which actor of each shard in memory frames are numbered; it knows nothing of the ones before."""
         self._numbered: list[set[Batch]] = [set() for _ in handle.refs]
         """Frames of each shard that are neither confirmed nor refused."""
         self.here = [0] * len(handle.refs)
@@ -271,6 +274,8 @@ class Sender:
         try:
             while parcel:
                 answer = await self._put(parcel)
+                if answer.get("unserved") and self.on_unserved is not None and parcel[0].entry.kind is Kind.CALL:
+                    self.on_unserved()
                 for batch, first in zip(parcel, answer["firsts"], strict=False):
                     self._confirmed(batch, first)
                 del parcel[: len(answer["firsts"])]
@@ -312,30 +317,34 @@ class Sender:
         started, shard = time.monotonic(), parcel[0].shard
         while True:
             try:
-                epoch = await self._epoch(shard)
+                place = await self._place(shard)
                 meta, parts = self._encode(parcel)
-                answer, _ = await self.handle.ask(shard, "put", meta | {"epoch": epoch}, *parts, wait=ROOM_WAIT)
+                meta["epoch"] = None if place is None else place.epoch
+                answer, _ = await self.handle.ask(shard, "put", meta, *parts, wait=ROOM_WAIT)
             except CallTimeout:
                 if time.monotonic() - started > CONFIRM_WAIT:
                     count = sum(len(batch.payloads) for batch in parcel)
                     raise PutTimeout(queue=self.handle.name, count=count, seconds=CONFIRM_WAIT) from None
             else:
-                if epoch == self._epochs[shard]:  # else what it confirmed is lost already
+                if place == self._places[shard]:  # else what it confirmed is lost already
                     return answer
 
-    async def _epoch(self, shard: int) -> int | None:
-        """Return the epoch of a shard in memory. A new one has none of what was numbered: that begins again from 0."""
+    async def _place(self, shard: int) -> Place | None:
+        """Return where a shard in memory is. A new one has none of what was numbered: that begins again from 0.
+
+        The epoch alone does not tell: a queue that was closed, and opened again by another client, is at its first.
+        """
         if self.handle.promise != TRANSIENT:
             return None
-        epoch = (await self.handle.refs[shard].place()).epoch
-        if epoch != self._epochs[shard]:
-            self._epochs[shard] = epoch
+        place = await self.handle.refs[shard].place()
+        if place != self._places[shard]:
+            self._places[shard] = place
             self._opened[shard] = self.opening is None
             self._functions[shard].clear()
             for sequence, batch in enumerate(sorted(self._numbered[shard], key=lambda batch: batch.sequence)):
                 batch.sequence = sequence
             self._next_sequence[shard] = len(self._numbered[shard])
-        return epoch
+        return place
 
     def _judge(self, answer: dict[str, Any]) -> None:
         """Decide after a put that was not taken: return to try again, or raise."""
