@@ -11,15 +11,17 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                   CallTimeout · StoreFailed
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
     │               FunctionTooLarge · NotPicklable
+    ├── MessagesLost
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
     │               DocumentsLost · ResultsMissing · RunCancelled · RunStalled
-    │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · AllFailed · WaitTimeout
-    │               JoinStalled
+    │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · AllFailed
+    │               WaitTimeout ── NoAnswer
+    │               JoinStalled · InputChanged · NotSentAgain
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
     │                   MessageNotFound
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
-                    FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown
+                    FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
 """
 
 from __future__ import annotations

@@ -67,6 +67,8 @@ class Lane:
         Ids to be leased in batches, to be leased alone, in the dead letters.
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
+    replaced : set of bytes or None
+        Functions that adopted code replaces, also in frames that come later; None: all, as earlier versions had it.
     functions : FrameFunctions
         What the stored frames run, unless an override says otherwise.
     came : Ranges
@@ -102,6 +104,7 @@ class Lane:
         self.delayed: SortedList | None = None
         self.trouble: SortedDict = SortedDict()  # id -> Trouble
         self.overrides = Overrides()
+        self.replaced: set[bytes] | None = set()
         self.functions = FrameFunctions()
         self.paused = False
         self.total: int | None = None
@@ -134,7 +137,8 @@ class Lane:
 
     def named_functions(self) -> set[bytes]:
         """Return the functions that may be asked for: those of stored messages, and while puts come the latest."""
-        named = {function for function, _ in self.overrides.items()}
+        over = self.sealed and not self.batches
+        named = set() if over else {function for function, _ in self.overrides.items()}
         named.update(self.functions)
         if not self.sealed:
             named.update(self.functions.latest)
@@ -164,8 +168,14 @@ class Lane:
 
         In a sealed lane they take the place of lost ones.
         """
-        self.functions.put(first, frame.function)
+        self.name_function(first, frame)
         self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
+
+    def name_function(self, first: int, frame: Frame) -> None:
+        """Note which function a frame names: its messages run that, unless new code was adopted in its place."""
+        self.functions.put(first, frame.function)
+        if self.overrides and self.replaced is not None and frame.function not in self.replaced:
+            self.overrides.discard(first, first + frame.count)
 
     def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
         """Return what is kept of a frame; `now` in monotonic microseconds."""

@@ -376,20 +376,35 @@ class Ledger:
         """Give a run's documents new code, those that are still to come included; return how many wait for it."""
         self._new_version(run, meta)
         self._end_halt(run)
-        return self.shard.adopt(run, meta["function"])
+        record = self.book(run).record
+        if record is not None:  # what runs now may fail still, and that is of the old code
+            record.stop_if = None
+            self._judged.pop(run, None)
+        return self.adopt(run, meta["function"])
+
+    def adopt(self, run: bytes, function: bytes) -> int:
+        """Have what waits, and what still comes with one of the run's other functions, run this one."""
+        record = self.book(run).record
+        others = None if record is None else {code.get("blob", b"") for code in record.codes} - {function}
+        return self.shard.adopt(run, function, others)
 
     def _new_version(self, run: bytes, meta: dict[str, Any]) -> None:
-        record = self.book(run).record
+        """Note the code that an order brings; one that sends the newest again brings its function alone."""
+        record, code = self.book(run).record, meta.get("code")
         self.functions[meta["function"]] = meta["blob"]
-        if record is not None and record.code["hash"] != meta["code"]["hash"]:
-            record.codes.append(meta["code"])
+        if record is None or code is None:
+            return
+        if record.code["hash"] == code["hash"]:  # a version does not tell all values apart; the later ones are meant
+            record.codes[-1] = code
+        else:
+            record.codes.append(code)
 
     def _retry(self, run: bytes, meta: dict[str, Any]) -> int:
         book = self.book(run)
         if meta.get("function"):
             self._new_version(run, meta)
         if self._end_halt(run) and meta.get("function"):  # the code of the rest is what failed
-            self.shard.adopt(run, meta["function"])
+            self.adopt(run, meta["function"])
         count = self.shard.retry(run, meta["ids"], meta.get("function"))
         for lo, hi in meta["ordinals"]:
             book.classes.retried(lo, hi - lo)

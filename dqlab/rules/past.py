@@ -37,6 +37,8 @@ class PastLane(TypedDict):
     """How far the input was submitted: {submitted, digest}."""
     functions: NotRequired[dict[bytes, bytes]]
     """Of newer code versions: blobs by hash."""
+    adopted: NotRequired[bytes]
+    """The function that what still comes runs, in place of that of other versions."""
     retries: NotRequired[int]
     """How often failures are delivered again, if that was set for the lane."""
     paused: NotRequired[bool]
@@ -70,6 +72,8 @@ def recall(ledger: Ledger, past: Past) -> None:
         for state, messages, units in gone:
             lane.counts[state], lane.units[state] = messages, units
         ledger.functions |= told.get("functions", {})
+        if "adopted" in told:
+            ledger.adopt(run, told["adopted"])
         if "retries" in told:
             ledger.order("retries", run, {"retries": told["retries"]})
         if book.record is not None and "submitted" in told:

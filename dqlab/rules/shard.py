@@ -472,14 +472,20 @@ class Shard:
         self.tick()
         return retry(self.lane(run), ids, function)
 
-    def adopt(self, run: bytes, function: bytes) -> int:
+    def adopt(self, run: bytes, function: bytes, replaced: Iterable[bytes] | None = None) -> int:
         """Have every later delivery of a run's messages run this function; return how many are ready or delayed.
 
         A message that runs now ends as it began; should it come back, it runs the new function too.
+
+        Parameters
+        ----------
+        replaced : iterable of bytes, optional
+            Functions that it replaces in frames that are still to come: others are newer. Default: any.
         """
         self.tick()
         lane = self.lane(run)
         lane.overrides.assign(*_EVERYTHING[0], function)
+        lane.replaced = None if replaced is None else set(replaced)
         self.activity.touch(run)
         return lane.counts[State.READY] + lane.counts[State.DELAYED]
 

@@ -329,7 +329,9 @@ class RunBook:
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # what is over keeps no functions
                 newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest["function"], newest["blob"])
-        then = (lambda: run.retry(fn)) if retries else None
+        # Sealed when it was mapped: until the input is compared, a name that it uses may come to mean something else.
+        given = {"function": entry.function, "blob": entry.blob, "code": code}
+        then = (lambda: run.send_through(given)) if retries else None
         former = run.submitter
         chain = former.chain if former is not None else []
         if not repeats(elements) and any(one.elements is elements and not one.finished.is_set() for one in chain):

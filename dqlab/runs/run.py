@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -214,9 +214,14 @@ class Run:
         if rest and code is not None and not self._progress().complete:
             self.handle.link.sync(run_orders.adopt(self.handle, self.id, code))
         if chosen is None:
-            count = self.handle.link.sync(run_orders.retry(self.handle, self.id, code, classes=classes))
-        else:
-            count = self._retry_chosen(chosen, classes, code)
+            return self.send_through(code, classes)
+        return self._marked(self._retry_chosen(chosen, classes, code))
+
+    def send_through(self, code: dict[str, Any] | None, classes: Collection[str] = ()) -> int:
+        """Send dead documents through again with code that is sealed already, {function, blob, code}; see `retry`."""
+        return self._marked(self.handle.link.sync(run_orders.retry(self.handle, self.id, code, classes=classes)))
+
+    def _marked(self, count: int) -> int:
         if count:
             codes = self._progress().record["codes"]
             mark(self.handle.link, f"retry, {codes[-1]['name']} v{len(codes)}", self.queue)
@@ -241,14 +246,11 @@ class Run:
         ordinals = [(letter.ordinal, letter.ordinal + 1) for letter in letters]
         if not ids:
             return 0
-        if code is None:
-            code = self.handle.link.sync(run_orders.newest_code(self.handle, self.id))
-        else:
-            self.handle.link.sync(run_orders.teach(self.handle, self.id, code))
+        sync = self.handle.link.sync
+        work = sync(run_orders.begin_retry(self.handle, self.id, code))
         for at in range(0, len(ids), run_orders.AT_ONCE):
             part = slice(at, at + run_orders.AT_ONCE)
-            work = self.handle.control_ids("retry", self.id, ids[part], ordinals=ordinals[part], **code)
-            count += self.handle.link.sync(work)
+            count += sync(self.handle.control_ids("retry", self.id, ids[part], ordinals=ordinals[part], **work))
         return count
 
     def resubmit_lost(self) -> int:

@@ -116,7 +116,7 @@ class Replay:
         if lane.sealed:
             self.ledger.go_on(frame.run, record.aux / 1e9)
         put_at = microseconds(self._monotonic - self._elapsed(record))
-        lane.functions.put(first, frame.function)
+        lane.name_function(first, frame)
         row = lane.row(frame, first, put_at, place_of(record.position))
         self._gathered.add(lane, row, frame.weights, record.position)
         lost = frame.sequence - shard.producers.expected(frame.producer) if frame.producer != NO_ID else 0

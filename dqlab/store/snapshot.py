@@ -163,6 +163,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
         "states": [[batch.first, bytes(batch.states)] for batch in kept],
         "trouble": [_take_trouble(id, trouble, now) for id, trouble in lane.trouble.items()],
         "overrides": [[function, list(ids)] for function, ids in lane.overrides.items()],
+        "replaced": None if lane.replaced is None else sorted(lane.replaced),
         "functions": lane.functions.to_list(),
     }
     wall = clock.wall() - clock.monotonic()
@@ -209,6 +210,8 @@ def _restore_lane(ledger: Ledger, entry: dict[str, Any], elapsed: float) -> None
     for function, ids in entry["overrides"]:
         for lo, hi in ids:
             lane.overrides.assign(lo, hi, function)
+    replaced = entry.get("replaced")  # missing where an earlier dqlab wrote it
+    lane.replaced = None if replaced is None else set(replaced)
     if "functions" in entry:
         lane.functions.restore(entry["functions"])
     else:  # written by an earlier dqlab

@@ -139,7 +139,7 @@ def test_a_page_in_a_hidden_frame_tells_that_nobody_sees_it(show: Any, address: 
 
     for hidden in ("true", "false"):
         page.evaluate(f"() => {{ document.querySelector('iframe').style.display = {hidden} ? 'none' : '' }}")
-        frame.wait_for_function(f"({eyes})() !== {hidden}", timeout=10_000)
+        frame.wait_for_function(f"({eyes})() !== {hidden}", timeout=30_000)
 
 
 def test_each_panel_draws_in_a_small_frame(show: Any, address: str) -> None:

@@ -55,7 +55,7 @@ class World:
         patch.setattr(f"{module}.pin", lambda scheduler, keys: self.pinned.update(keys))
         patch.setattr(f"{module}.unpin", self.unpin)
         for wait in ("supervisor.REPLACEMENT_WAIT", "supervisor.TRANSIENT_WAIT", "supervisor.TRY_AGAIN"):
-            patch.setattr(f"dqlab.cluster.{wait}", 0.0)
+            patch.setattr(f"dqlab.cluster.scheduler.{wait}", 0.0)
         patch.setattr("dqlab.cluster.scheduler.consumer_sets.REPLACEMENT_WAIT", 0.0)
         await self.registry.start(self.scheduler)
         for _ in range(3):

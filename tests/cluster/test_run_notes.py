@@ -186,3 +186,25 @@ def test_retries_of_plain_puts_are_remembered(beside: Beside) -> None:
     beside.note(NO_ID, retries=7)
 
     assert beside.told(NO_ID)["retries"] == 7
+
+
+def test_a_shard_that_is_made_again_is_told_which_code_the_rest_of_a_run_has(beside: Beside) -> None:
+    """Its submitter still sends the code that the run began with."""
+    first, second, third = ({"hash": name, "blob": name.encode()} for name in ("first", "second", "third"))
+    beside.note(open=opened(record={"name": "n", "codes": [first], "client": "a"}))
+    beside.note(function=b"second", blob=b"2", code=second, adopted=True)
+    beside.note(function=b"third", blob=b"3", code=third)
+
+    told = beside.told()
+    assert told["adopted"] == b"second"
+    assert told["functions"] == {b"second": b"2", b"third": b"3"}
+    assert [code["hash"] for code in told["open"]["record"]["codes"]] == ["first", "second", "third"]
+
+
+def test_code_of_the_same_version_takes_the_place_of_the_newest(beside: Beside) -> None:
+    """A version does not tell all values apart; those that were sent last are meant."""
+    beside.note(open=opened(record={"name": "n", "codes": ({"hash": "first", "blob": b"a"},), "client": "a"}))
+    beside.note(function=b"b", blob=b"2", code={"hash": "first", "blob": b"b"})
+
+    assert beside.told()["open"]["record"]["codes"] == [{"hash": "first", "blob": b"b"}]
+    assert beside.told()["functions"] == {b"b": b"2"}

@@ -9,7 +9,7 @@ import pytest
 
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.queue_calls import QueueCalls
-from dqlab.cluster.transport.wire import pack
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CodeGone
 
 RUN = b"r" * 16
@@ -17,19 +17,28 @@ CODE = {"name": "f", "hash": "1", "short": "abc123", "source": "", "cell": None,
 
 
 class Shards(QueueCalls):
-    """Two shards with a dead document each, of which none has the function; keeps what they are asked."""
+    """Two shards with a dead document each, of which the second one may have paused itself; keeps what they are asked.
+
+    None has the function.
+    """
 
     name, promise, shards = "q", "safe", 2
 
-    def __init__(self) -> None:
+    def __init__(self, halted: str = "") -> None:
         self.asked: list[str] = []
+        self.ordered: list[tuple[int, str]] = []
+        self.halted = "", halted
 
     async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
         self.asked.append(call)
+        if call == "control":
+            self.ordered.append((shard, unpack(body)[0]["op"]))
         answers: dict[str, dict[str, Any]] = {
-            "watch": {"name": "word-count", "codes": [CODE]},
+            "watch": {"name": "word-count", "codes": [CODE], "halted": self.halted[shard]},
             "dead_counts": {"counts": [(RUN, 1)]},
             "function": {"known": False},
+            "control": {"count": 0},
+            "retry": {"count": 1, "after": None},
         }
         return pack(answers[call])
 
@@ -43,3 +52,18 @@ def test_retry_whose_code_is_kept_nowhere_is_refused_and_sends_nothing() -> None
     with pytest.raises(CodeGone, match=r"newest code of run 'word-count', 'f' \(version abc123\).*run\.retry\(fn="):
         asyncio.run(run_orders.retry(shards, RUN))
     assert "retry" not in shards.asked
+
+
+def test_new_code_for_a_run_that_paused_itself_in_one_shard_is_that_of_its_rest_in_all() -> None:
+    """The others went on with the code that failed, until they paused too."""
+    shards = Shards(halted="the first 100 failed")
+    assert asyncio.run(run_orders.retry(shards, RUN, {"function": b"g" * 16, "blob": b"", "code": CODE})) == 2
+    assert shards.ordered == [(0, "adopt"), (1, "adopt")]
+
+
+def test_every_shard_learns_new_code_before_any_document_runs_it() -> None:
+    """One with nothing to run keeps it for a later retry."""
+    shards = Shards()
+    asyncio.run(run_orders.retry(shards, RUN, {"function": b"g" * 16, "blob": b"", "code": CODE}))
+    assert shards.ordered == [(0, "retry"), (1, "retry")]
+    assert shards.asked.index("control") < shards.asked.index("retry")

@@ -207,6 +207,31 @@ def test_retry_failed_looks_at_the_documents_too(queue: dq.QueuePool, name: str)
     assert len(first.versions) == 1
 
 
+class Held:
+    """An input whose second reading waits."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.readings, self.goes_on = n, 0, threading.Event()
+
+    def __iter__(self) -> Iterator[int]:
+        self.readings += 1
+        if self.readings > 1:
+            self.goes_on.wait(20)
+        return iter(range(self.n))
+
+
+def test_retry_failed_runs_the_function_as_it_was_when_it_was_mapped(queue: dq.QueuePool, name: str) -> None:
+    """Its input is compared first; what its names mean then is another cell's doing."""
+    held, meaning = Held(6), ["as mapped"]
+    queue.map(odd_fails, held, name=name, retry=dq.Retry(0)).wait(timeout=20)
+
+    run = queue.map(lambda x: meaning[0], held, name=name, on_existing="retry-failed")
+    meaning[0] = "defined later"
+    held.goes_on.set()
+
+    assert list(run.results(timeout=20)) == [0, "as mapped", 2, "as mapped", 4, "as mapped"]
+
+
 class Opaque:
     """Tells nothing of what it holds; can be sent all the same."""
 

@@ -18,6 +18,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import shard_of
 from dqlab.errors import BadOption, RunFailed
 from dqlab.runs.book import _iterable
@@ -269,6 +270,53 @@ def test_retry_runs_the_newest_code_also_where_another_shard_alone_had_work_for_
     assert list(values) == [-x if x % 10 in (3, 7) else x for x in range(10_000)]
     assert run.retry() == 0
     pool.close(force=True)
+
+
+def first_of(rules: dict[str, int]) -> Any:
+    """Return a function that fails where a rule comes first that is not "right"."""
+
+    def choose(x: int) -> str:
+        found = next(iter(rules))
+        if found != "right":
+            raise KeyError(found)
+        return found
+
+    return choose
+
+
+def test_retry_runs_the_later_of_two_functions_that_versions_do_not_tell_apart(queue: dq.QueuePool) -> None:
+    """The order of a dictionary is no part of a version; the run went back to the values that had failed."""
+    run = queue.map(first_of({"wrong": 1, "right": 2}), range(20), retry=ONCE).wait(timeout=20)
+    mended = first_of({"right": 2, "wrong": 1})
+    assert run.retry(mended, where=lambda letter: letter.ordinal == 0) == 1
+    run.wait(timeout=20)
+
+    assert run.retry() == 19
+
+    assert list(run.results(timeout=20)) == ["right"] * 20
+    assert len(run.versions) == 1
+
+
+def test_retry_without_a_function_beside_a_retry_with_one_leaves_the_new_version_the_newest(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It brought the version along that it had looked up before, and each later retry ran that."""
+    run = queue.map(parse, range(20), retry=ONCE).wait(timeout=20)
+    look_up, better = run_orders.newest_code, run._new_code(parse_better)
+
+    async def meanwhile(*asked: Any) -> dict[str, Any]:
+        found = await look_up(*asked)
+        monkeypatch.setattr(run_orders, "newest_code", look_up)
+        await run_orders.retry(run.handle, run.id, better)  # another client
+        return found
+
+    monkeypatch.setattr(run_orders, "newest_code", meanwhile)
+    run.retry()
+    run.wait(timeout=20)
+    assert [version.name for version in run.versions] == ["parse", "parse_better"]
+
+    run.retry()
+    assert list(run.results(timeout=20)) == [-x if x % 10 in (3, 7) else x for x in range(20)]
 
 
 def test_new_code_without_anything_to_mend_is_no_version(queue: dq.QueuePool) -> None:

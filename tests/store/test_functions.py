@@ -166,6 +166,28 @@ def test_a_function_stays_while_dead_messages_an_override_or_an_open_run_may_run
     assert desk.kept() == set()
 
 
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_adopted_code_runs_in_place_of_older_code_and_not_of_newer(desk: Desk, checkpoint: bool) -> None:
+    """An input that was cut off goes on with the newest code; it ran what had been adopted before that."""
+    run = run_of(1)
+    desk.start(run, 1)
+    desk.put(run, 1)
+    version = {"name": "f", "hash": "2", "short": "", "source": "", "cell": None, "blob": function(2)}
+    desk.order("adopt", run, {"function": function(2), "blob": bytes(BIG), "code": version})
+    newer = version | {"hash": "3", "blob": function(3)}
+    desk.order("retry", run, {"ids": [], "ordinals": [], "function": function(3), "blob": bytes(BIG), "code": newer})
+    desk.reopen(checkpoint=checkpoint)
+
+    desk.put(run, 1)  # by a submitter that knows the first code alone
+    desk.put(run, 3)
+    desk.reopen(checkpoint=checkpoint)
+
+    lease = desk.ledger.shard.lease("c", 100)
+    assert lease is not None
+    ran = [piece.function for piece in lease.pieces for _ in range(piece.n)]
+    assert ran == [function(2)] * 4 + [None] * 2
+
+
 def test_of_single_calls_the_functions_that_came_last_are_kept_and_no_others(desk: Desk) -> None:
     """A notebook that stays open for a week edits a function a thousand times."""
     for code in range(1, 50):

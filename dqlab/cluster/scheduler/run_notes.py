@@ -39,8 +39,9 @@ class RunNotes:
         """Keep facts about a run, or forget it with None.
 
         Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
-        its ``blob``; ``client``, who goes on submitting it; ``submitted``, how far that came; ``seal``, the order that
-        ends it, or None when it goes on; ``cancelled``; and of plain puts, ``retries``.
+        its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, who goes on submitting it;
+        ``submitted``, how far that came; ``seal``, the order that ends it, or None when it goes on; ``cancelled``; and
+        of plain puts, ``retries``.
         """
         runs = self._runs.setdefault(queue, {})
         if facts is None or queue not in self._registry.queues:
@@ -49,10 +50,17 @@ class RunNotes:
         known = runs.setdefault(run, {"codes": [], "functions": {}})
         code = facts.pop("code", None)
         if code is not None:
-            known["functions"] = {facts.pop("function"): facts.pop("blob")}  # of older ones the messages are lost
-            newest = [*known.get("open", {"record": {"codes": []}})["record"]["codes"], *known["codes"]][-1:]
-            if [version["hash"] for version in newest] != [code["hash"]]:
-                known["codes"].append(code)
+            function, blob = facts.pop("function"), facts.pop("blob")
+            adopted = known["adopted"] = function if facts.pop("adopted", False) else known.get("adopted")
+            kept = {hash: known["functions"][hash] for hash in known["functions"].keys() & {adopted}}
+            known["functions"] = kept | {function: blob}  # of other ones the messages are lost
+            record = known.get("open", {"record": {"codes": []}})["record"]
+            holder = known if known["codes"] else record
+            same = [version["hash"] for version in holder["codes"][-1:]] == [code["hash"]]
+            if same:  # a version does not tell all values apart; the later ones are meant
+                holder["codes"] = [*holder["codes"][:-1], code]
+            else:
+                known["codes"] = [*known["codes"], code]
         known.update(facts)
 
     # --- what the registry asks -------------------------------------------------------------
@@ -96,6 +104,8 @@ def _lane(
         record |= {part: last[part] for part in ("started", "halted", "stop_if")} if last else {}
         lane["open"] = {**notes["open"], "record": record}
         lane["functions"] = notes["functions"]
+        if notes.get("adopted") is not None:
+            lane["adopted"] = notes["adopted"]
     if "retries" in notes:
         lane["retries"] = notes["retries"]
     if last:

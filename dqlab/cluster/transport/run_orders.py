@@ -13,7 +13,7 @@ from dqlab.cluster.transport.run_standing import RunStanding
 from dqlab.errors import CodeGone
 from dqlab.store.compaction import Compacted
 
-__all__ = ["adopt", "cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing", "teach"]
+__all__ = ["adopt", "begin_retry", "cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing"]
 
 AT_ONCE = 5000
 """Messages that one order sends through again."""
@@ -60,14 +60,23 @@ async def newest_code(queue: QueueCalls, run: bytes) -> dict[str, Any]:
     raise CodeGone(run=record["name"], code=code["name"], version=code["short"])
 
 
-async def teach(queue: QueueCalls, run: bytes, code: dict[str, Any]) -> None:
-    """Have all shards of a run know a new code version.
+async def begin_retry(queue: QueueCalls, run: bytes, code: dict[str, Any] | None) -> dict[str, Any]:
+    """Have all shards of a run ready for a retry with some code, else with the newest; return its {function, blob}.
 
-    Those with nothing to run need it too: a shard keeps the newest code that it knows of as long as it has dead
-    documents, and where only the shards with work knew it, it was gone when that work was done.
+    Shards with nothing to run get new code too: each keeps the newest that it knows as long as it has dead documents,
+    and where only those with work knew it, it was gone with that work. A run that paused itself because everything
+    failed goes on in all its shards, with this code for its rest.
     """
-    await queue.note(run, dict(code))
-    await queue.control("retry", run=run, ids=[], ordinals=[], **code)
+    chosen = code if code is not None else await newest_code(queue, run)
+    if (await standing(queue, run)).halted:
+        await adopt(queue, run, chosen)
+    elif code is not None:
+        await queue.note(run, dict(code))
+        await queue.control("retry", run=run, ids=[], ordinals=[], **code)
+    return {
+        "function": chosen["function"],
+        "blob": chosen["blob"],
+    }  # its version is noted already
 
 
 async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:
@@ -104,16 +113,13 @@ async def retry(
     dead = [sum(counts.values()) for counts in await dead_counts(queue, run, classes)]
     if not any(dead):
         return 0
-    if code is None:
-        code = await newest_code(queue, run)
-    else:
-        await teach(queue, run, code)
+    work = await begin_retry(queue, run, code)
     sent = 0
     for shard, count in enumerate(dead):
         after: int | None = -1 if count else None
         while after is not None and (limit is None or sent < limit):
             at_most = AT_ONCE if limit is None else min(AT_ONCE, limit - sent)
-            asked = {"run": run, "classes": list(classes), "after": after, "limit": at_most, **code}
+            asked = {"run": run, "classes": list(classes), "after": after, "limit": at_most, **work}
             answer, _ = await queue.ask(shard, "retry", asked)
             sent += answer["count"]
             after = answer["after"]
@@ -128,7 +134,7 @@ async def adopt(queue: QueueCalls, run: bytes, code: dict[str, Any]) -> int:
     code : dict
         {function, blob, code}, all of them.
     """
-    await queue.note(run, dict(code))
+    await queue.note(run, {**code, "adopted": True})
     return await queue.control("adopt", run=run, **code)
 
 
