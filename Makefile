@@ -77,13 +77,16 @@ extension: $(STAMP) ## Build the JupyterLab extension again; reload the page to 
 	@$(TOOLED) $(BIN)/python extension/build.py --force
 
 $(BUILT): $(SOURCES) | $(STAMP)
+	@echo "Building the JupyterLab extension, about a minute; the first time it also fetches what it is built with."
 	@$(TOOLED) $(BIN)/python extension/build.py
 
 $(MODULES): extension/package.json extension/yarn.lock | $(STAMP)
+	@echo "Fetching what the JupyterLab extension is checked with, about half a minute."
 	@cd extension && $(TOOLED) jlpm install --immutable
 	@touch $@
 
 lab: $(STAMP) $(BUILT) ## Open JupyterLab here, on a copy of the quickstart.
+	@echo "Starting JupyterLab; it prints its address in a few seconds."
 	$(BIN)/dqlab lab $(ARGS)
 
 demo: $(STAMP) ## Run the quickstart notebook here, without a browser.

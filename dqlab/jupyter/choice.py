@@ -47,13 +47,16 @@ class Choice:
         return found
 
     def retry(self) -> str:
-        """Send dead documents through again with this code."""
-        return f"{self.run.name}: {many(self.run.retry(self._function), 'document')} sent again with this code"
+        """Send dead documents through again with this code, in view: above stands how the run was."""
+        count = self.run.retry(self._function)
+        watch(self.run)
+        return f"{self.run.name}: {many(count, 'document')} sent again with this code"
 
     def rest(self) -> str:
         """Give the rest of the run this code too."""
         count = self.run.retry(self._function, rest=True)
         rest = rest_of(self.run, self._function, 0, given=True)
+        watch(self.run)
         return f"{self.run.name}: {many(count, 'document')} sent again{rest}"
 
     def start_over(self) -> str:

@@ -119,8 +119,12 @@ PRESSES: dict[str, tuple[Callable[[Choice], str], str]] = {
 
 
 @pytest.mark.parametrize("label", PRESSES)
-def test_button_does_what_it_says(edited: Any, lab: dq.Lab, label: str, queue: dq.QueuePool) -> None:
-    """One click, in place of reading an error and typing a line."""
+def test_button_does_what_it_says(
+    edited: Any, lab: dq.Lab, label: str, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One click, in place of reading an error and typing a line; a live view of the run follows it."""
+    shown: list[dq.Run] = []
+    monkeypatch.setattr("dqlab.jupyter.choice.watch", shown.append)
     invert = edited["invert"]
     choice = Choice(edited["run"], invert, lambda: queue.map(invert, [1, 0], name="edited", on_existing="new"))
     assert list(choice.labels) == list(PRESSES)
@@ -129,6 +133,7 @@ def test_button_does_what_it_says(edited: Any, lab: dq.Lab, label: str, queue: d
 
     assert PRESSES[label][1] in said
     assert list(lab.attach("edited").results(timeout=20)) == [1.0, 0]
+    assert [run.name for run in shown] == ["edited"]
 
 
 def test_after_starting_over_the_cells_variable_and_the_lines_speak_of_the_new_run(
