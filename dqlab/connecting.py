@@ -72,7 +72,7 @@ def connect(
     """Connect to a cluster, or start one on this machine.
 
     Called again with the same arguments while the lab is open, it returns the same lab; when that lab's
-    scheduler is gone, or no worker of the cluster that it started is left, it closes that one and begins anew.
+    scheduler is gone, or no worker of the cluster that it started is left, it closes that one and starts again.
 
     Parameters
     ----------

@@ -223,7 +223,7 @@ def test_a_file_whose_process_is_gone_is_told_of_and_removed(state: Path, ended:
 
 
 def test_a_process_that_was_given_the_number_of_an_ended_one_is_not_taken_for_it() -> None:
-    """After a restart of the machine numbers begin anew."""
+    """After a restart of the machine numbers begin again."""
     assert registration("a").alive
     assert not registration("a", started=psutil.Process().create_time() - 3600).alive
 

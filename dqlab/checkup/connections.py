@@ -70,7 +70,7 @@ def _silent(facts: Facts, worker: Worker) -> Finding:
         "answers",
         Severity.PROBLEM,
         f"{worker.who} gives no answer: {worker.silence}; {heard}{holds}",
-        "Its process hangs, is stopped, or holds the GIL in native code. Have it started anew: what its consumers hold "
+        "Its process hangs, is stopped, or holds the GIL in native code. Restart it: what its consumers hold "
         f"is delivered again, durable queues are opened by another worker{_costs(facts, hosted)}",
         f"lab.client.restart_workers([{worker.address!r}])",
         {"worker": worker.address, "name": worker.name, "silence": worker.silence, "queues": hosted},

@@ -41,9 +41,9 @@ def _actor(facts: Facts, actor: Actor) -> Iterator[Finding]:
     values = {"name": actor.name, "worker": actor.address, "epoch": actor.epoch}
     what = _called(actor)
     if actor.gone is not None:
-        advice, line = "Start its consumers anew", "consumers.start()"
+        advice, line = "Restart its consumers", "consumers.start()"
         if actor.is_shard:
-            advice = "Open the queue anew; what a durable one held is in its store"
+            advice = "Open the queue again; what a durable one held is in its store"
             line = f"lab.queue({actor.queue!r})"
         yield Finding("placement", Severity.PROBLEM, f"{what} is gone: {_sentence(actor.gone)}", advice, line, values)
     elif not actor.made and actor.failure:
@@ -69,7 +69,7 @@ def _actor(facts: Facts, actor: Actor) -> Iterator[Finding]:
             "placement",
             Severity.PROBLEM,
             f"{what} is registered on {actor.address}, which is no worker of this cluster any more",
-            "Open its queue anew",
+            "Open its queue again",
             f"lab.queue({actor.queue!r})",
             values,
         )
@@ -105,7 +105,7 @@ def _unserved(facts: Facts, registry: Registered) -> Iterator[Finding]:
                 "placement",
                 Severity.WARNING,
                 f"queue {queue} has no consumer on {names}; work goes on without them",
-                "Look for `spawn_failed` in the scheduler's log; a worker that is started anew is given its consumers",
+                "Look for `spawn_failed` in the scheduler's log; a worker that is restarted is given its consumers",
                 f"lab.client.restart_workers({[worker.address for worker in bare]!r})",
                 {"queue": queue, "workers": [worker.address for worker in bare]},
             )

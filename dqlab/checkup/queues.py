@@ -147,7 +147,7 @@ def leases(facts: Facts) -> Iterator[Finding]:
                     "leases",
                     Severity.PROBLEM,
                     f"{shard.name} can confirm nothing any more: {shard.failure.strip().removesuffix('.')}",
-                    "What was confirmed is on disk. Have its worker started anew: another one opens the log",
+                    "What was confirmed is on disk. Restart its worker: another one opens the log",
                     f"lab.client.restart_workers([{worker.address!r}])",
                     {"queue": shard.queue, "shard": shard.shard},
                 )
@@ -172,7 +172,7 @@ def _abandoned(worker: Worker) -> Iterator[Finding]:
             Severity.WARNING,
             f"{consumer} on {worker.who} works on beside {many(len(names), 'function')} that will not end though "
             f"cancelled: {told}; threads cannot be killed, and these take from the others",
-            "Have the worker started anew; what its consumers hold goes back. Give such runs processes, which can be "
+            "Restart the worker; what its consumers hold goes back. Give such runs processes, which can be "
             "killed: map(..., timeout='90s')",
             f"lab.client.restart_workers([{worker.address!r}])",
             {"consumer": consumer, "worker": worker.address, "messages": list(names)},
@@ -192,7 +192,7 @@ def _lease(shard: Shard, address: str) -> Iterator[Finding]:
             "leases",
             Severity.PROBLEM,
             f"{held}, and the lease ended {numbers.duration(-lease.left)} ago: the shard is stalled",
-            "Have the worker of the shard started anew",
+            "Restart the worker of the shard",
             f"lab.client.restart_workers([{address!r}])",
             values,
         )

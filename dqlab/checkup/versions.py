@@ -69,7 +69,7 @@ def plugins(facts: Facts) -> Iterator[Finding]:
             advice, line = "Install it in the worker's environment", f"pip install 'dqlab=={facts.client.version}'"
         else:
             what = f"{worker.who} has dqlab {worker.process.version}, and no plugin of it: it hosts and serves no queue"
-            advice, line = "Have the worker started anew", f"lab.client.restart_workers([{worker.address!r}])"
+            advice, line = "Restart the worker", f"lab.client.restart_workers([{worker.address!r}])"
         yield _finding(Severity.PROBLEM, what, advice, line, **values)
 
 

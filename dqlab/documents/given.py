@@ -25,7 +25,7 @@ class Given:
     Parameters
     ----------
     iterable : iterable, iterator or callable
-        What gives the elements; a callable is called anew for each pass.
+        What gives the elements; a callable is called again for each pass.
     key : callable or None
         From an element to its key.
 

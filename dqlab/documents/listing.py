@@ -24,7 +24,7 @@ __all__ = ["Documents"]
 
 
 class Documents:
-    """A lazy listing of documents, made anew each time it is iterated.
+    """A lazy listing of documents, recreated each time it is iterated.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ Look = Callable[[], Document | None]
 
 
 class Source(Protocol):
-    """Names documents, anew each time."""
+    """Names documents, read again each time."""
 
     @property
     def label(self) -> str:

@@ -349,7 +349,7 @@ def _duration(text: str | None) -> float | str | None:
 def _remains(pool: QueuePool) -> str:
     if pool.durability is Durability.DURABLE:
         return "and its store has what was confirmed. %dq submit or %dq attach opens it again"
-    return "and its memory with it. %dq submit makes it anew"
+    return "and its memory with it. %dq submit creates it again"
 
 
 def _called(held: Run | QueuePool) -> str:

@@ -1,4 +1,4 @@
-"""What a shard in memory is told when it is made anew: its lanes come back, and all they held counts as lost.
+"""What a shard in memory is told when it is recreated: its lanes come back, and all they held counts as lost.
 
 Pure, as the rules are. What is told is plain data, see `Past`.
 """

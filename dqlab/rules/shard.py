@@ -411,7 +411,7 @@ class Shard:
         self.activity.touch(run)
 
     def drop_lane(self, run: bytes) -> None:
-        """Cancel what is left of a run, free its frames and forget it; lane 0 starts anew.
+        """Cancel what is left of a run, free its frames and forget it; lane 0 starts again.
 
         An unknown run changes nothing. The producers of lane 0 live on, so their numbers are kept.
         """

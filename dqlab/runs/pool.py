@@ -45,7 +45,7 @@ __all__ = ["QueuePool", "ShardView"]
 
 @dataclass(frozen=True)
 class ShardView:
-    """One shard of a queue. Every method asks it anew.
+    """One shard of a queue. Every method asks it again.
 
     Attributes
     ----------
@@ -518,7 +518,7 @@ class QueuePool:
 
     @property
     def gone(self) -> bool:
-        """Whether one of its shards has died and cannot be made anew; asks for 10 s at most while that goes on."""
+        """Whether one of its shards has died and cannot be recreated; asks for 10 s at most while that goes on."""
         return self.handle.link.sync(self.handle.missing())[0]
 
     def counts(self) -> dict[str, int]:

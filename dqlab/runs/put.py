@@ -152,7 +152,7 @@ class PutResult:
             try:
                 async with asyncio.timeout(deadline.patience):
                     answer, parts = await self._handle.ask(shard_of(lo), "settled", meta, wait=wait)
-            except (CallTimeout, TimeoutError) as error:  # the shard is being made anew, and takes its time
+            except (CallTimeout, TimeoutError) as error:  # the shard is being recreated, and takes its time
                 if deadline.over:
                     raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
                 continue

@@ -178,7 +178,7 @@ class Run:
     ) -> int:
         """Send dead documents through again, with new code if it is given; return how many.
 
-        They keep their ids, arguments and history; their deliveries count anew.
+        They keep their ids, arguments and history; their deliveries are counted from zero.
 
         Parameters
         ----------
@@ -620,7 +620,7 @@ class Run:
                     alone_since = None
                 elif time.monotonic() > looked + LOOK_EVERY:
                     (alone_since, given_up), looked = self._watch_idle(deadline, alone_since), time.monotonic()
-            except CallTimeout as error:  # a shard is being made anew, and takes its time
+            except CallTimeout as error:  # a shard is being recreated, and takes its time
                 if deadline.over:
                     raise self._no_answer(deadline) from error
             self._raise_submission()

@@ -161,7 +161,7 @@ class Session:
         return names
 
     def serve(self, pool: QueuePool) -> None:
-        """Have one consumer on every consumer worker; that is so for good, unless somebody makes the queue anew."""
+        """Have one consumer on every consumer worker; that is so for good, unless somebody recreates the queue."""
         self.link.sync(self.serve_from_loop(pool))
 
     async def serve_from_loop(self, pool: QueuePool) -> None:

@@ -19,7 +19,7 @@ IN_TURN = 0.05
 class Streams:
     """A cursor into each shard's results, and which results were given already.
 
-    A shard in memory that was lost counts anew; what it had is not given twice when it comes once more.
+    A shard in memory that was lost starts at zero; what it had is not given twice when it comes once more.
     """
 
     def __init__(self, handle: Handle, run: bytes) -> None:

@@ -107,7 +107,7 @@ class NeededBytes:
 
 
 def needed_by(ledger: Ledger) -> dict[int, int]:
-    """Return the bytes of each segment that a ledger needs, counted anew."""
+    """Return the bytes of each segment that a ledger needs, counted again."""
     needed: dict[int, int] = {}
 
     def add(place: int, nbytes: int) -> None:

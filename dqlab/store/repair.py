@@ -60,7 +60,7 @@ class UnknownQueue(LogError):
     """What kind of queue it was cannot be read."""
 
     text = (
-        "the queue in {directory} cannot be made anew: {reason}. Nothing was touched. Put queue.json back: "
+        "the queue in {directory} cannot be recreated: {reason}. Nothing was touched. Put queue.json back: "
         "format, name, shards and options; those of a similar queue will do."
     )
 

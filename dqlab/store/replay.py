@@ -1,4 +1,4 @@
-"""The records of a log, applied again to a ledger, each with what it said then and never judged anew."""
+"""The records of a log, applied again to a ledger, each with what it said then and never judged again."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Replay:
             if move.counts is not None:
                 self._remember(lane, move, settlement)
             if state is not State.READY and move.state is State.READY:
-                lane.move(batch, a, b, State.LEASED)  # so that it enters the ready line anew
+                lane.move(batch, a, b, State.LEASED)  # so that it enters the ready line again
             lane.move(batch, a, b, move.state, suspect=move.suspect, due=due)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A manifest made anew from the files that are there, when the one in force cannot be read."""
+"""A manifest recreated from the files that are there, when the one in force cannot be read."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ export function retryEntries(of: Run | Selection): Entry[] {
   const python = retryCode(chosen);
   const question: Question = {
     title: `Retry ${many(dead, 'document')} of ${run}?`,
-    body: 'They run again with the newest code of the run; their deliveries count anew.',
+    body: 'They run again with the newest code of the run; their deliveries are counted from zero.',
     accept: `Retry ${count(dead)}`
   };
   const whole: Entry = { label: `Retry ${count(dead)}…`, action, python, question };

@@ -11,7 +11,7 @@ const ACT_MS = 70_000;
 const COMPACT_MS = 3_610_000;
 
 const NO_SERVER =
-  'The Jupyter server has no part of dqlab. Install dqlab[lab] where the server runs, then start the server anew.';
+  'The Jupyter server has no part of dqlab. Install dqlab[lab] where the server runs, then restart the server.';
 
 /** One cluster with dqlab on it. `since` is when it last answered, or when it ended. */
 export interface Service {

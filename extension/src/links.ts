@@ -42,7 +42,7 @@ export function markedOpening(mark: { dqPanel?: string; dqService?: string }, se
 }
 
 export interface Known {
-  /** Services as last heard of, and asked for anew. */
+  /** Services as last heard of, and asked for again. */
   services(): readonly Service[];
   ask(): Promise<readonly Service[]>;
 }

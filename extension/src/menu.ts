@@ -1,4 +1,4 @@
-// A menu at a place, made anew each time it opens.
+// A menu at a place, recreated each time it opens.
 
 import { CommandRegistry } from '@lumino/commands';
 import { Menu } from '@lumino/widgets';

@@ -62,7 +62,7 @@ export class Model implements IDisposable {
     return this.change;
   }
 
-  /** A service is there again, or was started anew: whoever shows its pages has to load them again. */
+  /** A service is there again, or was restarted: whoever shows its pages has to load them again. */
   get returned(): ISignal<this, string> {
     return this.coming;
   }

@@ -55,7 +55,7 @@ class PanelTab extends MainAreaWidget<IFrame> {
     this.content.url = this.address(this.dark());
   }
 
-  /** A page that knows themes is asked for anew; Dask's own are turned by CSS. */
+  /** A page that knows themes is asked for again; Dask's own are turned by CSS. */
   retheme(): void {
     if (this.opening.ours && this.loaded) this.load();
   }

@@ -158,7 +158,7 @@ test('a refusal stays with what was asked, and the next try of it takes it away'
   expect(model.refusals.size).toBe(0);
 });
 
-test('a service that is there again is announced, and so is one that was started anew', async () => {
+test('a service that is there again is announced, and so is one that was restarted', async () => {
   const returned = vi.fn();
   model.returned.connect((_, id) => returned(id));
   model.watch();

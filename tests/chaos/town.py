@@ -143,7 +143,7 @@ class Town:
         return self._known[name][1] if name in self._known else 0
 
     async def _witness(self) -> None:
-        """Note each process that has ended, each shard that was made anew and each consumer that is gone, for ever."""
+        """Note each process that has ended, each shard that was recreated and each consumer that is gone, for ever."""
         running: set[int] = set()
         while True:
             pids = self._pids()

@@ -256,7 +256,7 @@ def test_cluster_with_a_worker_that_hangs_is_connected_to(processes: dict[str, A
 def test_notebook_whose_scheduler_died_goes_on_where_it_stopped(
     processes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a store: connect anew, and run the same cell again."""
+    """With a store: connect again, and run the same cell again."""
     monkeypatch.setattr("dqlab.cluster.transport.link.GONE_AFTER", 1.0)
     gate, tally, store = Gate(tmp_path), Tally(tmp_path), tmp_path / "store"
 

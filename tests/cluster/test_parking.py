@@ -238,7 +238,7 @@ def test_bell_waits_for_the_condition_and_not_for_the_ring() -> None:
     assert asyncio.run(scenario()) == (True, False)
 
 
-# --- shards that were made anew -------------------------------------------------------------------
+# --- shards that were recreated -------------------------------------------------------------------
 
 FIRST, SECOND = "consumer/q/0#0", "consumer/q/1#0"
 

@@ -87,4 +87,4 @@ def test_closing_a_queue_whose_worker_has_just_died_asks_the_dead_for_nothing() 
         await registry.close_queue("q")
         return list(registry.entries), entry.gone
 
-    assert in_registry(scenario) == ([], "its queue was closed while it was being made anew")
+    assert in_registry(scenario) == ([], "its queue was closed while it was being recreated")

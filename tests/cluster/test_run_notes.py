@@ -1,4 +1,4 @@
-"""What is known of runs outside of their shards, and what a shard that is made anew is told of it."""
+"""What is known of runs outside of their shards, and what a shard that is recreated is told of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making shards anew, beside a registry that only notes what it is asked for."""
+"""Recreating shards, beside a registry that only notes what it is asked for."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_shard_of_a_queue_that_was_closed_is_not_made_anew() -> None:
         await asyncio.wait_for(registry.task, 5)
         return registry.made, registry.entry.made.is_set(), registry.entry.gone
 
-    assert asyncio.run(scenario()) == ([], True, "its queue was closed while it was being made anew")
+    assert asyncio.run(scenario()) == ([], True, "its queue was closed while it was being recreated")
 
 
 def test_a_worker_that_dies_as_soon_as_it_has_the_shard_is_replaced_too() -> None:

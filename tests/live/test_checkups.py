@@ -13,7 +13,7 @@ LONG = "lab.client.restart_workers(['tcp://a-host-with-a-long-name.cluster.examp
 SICK = Checkup(
     "lab local",
     (
-        Finding("answers", Severity.PROBLEM, "worker 1 gives <b>no</b> answer", "Have it started anew", LONG),
+        Finding("answers", Severity.PROBLEM, "worker 1 gives <b>no</b> answer", "Restart it", LONG),
         Finding("store", Severity.WARNING, "the store lies in memory\x1b[31m", "Use a directory on a disk"),
         Finding("queues", Severity.NOTE, "queue pages is paused"),
         Finding("versions", Severity.OK, "the same everywhere"),
@@ -28,7 +28,7 @@ def test_text_says_what_is_wrong_and_what_to_do() -> None:
 
     assert lines[0] == "lab local  not healthy: 1 problem, 1 warning, 1 note"
     assert lines[3] == "✕ problem answers: worker 1 gives <b>no</b> answer."
-    assert lines[4:6] == ["    Have it started anew:", f"        {LONG}"]
+    assert lines[4:6] == ["    Restart it:", f"        {LONG}"]
     assert "    Use a directory on a disk." in lines
     assert lines[-1] == "● versions  the same everywhere"
 

@@ -135,7 +135,7 @@ class Model:
         return others
 
     def reopen(self, epoch: int, orphans: dict[bytes, int], deadline: float) -> None:
-        """Start anew from what is on disk: nothing is leased, and what was acked early is not delivered again.
+        """Start again from what is on disk: nothing is leased, and what was acked early is not delivered again.
 
         For a while that is held for its consumers: `orphans` names the lease of each run.
         """

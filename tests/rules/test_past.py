@@ -1,4 +1,4 @@
-"""Shards that are made anew without what they held: what was there is counted as lost, and may come once more."""
+"""Shards that are recreated without what they held: what was there is counted as lost, and may come once more."""
 
 from __future__ import annotations
 

@@ -483,7 +483,7 @@ def test_frame_whose_confirmation_was_lost_is_not_put_again(
 def test_run_ends_although_its_queue_was_out_of_reach_when_its_input_ended(
     queue: dq.QueuePool, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its shards are being made anew, and that takes longer than a call waits; nobody else could end the run."""
+    """Its shards are being recreated, and that takes longer than a call waits; nobody else could end the run."""
     ask, lost = Handle.ask, []
 
     async def away(self: Handle, shard: int, call: str, meta: dict[str, Any], *rest: Any, **options: Any) -> Any:

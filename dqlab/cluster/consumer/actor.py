@@ -105,7 +105,7 @@ class ConsumerActor:
         return pack({"slots": len(self._slots)})
 
     def _introduction(self, shard: int) -> bytes:
-        """Tell a shard that was made anew what all slots have in hand."""
+        """Tell a shard that was recreated what all slots have in hand."""
         return pack({"consumer": self.name, "held": [held for slot in self._slots for held in slot.held(shard)]})
 
     def _values(self) -> Any:

@@ -399,7 +399,7 @@ class Registry(SchedulerPlugin):
             entry.made.set()
 
     async def make_again(self, entry: Entry, address: str) -> None:
-        """Make a shard anew on a worker."""
+        """Recreate a shard on a worker."""
         unpin(self.scheduler, [entry.key])
         entry.address, entry.host = address, self._host(address)
         entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"

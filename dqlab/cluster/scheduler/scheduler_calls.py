@@ -51,7 +51,7 @@ class SchedulerCalls(QueueCalls):
         found = await self._registry.resolve(name)
         if found["gone"] is not None:
             raise ActorGone(name=name, reason=found["gone"])
-        if found["address"] is None:  # it is being made anew, and that takes its time
+        if found["address"] is None:  # it is being recreated, and that takes its time
             raise CallTimeout(name=name, call=call, seconds=timeout)
         try:
             async with asyncio.timeout(timeout):

@@ -1,4 +1,4 @@
-"""What becomes of a shard whose worker is gone: it is made anew, under the same name.
+"""What becomes of a shard whose worker is gone: it is recreated, under the same name.
 
 A durable one has its log; one in memory is empty, and knows what was lost with the one before. A durable one of which
 the log has failed is opened again too, where it was or elsewhere, with pauses that grow for as long as its disk fails.
@@ -29,7 +29,7 @@ logger = logging.getLogger("dqlab.registry")
 REPLACEMENT_WAIT = 0.5
 """Seconds that a nanny is given to replace a worker, before its durable shards are opened by another one."""
 TRANSIENT_WAIT = 3.0
-"""The same before its shards in memory are made anew by another one: they cannot come home from there."""
+"""The same before its shards in memory are recreated by another one: they cannot come home from there."""
 TRY_AGAIN = 0.5
 """Seconds after which a shard that could not be made is tried again, on whatever workers there are then."""
 TRIES = 3
@@ -79,7 +79,7 @@ class Entry:
 
     @property
     def is_shard(self) -> bool:
-        """It is a shard, which is made anew when its worker is gone."""
+        """It is a shard, which is recreated when its worker is gone."""
         return self.name.startswith("queue/")
 
     @property
@@ -100,7 +100,7 @@ class Entry:
 
 
 class Supervisor:
-    """Makes shards anew, each until it succeeds, its log refuses, or its queue is closed.
+    """Recreates shards, each until it succeeds, its log refuses, or its queue is closed.
 
     Their names stay, and whoever calls one meanwhile waits for it: see `Registry.resolve`.
     """
@@ -118,7 +118,7 @@ class Supervisor:
         await self._changed.until(lambda: bool(self._registry.plan().queues), timeout)
 
     def worker_left(self, entry: Entry) -> None:
-        """Make a shard anew whose worker is gone, unless that is under way; returns at once."""
+        """Recreate a shard whose worker is gone, unless that is under way; returns at once."""
         if not entry.made.is_set():
             return
         entry.made.clear()
@@ -209,7 +209,7 @@ class Supervisor:
         return [name for name in {*registry.entries, *registry.consumer_sets.winding_down} if name.startswith(mark)]
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
-        """Make a shard anew; `patience` in seconds is how long a replacement of its worker is waited for."""
+        """Recreate a shard; `patience` in seconds is how long a replacement of its worker is waited for."""
         loop = asyncio.get_running_loop()
         began, lost, failed = loop.time(), entry.address, 0
         while (address := await self._place(entry, deadline=began + patience)) is not None:
@@ -228,7 +228,7 @@ class Supervisor:
                     continue
                 failed += 1
                 if isinstance(error, DqlabError) or failed == TRIES:
-                    entry.gone = str(error) if isinstance(error, DqlabError) else f"it cannot be made anew: {error!r}"
+                    entry.gone = str(error) if isinstance(error, DqlabError) else f"it cannot be recreated: {error!r}"
                     break
                 await asyncio.sleep(TRY_AGAIN)
                 continue
@@ -238,7 +238,7 @@ class Supervisor:
                 logger.warning("event=%s name=%s from=%s to=%s seconds=%.2f", event, entry.name, lost, address, took)
                 break
         if address is None:
-            entry.gone = "its queue was closed while it was being made anew"
+            entry.gone = "its queue was closed while it was being recreated"
         entry.stood = loop.time()
         if entry.gone is None:
             entry.failure = ""

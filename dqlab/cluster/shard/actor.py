@@ -55,7 +55,7 @@ __all__ = ["SWITCH_S", "QueueActor"]
 SWITCH_S = 0.0005
 """How long another thread may hold the interpreter while messages wait: checkpoints and compaction are packed there."""
 RETURN_S = 1.0
-"""How long a shard that was made anew waits for consumers; one may be in a function that holds its interpreter."""
+"""How long a shard that was recreated waits for consumers; one may be in a function that holds its interpreter."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 logger = logging.getLogger("dqlab.queue")

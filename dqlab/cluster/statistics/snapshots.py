@@ -28,7 +28,7 @@ __all__ = ["Snapshots"]
 LONGEST = 1.0
 """Seconds for which ages and rates of a queue that does not change are kept."""
 FEW, JOINED_PER_S = 16, 150
-"""Queues that are always joined anew when they change; of more, so many in a second."""
+"""Queues that are always joined again when they change; of more, so many in a second."""
 
 
 class Picture(NamedTuple):

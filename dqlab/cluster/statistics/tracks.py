@@ -1,6 +1,6 @@
 """What is remembered of a queue, a run or a consumer beside its last report: rates, and how it was over time.
 
-Fed with absolute totals; one that falls (its actor was made anew) starts over and counts nothing twice.
+Fed with absolute totals; one that falls (its actor was recreated) starts over and counts nothing twice.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Handle(QueueCalls):
         return handle
 
     async def missing(self) -> tuple[bool, bool]:
-        """Return whether a shard is gone for good or nobody knows it, and whether one is not made anew within 10 s."""
+        """Return whether a shard is gone for good or nobody knows it, and whether one is not recreated within 10 s."""
         resolve = self.link.scheduler
         places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name) for ref in self.refs))
         gone = any(place["gone"] is not None for place in places)

@@ -33,7 +33,7 @@ class ModuleDiffers(DqlabError):
 
     text = (
         "this consumer has another version of module {module} than the process that submitted, or none, and what is "
-        "loaded there cannot be sent: {reason}. The document was not run. Start the workers anew (connect again) so "
+        "loaded there cannot be sent: {reason}. The document was not run. Restart the workers (connect again) so "
         "that they import the module as it is now, then retry."
     )
 

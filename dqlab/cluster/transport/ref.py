@@ -36,7 +36,7 @@ CONNECT_FOR = 0.5
 REACH_FOR = 5.0
 """Seconds after which an actor counts as out of reach that is still there by what the registry knows."""
 RESOLVE_WAIT = 10.0
-"""Seconds that the registry keeps a question for what is being made anew."""
+"""Seconds that the registry keeps a question for what is being recreated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Ref:
     direct : bool, default True
         False: call through the scheduler, when the workers cannot be reached from here.
     introduce : callable, optional
-        Packs what an actor that was made anew is told, as its call "reclaim", before anything else.
+        Packs what an actor that was recreated is told, as its call "reclaim", before anything else.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Ref:
         ActorGone
             Nobody of that name is registered, or its worker died. `StoreFailed`: its log cannot be opened.
         CallTimeout
-            It is being made anew, and is not yet there after 10 s.
+            It is being recreated, and is not yet there after 10 s.
         SchedulerGone
             The registry does not answer.
         """
@@ -106,7 +106,7 @@ class Ref:
                 ) from error
             if found["gone"] is not None:
                 raise (StoreFailed if found.get("failed") else ActorGone)(name=self.name, reason=found["gone"])
-            if found["address"] is None:  # it is being made anew, and that takes its time
+            if found["address"] is None:  # it is being recreated, and that takes its time
                 raise CallTimeout(name=self.name, call="resolve", seconds=RESOLVE_WAIT)
             self._place = Place(found["address"], found["key"], found["epoch"])
         return self._place

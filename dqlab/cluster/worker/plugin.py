@@ -207,7 +207,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         return CLOSING_S if closing and all(actor.closed for actor in held) else TERMINATE_S
 
     async def _leave(self) -> None:
-        """Have what lives here brought elsewhere, and close; a nanny that is not itself terminated starts anew."""
+        """Have what lives here brought elsewhere, and close; a nanny that is not itself terminated starts again."""
         logger.warning("event=worker_terminates worker=%s", self._worker.address)
         try:
             async with asyncio.timeout(self._patience()):

@@ -164,7 +164,7 @@ class Services:
 
     def _of(self, service: Announcement) -> _Heard:
         heard = self._heard.get(service.id)
-        if heard is None or heard.service != service:  # announced anew
+        if heard is None or heard.service != service:  # announced again
             heard = self._heard[service.id] = _Heard(service)
         return heard
 

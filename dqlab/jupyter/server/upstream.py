@@ -33,7 +33,7 @@ class NoAnswer(DqlabError):
 
     text = (
         "service {service!r} does not answer: {reason}. Its runs go on without this view, if its cluster still runs. "
-        "Try again; dq.connect() in a notebook announces it anew."
+        "Try again; dq.connect() in a notebook announces it again."
     )
 
 

@@ -121,7 +121,7 @@ class Comparison(Submitter):
             over = self.earlier is not None and self.earlier.finished.is_set()  # asked first: it seals, then ends
             try:
                 progress = self._progress()
-            except CallTimeout:  # a shard is being made anew
+            except CallTimeout:  # a shard is being recreated
                 continue
             return Submitted.of(progress.record), progress, over or (self.earlier is None and progress.sealed)
 

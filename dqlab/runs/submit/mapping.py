@@ -351,7 +351,7 @@ class Submitter:
                     incomplete = answer["incomplete"]  # by whom, the queue knows better
         submitted = self._submitted(sender.held)
         seal = {"total": sum(sender.here), "incomplete": incomplete}
-        # Before any shard has it: one that is lost with its seal is made anew with what was noted.
+        # Before any shard has it: one that is lost with its seal is recreated with what was noted.
         facts = {"seal": seal | {"here": list(sender.here)}, "submitted": submitted}
         await handle.note(sender.run, facts)
         for shard, here in enumerate(sender.here):

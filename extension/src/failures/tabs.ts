@@ -1,4 +1,4 @@
-// Failures as tabs: one for each service and run or queue, there again when the page is loaded anew.
+// Failures as tabs: one for each service and run or queue, there again when the page is loaded again.
 
 import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
