@@ -20,7 +20,7 @@ def after_import(name: str, then: Callable[[], object]) -> None:
     name : str
         Dotted. Nothing is imported for it, and one that is never imported is no error.
     then : callable
-        Must not raise: whoever imports the module has not asked for it.
+        Must not raise: the importing code has not asked for it.
     """
     if name in sys.modules:
         then()

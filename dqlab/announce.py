@@ -1,6 +1,6 @@
 """Announcements: one file for each cluster with dqlab on it, in Jupyter's runtime directory, for its server to read.
 
-Owns those files: written by whoever has a lab, read by the server extension. A service is known by its id, which is its
+Owns those files: written by labs, read by the server extension. A service is known by its id, which is its
 name made unique, and which it has again after a restart of its kernel or scheduler.
 """
 

@@ -197,7 +197,7 @@ def examine_at(
 def start_cluster(n: int, *, port: int | None = None) -> LocalCluster:
     """Start a scheduler in this process, `n` processes for consumers, of one thread each, and one for queues.
 
-    Only this user reaches them. Dask's sampling profiler is off: it looks at Dask's tasks, of which there are none,
+    Only this user reaches them. Dask's sampling profiler is off: it looks at Dask's tasks, and there are none,
     and wakes every process a hundred times a second.
 
     Parameters
@@ -278,7 +278,7 @@ def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
 
 
 def _checked(lab: Lab, store: Path | None) -> Lab:
-    """Return a lab of which a worker can use the store."""
+    """Return a lab with a worker that can use the store."""
     if store is not None:
         try:
             check_store(lab.session.link, store, seen_here=False)

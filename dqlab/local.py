@@ -1,6 +1,6 @@
 """Which clusters `dqlab up` keeps on this machine: one file for each, in a directory of the user's own.
 
-Owns those files: written when a cluster is ready, removed at its end, and by whoever finds that its process is gone.
+Owns those files: written when a cluster is ready, removed at its end, or when its process is found gone.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def find(name: str | None) -> Registration:
     Raises
     ------
     NoLocalCluster
-        There is none; says which others run, and of which only the file was left.
+        There is none; names the others that run, and those that left only a file.
     SeveralLocalClusters
         There are several, and `name` is None.
     """

@@ -305,6 +305,6 @@ def die_first() -> None:
 
 def kill_group(pid: int) -> None:
     """Kill a process that leads its group, and all that is in the group; one that has ended is fine."""
-    # macOS refuses what Linux does not find: a group of which all have ended and nobody has asked how.
+    # macOS refuses what Linux does not find: a group whose processes have all ended and were not waited for.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

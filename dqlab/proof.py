@@ -88,7 +88,7 @@ def machine() -> str:
 
 
 def loopback(host: str) -> bool:
-    """Return whether a host of a URL is the machine of whoever asks."""
+    """Return whether a host of a URL is the machine of the caller."""
     try:
         return _ip(host).is_loopback
     except ValueError:

@@ -139,7 +139,7 @@ class Worker:
     shards: tuple[Shard, ...] = ()
     consumers: tuple[str, ...] = ()
     abandoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By consumer, the messages that were cancelled and of which the functions still run."""
+    """By consumer, the cancelled messages whose functions still run."""
     missing: tuple[str, ...] | None = None
     probes: tuple[Probe, ...] = ()
     unsent: int = 0
@@ -284,7 +284,7 @@ class Facts:
 
     @property
     def silenced(self) -> list[str]:
-        """Queues of which a shard lives on a worker that gave no answer."""
+        """Queues with a shard on a worker that gave no answer."""
         silent = [worker.address for worker in self.workers if worker.process is None]
         return sorted({queue for address in silent for queue in self.hosting(address)})
 

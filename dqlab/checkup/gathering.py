@@ -41,7 +41,7 @@ _NAMES = ["dqlab", *PACKAGES]
 
 
 class Gathering:
-    """Gathers the facts of one cluster; runs on its client's event loop, and ends in time whoever hangs.
+    """Gathers the facts of one cluster; runs on its client's event loop, and ends in time, whatever hangs.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def queues(facts: Facts) -> Iterator[Finding]:
                 "queues",
                 Severity.PROBLEM,
                 f"{need.subject} {need.text}: they were acknowledged, and are not there",
-                "This must not happen. See of which documents, and map these once more under another name",
+                "This must not happen. Look up which documents, and map these once more under another name",
                 f"lab.attach({need.run!r}).wait()",
                 {"run": need.run, "queue": need.queue},
             )

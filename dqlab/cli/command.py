@@ -131,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
     inspect = commands.add_parser(
         "inspect",
         help="show what lies in a store, a queue or a shard, without touching it",
-        description="Reads the files below DIR, whoever has them open. Exit status: 0, or 3: cannot be read.",
+        description="Reads the files below DIR, even while they are open. Exit status: 0, or 3: cannot be read.",
     )
     inspect.add_argument("directory", type=Path, metavar="DIR", help="a store, a queue's directory or a shard's")
     inspect.add_argument("--json", action="store_true", help="one JSON object")

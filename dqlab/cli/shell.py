@@ -29,7 +29,7 @@ DONE, FAILED, MISUSED = 0, 1, 2
 
 
 class _Desk(Desk):
-    """What stays between two lines, of which there is one."""
+    """What stays between two lines; here there is one line."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._submitted = lab, None

@@ -1,6 +1,6 @@
 """One document: what identifies it, where it is, and how to read it there.
 
-Owns the reference that travels in a message. Knows nothing of listings: whoever lists decides
+Owns the reference that travels in a message. Knows nothing of listings: the listing decides
 key and version, and may leave size and pages unknown.
 """
 
@@ -49,7 +49,7 @@ class Document:
     size : int or None
         Bytes; None when unknown.
     n_pages : int or None
-        Pages, as far as whoever listed the document knows; read it as `page_count`. At most 4,294,967,295.
+        Pages, as far as its listing knows; read it as `page_count`. At most 4,294,967,295.
 
     Raises
     ------

@@ -20,7 +20,7 @@ def parsed_natively(documents: Any) -> bool:
     """Return whether the first document is of such a kind; False of what can be iterated only once."""
     first = None
     if isinstance(documents, Documents):
-        with suppress(DqlabError, OSError, LookupError):  # whoever iterates will say so
+        with suppress(DqlabError, OSError, LookupError):  # iterating raises it again
             first = documents[0] if documents.repeats else None
     elif isinstance(documents, Sequence) and documents:
         first = documents[0]

@@ -45,7 +45,7 @@ class FailureRecords:
     Parameters
     ----------
     samples : int
-        Classes of which a record is remembered; those that failed last.
+        Classes with a remembered record: those that failed last.
     """
 
     def __init__(self, samples: int = _SAMPLES) -> None:

@@ -59,7 +59,7 @@ def check_directives(system: System, directives: Collection[str]) -> None:
     """Raise for job arrays: all tasks of one would be workers of the same name, and all but one would be refused."""
     for directive in directives:
         if re.match(system.array, directive.strip()):
-            problem = "asks for a job array, of which all tasks have the same worker's name. Ask for more jobs instead."
+            problem = "asks for a job array, whose tasks all have the same worker's name. Ask for more jobs instead."
             raise BadOption(option="job_extra_directives", value=directive, problem=problem)
 
 

@@ -28,7 +28,7 @@ logger = logging.getLogger("dqlab.hpc")
 
 
 def slurm(**options: Any) -> SpecCluster:
-    """Return a running `dask_jobqueue.SLURMCluster` of which jobs leave in good order; see `recipe` for the options.
+    """Return a running `dask_jobqueue.SLURMCluster` whose jobs leave in good order; see `recipe` for the options.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def _job(kind: Any) -> Any:
 
         async def close(self) -> None:
             await super().close()
-            self.status = Status.closed  # Dask asks, of all of which somebody still holds a reference
+            self.status = Status.closed  # Dask asks all clusters that are still referenced
 
     return Watched
 

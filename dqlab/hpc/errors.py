@@ -29,7 +29,7 @@ class NoBatchSystem(UsageError):
 
     text = (
         "{system} cannot be used from {host}: there is no command {command!r} on its PATH. Nothing was submitted. Run "
-        "this where jobs are submitted, usually a login node, or in a job of which the image has the command; or "
+        "this where jobs are submitted, usually a login node, or in a job whose image has the command; or "
         "start workers by a scheduler file and connect with dq.connect(scheduler_file=...)."
     )
 

@@ -221,7 +221,7 @@ def recipe(
             "trap : TERM",  # bash would die of it, and the batch system would kill the worker at once
             f"export DQLAB_JOB_DEADLINE=$(( $(date +%s) + {lasts:.0f} ))",
             f"export DQLAB_JOB_DRAIN={drains:g}",
-            "export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False",  # of Dask's tasks, of which there are none
+            "export DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False",  # of Dask's tasks, and there are none
             *job_script_prologue,
         ],
         "job_extra_directives": [*system.directives, *job_extra_directives],

@@ -119,7 +119,7 @@ class System:
         return [[*self.ask, *self.join.join(jobs).split()]] if jobs else []
 
     def states(self, said: str) -> dict[str, JobState | None]:
-        """Return the jobs of which something was printed, by the numbers in their ids; None: has ended."""
+        """Return the jobs that were printed, by the numbers in their ids; None: has ended."""
         _, *parts = re.split(self.begins, said, flags=re.MULTILINE)
         return {job: self.read(rest) for job, rest in zip(parts[::2], parts[1::2], strict=True)}
 

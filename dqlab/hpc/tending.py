@@ -1,6 +1,6 @@
 """Keeps a cluster at the jobs that it should have: also those that end before their worker has come.
 
-Dask replaces workers that it has known. A job that dies at its start is one of which it waits for the worker, for ever.
+Dask replaces workers that it has known. For the worker of a job that dies at its start it waits for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Tending", "Toll"]
 logger = logging.getLogger("dqlab.hpc")
 
 LOOK_EVERY = 10.0
-"""Seconds between two questions to the batch system, of which nobody should ask often."""
+"""Seconds between two questions to the batch system, which must not be asked often."""
 FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0
 """Seconds before a job that died at its start is submitted again, doubled each time: a mistake stays one."""
 
@@ -51,7 +51,7 @@ class Tending(Adaptive):
     def __init__(self, *args: Any, **options: Any) -> None:
         self._toll, self._looked = Toll(), 0.0
         self._came: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Jobs of which the worker has come: Dask sees to these."""
+        """Jobs whose worker has come: Dask sees to these."""
         self._dead: weakref.WeakSet[Any] = weakref.WeakSet()
         super().__init__(*args, **options)
 

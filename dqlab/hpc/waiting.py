@@ -1,4 +1,4 @@
-"""Clusters that `connect` has started, and of which no lab has come yet: their jobs wait until somebody gives up."""
+"""Clusters that `connect` has started and that have no lab yet: their jobs wait until they are given up."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def arrived(made_of: Recipe) -> None:
 
 
 def give_up() -> int:
-    """Cancel the jobs that `dq.connect` has submitted for recipes, and of which no lab has come yet.
+    """Cancel the jobs that `dq.connect` has submitted for recipes and that have no lab yet.
 
     A `connect` that waits for them in another thread raises `ClusterClosed`. Labs and clusters of your own are left.
 

@@ -335,7 +335,7 @@ def _all() -> Iterable[Command]:
     yield _submit()
     yield _attach()
     yield _out(_command("status", "Show all queues and runs, and what needs somebody.", "lab.stats()"))
-    runs = "List all runs of the cluster and of the store, whoever made them; the newest first."
+    runs = "List all runs of the cluster and of the store, also those of other clients; the newest first."
     yield _out(_command("runs", runs, "lab.all_runs()"))
     yield _out(_command("queues", "List the queues of the cluster, and those in the store.", "lab.queue_names()"))
     yield _run(_command("watch", "Show a run while it runs.", "run"))

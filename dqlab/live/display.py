@@ -43,7 +43,7 @@ _ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
 _composed: WeakKeyDictionary[object, tuple[ref[Live[Any]], Any]] = WeakKeyDictionary()
 """Who moves the widget that somebody placed, and that widget, by what is watched."""
 _concluded: tuple[RunSource, int] | None = None
-"""The run of which a line was said last, and in which cell."""
+"""The run that a line was printed about last, and in which cell."""
 
 
 class Mode(StrEnum):

@@ -1,6 +1,6 @@
 """One thing being watched: asks for statistics, judges silence, obeys buttons, draws on a canvas.
 
-`tick` does one step and never waits longer than its questions may take; whoever owns the time (the ticker's thread, or
+`tick` does one step and never waits longer than its questions may take; the owner of the time (the ticker's thread, or
 a loop in a terminal) calls it again and again. Buttons are pressed in other threads: they only enqueue a `Press`, and
 what is watched is touched in `tick`, or in the thread of `Obeying`, alone.
 

@@ -1,6 +1,6 @@
 """What one picture of a run says, ready to be drawn.
 
-A `RunView` holds finished strings and fractions: whoever draws it (terminal, HTML, widget)
+A `RunView` holds finished strings and fractions: what draws it (terminal, HTML, widget)
 formats nothing and decides nothing. Two equal views draw the same picture, which is how a view
 that did not change is skipped. `rows` makes them, `details` what stands below the figures.
 """

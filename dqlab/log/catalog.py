@@ -19,7 +19,7 @@ class Catalog:
     Attributes
     ----------
     lock : RLock
-        Held by whoever changes the manifest, from reading it to publishing.
+        Held while the manifest changes, from reading it to publishing.
     manifest : Manifest
         As it is on disk.
     uuid : bytes

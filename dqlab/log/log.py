@@ -374,7 +374,7 @@ class Log:
         self._writer.commit(sync=True)
 
     def victims(self, below: float | None = None) -> list[int]:
-        """Return the sealed segments before the newest checkpoint of which something is needed, and not much.
+        """Return the sealed segments before the newest checkpoint that are needed a little.
 
         Parameters
         ----------

@@ -44,7 +44,7 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
     directory = Directory(path, files)
     try:
         _make(directory)
-        with suppress(ManifestCorrupt):  # another may be opening it; whoever has the lock looks again
+        with suppress(ManifestCorrupt):  # another process may be opening it; the one with the lock looks again
             newest_manifest(directory)  # a later format is refused before anything is changed
         ownership = Ownership(directory, owner=owner, takeover=takeover, unsafe_no_lock=options.unsafe_no_lock)
         try:

@@ -33,7 +33,7 @@ class LogOptions:
     max_bytes : int or None, default None
         Quota for all files together; None = what the disk has.
     compact_below : float, default 0.5
-        Segments of which less than this share is needed are worth compacting.
+        Segments that are needed by less than this share are worth compacting.
     copy_bytes_per_s : int, default 50 MiB
         Speed limit of compaction.
     unsafe_no_lock : bool, default False

@@ -1,4 +1,4 @@
-"""Who may write to a log: one object in one process, and whoever began the newest epoch.
+"""Who may write to a log: one object in one process, the one that began the newest epoch.
 
 The lock keeps careful processes apart; the epoch stops a process that was presumed dead and only slept.
 """

@@ -189,7 +189,7 @@ class ReadOnlyLog:
             return read_fully(self._directory.files, descriptor, gap.stop - gap.start, gap.start)
 
     def usage(self, needed: int) -> Usage:
-        """Return what the directory holds, of which so many bytes are needed."""
+        """Return what the directory holds; so many bytes of it are needed."""
         sizes = self.sizes()
         segments = sum(size for name, size in sizes.items() if SEGMENT.fullmatch(name))
         checkpoints = sum(sizes.get(name, 0) for name in self.manifest.checkpoints)

@@ -2,7 +2,7 @@
 
 Owns which ids stand in which frame; of states it only knows that all begin with 0. Has no payloads: they are
 the journal's. A frame to which nothing has happened is a row of numbers, and becomes an object when it is asked
-for; whoever changes that object says so first, with `Batches.keep`.
+for; before that object changes, it is kept with `Batches.keep`.
 """
 
 from __future__ import annotations

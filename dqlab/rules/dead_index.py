@@ -1,4 +1,4 @@
-"""Which dead letters of a lane are of which failure class: a page of one class costs what it shows."""
+"""The dead letters of a lane by failure class: a page of one class costs what it shows."""
 
 from __future__ import annotations
 

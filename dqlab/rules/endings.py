@@ -93,7 +93,7 @@ def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
 
 
 def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
-    """Count a delivery of which nothing was heard again."""
+    """Count a delivery that never answered."""
     record = lane.count_delivery(batch.first + index)
     record.receipt = lease.receipt
     if lease.early:

@@ -1,9 +1,9 @@
-"""What the rules tell whoever keeps their messages.
+"""What the rules tell the keeper of their messages.
 
 The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and hears of
 every change of state, so that it can make the same changes again after a crash.
 
-Nothing changes that the journal would not record: whoever is about to change something asks `admit` first. What was
+Nothing changes that the journal would not record: `admit` is asked before each change. What was
 admitted is recorded, whatever happens meanwhile.
 """
 

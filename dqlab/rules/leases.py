@@ -16,7 +16,7 @@ from dqlab.rules.ranges import Ranges
 __all__ = ["NOBODY", "Lease", "LeasedPiece", "Leases", "epoch_of"]
 
 NOBODY = ""
-"""The consumer of leases of which nobody knows whether their consumer lives."""
+"""Placeholder owner of leases whose consumer may be gone, after recovery."""
 _EPOCH_SHIFT = 32
 
 

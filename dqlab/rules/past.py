@@ -56,7 +56,7 @@ class Past(TypedDict):
 
 
 def recall(ledger: Ledger, past: Past) -> None:
-    """Bring a fresh ledger to what is known of an earlier epoch of its shard, of which nothing is left."""
+    """Bring a fresh ledger to what is known of an earlier epoch of its shard that left nothing."""
     shard = ledger.shard
     shard.next_id = first_id(shard.index, past["first_sequence"])
     shard.paused, shard.draining = past["paused"], past["draining"]

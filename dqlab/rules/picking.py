@@ -60,7 +60,7 @@ def pick_again(
     Returns
     -------
     list of LeasedPiece, list of (int, int)
-        What was taken, and the ids of which somebody else has disposed.
+        What was taken, and the ids that others have leased, settled or cancelled.
     """
     pieces: list[LeasedPiece] = []
     others = Ranges(ids)

@@ -1,4 +1,4 @@
-"""Which frames of whom are already in: a frame that is sent twice counts once, and frames stay in order."""
+"""The frames of each producer that are already in: a frame that is sent twice counts once, and frames stay in order."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class ResultIndex:
         Returns
         -------
         list of Stretch
-            One of each settlement of which nothing is left; one of which something is left stays whole.
+            One of each settlement that has nothing left; one with something left stays whole.
         """
         freed = []
         self.covered.discard(lo, hi)

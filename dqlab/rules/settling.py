@@ -95,7 +95,7 @@ class Settling:
         self._duplicates = 0
         self._stale = 0
         self.processed = 0
-        """Messages of which an outcome other than RETURN was accepted."""
+        """Messages with an accepted outcome other than RETURN."""
 
     def apply(self) -> Settled:
         """Judge every outcome, change the lane accordingly and return what happened."""

@@ -226,7 +226,7 @@ class Shard:
         Returns
         -------
         list of (int, int)
-            Ids of which others have disposed meanwhile: leased, settled, cancelled.
+            Ids that others have leased, settled or cancelled meanwhile.
         """
         self.tick()
         if lease_id in self.leases or epoch_of(lease_id) >= self.epoch:

@@ -99,7 +99,7 @@ class Run:
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
 
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
-    """Code that was mapped under this name and is none of the run's, and what is raised to whoever asks for results."""
+    """Code that was mapped under this name and is none of the run's, and what asking for results raises."""
 
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
@@ -428,7 +428,7 @@ class Run:
         except CallTimeout as error:
             if deadline.over:
                 raise self._no_answer(deadline) from error
-            return True  # not known; whoever waits looks again
+            return True  # not known; the waiting loop looks again
 
     def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
         if progress.consumers or progress.paused or not progress.counts.left:

@@ -157,7 +157,7 @@ def _store(scene: Scene, _: Thresholds) -> Iterator[Attention]:
         kind, text = ("no-room", "waits for room in its store") if scene.full else ("store", "can confirm nothing")
         yield _of(scene, kind, scene.queue.name, text, scene.trouble, "doctor")
     for name, missing in scene.missing.items():
-        subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() says of which documents"
+        subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() names the documents"
         yield _of(scene, "missing", subject, f"of run {name}, though processed", detail, "doctor", run=name)
     for run in scene.runs:
         if run.counts.lost:

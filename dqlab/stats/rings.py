@@ -1,6 +1,6 @@
 """Values over time in a fixed amount of memory: fine for the last minutes, coarse for the last day.
 
-A ring has gauges, which hold until the next value, and flows, of which amounts are added up. Values are float32; a slot
+A ring has gauges, which hold until the next value, and flows, whose amounts are added up. Values are float32; a slot
 is written when something happens, and costs nothing while nothing does.
 """
 

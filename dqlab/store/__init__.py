@@ -1,1 +1,1 @@
-"""Durable shards: joins the rules of a queue and the log, of which neither knows the other."""
+"""Durable shards: joins the rules of a queue and the log, which do not know each other."""

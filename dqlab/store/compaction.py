@@ -25,7 +25,7 @@ from dqlab.store.shard import DurableShard
 __all__ = ["MOSTLY", "Compacted", "Copying", "compaction", "run_through"]
 
 MOSTLY = 0.95
-"""On demand, segments of which a smaller share is needed are copied."""
+"""On demand, segments that are needed by a smaller share are copied."""
 
 Progress = Callable[[int, int], None]
 
@@ -205,7 +205,7 @@ def compaction(
     Parameters
     ----------
     below : float, optional
-        Copy from segments of which a smaller share is needed; also seal the open one first. By default those
+        Copy from segments that are needed by a smaller share; also seal the open one first. By default those
         that the option `compact_below` names.
     progress : callable, optional
         Called in the thread with bytes done and bytes in all of the segments at hand.

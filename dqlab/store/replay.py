@@ -37,7 +37,7 @@ class Replay:
     skipped : int
         Records about runs that are not known: their opening was lost with a corrupted record.
     early : dict of bytes to Ranges
-        Ids by run that were acked early, and of which nothing was heard since.
+        Ids by run that were acked early and have no outcome yet.
     """
 
     ledger: Ledger

@@ -32,7 +32,7 @@ __all__ = ["freeze", "hold_resting", "restore"]
 
 _VERSION = 1
 AT_ONCE = 50
-"""Lanes of which `hold_resting` takes hold before it lets others go on: some two milliseconds."""
+"""Lanes that `hold_resting` holds before it lets others go on: some two milliseconds."""
 
 
 def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
@@ -246,7 +246,7 @@ def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> Non
 
 
 def _not_as_put(firsts: Sequence[int], *noted: Mapping[int, Any]) -> list[int]:
-    """Return the positions of the batches of which more is noted than their numbers."""
+    """Return the positions of the batches that have more than their numbers noted."""
     return [at for at, first in enumerate(firsts) if any(first in what for what in noted)] if any(noted) else []
 
 

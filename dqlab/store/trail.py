@@ -75,7 +75,7 @@ class Trail:
             yield record
 
     def met(self, segment: int, offset: int, first: int, stop: int) -> None:
-        """Take note of a frame, or of one of which only the record's header can be read."""
+        """Take note of a frame, or of the header of one that cannot be read."""
         insort(self._puts, _Put((self._order[segment], offset), first, stop))
 
     def skipped(self) -> Ranges:
@@ -87,7 +87,7 @@ class Trail:
         return skipped
 
     def open_end(self, segment: int, offset: int) -> int | None:
-        """Return from which id on messages may have been put in a place of which nothing is known.
+        """Return from which id on messages may have been put in a place that nothing is known of.
 
         None when the frames behind it go on in the same session: then `skipped` has them all.
         """

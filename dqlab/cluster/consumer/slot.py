@@ -100,7 +100,7 @@ class Slot:
         self._tasks: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
         self._ending: list[Chunk] = []
-        """Chunks that have ended, of which the last outcomes travel."""
+        """Chunks that have ended, whose last outcomes are on their way."""
         self._at_least = 1
         self._credits = count(1)
         self.begun = Begun()
@@ -152,7 +152,7 @@ class Slot:
 
     @property
     def abandoned(self) -> list[str]:
-        """Names of messages that were cancelled, and of which the functions still run here."""
+        """Names of cancelled messages whose functions still run here."""
         self._abandoned = [kept for kept in self._abandoned if _runs(kept[1])]
         coroutines = self._coroutines.abandoned if self._coroutines is not None else 0
         return [name for name, _ in self._abandoned] + ["a coroutine"] * coroutines
@@ -476,7 +476,7 @@ class Slot:
     # --- settling ---------------------------------------------------------------------------
 
     def _end(self, chunk: Chunk) -> None:
-        """Settle what is left of a chunk of which nothing will run any more; not awaited."""
+        """Settle what is left of a chunk that runs no further; not awaited."""
         chunk.over = True
         self._ending.append(chunk)
         self._in_background(self._settle_last(chunk))
@@ -530,7 +530,7 @@ class Slot:
             except LogError as error:
                 logger.warning("event=%s_refused slot=%s lease=%s %s", call, self.name, chunk.lease, error)
                 await asyncio.sleep(REFUSED_AGAIN)
-                await self._renew()  # whoever calls this does not come to it
+                await self._renew()  # its caller is busy here
 
     async def _renew(self) -> None:
         self._renewed = asyncio.get_running_loop().time()

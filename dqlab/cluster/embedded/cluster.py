@@ -59,7 +59,7 @@ class Nursery:
         environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # until it has found dqlab
         self._control, theirs = socket.socketpair()
         with theirs:
-            # A process group of its own: Ctrl-C in a terminal is meant for whoever waits, and not for workers.
+            # A process group of its own: Ctrl-C in a terminal is meant for the process that waits, and not for workers.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dqlab.cluster.embedded.nursery", str(os.getpid()), *self._given],
                 stdin=theirs.fileno(),

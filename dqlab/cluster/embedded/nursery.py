@@ -255,9 +255,9 @@ def _obey(receive: Callable[[int], bytes], worker: Worker, loop: asyncio.Abstrac
 def main(parent: int, directory: str, *modules: str) -> None:
     """Serve on the socket that is standard input; import `modules` before the first worker is forked.
 
-    At the end the directory of the cluster's sockets is removed: whoever made it may have been killed.
+    At the end the directory of the cluster's sockets is removed: its maker may have been killed.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for whoever waits
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the process that waits
     control = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

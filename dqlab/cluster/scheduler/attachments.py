@@ -19,7 +19,7 @@ CLOSE_AFTER = 3600.0
 """Seconds a vacant queue stays open."""
 LOOK_EVERY = 60.0
 MAX_LEFT = 1000
-"""Clients that left of which is known what they had open."""
+"""Clients that left and whose open queues are remembered."""
 AWAY = 5.0
 """Seconds after which a client that left is not expected back, and what it was submitting counts as cut off."""
 
@@ -122,7 +122,7 @@ class Attachments:
         due = [queue for queue, (_, since) in self._vacant.items() if now - since >= CLOSE_AFTER]
         closed = []
         for queue in due:
-            async with registry.turn(queue):  # whoever opens it meanwhile gets a new one
+            async with registry.turn(queue):  # a client that opens it meanwhile gets a new one
                 had, since = self._vacant.get(queue, (None, now))
                 if queue not in registry.queues or had is None or self._clients.get(queue) or self._had(queue) != had:
                     continue  # somebody has come, or put something, while it was waited for

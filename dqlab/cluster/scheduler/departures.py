@@ -30,7 +30,7 @@ LEAVING_S = 60.0
 
 
 class Departures:
-    """Watches for workers that hang, or of which the jobs end, and goes before those that are retired.
+    """Watches for workers that hang or whose jobs end, and acts before workers are retired.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Departures:
         self.leaving.discard(worker)
         self.deadlines.forget(worker)
 
-    # --- workers of which the jobs end --------------------------------------------------------
+    # --- workers whose jobs end ---------------------------------------------------------------
 
     def told_deadline(self, worker: str, left: float, drain: float) -> None:
         """Take in when a worker's job ends; a stream handler."""

@@ -169,7 +169,7 @@ class Registry(SchedulerPlugin):
         return wanted
 
     def turn(self, queue: str) -> asyncio.Lock:
-        """Return the lock of whoever makes or closes a queue of that name: one at a time."""
+        """Return the lock for making or closing a queue of that name."""
         return self._turns.setdefault(queue, asyncio.Lock())
 
     async def list_queues(self) -> dict[str, dict[str, Any]]:

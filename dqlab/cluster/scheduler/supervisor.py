@@ -1,6 +1,6 @@
 """What becomes of a shard whose worker is gone: it is recreated, under the same name.
 
-A durable one has its log; one in memory is empty, and knows what was lost with the one before. A durable one of which
+A durable one has its log; one in memory is empty, and knows what was lost with the one before. A durable one whose
 the log has failed is opened again too, where it was or elsewhere, with pauses that grow for as long as its disk fails.
 """
 
@@ -102,7 +102,7 @@ class Entry:
 class Supervisor:
     """Recreates shards, each until it succeeds, its log refuses, or its queue is closed.
 
-    Their names stay, and whoever calls one meanwhile waits for it: see `Registry.resolve`.
+    Their names stay, and callers wait for them meanwhile: see `Registry.resolve`.
     """
 
     def __init__(self, registry: Registry) -> None:

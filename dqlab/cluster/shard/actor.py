@@ -188,7 +188,9 @@ class QueueActor:
             answer["firsts"].append(put.first)
         if function is not None:
             self.ledger.forget_unnamed(function[0])
-        if not self._lot.known:  # whoever has consumers here may not know that the queue was closed and opened again
+        if (
+            not self._lot.known
+        ):  # the client that asked for them may not know that the queue was closed and opened again
             answer["unserved"] = True
         self._dispatch()
         await asyncio.sleep(0)  # who waits for these messages is answered first

@@ -260,7 +260,7 @@ class Vault:
             self._spilling = None
 
     def _next_to_write(self) -> int | None:
-        """Return the oldest record in memory while these are too many, else one of a file of which little is kept."""
+        """Return the oldest record in memory while these are too many, else one of a file that keeps little."""
         if self._in_memory > self.memory_bytes:
             while self._order:
                 if isinstance(self._records.get(self._order[0]), bytes):

@@ -91,7 +91,7 @@ class Collector:
         self._came: dict[str, dict[int, float]] = {}
         self._lanes: dict[str, KnownLanes] = {}
         self._asked: dict[tuple[str, int], float] = {}
-        """Shards of which a report was lost, and when they were asked for all their lanes; monotonic seconds."""
+        """Shards that have lost a report, and when they were asked for all their lanes; monotonic seconds."""
         self._bell = Bell()
         self._looked = math.inf
         """When the scheduler looked last at whether it is awake, monotonic seconds; it may do so never."""
@@ -281,7 +281,7 @@ class Collector:
         self.versions.pop(queue, None)
 
     def touch(self) -> None:
-        """Note that something has changed of which nobody reports."""
+        """Note a change that no report brings."""
         self._changed()
 
     def _changed(self) -> None:
@@ -292,7 +292,7 @@ class Collector:
 
     @property
     def queues(self) -> list[str]:
-        """Names of the queues of which a shard has reported, sorted."""
+        """Names of the queues with a shard that has reported, sorted."""
         return sorted(self._shards)
 
     def shards(self, queue: str) -> list[dict[str, Any]]:
@@ -328,7 +328,7 @@ class Collector:
     def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
         """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.
 
-        `unknown` is what one takes of which nothing is known. Where none has been settled for longer than one took
+        `unknown` is what a message takes when nothing is known. Where none has been settled for longer than one took
         before, they have become slower.
         """
         self.remember()

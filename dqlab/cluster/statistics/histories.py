@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["history"]
 
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
-"""Seconds between points, of which the smallest is taken that gives few enough of them."""
+"""Seconds between points; the smallest that gives few enough points is taken."""
 
 Series = tuple[float | None, ...]
 

@@ -31,7 +31,7 @@ class KnownLanes:
     Attributes
     ----------
     total : int
-        Runs of which there is a record.
+        Runs with a record.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Pages of dead letters for whoever looks from outside, made from failure records alone: payloads stay sealed."""
+"""Pages of dead letters for pages outside of a client, made from failure records alone: payloads stay sealed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the scheduler asks of a worker, and clients of the scheduler, so that errors come through.
 
-The connections of Dask's scheduler open no error, and it takes a worker's end for that of whoever waits for the answer.
+The connections of Dask's scheduler open no error, and it takes a worker's end for that of the caller.
 An error that a handler raises is logged with Dask's whole traceback, which lands in the notebook's cell where the
 scheduler runs in the kernel.
 """

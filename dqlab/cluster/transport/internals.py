@@ -368,7 +368,7 @@ def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any
 
 
 def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> None:
-    """Have `target` answer whoever scales the cluster by itself."""
+    """Have `target` answer Dask's adaptive scaling."""
     scheduler.handlers["adaptive_target"] = target
 
 

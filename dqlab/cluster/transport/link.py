@@ -89,7 +89,7 @@ class Link:
         Parameters
         ----------
         late : (float, str), optional
-            After so many seconds, warn whoever waits by this sentence, once.
+            After so many seconds, warn the caller by this sentence, once.
 
         Raises
         ------

@@ -23,7 +23,7 @@ def shard_of(id: int) -> int:
 
 
 class QueueCalls(ABC):
-    """What can be asked of a queue's shards, whoever asks.
+    """What can be asked of a queue's shards, by clients and the scheduler.
 
     Attributes
     ----------

@@ -54,7 +54,7 @@ class RunStanding:
 
     @property
     def complete(self) -> bool:
-        """It is done with all of its input, of which nothing is lost."""
+        """It is done with all of its input, and nothing of it is lost."""
         return self.done and not self.counts.lost and self.record["incomplete"] is None
 
     @property

@@ -345,7 +345,7 @@ def _both(
     fingerprint: Callable[[list[Any]], bytes],
     named: bytes,
 ) -> bytes:
-    """Seal a function with references to local modules and with what these hold; whoever opens it takes what fits."""
+    """Seal a function with references to local modules and with what these hold; a worker takes what fits."""
     valued, reason, taken = None, "", set[tuple[str, str]]()
     try:
         valued, pickler = _pickled(function, version, local=local)

@@ -166,7 +166,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
                 raise NoSuchActor(key)
         held = worker.state.actors.get(key)
         await start_actor(worker, key)
-        if worker.state.actors.get(key) is not held:  # whoever asked has given it up, and nobody else knows of it
+        if worker.state.actors.get(key) is not held:  # its caller has given it up, and nobody else knows of it
             await self._end(key, held)
             raise NoSuchActor(key)
         self._living[key] = held

@@ -40,7 +40,7 @@ def times(scene: Scene, at: Sequence[float] | NDArray[np.float64]) -> NDArray[np
 
 
 def nice(value: float, *, whole: bool = False) -> float:
-    """Return where an axis ends that must show `value`: a round number, of which the half is one too if `whole`."""
+    """Return where an axis ends that must show `value`: a round number; with `whole` its half is round too."""
     if not value > 0:
         return 1.0
     scale = 10.0 ** math.floor(math.log10(value))

@@ -58,7 +58,7 @@ def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
 
 
 class Uncomparable(DqlabWarning):
-    """A run was attached to whose function reads a value of which only the type, or only samples, were compared."""
+    """A run was attached to whose function reads a value that was compared by its type, or by samples, alone."""
 
 
 def tell_uncertain(run: str, version: CodeVersion) -> None:

@@ -92,9 +92,9 @@ class CodeVersion:
     cell : int or None
         Number of the notebook cell that defined it.
     uncertain : tuple of str
-        Values it depends on of which only the type counted: "model of score (_thread.lock)".
+        Values it depends on that count by their type alone: "model of score (_thread.lock)".
     sampled : tuple of str
-        Values above 64 MB, of which evenly spaced blocks counted: "table of score (1.2 GB)".
+        Values above 64 MB, which count by evenly spaced blocks: "table of score (1.2 GB)".
     parts : dict of str to str
         What it rests on: eight hex digits for each function, class and value by its name.
     """

@@ -91,7 +91,7 @@ class RunSender(Sender):
         self._gaps: deque[tuple[int, int]] = deque([(0, _ENDLESS)])
 
     def go_on(self, here: Sequence[int], held: Iterable[tuple[int, int]]) -> None:
-        """Continue a run of which each shard holds so many documents already, and all of them these ordinals."""
+        """Continue a run whose shards hold so many documents each, and all of them these ordinals."""
         self.here, self.held = list(here), Ranges(held)
         self._gaps = deque(self.held.gaps(0, _ENDLESS))
         self.through = self._gaps[0][0]

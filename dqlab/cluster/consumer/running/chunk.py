@@ -115,7 +115,7 @@ class Chunk:
         return self.settled >= self.count
 
     def unsettled(self) -> list[tuple[int, int]]:
-        """Return the ids of which the outcome is still to come, or on its way as an ack that nobody has confirmed.
+        """Return the ids whose outcome is still to come, or on its way as an ack that is not confirmed.
 
         A failure on its way is not among them: it would be counted twice.
         """
@@ -174,7 +174,7 @@ class Chunk:
         return self._encode(indexes[::-1], [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
     def give_up(self) -> bytes | None:
-        """Return a settlement that gives back all that has no outcome, for whoever ran it will settle nothing more.
+        """Return a settlement that gives back all that has no outcome: the thread that ran it settles nothing more.
 
         What was cancelled is left out, and of an early ack what may have begun: that is never delivered again.
         """
