@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 __all__ = ["frame_of", "index_of"]
@@ -18,14 +19,17 @@ def index_of(keys: Sequence[Any]) -> Any:
         return pd.Index(keys, name="key", dtype=object)
 
 
-def frame_of(rows: Sequence[Mapping[str, Any]], index: Any, columns: list[str] | None = None) -> Any:
+def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: list[str] | None = None) -> Any:
     """Return rows as a table; a column with text that is not valid Unicode has objects, the others what fits them."""
     import pandas as pd
 
-    try:
-        return pd.DataFrame.from_records(list(rows), index=index, columns=columns)
+    rows = list(rows)
+    try:  # not from_records: it takes an index whose labels are all columns for the names of these columns
+        return pd.DataFrame(rows, index=index, columns=columns)
     except UnicodeEncodeError:
-        frame = pd.DataFrame(list(rows), index=index, columns=columns, dtype=object)
+        names = list(dict.fromkeys(chain.from_iterable(rows))) if columns is None else columns
+        named = pd.Index(names, dtype=object, tupleize_cols=False)
+        frame = pd.DataFrame(rows, index=index, columns=named, dtype=object)
     for name in frame:
         try:
             frame[name] = frame[name].infer_objects()

@@ -234,7 +234,10 @@ class Results(Sequence[Any]):
         if all(isinstance(value, dict) for value in told) and any(isinstance(value, dict) for value in values):
             frame: pd.DataFrame = frame_of(told, index)
             if any(failed):
-                frame["error" if "error" not in frame else "dqlab_error"] = pd.Series(reasons, index, dtype=object)
+                name = "error"
+                while name in frame:  # a column of the results stays what it is
+                    name = f"dqlab_{name}"
+                frame[name] = pd.Series(reasons, index, dtype=object)
             return frame
         column = pd.Series(values, index=index, name="value", dtype=object)
         with suppress(UnicodeEncodeError):  # text that is not valid Unicode stays an object

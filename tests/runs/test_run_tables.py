@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import dqlab as dq
 from dqlab.documents import Labelled, sealed_label
 from dqlab.errors import BadOption
+from dqlab.runs.frames import frame_of, index_of
 
 FRAME = pd.DataFrame({"text": [f"{'x' * n}" for n in range(20)], "n": range(20)})
 
@@ -101,6 +104,65 @@ def test_a_column_that_is_mapped_again_under_its_name_is_the_same_run(queue: dq.
     again = queue.map(abs, column.copy(), name=run.name).wait(timeout=30)
 
     assert (again.id, dict(again.results().items())) == (run.id, {10: 1, 20: 2, 30: 3})
+
+
+names = st.one_of(st.sampled_from(["a", "b", "key", "", "\ud800"]), st.integers(0, 3), st.integers(-(2**70), 2**70))
+values = st.one_of(st.integers(-9, 9), st.text(max_size=2), st.sampled_from(["\ud801", (1, 2)]), st.lists(st.none()))
+
+
+@given(st.lists(st.tuples(names, st.dictionaries(names, values, max_size=4)), max_size=5))
+@example([("a", {"a": 1, "b": 2}), ("b", {"a": 3, "b": 4})])
+@example([(0, {0: 1, 1: 2}), (1, {0: 3, 1: 4})])
+@example([("a", {}), ("b", {})])
+@example([("a", {"\ud800": 1, "b": 2})])
+def test_a_table_has_every_row_and_column_whatever_they_are_called(rows: list[tuple[Any, dict[Any, Any]]]) -> None:
+    """A matrix of names by names had no rows at all, and one of numbers by numbers had columns as its index."""
+    keys, dicts = [key for key, _ in rows], [row for _, row in rows]
+    expected = list(dict.fromkeys(name for row in dicts for name in row))
+
+    frame = frame_of(dicts, index_of(keys))
+
+    assert (frame.index.tolist(), frame.index.names, frame.columns.tolist()) == (keys, ["key"], expected)
+    for at, row in enumerate(dicts):
+        for column, name in enumerate(expected):
+            found = frame.iat[at, column]
+            assert found == row[name] if name in row else pd.isna(found)
+
+
+def similar(name: str) -> dict[str, int]:
+    return {other: len({*name} & {*other}) for other in ("ann", "bob", "error")}
+
+
+def hopeless(name: str) -> int:
+    raise ValueError(name)
+
+
+def test_tables_of_results_and_of_failures_may_have_keys_that_are_columns_too(queue: dq.QueuePool) -> None:
+    """Each name compared with each is the first table that comes to mind."""
+    words = ["ann", "bob", "error"]
+    matrix = queue.map(similar, pd.Series(words, index=words)).results(timeout=30).to_frame()
+    numbers = queue.map(lambda i: {j: i * j for j in range(4)}, range(2)).results(timeout=30).to_frame()
+    fields = ["message", "error", "traceback"]
+    failures = queue.map(hopeless, pd.Series(fields, index=fields), retry=dq.Retry(0)).wait(timeout=30).failures()
+
+    assert matrix.to_dict("index") == {word: similar(word) for word in words}
+    assert numbers.to_dict("index") == {i: {j: i * j for j in range(4)} for i in range(2)}
+    table = failures.to_frame()
+    assert table.index.tolist() == [letter.key for letter in failures]
+    assert dict(table["message"]) == {word: word for word in fields}
+
+
+def own_errors(x: int) -> dict[str, str]:
+    return {"error": "mine", "dqlab_error": "mine too"} if x else {}[x]
+
+
+def test_the_reason_of_a_failure_never_replaces_a_column_of_the_results(queue: dq.QueuePool) -> None:
+    """A function may well call its columns so, and they were gone in silence."""
+    frame = queue.map(own_errors, range(3), retry=dq.Retry(0)).results(timeout=30, errors="return").to_frame()
+
+    assert frame["error"].tolist()[1:] == ["mine"] * 2
+    assert frame["dqlab_error"].tolist()[1:] == ["mine too"] * 2
+    assert frame.iloc[:, -1].notna().tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
