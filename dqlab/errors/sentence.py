@@ -65,5 +65,5 @@ def in_words(error: BaseException) -> str:
     """Return class and text of an error of anybody's code, whose text may raise in its turn."""
     try:
         return f"{type(error).__name__}: {error}".removesuffix(": ")
-    except Exception:  # noqa: BLE001 - what broke first is what counts
+    except BaseException:  # noqa: BLE001 - what broke first is what counts
         return type(error).__name__

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from html import escape
 from typing import Any
 
-from dqlab.errors import UsageError
+from dqlab.errors import UsageError, in_words
 from dqlab.live.display import Mode, mode
 from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures
@@ -69,8 +69,10 @@ def _deliveries(amount: int) -> str:
 def _document(letter: DeadLetter) -> str:
     try:
         return one_line(_SHORT.repr(letter.document), 300)
-    except Exception as error:  # noqa: BLE001 - opening it runs whatever its class does
-        return f"cannot be opened here: {one_line(f'{type(error).__name__}: {error}')}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - opening it runs whatever its class does
+        return f"cannot be opened here: {one_line(in_words(error))}"
 
 
 def _shortener() -> reprlib.Repr:

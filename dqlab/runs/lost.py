@@ -98,7 +98,9 @@ class Lost(Sequence[Any]):
             return ordinals
         try:
             return [key for _, key in islice(self, n)]
-        except Exception:  # noqa: BLE001 - an input that cannot be read any more must not hide what was lost
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - an input that cannot be read any more must not hide what was lost
             return ordinals
 
     def _is_near(self, ordinal: int) -> bool:

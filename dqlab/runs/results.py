@@ -97,21 +97,22 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
     return found
 
 
-def _opened(entries: list[bytes]) -> tuple[list[Any], dict[int, Exception]]:
+def _opened(entries: list[bytes]) -> tuple[list[Any], dict[int, BaseException]]:
     """Unpickle entries; return the values, with the bytes of those that cannot be, and why, by position."""
     values: list[Any] = []
-    errors: dict[int, Exception] = {}
-    left = iter(entries)
-    while len(values) < len(entries):
+    errors: dict[int, BaseException] = {}
+    for at, entry in enumerate(entries):
         try:
-            values.extend(map(open_value, left))
-        except Exception as error:  # noqa: BLE001 - unpickling runs anybody's code
-            errors[len(values)] = error
-            values.append(entries[len(values)])
+            values.append(open_value(entry))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - unpickling runs anybody's code, which may even call sys.exit
+            errors[at] = error
+            values.append(entry)
     return values, errors
 
 
-def _without(whole: Stretch, errors: dict[int, Exception], *, single: bool) -> Iterator[Stretch]:
+def _without(whole: Stretch, errors: dict[int, BaseException], *, single: bool) -> Iterator[Stretch]:
     """Cut a stretch so that each value that could not be unpickled stands alone."""
     start = 0
     for i, error in [*errors.items(), (len(whole.values), None)]:
@@ -124,7 +125,7 @@ def _without(whole: Stretch, errors: dict[int, Exception], *, single: bool) -> I
                 what=f"{'message' if single else 'document'} {one_line(key) if isinstance(key, str) else key!r}",
                 key=key,
                 error=class_name(type(error)),
-                reason=one_line(said_by(error), 300),
+                reason=one_line(said_by(error), 300) or "it does not say why",
                 size=len(payload),
             )
             # Only the frames of unpickling itself: dqlab's hold the whole page.

@@ -220,7 +220,9 @@ def _here(taken: list[tuple[str, str]], of: Callable[[list[Any]], bytes]) -> byt
     """Return the fingerprint of what the names stand for in this process; None where it has not all of them."""
     try:
         values = list(_resolved(taken))
-    except Exception:  # noqa: BLE001 - importing runs the module's own code, which may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - importing runs the module's own code, which may even call sys.exit
         return None
     key = tuple(taken)
     known = _first_seen.get(key)

@@ -28,7 +28,7 @@ import cloudpickle
 from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value  # private; held by tests/cluster
 
 from dqlab.cluster.transport.local_modules import Either, LazyImports, lazy_imports, local_modules, sources_of, stamp
-from dqlab.errors import NotPicklable
+from dqlab.errors import NotPicklable, in_words
 
 __all__ = [
     "SealError",
@@ -210,10 +210,12 @@ def _pickled(value: object, version: Callable[[Any], str] | None = None, **more:
             pickler = _Pickler(file, version, **more)
             pickler.dump(value)
             return file.getvalue(), pickler
-    except Exception as error:  # see make_sealer
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # see make_sealer
         if isinstance(error, RecursionError) or isinstance(error.__cause__, RecursionError):
             raise SealError(_TOO_DEEP) from error
-        raise SealError(f"{type(error).__name__}: {error}") from error
+        raise SealError(in_words(error)) from error
 
 
 def make_sealer() -> Callable[[object], bytes]:
@@ -223,7 +225,9 @@ def make_sealer() -> Callable[[object], bytes]:
     def seal(value: object) -> bytes:
         try:
             sealed: bytes = dumps(value, 5)
-        except Exception:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - pickling runs the value's own code, which may even call sys.exit
             return by_value(value)
         # Pickle refers to classes and functions of a notebook by name; no other process finds them there.
         # find() costs half of `in` for bytes.
@@ -522,7 +526,9 @@ def _state_parts(value: object) -> Iterator[tuple[str, object]]:
     owner = _type_name(value)
     try:
         reduced = value.__reduce_ex__(5)
-    except Exception:  # noqa: BLE001 - it cannot even be taken apart, so it is itself the culprit
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - it cannot even be taken apart, so it is itself the culprit
         return
     if isinstance(reduced, str):
         return

@@ -139,6 +139,8 @@ def _captured(name: str, value: Any, version: CodeVersion) -> Captured:
         return Captured(name, typed, None, "none", compared)
     try:
         plain = pickle.dumps(value, 5) == sealed
-    except Exception:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
         plain = False
     return Captured(name, typed, len(sealed), "pickle" if plain else "cloudpickle", compared)

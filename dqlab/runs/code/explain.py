@@ -257,5 +257,7 @@ def attribute(value: object, name: str) -> Any:
     """Return an attribute, or None when there is none or reading it fails."""
     try:
         return getattr(value, name, None)
-    except Exception:  # noqa: BLE001 - a proxy may raise anything; then it is no function of a module
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a proxy may raise anything; then it is no function of a module
         return None

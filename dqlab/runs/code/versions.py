@@ -359,7 +359,9 @@ class _Walk:
             if token is not None:
                 return _pack("token", self._known(kind), self._value(token(value), name))
             return self._reduced(value, name)
-        except Exception:  # noqa: BLE001 - it runs the object's own code, which may raise anything; then nothing is known
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - it runs the object's own code, which may raise anything; then nothing is known
             return self._unseen(value, name)
 
     def _content(self, kind: type, content: Content, name: str) -> bytes:

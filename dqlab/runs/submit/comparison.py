@@ -128,8 +128,10 @@ class Comparison(Submitter):
     def _taken(self) -> Iterator[tuple[Any]]:
         """Yield the elements as they are read and hashed."""
         seal = make_sealer()
+        self.by_input = True
         elements = iter(self.elements)
         while True:
+            self.by_input = False
             self._raise_given_up()
             self.by_input = True
             try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from contextlib import suppress
 
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work
@@ -21,7 +22,7 @@ class CoroutineThread:
     def __init__(self, name: str, concurrency: int, origin: Origin) -> None:
         self._coroutines = Coroutines(concurrency, origin)
         self._loop = asyncio.new_event_loop()
-        self._closed = asyncio.Event()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._closing = False
         thread = daemon_thread(name)
         self._ended = thread.submit(self._live)
@@ -65,11 +66,12 @@ class CoroutineThread:
 
     def _close(self) -> None:
         self._coroutines.clear()
-        self._closed.set()
+        if not self._closed.done():
+            self._closed.set_result(None)
 
     def _live(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._until_closed())
-
-    async def _until_closed(self) -> None:
-        await self._closed.wait()
+            runner.get_loop()
+            while not self._closed.done():
+                with suppress(BaseException):  # a task of theirs calls sys.exit, or stops the loop; others go on
+                    self._loop.run_until_complete(self._closed)
