@@ -41,6 +41,7 @@ def labelled(documents: Any) -> Any:
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(documents, pandas.Series):
         return documents
+    documents = documents.copy(deep=False)  # rows may go from theirs while it is read, and none goes from this one
     index = documents.index
     if isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1):
         return documents  # its labels are the ordinals

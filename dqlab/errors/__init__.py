@@ -15,7 +15,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
     │               DocumentsLost · ResultsMissing · RunCancelled · RunStalled
-    │               SubmissionIncomplete · DocumentsNotPut · ResultsFull · AllFailed
+    │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · InputChanged · NotSentAgain
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
@@ -70,6 +70,7 @@ from dqlab.errors.runs import (
     DocumentsNotPut,
     InputChanged,
     InputNotHere,
+    InputResized,
     InputUsedUp,
     JoinStalled,
     NoAnswer,
@@ -121,6 +122,7 @@ __all__ = [
     "FunctionTooLarge",
     "InputChanged",
     "InputNotHere",
+    "InputResized",
     "InputUsedUp",
     "JoinStalled",
     "LabClosed",

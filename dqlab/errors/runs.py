@@ -13,6 +13,7 @@ __all__ = [
     "DocumentsNotPut",
     "InputChanged",
     "InputNotHere",
+    "InputResized",
     "InputUsedUp",
     "JoinStalled",
     "NoAnswer",
@@ -125,6 +126,15 @@ class SubmissionIncomplete(RunError):
     text = (
         "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:,} elements "
         "before it were submitted and go on; their results: run.results(errors='skip')."
+    )
+
+
+class InputResized(RunError):
+    """An input has fewer or more elements than when it was mapped; stands behind a `SubmissionIncomplete`."""
+
+    text = (
+        "the input had {had:,} elements when it was mapped and gave {read} when it was read: it was changed "
+        "meanwhile. Map a copy of it: list(batch)."
     )
 
 

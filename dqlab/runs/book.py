@@ -29,6 +29,7 @@ from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark
 from dqlab.runs.run import Run
 from dqlab.runs.submit.comparison import Comparison
+from dqlab.runs.submit.elements import as_mapped
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.senders import RunSender
 from dqlab.runs.submit.submitted import Submitted
@@ -103,7 +104,7 @@ class RunBook:
         """See `QueuePool.map`."""
         if not callable(fn):
             raise BadOption(option="fn", value=fn, problem="is not a function.")
-        elements = _iterable(documents)
+        elements = as_mapped(_iterable(documents))
         hash, blob, version = sealed_function(fn)
         code = code_record(version, hash) | {"cell": cell if cell is not None else version.cell}
         if name is not None:

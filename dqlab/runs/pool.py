@@ -210,7 +210,11 @@ class QueuePool:
         fn : callable
             Takes one argument: the document, or the element itself. May be a coroutine function.
         documents : iterable
-            Anything to iterate; taken lazily by one thread of this process, and never held whole.
+            Anything to iterate; one thread of this process reads it, element by element, while the run goes on.
+            A builtin container, a list for instance, or a Series may change at once: a copy, of references, is
+            read. Anything else with a length that changes meanwhile ends as an input that broke. An element that is
+            changed after `map` may run as it was or as it is: map `copy.deepcopy(documents)`, or a generator that
+            yields new ones.
         name : str, optional
             Default: the function's name and a number, always a new run.
         on_existing : {"attach", "new", "retry-failed"}

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import uuid
+from collections import UserList
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -263,7 +264,7 @@ def test_single_calls_that_were_lost_say_so_and_later_ones_go_on(pool: dq.QueueP
 
 def test_an_input_that_has_changed_is_not_sent_again(pool: dq.QueuePool) -> None:
     """A document at another's place would be worse than a lost one."""
-    documents = [f"document {x}" for x in range(3000)]
+    documents = UserList(f"document {x}" for x in range(3000))  # of a list a copy was taken
     run = pool.map(len, documents, name="changed").wait(timeout=30)
     kill(pool)
     documents[1200] += " has changed"

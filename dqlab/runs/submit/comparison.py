@@ -129,7 +129,7 @@ class Comparison(Submitter):
         """Yield the elements as they are read and hashed."""
         seal = make_sealer()
         self.by_input = True
-        elements = iter(self.elements)
+        elements = iter(self.reading())
         while True:
             self.by_input = False
             self._raise_given_up()

@@ -25,6 +25,7 @@ from dqlab.errors import (
 from dqlab.log import DiskFull
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.ranges import Ranges
+from dqlab.runs.submit.elements import length_of, watched
 from dqlab.runs.submit.senders import RunSender
 from dqlab.runs.submit.submitted import Digest, Submitted
 
@@ -83,6 +84,7 @@ class Submitter:
         self.name, self.count = name, 0
         self.digest = Digest(lambda: sender.through)
         self.elements, self.sender = elements, sender
+        self._had = length_of(elements)
         self._before, self.verifies, self._reopen = before or Submitted(), verify, reopen
         # A message above its lane's bound would wait for ever for room that never comes.
         limit = nbytes(option("message.max-bytes"), name="dqlab.message.max-bytes")
@@ -208,7 +210,7 @@ class Submitter:
         before = self._before
         skip, beyond = before.through, before.beyond
         self.by_input = True
-        for element in self.elements:
+        for element in self.reading():
             try:
                 if time.monotonic() > self._looked + NOTE_EVERY:
                     self._look_up()
@@ -239,6 +241,10 @@ class Submitter:
                 raise
         self.by_input = False
         self._check_end()
+
+    def reading(self) -> Iterable[Any]:
+        """Return the input, to be iterated once more; raises `InputResized` where that is not what was mapped."""
+        return watched(self.elements, self._had)
 
     def _check_end(self) -> None:
         """See that the input has ended no earlier than the first time."""

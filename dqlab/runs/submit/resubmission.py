@@ -54,6 +54,7 @@ class Resubmission(Submitter):
         before = earlier.sender
         options = before.options | {"producer": uuid.uuid4().bytes}
         super().__init__(earlier.name, earlier.elements, RunSender(before.handle, entry, **options))
+        self._had = earlier._had
         self.source: Submitter = earlier.source if isinstance(earlier, Resubmission) else earlier
         self.digest = self.source.digest
         self._earlier, self._lost, self._claim = earlier, lost, claim
@@ -96,7 +97,7 @@ class Resubmission(Submitter):
         """Yield the lost elements and their payloads, each after the input around it was compared."""
         seal, digest, marks = make_sealer(), Digest(lambda: _ENDLESS), deque(self.digest.marks)
         checked, waiting = 0, list[tuple[Any, bytes]]()
-        for ordinal, element in enumerate(self.elements):
+        for ordinal, element in enumerate(self.reading()):
             self._raise_given_up()
             try:
                 payload = seal(element)
