@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.transport import sealed
 from dqlab.cluster.transport.local_modules import ModuleDiffers, is_local, lazy_imports, sources_of
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.runs.code.sealing import function_bytes
-from dqlab.runs.code.versions import code_version
+from dqlab.runs.code.versions import code_version, fingerprint
 from tests.runs.test_code import cell
 
 HELPERS = """
@@ -161,6 +160,74 @@ def test_module_that_is_imported_inside_the_function_is_imported_again_when_its_
     assert elsewhere(function_bytes(f), None) == "('EDITED', 1, 40)"
 
 
+REACHING = {
+    "a helper": "def h(x):\n    import {0}\n    return {0}.K\ndef f(x):\n    return h(x)\n",
+    "a partial": "import functools\ndef g(y, x):\n    import {0}\n    return {0}.K\nf = functools.partial(g, 1)\n",
+    "a wrapped function": (
+        "import functools\ndef wrap(fn):\n    @functools.wraps(fn)\n    def inner(x): return fn(x)\n    return inner\n"
+        "@wrap\ndef f(x):\n    import {0}\n    return {0}.K\n"
+    ),
+    "a callable object": "class C:\n    def __call__(self, x):\n        import {0}\n        return {0}.K\nf = C()\n",
+    "a method": (
+        "class C:\n    def run(self):\n        import {0}\n        return {0}.K\ndef f(x):\n    return C().run()\n"
+    ),
+    "a cached function": (
+        "import functools\n@functools.cache\ndef h():\n    import {0}\n    return {0}.K\ndef f(x):\n    return h()\n"
+    ),
+    "a value": "def h(x):\n    import {0}\n    return {0}.K\nV = {{'h': [h]}}\ndef f(x):\n    return V['h'][0](x)\n",
+    "from package import module": "def f(x):\n    from {0}_pk import m\n    return m.K\n",
+    "import package.module as": "def f(x):\n    import {0}_pk.m as m\n    return m.K\n",
+    "a relative import": "import {0}_pk.rel\ndef f(x):\n    return {0}_pk.rel.g(x)\n",
+    "a module that imports it": "def f(x):\n    import {0}_over\n    return {0}_over.{0}.K\n",
+    "a package that imports it": "def f(x):\n    from {0}_pk import over\n    return over.K\n",
+    "__import__": "def f(x):\n    return __import__('{0}').K\n",
+    "import_module": "import importlib\ndef f(x):\n    return importlib.import_module('{0}_pk.m').K\n",
+}
+
+
+@pytest.mark.parametrize("way", REACHING)
+@pytest.mark.parametrize("remember", [False, True])
+def test_edited_module_is_imported_again_however_the_function_comes_to_import_it(
+    helpers: Path, way: str, remember: bool
+) -> None:
+    """The version changed and the worker's module did not: a run of the new code gave the results of the old one."""
+    package = helpers.with_name(f"{NAME}_pk")
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "rel.py").write_text("def g(x):\n    from . import m\n    return m.K\n")
+    (package / "over.py").write_text("from .m import K\n")
+    helpers.with_name(f"{NAME}_over.py").write_text(f"import {NAME}\n")
+    edited = helpers, package / "m.py"
+    for path in edited:
+        path.write_text("K = 'old'\n")
+    f = cell(REACHING[way].format(NAME))["f"]
+    version = code_version(f).hash
+    assert open_value(function_bytes(f, remember=remember))(1) == "old"
+
+    for path in edited:
+        path.write_text("K = 'EDITED'\n")
+
+    assert code_version(f).hash != version
+    assert open_value(function_bytes(f, remember=remember))(1) == "EDITED"
+    assert elsewhere(function_bytes(f, remember=remember), None) == "EDITED"
+
+
+def test_import_in_a_function_of_a_module_that_cannot_be_sent_is_seen(helpers: Path) -> None:
+    """Its pickle fails before it comes to the import, and the import counts all the same."""
+    lower = helpers.with_name(f"{NAME}_lower.py")
+    lower.write_text("K = 'old'\n")
+    helpers.write_text(
+        "import threading\nlocks = [threading.Lock()]\n"
+        f"def get(x):\n    import {NAME}_lower\n    return len(locks), {NAME}_lower.K\n"
+    )
+    f = cell(WAYS["name"])["f"]
+    assert open_value(function_bytes(f))(1) == (1, "old")
+
+    lower.write_text("K = 'EDITED'\n")
+
+    assert open_value(function_bytes(f))(1) == (1, "EDITED")
+
+
 def test_sealing_leaves_no_trace(helpers: Path) -> None:
     """Dask pickles in other threads of this process; what travels by value here must not there."""
     import cloudpickle
@@ -182,6 +249,85 @@ def test_installed_modules_are_not_local(helpers: Path) -> None:
     assert sources_of(NAME) == [str(helpers)]
     assert sources_of("numpy.linalg") == sources_of("json") == sources_of("no.such.module") == []
     assert lazy_imports(cell("def f():\n    import json, numpy.linalg\n")["f"].__code__) == set()
+
+
+# --- values that a version takes for equal -------------------------------------------------------
+
+ORDER = "V = {'a': 1, 'b': 2}", "V = {'b': 2, 'a': 1}", "next(iter(V))"
+LIKE = {
+    "the order of a dictionary": ORDER,
+    "the order inside an object": (
+        *(f"{each.replace('= ', '= [(').rstrip()},)]" for each in ORDER[:2]),
+        "next(iter(V[0][0]))",
+    ),
+    "the end of a long list": (
+        "V = [(i, 'old') for i in range(120_000)]",
+        "V = [(i, 'old' if i < 119_999 else 'new') for i in range(120_000)]",
+        "V[-1][1]",
+    ),
+    "the middle of a large array": (
+        "import numpy\nV = numpy.zeros(17_000_000)",
+        "import numpy\nV = numpy.zeros(17_000_000)\nV[12_000] = 1",
+        "float(V[12_000])",
+    ),
+    "the order of functions of one kind": (
+        "def make(n):\n    def g(): return n\n    return g\nV = [make(1), make(2)]",
+        "def make(n):\n    def g(): return n\n    return g\nV = [make(2), make(1)]",
+        "V[0]()",
+    ),
+    "whether two parts are one": (
+        "V = [[]]\nV.append(V[0])",
+        "V = [[], []]",
+        "V[0] is V[1]",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LIKE)
+def test_cached_function_never_gives_what_it_gave_for_other_values(what: str) -> None:
+    """Workers kept it by its code version: `on_existing="new"` and a new name gave the old values too."""
+    *values, look = LIKE[what]
+    text = "{}\nimport functools\n@functools.cache\ndef get():\n    return {}\ndef f(x):\n    return get()\n"
+    cells = [cell(text.format(value, look)) for value in values]
+    blobs = [function_bytes(names["f"]) for names in cells]
+
+    found = [open_value(blob) for blob in blobs]
+    assert [f(1) for f in found] == [names["f"](1) for names in cells]
+    assert found[0](1) != found[1](1)
+
+
+@pytest.mark.parametrize("what", LIKE)
+def test_module_whose_values_were_changed_is_never_that_of_the_worker(helpers: Path, what: str) -> None:
+    """Workers took their own import for the notebook's, whose dictionary had another order."""
+    first, second, look = LIKE[what]
+    helpers.write_text(f"{first}\ndef get(x):\n    return {look}\n")
+    f = cell(WAYS["name"])["f"]
+    old = f(1)
+    assert elsewhere(function_bytes(f), helpers.parent) == str(old)
+
+    exec(second, vars(sys.modules[NAME]))
+
+    assert elsewhere(function_bytes(f), helpers.parent) == str(f(1)) != str(old)
+
+
+def test_unchanged_module_with_values_of_all_kinds_is_the_one_that_is_imported_there(helpers: Path) -> None:
+    """What tells values apart must give the same for the same: with other seeds of hashes, in other processes."""
+    helpers.write_text(
+        "import collections, dataclasses, enum, logging, re, threading\nfrom pathlib import Path\n"
+        "class Kind(enum.Enum):\n    A = 1\n"
+        "@dataclasses.dataclass\nclass P:\n    x: int\n    kinds: set\n"
+        "V = {'p': P(1, {'a', 'b', 'c', ('d', 'e')}), 'k': [Kind.A, P, re.compile('a+'), Path('a')]}\n"
+        "V['self'] = V\nlog = logging.getLogger(__name__)\nlock = threading.Lock()\n"
+        "held = [lock, {'u', 'v'}, 1.5]\nmany = [(i, str(i)) for i in range(120_000)]\n"
+        "groups = collections.defaultdict(set, a={'x', 'y', 'z'})\n"
+        "def get(x):\n    return V, log, lock, held, many, groups, x in {'p', 'q', 'r'}\n"
+    )
+    f = cell(
+        f"import {NAME}\ndef f(x):\n    import sys\n"
+        f"    return sys.modules['{NAME}'].get is {NAME}.get and len({NAME}.get(x))\n"
+    )["f"]
+
+    assert elsewhere(function_bytes(f), helpers.parent) == "7"
 
 
 # --- cached functions --------------------------------------------------------------------------
@@ -240,16 +386,60 @@ def test_cached_function_of_a_module_stays_that_of_the_module() -> None:
     assert opened(cached)() == 1
 
 
-def test_single_calls_see_a_value_that_lies_where_an_older_one_lay(
-    helpers: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_calls_see_a_value_that_lies_where_an_older_one_lay(helpers: Path) -> None:
     """Names were compared by the ids of what they stood for, and an id is given again: calls ran with the old value."""
     function, module = cell(WAYS["module"])["f"], importlib.import_module(NAME)
     sent = []
     for n in range(10):
         vars(module)["LIMIT"] = n * 1000.5
-        monkeypatch.setattr(sealed._Seen, "until", 0.0)
         sent.append(function_bytes(function, remember=True))
         vars(module)["LIMIT"] = n * 2000.5  # not sent by any call; the next value may lie where the one before lay
     assert len(set(sent)) == 10
     assert function_bytes(function, remember=True) == function_bytes(function, remember=True)
+
+
+CHANGES = {
+    "a value": "LIMIT = {}",
+    "a table in place": "TABLE['k'] = {}",
+    "an object in place": "ITEM.x = {}",
+    "an attribute of a class": "Item.limit = {}",
+    "a default": "get.__defaults__ = ({},)",
+    "an attribute of a function": "get.by = {}",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_single_calls_see_each_change_in_a_module(helpers: Path, change: str, way: str) -> None:
+    """`cfg.K = k` between two `submit`: up to 19 of 20 answers were those of an older value."""
+    helpers.write_text(
+        "LIMIT = 0\nTABLE = {'k': 0}\nclass Item:\n    limit = 0\n    def __init__(self, x): self.x = x\n"
+        "    def value(self): return (get(self.x),)\nITEM = Item(0)\n"
+        "def get(x, y=0):\n    return LIMIT, TABLE['k'], ITEM.x, Item.limit, y, getattr(get, 'by', 0)\n"
+    )
+    f = cell(WAYS[way])["f"]
+    module, sent, here = sys.modules[NAME], [], []
+    for n in range(11, 31):
+        exec(CHANGES[change].format(n), vars(module))
+        sent.append(function_bytes(f, remember=True))
+        here.append(f(1))
+    assert len(set(map(str, here))) == len(here)
+
+    def each(x: int) -> list[Any]:
+        import pickle
+
+        return [pickle.loads(blob)(x) for blob in sent]
+
+    assert elsewhere(function_bytes(each), helpers.parent) == str(here)
+
+
+def test_single_calls_seal_a_function_once(helpers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come by the thousand; what a function of a module rests on is looked at, and described once."""
+    described = []
+    monkeypatch.setattr(
+        "dqlab.runs.code.sealing.fingerprint", lambda values: described.append(1) or fingerprint(values)
+    )
+    helpers.write_text("LIMIT = 3\nTABLE = {'k': 0}\ndef get(x):\n    return LIMIT, TABLE['k']\n")
+    f = cell(WAYS["name"])["f"]
+
+    assert len({function_bytes(f, remember=True) for _ in range(5)}) == len(described) == 1

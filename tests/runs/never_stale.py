@@ -35,6 +35,13 @@ CACHED = (
     "import functools\n@functools.cache\ndef get():\n    return %d\ndef f(x):\n    tally.add(x)\n    return x + get()\n"
 )
 MODULE = "import dq_beside\ndef f(x):\n    tally.add(x)\n    return dq_beside.g(x)\n"
+BODY = "def h(x):\n    import dq_beside\n    return dq_beside.g(x)\ndef f(x):\n    tally.add(x)\n    return h(x)\n"
+BODY_FROM = "def f(x):\n    from dq_package import beside\n    tally.add(x)\n    return beside.g(x)\n"
+BODY_OVER = "def f(x):\n    import dq_over\n    tally.add(x)\n    return dq_over.dq_beside.g(x)\n"
+BODY_PARTIAL = (
+    "import functools\ndef g(y, x):\n    import dq_beside\n    tally.add(x)\n    return dq_beside.g(x)\n"
+    "f = functools.partial(g, 1)\n"
+)
 SET = "V = {%s}\n" + READS
 DATA = "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\nV = P(%d)\n" + READS
 
@@ -54,7 +61,8 @@ class Case:
     documents : tuple of str
         The input, before and after.
     how : str
-        What else happens in between: "", "another kernel", "reload", "rename", "queue", "unnamed", "file", "retry".
+        What else happens in between: "", "another kernel", "edit", "reload", "rename", "queue", "unnamed", "file",
+        "retry".
     """
 
     what: str
@@ -96,6 +104,28 @@ CASES = [
     _changed("a comprehension", COMPREHENSION),
     _changed("a cached function that it calls", CACHED),
     Case("a module beside the notebook, edited and reloaded", REFUSES, MODULE, MODULE, how="reload"),
+    Case("a module that a function it calls imports in its body, edited", REFUSES, BODY, BODY, how="edit"),
+    Case(
+        "a module that a partial's function imports in its body, edited",
+        REFUSES,
+        BODY_PARTIAL,
+        BODY_PARTIAL,
+        how="edit",
+    ),
+    Case(
+        "a module of a package (`from package import module` in the body), edited",
+        REFUSES,
+        BODY_FROM,
+        BODY_FROM,
+        how="edit",
+    ),
+    Case(
+        "a module that a module imports which is imported in the body, edited",
+        REFUSES,
+        BODY_OVER,
+        BODY_OVER,
+        how="edit",
+    ),
     Case("the input has grown", REFUSES_INPUT, documents=("range(4)", "range(6)")),
     Case("the input has shrunk", REFUSES_INPUT, documents=("range(4)", "range(3)")),
     Case("one document is another", REFUSES_INPUT, documents=("range(4)", "[0, 1, 2, 9]")),

@@ -27,13 +27,32 @@ SAID = {
 BESIDE = "def g(x):\n    return x + {}\n"
 
 
+def _edit(folder: Path, step: int) -> None:
+    for path in (folder / "dq_beside.py", folder / "dq_package" / "beside.py"):
+        path.write_text(BESIDE.format(step))
+
+
+def _between(case: Case, folder: Path) -> None:
+    if case.how in ("edit", "reload"):
+        _edit(folder, 22)
+    if case.how == "reload":
+        importlib.reload(sys.modules["dq_beside"])
+    if case.how == "file":
+        (folder / "b.txt").write_text("other")
+        os.utime(folder / "b.txt", ns=(1, 1))
+
+
 @pytest.fixture
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a module and some files, in the path of this process alone."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    sys.modules.pop("dq_beside", None)
-    (tmp_path / "dq_beside.py").write_text(BESIDE.format(1))
+    for name in [name for name in sys.modules if name.startswith(("dq_beside", "dq_over", "dq_package"))]:
+        del sys.modules[name]
+    (tmp_path / "dq_package").mkdir()
+    (tmp_path / "dq_package" / "__init__.py").write_text("")
+    (tmp_path / "dq_over.py").write_text("import dq_beside\n")
+    _edit(tmp_path, 1)
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(name)
     return tmp_path
@@ -59,12 +78,7 @@ def test_never_stale(case: Case, lab: dq.Lab, queue: dq.QueuePool, beside: Path)
     calls = len(tally)
     assert calls == before.counts["acked"] + (case.how == "retry")
 
-    if case.how == "reload":
-        (beside / "dq_beside.py").write_text(BESIDE.format(22))
-        importlib.reload(sys.modules["dq_beside"])
-    if case.how == "file":
-        (beside / "b.txt").write_text("other")
-        os.utime(beside / "b.txt", ns=(1, 1))
+    _between(case, beside)
     if case.documents[1] == "files":
         source = source.replace("x + 1", "x.text()")
     second, again = cell(source)["f"], documents(case.documents[1])
@@ -88,9 +102,39 @@ def test_never_stale(case: Case, lab: dq.Lab, queue: dq.QueuePool, beside: Path)
         run = pool.map(second, again, name=wanted)
         run.results(timeout=30)
         assert (run.id == before.id) is (case.outcome == ATTACHES)
+    if case.how in ("edit", "reload"):
+        assert sorted(pool.map(second, again).results(timeout=30)) == [n + 22 for n in again]
+        calls *= 2
     if case.how == "queue":
         pool.close()
     assert len(tally) == (calls * 2 if case.outcome == NEW else calls)
+
+
+LIKE = {
+    "the order of a dictionary": (
+        "V = {'a': 'old', 'b': 'new'}",
+        "V = {'b': 'new', 'a': 'old'}",
+        "next(iter(V.values()))",
+    ),
+    "the end of a long list": ("V = [('old',)]", "V = [('new',)]", "V[-1][0]"),
+}
+
+
+@pytest.mark.parametrize("what", LIKE)
+@pytest.mark.parametrize("way", ["on_existing", "name"])
+def test_new_run_never_gives_the_values_of_an_older_one(queue: dq.QueuePool, what: str, way: str) -> None:
+    """Workers kept a cached function by its code version, in which the order of a dictionary does not count."""
+    first, second, look = LIKE[what]
+    if "list" in what:  # only the first 100,000 parts count for a version
+        first, second = (
+            f"V = [(0, n) for n in range(120_000)]\n{text.replace('V =', 'V +=')}" for text in (first, second)
+        )
+    text = "{}\nimport functools\n@functools.cache\ndef get():\n    return {}\ndef f(x):\n    return get()\n"
+    name = f"run-{queue.name}"
+    assert set(queue.map(cell(text.format(first, look))["f"], range(4), name=name).results(timeout=30)) == {"old"}
+
+    how: dict[str, Any] = {"name": name, "on_existing": "new"} if way == "on_existing" else {"name": f"{name}-2"}
+    assert set(queue.map(cell(text.format(second, look))["f"], range(4), **how).results(timeout=30)) == {"new"}
 
 
 def test_page_holds_the_table() -> None:

@@ -10,7 +10,11 @@ from __future__ import annotations
 import dis
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 from importlib import import_module, invalidate_caches
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -20,11 +24,26 @@ from typing import Any
 
 from dqlab.errors import DqlabError
 
-__all__ = ["Either", "LazyImports", "ModuleDiffers", "is_local", "lazy_imports", "local_modules", "sources_of", "stamp"]
+__all__ = [
+    "Either",
+    "LazyImports",
+    "ModuleDiffers",
+    "Reached",
+    "imported_files",
+    "is_local",
+    "lazy_digests",
+    "lazy_imports",
+    "local_modules",
+    "package_of",
+    "sources_of",
+    "stamp",
+]
 
 _NEVER = sys.stdlib_module_names | {"dqlab", "__main__", "__mp_main__"}
 _INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _IMPORTS = dis.opmap["IMPORT_NAME"]
+_BY_CALL = frozenset({"__import__", "import_module"})
+"""Functions that import what a text names."""
 _FOLDERS = ("/site-packages/", "/dist-packages/")
 
 
@@ -64,31 +83,129 @@ def local_modules() -> dict[str, ModuleType]:
     return {name: module for name, module in found if type(module) is ModuleType and name not in _NEVER}
 
 
-def stamp(modules: dict[str, ModuleType]) -> list[object]:
-    """Return what these modules hold, and the code of their functions.
+def stamp(homes: list[dict[str, Any]]) -> list[object]:
+    """Return what some modules hold, and what their functions do.
 
-    Reloading a module, or giving one of its names another value, replaces an object here. A caller that compares ids
-    must keep the objects alive: Python gives the id of a freed object to a new one.
+    Reloading a module, or giving one of its names another value, replaces an object here. A caller that compares
+    identities must keep the objects alive: Python gives the id of a freed object to a new one.
     """
-    held: list[object] = [value for module in modules.values() for value in list(vars(module).values())]
-    return [*held, *(value.__code__ for value in held if isinstance(value, FunctionType))]
+    held: list[object] = [value for home in homes for value in list(home.values())]
+    for value in [value for value in held if type(value) is FunctionType]:
+        held += value.__code__, value.__defaults__, value.__kwdefaults__
+    return held
 
 
 _local: tuple[int, list[str]] = (0, [])
 
 
-def lazy_imports(code: CodeType) -> set[str]:
-    """Return the local modules that a function, or one nested in it, imports when it is called; loaded or not."""
+# --- imports in a function's body ---------------------------------------------------------------
+
+
+def lazy_imports(code: CodeType, package: str = "") -> set[str]:
+    """Return the local modules that a function, or one nested in it, imports when it is called; loaded or not.
+
+    Parameters
+    ----------
+    package : str
+        What relative imports start from; see `package_of`.
+    """
     names = set()
+    for level, base, parts in _statements(code):
+        if level:
+            above = package.split(".")[: len(package.split(".")) - level + 1] if package else []
+            base = ".".join([*above, base] if base else above)
+        if base and _found_beside(base):
+            found = {base, *(each for each in (f"{base}.{part}" for part in parts) if _found_beside(each))}
+            # Importing a module runs the packages that it stands in.
+            names |= {name.rsplit(".", up)[0] for name in found for up in range(name.count(".") + 1)}
+    return names
+
+
+def package_of(names: dict[str, Any]) -> str:
+    """Return the package that the relative imports of a module start from, by the module's names."""
+    package, name = names.get("__package__"), names.get("__name__")
+    if isinstance(package, str) or not isinstance(name, str):
+        return package or ""
+    return name if "__path__" in names else name.rpartition(".")[0]
+
+
+def _statements(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yield the imports of a function, or of one nested in it: (level, module, names)."""
     # Disassembling takes a hundred times as long as looking whether there is anything to find.
-    instructions = list(dis.get_instructions(code)) if _IMPORTS in code.co_code[::2] else []
-    for at, instruction in enumerate(instructions):
-        if instruction.opname == "IMPORT_NAME" and at >= 2 and instructions[at - 2].argval == 0:  # no relative one
-            names |= {instruction.argval} if _found_beside(instruction.argval) else set()
+    if _IMPORTS in code.co_code[::2]:
+        yield from _disassembled(code)
+    if not _BY_CALL.isdisjoint(code.co_names):
+        texts = (part for part in code.co_consts if type(part) is str)
+        yield from ((0, text, ()) for text in texts if all(part.isidentifier() for part in text.split(".")))
     for nested in code.co_consts:
         if isinstance(nested, CodeType):
-            names |= lazy_imports(nested)
-    return names
+            yield from _statements(nested)
+
+
+@lru_cache(1000)
+def _disassembled(code: CodeType) -> list[tuple[int, str, tuple[str, ...]]]:
+    instructions = [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]
+    return [
+        (instructions[at - 2].argval or 0, each.argval, tuple(instructions[at - 1].argval or ()))
+        for at, each in enumerate(instructions)
+        if each.opname == "IMPORT_NAME"
+    ]
+
+
+def imported_files(names: Iterable[str]) -> dict[str, str]:
+    """Return local modules, and all local ones that their files import in turn, with their files."""
+    return {name: file for name, (file, _, _) in _files(names).items()}
+
+
+def lazy_digests(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return local modules that a function imports, and what these import in turn, as `LazyImports` takes them."""
+    files, found = _files(names), {}
+    for name, (file, _, _) in files.items():
+        # A module holds those that it imports: it is another one when one of them is.
+        reached, waiting = set[str](), [name]
+        while waiting:
+            each = waiting.pop()
+            if each in files and each not in reached:
+                reached.add(each)
+                waiting += files[each][2]
+        digest = blake2b(digest_size=16)
+        for each in sorted(reached):
+            digest.update(b"%s\0%d\0" % (each.encode(), len(files[each][1])) + files[each][1])
+        folder = Path(file).parents[name.count(".") + file.endswith("__init__.py")]
+        found[name] = digest.hexdigest(), str(folder)
+    return found
+
+
+def _files(names: Iterable[str]) -> dict[str, tuple[str, bytes, set[str]]]:
+    found: dict[str, tuple[str, bytes, set[str]]] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        files = sources_of(name) if name not in found else []
+        if files:
+            text = _text(files[-1])
+            code = _compiled(text)
+            package = name if files[-1].endswith("__init__.py") else name.rpartition(".")[0]
+            found[name] = files[-1], text, lazy_imports(code, package) if code is not None else set()
+            waiting += found[name][2]
+    return found
+
+
+def _text(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError:  # it went away since it was found
+        return b""
+
+
+@lru_cache(1000)
+def _compiled(text: bytes) -> CodeType | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compile(text, "<local module>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # importing it will fail too
+        return None
 
 
 def _found_beside(name: str) -> bool:
@@ -124,7 +241,7 @@ def sources_of(name: str) -> list[str]:
 
 
 class LazyImports:
-    """Local modules that a function will import when it is called; goes along with the function.
+    """A function and the local modules that it will import when it is called.
 
     Opening it forgets those that this process imported when their files held something else.
 
@@ -132,13 +249,15 @@ class LazyImports:
     ----------
     modules : dict
         By name: a digest of the files, and the folder that the import is found from.
+    sealed : bytes
+        The function's pickle, opened after that.
     """
 
-    def __init__(self, modules: dict[str, tuple[str, str]]) -> None:
-        self.modules = modules
+    def __init__(self, modules: dict[str, tuple[str, str]], sealed: bytes) -> None:
+        self.parts = modules, sealed
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _expect, (self.modules,)
+        return _open_after, self.parts
 
 
 _expected: dict[str, str] = {}
@@ -146,7 +265,9 @@ _expected: dict[str, str] = {}
 _lock = Lock()
 
 
-def _expect(modules: dict[str, tuple[str, str]]) -> LazyImports:
+def _open_after(modules: dict[str, tuple[str, str]], sealed: bytes) -> Any:
+    import pickle
+
     with _lock:
         for name, (digest, folder) in modules.items():
             known = folder in sys.path or not Path(folder).is_dir() or PathFinder.find_spec(name.partition(".")[0])
@@ -155,10 +276,43 @@ def _expect(modules: dict[str, tuple[str, str]]) -> LazyImports:
             if _expected.get(name) != digest:
                 _expected[name] = digest
                 invalidate_caches()
-                loaded = sys.modules.get(name)
-                if loaded is not None and is_local(loaded):
-                    del sys.modules[name]
-    return LazyImports(modules)
+                _forget(name)
+    return pickle.loads(sealed)
+
+
+def _forget(package: str) -> None:
+    """Have a module, and those inside it, imported again when they are asked for."""
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        module = sys.modules.get(name)
+        if module is not None and is_local(module):
+            del sys.modules[name]
+            above, _, child = name.rpartition(".")
+            holder = sys.modules.get(above)
+            # `from package import module` takes the attribute, and imports nothing where there is one.
+            if holder is not None and vars(holder).get(child) is module:
+                delattr(holder, child)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What some functions, classes and modules are, and what they rest on.
+
+    Attributes
+    ----------
+    digest : bytes or None
+        Equal only where all that they do and hold is equal, in every process; None where that cannot be told.
+    imports : set of str
+        Local modules that they import when they are called.
+    homes : list of dict
+        The names of the modules that they and all that they reach stand in.
+    mutable : bool
+        They reach something that can change without a name being given another value.
+    """
+
+    digest: bytes | None
+    imports: set[str]
+    homes: list[dict[str, Any]]
+    mutable: bool
 
 
 class Either:
@@ -168,10 +322,10 @@ class Either:
     ----------
     taken : list of (str, str)
         Modules, and names in them, that it takes; "" = the whole module.
-    fingerprint : bytes
-        Of what these are.
+    fingerprint : bytes or None
+        Of what these are; None where that cannot be told, and what they hold is taken.
     of : callable
-        Returns the fingerprint of such a list of values; importable wherever this is opened.
+        Returns what such a list of values is; importable wherever this is opened.
     named : bytes
         The pickle that refers to them.
     valued : bytes or None
@@ -183,8 +337,8 @@ class Either:
     def __init__(
         self,
         taken: list[tuple[str, str]],
-        fingerprint: bytes,
-        of: Callable[[list[Any]], bytes],
+        fingerprint: bytes | None,
+        of: Callable[[list[Any]], Reached],
         named: bytes,
         valued: bytes | None,
         reason: str,
@@ -195,28 +349,28 @@ class Either:
         return _open_either, self.parts
 
 
-_first_seen: dict[tuple[tuple[str, str], ...], tuple[list[Any], bytes]] = {}
+_first_seen: dict[tuple[tuple[str, str], ...], tuple[list[Any], bytes | None]] = {}
 """What names stood for when they were first asked for here, and its fingerprint: what runs may change it later."""
 
 
 def _open_either(
     taken: list[tuple[str, str]],
-    fingerprint: bytes,
-    of: Callable[[list[Any]], bytes],
+    fingerprint: bytes | None,
+    of: Callable[[list[Any]], Reached],
     named: bytes,
     valued: bytes | None,
     reason: str,
 ) -> Any:
     import pickle
 
-    if _here(taken, of) == fingerprint:
+    if fingerprint is not None and _here(taken, of) == fingerprint:
         return pickle.loads(named)
     if valued is None:
         raise ModuleDiffers(module=", ".join(sorted({module for module, _ in taken})), reason=reason)
     return pickle.loads(valued)
 
 
-def _here(taken: list[tuple[str, str]], of: Callable[[list[Any]], bytes]) -> bytes | None:
+def _here(taken: list[tuple[str, str]], of: Callable[[list[Any]], Reached]) -> bytes | None:
     """Return the fingerprint of what the names stand for in this process; None where it has not all of them."""
     try:
         values = list(_resolved(taken))
@@ -227,7 +381,7 @@ def _here(taken: list[tuple[str, str]], of: Callable[[list[Any]], bytes]) -> byt
     key = tuple(taken)
     known = _first_seen.get(key)
     if known is None or any(one is not other for one, other in zip(known[0], values, strict=True)):
-        known = _first_seen[key] = values, of(values)
+        known = _first_seen[key] = values, of(values).digest
     return known[1]
 
 

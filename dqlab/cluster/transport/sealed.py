@@ -7,10 +7,8 @@ and the search for what in a value cannot be pickled. Knows nothing of frames, q
 from __future__ import annotations
 
 import dis
-import operator
 import pickle
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
@@ -18,16 +16,25 @@ from hashlib import blake2b
 from importlib import import_module
 from io import BytesIO
 from itertools import chain, islice
-from pathlib import Path
+from operator import is_
 from threading import Lock
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, ClassVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 import cloudpickle
 from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value  # private; held by tests/cluster
 
-from dqlab.cluster.transport.local_modules import Either, LazyImports, lazy_imports, local_modules, sources_of, stamp
+from dqlab.cluster.transport.local_modules import (
+    Either,
+    LazyImports,
+    Reached,
+    lazy_digests,
+    lazy_imports,
+    local_modules,
+    package_of,
+    stamp,
+)
 from dqlab.errors import NotPicklable, in_words
 
 __all__ = [
@@ -73,7 +80,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     Parameters
     ----------
     version : callable, optional
-        Returns a name for what a function does; functions of one name share their cache in a process.
+        Returns a name for all that a function does and holds, or None; functions of one name share their cache in a
+        process.
     local : dict of str to module
         Modules whose functions and classes travel by value, and they themselves too.
     elsewhere : dict of int to (str, str)
@@ -83,7 +91,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(
         self,
         file: BytesIO,
-        version: Callable[[Any], str] | None = None,
+        version: Callable[[Any], str | None] | None = None,
         local: Mapping[str, ModuleType] | None = None,
         elsewhere: Mapping[int, tuple[str, str]] | None = None,
     ) -> None:
@@ -92,6 +100,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._shells: dict[str, _Shell] = {}
         self.taken: set[tuple[str, str]] = set()
         """What was taken from local modules: (module, name); "" = all of it."""
+        self.imports: set[str] = set()
+        """Local modules that functions which travel by value import when they are called."""
 
     def reducer_override(self, value: Any) -> Any:
         """Say how a value is pickled, where it is not done as usual."""
@@ -117,7 +127,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 if value.__globals__ is vars(home):
                     self.globals_ref.setdefault(id(vars(home)), _Names(self._shell(home)))
                 return self._dynamic_function_reduce(value)
-        return super().reducer_override(value)
+        reduced = super().reducer_override(value)
+        if kind is FunctionType and reduced is not NotImplemented:
+            self.imports |= lazy_imports(value.__code__, package_of(value.__globals__))
+        return reduced
 
     def _shell(self, module: ModuleType) -> _Shell:
         return self._shells.setdefault(module.__name__, _Shell(module))
@@ -200,11 +213,11 @@ def _cached_again(
         return made
 
 
-def _by_value(value: object, version: Callable[[Any], str] | None = None) -> bytes:
+def _by_value(value: object, version: Callable[[Any], str | None] | None = None) -> bytes:
     return _pickled(value, version)[0]
 
 
-def _pickled(value: object, version: Callable[[Any], str] | None = None, **more: Any) -> tuple[bytes, _Pickler]:
+def _pickled(value: object, version: Callable[[Any], str | None] | None = None, **more: Any) -> tuple[bytes, _Pickler]:
     try:
         with BytesIO() as file:
             pickler = _Pickler(file, version, **more)
@@ -252,8 +265,8 @@ def seal_value(value: object) -> bytes:
 
 def seal_function(
     function: Callable[..., Any],
-    version: Callable[[Any], str] | None = None,
-    fingerprint: Callable[[list[Any]], bytes] | None = None,
+    version: Callable[[Any], str | None] | None = None,
+    fingerprint: Callable[[list[Any]], Reached] | None = None,
     *,
     remember: bool = False,
 ) -> bytes:
@@ -264,13 +277,13 @@ def seal_function(
     Parameters
     ----------
     version : callable, optional
-        Returns a name for what a function does: cached functions of one name share their cache in a process.
+        Returns a name for all that a function does and holds, or None: cached functions of one name share their cache
+        in a process.
     fingerprint : callable, optional
         Returns what functions, classes and modules are; importable by name. Without one, local modules travel by
         name alone.
     remember : bool
-        Take what was sealed before, while its pickle and the names in local modules are the same: a value of a local
-        module that was changed in place is not seen.
+        Take what was sealed before, where all that it rests on is the same.
 
     Raises
     ------
@@ -278,106 +291,104 @@ def seal_function(
         It holds something that cannot be pickled; names it.
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    named = _explained(function, f"function {name}", partial(_by_value, version=version))
+    imports: set[str] = set()
+
+    def seal(value: object) -> bytes:
+        sealed, pickler = _pickled(value, version)
+        imports.update(pickler.imports)
+        return sealed
+
+    named = _explained(function, f"function {name}", seal)
     if fingerprint is None:
         return named
-    local, mark = _look(remember=remember)
-    lazy = _lazy_imports(function)
+    key = named, id(function)
+    known = _remembered.get(key) if remember else None
+    if known is not None and known.holds():
+        return known.sealed
+    local = local_modules()
     if not any(_names(named, name) for name in local):
-        return named if not lazy else _by_value(_With(function, lazy), version)
-    if not remember:
-        return _both(_With(function, lazy), local, version, fingerprint, named)
-    # A reload makes new functions: that of this one is seen at once, that of another module at the next look.
-    code = getattr(function, "__code__", None)
-    key = named, str(lazy), (*mark, id(function), id(code))
-    known = _remembered.get(key)
-    if known is None:
-        known = _both(_With(function, lazy), local, version, fingerprint, named), function, code
-        with _look_lock:
-            if mark is _Seen.mark:
-                if len(_remembered) >= REMEMBERED:
-                    del _remembered[next(iter(_remembered))]
-                _remembered[key] = known
-    return known[0]
+        lazy = lazy_digests(imports) if imports else {}
+        return named if not lazy else pickle.dumps(LazyImports(lazy, named), 5)
+    made = _Both(function, imports, local, version, fingerprint, named)
+    if remember and made.lasts:
+        with _remembered_lock:
+            _remembered.pop(key, None)
+            if len(_remembered) >= REMEMBERED:
+                del _remembered[next(iter(_remembered))]
+            _remembered[key] = made
+    return made.sealed
 
 
-LOOK_EVERY = 0.05
-"""Seconds, at least, between two looks at all names of all local modules; ten times what a look takes, if that is more.
-Single calls come by the thousand, and a notebook may have hundreds of modules."""
+class _Both:
+    """A function with references to local modules and with what these hold; whoever opens it takes what fits.
 
+    Attributes
+    ----------
+    sealed : bytes
+    lasts : bool
+        `holds` can tell whether a later pickle would be the same.
+    """
 
-class _Seen:
-    """What the last look found."""
-
-    until = 0.0
-    local: ClassVar[dict[str, ModuleType]] = {}
-    held: ClassVar[list[object]] = []
-    """The objects whose ids are in `mark`, kept alive: Python gives the id of a freed object to a new one."""
-    mark: tuple[int, ...] = ()
-
-
-_look_lock = Lock()
-REMEMBERED = 8
-_remembered: dict[tuple[bytes, str, tuple[int, ...]], tuple[bytes, object, object]] = {}
-"""Functions that were sealed for single calls, which come by the thousand, since names in local modules stand for what
-they do; with the function and its code, whose ids are in the key."""
-
-
-def _look(*, remember: bool) -> tuple[dict[str, ModuleType], tuple[int, ...]]:
-    """Return the local modules and, where a function may be remembered, what their names stand for."""
-    if not remember:
-        return local_modules(), ()
-    began = time.monotonic()
-    with _look_lock:
-        if began >= _Seen.until:
-            _Seen.local = local_modules()
-            held = stamp(_Seen.local)
-            mark = tuple(map(id, held))
-            if mark != _Seen.mark:
-                _remembered.clear()
-                _Seen.mark = mark
-            _Seen.held = held
-            ended = time.monotonic()
-            _Seen.until = ended + max(LOOK_EVERY, 10 * (ended - began))
-        return _Seen.local, _Seen.mark
-
-
-def _both(
-    function: _With,
-    local: dict[str, ModuleType],
-    version: Callable[[Any], str] | None,
-    fingerprint: Callable[[list[Any]], bytes],
-    named: bytes,
-) -> bytes:
-    """Seal a function with references to local modules and with what these hold; a worker takes what fits."""
-    valued, reason, taken = None, "", set[tuple[str, str]]()
-    try:
-        valued, pickler = _pickled(function, version, local=local)
-    except SealError:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        imports: set[str],
+        local: dict[str, ModuleType],
+        version: Callable[[Any], str | None] | None,
+        fingerprint: Callable[[list[Any]], Reached],
+        named: bytes,
+    ) -> None:
+        self._function, self._version = function, version
+        self._more: dict[str, Any] = {"local": local}
+        self._valued, reason = None, ""
         try:
-            valued, pickler = _pickled(function, version, local=local, elsewhere=_unpicklable(local))
-        except SealError as error:
-            reason = error.reason
-    taken = pickler.taken if valued is not None else {(name, "") for name in local if _names(named, name)}
-    values = [_value_of(local[module], name) for module, name in sorted(taken)]
-    both = Either(sorted(taken), fingerprint(values), fingerprint, _by_value(function, version), valued, reason)
-    return _by_value(both)
+            self._valued, pickler = _pickled(function, version, **self._more)
+        except SealError:
+            self._more["elsewhere"] = _unpicklable(local)
+            try:
+                self._valued, pickler = _pickled(function, version, **self._more)
+            except SealError as error:
+                reason = error.reason
+        taken = pickler.taken if self._valued is not None else {(name, "") for name in local if _names(named, name)}
+        self._modules = {module: local[module] for module, _ in taken}
+        reached = fingerprint([_value_of(local[module], name) for module, name in sorted(taken)])
+        self._homes, self._mutable = reached.homes, reached.mutable
+        self._stamp = stamp(self._homes)
+        self._imports = imports | reached.imports
+        self._lazy = lazy_digests(self._imports)
+        self.lasts = self._valued is not None or not self._mutable
+        both = Either(sorted(taken), reached.digest, fingerprint, named, self._valued, reason)
+        self.sealed = _by_value(both)
+        if self._lazy:
+            self.sealed = pickle.dumps(LazyImports(self._lazy, self.sealed), 5)
+
+    def holds(self) -> bool:
+        """Return whether all that it rests on is the same: single calls come by the thousand, sealing takes long."""
+        if any(sys.modules.get(name) is not module for name, module in self._modules.items()):
+            return False
+        now = stamp(self._homes)
+        if len(now) != len(self._stamp) or not all(map(is_, now, self._stamp)):
+            return False
+        if self._imports and lazy_digests(self._imports) != self._lazy:
+            return False
+        if not self._mutable:
+            return True
+        try:  # nothing less than pickling it sees what was changed in place
+            return _pickled(self._function, self._version, **self._more)[0] == self._valued
+        except SealError:
+            return False
+
+
+REMEMBERED = 8
+_remembered: dict[tuple[bytes, int], _Both] = {}
+"""Functions that were sealed for single calls, by their pickle and their id; each keeps its function alive."""
+_remembered_lock = Lock()
 
 
 def _names(sealed: bytes, name: str) -> bool:
     """Return whether a pickle holds a text that is just this name."""
     text = name.encode()
     return sealed.find((b"\x8c" + bytes([len(text)]) if len(text) < 256 else b"") + text) >= 0
-
-
-class _With:
-    """A function and what its imports need, opened in this order."""
-
-    def __init__(self, function: Callable[..., Any], lazy: dict[str, tuple[str, str]]) -> None:
-        self._parts = LazyImports(lazy), function
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return operator.getitem, (self._parts, 1)
 
 
 def _value_of(module: ModuleType, name: str) -> Any:
@@ -399,18 +410,6 @@ def _unpicklable(local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
             except SealError:
                 found[id(value)] = module.__name__, name
     return found
-
-
-def _lazy_imports(function: Any) -> dict[str, tuple[str, str]]:
-    code = getattr(function, "__code__", None)
-    lazy = {}
-    for name in lazy_imports(code) if isinstance(code, CodeType) else ():
-        files = sources_of(name)
-        if files:
-            texts = b"\0".join(Path(file).read_bytes() for file in files)
-            folder = Path(files[0]).parent if not files[0].endswith("__init__.py") else Path(files[0]).parent.parent
-            lazy[name] = blake2b(texts, digest_size=16).hexdigest(), str(folder)
-    return lazy
 
 
 def open_value(sealed: bytes | memoryview) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from dqlab.cluster.consumer.running.functions import pack_function
 from dqlab.cluster.transport.sealed import blob_hash, seal_function
 from dqlab.errors import DqlabWarning
-from dqlab.runs.code.versions import CodeVersion, code_version, fingerprint
+from dqlab.runs.code.versions import CodeVersion, code_version, exact_version, fingerprint
 
 __all__ = ["Uncomparable", "code_record", "function_bytes", "sealed_function", "tell_uncertain"]
 
@@ -37,11 +37,7 @@ def function_bytes(fn: Callable[..., Any], *, remember: bool = False) -> bytes:
     NotPicklable
         As `sealed_function`.
     """
-    return seal_function(fn, version=_version, fingerprint=fingerprint, remember=remember)
-
-
-def _version(fn: Callable[..., Any]) -> str:
-    return code_version(fn).hash
+    return seal_function(fn, version=exact_version, fingerprint=fingerprint, remember=remember)
 
 
 def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:

@@ -19,10 +19,12 @@ import builtins
 import copyreg
 import dataclasses
 import operator
+import pickle
 import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -47,14 +49,14 @@ from types import (
 from typing import Any
 from uuid import UUID
 
-from dqlab.cluster.transport.local_modules import is_local, lazy_imports, sources_of
-from dqlab.cluster.transport.sealed import captured, global_names
+from dqlab.cluster.transport.local_modules import Reached, imported_files, is_local, lazy_imports, package_of
+from dqlab.cluster.transport.sealed import SealError, captured, global_names, seal_value
 from dqlab.numbers import size as size_text
 from dqlab.runs.code.contents import Content, content_of, flat
 from dqlab.runs.code.explain import Sources, attribute, cell_number, hint_text, innermost, written
 from dqlab.texts import kept
 
-__all__ = ["CodeVersion", "code_version", "fingerprint", "values_of"]
+__all__ = ["CodeVersion", "code_version", "exact_version", "fingerprint", "values_of"]
 
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
@@ -71,6 +73,9 @@ _OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
 """Attributes of functions that say where they come from."""
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _CONTAINERS = (tuple, list, dict, set, frozenset)
+_FIXED = frozenset({str, bytes, int, float, complex, bool, type(None), type(...)})
+_PICKLED = _FIXED | {list, dict, tuple, bytearray}
+"""Kinds of values that a pickle holds as they are."""
 _PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spec__"})
 """Globals that say where code stands, not what it does."""
 
@@ -159,24 +164,55 @@ def values_of(function: Callable[..., Any]) -> list[tuple[str, Any]]:
     return walk.held
 
 
-def fingerprint(values: list[Any]) -> bytes:
-    """Return what some functions, classes and modules are, as 16 bytes that are the same in every process."""
-    return _Walk(values).version_of(values)
+def exact_version(function: Callable[..., Any]) -> str | None:
+    """Return a name for a function and for the exact bytes of all that it reads; None where that cannot be told.
+
+    Two functions of one code version may still give different results: dictionaries of another order, large values
+    of which parts are compared. What lives on in a process goes by this name.
+    """
+    walk = _Walk(innermost(function), exact=True)
+    digest = walk.version(function)
+    return digest.hex() if walk.whole else None
+
+
+def fingerprint(values: list[Any]) -> Reached:
+    """Return what some functions, classes and modules are, exactly, and what they rest on."""
+    walk = _Walk(values, exact=True, files=False)  # those are compared by themselves, each time
+    digest = walk.version_of(values)
+    return Reached(digest if walk.whole else None, walk.imports, list(walk.homes.values()), walk.mutable)
 
 
 class _Walk:
-    """Describes a function and everything of ``__main__`` and of local modules that it reaches."""
+    """Describes a function and everything of ``__main__`` and of local modules that it reaches.
 
-    def __init__(self, root: Any) -> None:
+    Parameters
+    ----------
+    exact : bool
+        Tell apart whatever differs, where a version takes some values for equal: describe values by their pickle.
+    files : bool
+        The files of modules that functions import when they are called count.
+    """
+
+    def __init__(self, root: Any, *, exact: bool = False, files: bool = True) -> None:
         self.sources = Sources()
         self.uncertain: set[str] = set()
         self.sampled: set[str] = set()
         self.parts: dict[str, str] = {}
         self.held: list[tuple[str, object]] = []
         """What functions read, by name."""
+        self.imports: set[str] = set()
+        """Local modules that functions import when they are called."""
+        self.homes: dict[int, dict[str, Any]] = {}
+        """The names of the modules that functions stand in."""
+        self.mutable = False
+        """Something that was reached can change without a name being given another value."""
+        self.whole = True
+        """No part of a value was left out."""
+        self._exact, self._files = exact, files
+        self._pickler: _Exact | None = None
         self._user = _name(root)
         self._waiting: list[FunctionType | type | ModuleType] = []
-        self._reached: dict[int, FunctionType | type | ModuleType] = {}
+        self._reached: dict[int, tuple[int, FunctionType | type | ModuleType]] = {}
         self._open: dict[int, int] = {}
         self._described: dict[int, tuple[object, bytes]] = {}
         """Values by identity, for the length of one walk; kept alive, so that no identity is given twice."""
@@ -190,7 +226,7 @@ class _Walk:
 
     def version_of(self, values: list[Any]) -> bytes:
         """Return the digest of several definitions together."""
-        return self._all(self._value(values, "them"))
+        return self._all(_pack("them", *self._each(values, "them")))
 
     def _all(self, root: bytes) -> bytes:
         parts = []
@@ -206,7 +242,12 @@ class _Walk:
                 continue
             parts.append(self._function(definition))
             self._keep(f"code of {self._user}", self._by_name(definition))
-        return _pack("version", root, *sorted(parts))
+        self._pickler = None  # it knows this walk; neither would be freed
+        return _pack("version", root, *self._sorted(parts))
+
+    def _sorted(self, parts: list[bytes]) -> list[bytes]:
+        """Return parts in an order that does not count, or as they are."""
+        return parts if self._exact else sorted(parts)
 
     def _keep(self, what: str, digest: bytes) -> None:
         self.parts[what] = digest.hex()[:8]
@@ -227,8 +268,10 @@ class _Walk:
             # The body of an imported decorator: what it reads comes with its module.
             parts.append(_pack("home", module.__name__, self._pin(module.__name__)))
         else:
+            self.homes[id(function.__globals__)] = function.__globals__
+            self.mutable |= bool(function.__closure__)
             parts += self._globals(function)
-            parts += [_pack("imports", name, tree) for name, tree in self._lazy(function.__code__)]
+            parts += [_pack("imports", name, tree) for name, tree in self._lazy(function)]
         return _pack("def", *parts)
 
     def _globals(self, function: FunctionType) -> Iterator[bytes]:
@@ -248,17 +291,19 @@ class _Walk:
             self._keep(f"{name} of {self._user}", digest)
         return digest
 
-    def _lazy(self, code: CodeType) -> Iterator[tuple[str, str]]:
+    def _lazy(self, function: FunctionType) -> Iterator[tuple[str, str]]:
         """Yield the local modules that a function imports when it is called, with what their files hold now."""
-        for name in lazy_imports(code):
-            for file in sources_of(name):
-                tree = self.sources.file(file)
-                if tree is not None:
-                    self._keep(f"module {name}", _pack("module", tree))
-                    yield name, tree
+        names = lazy_imports(function.__code__, package_of(function.__globals__))
+        self.imports |= names
+        for name, file in sorted(imported_files(names).items()) if self._files else ():
+            tree = self.sources.file(file)
+            if tree is not None:
+                self._keep(f"module {name}", _pack("module", tree))
+                yield name, tree
 
     def _module(self, module: ModuleType) -> bytes:
         """Describe all that a local module holds now: an attribute that was set after its import counts."""
+        self.homes[id(vars(module))] = vars(module)
         held = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         parts = [_pack("holds", name, self._value(value, name)) for name, value in sorted(held.items())]
         digest = _pack("local module", module.__name__, *parts)
@@ -266,8 +311,10 @@ class _Walk:
         return digest
 
     def _class(self, kind: type) -> bytes:
+        self.mutable = True
+        own = written(kind)
         parts = [self._by_name(kind), self._known(type(kind)), *map(self._known, kind.__bases__)]
-        parts += [_pack("is", name, self._value(value, name)) for name, value in sorted(written(kind).items())]
+        parts += [_pack("is", name, self._value(own[name], name)) for name in (own if self._exact else sorted(own))]
         annotations = vars(kind).get("__annotations__", {})
         parts += [_pack("annotation", name, hint_text(hint)) for name, hint in sorted(annotations.items())]
         if isinstance(kind, EnumMeta):
@@ -292,18 +339,26 @@ class _Walk:
         plain = _plain(value)
         if plain is not None:
             return plain
+        if type(value) in _CONTAINERS:
+            return self._once(value, name, self.contents)
+        return self.named(value, name) or self._once(value, name, self._object)
+
+    def named(self, value: Any, name: str) -> bytes | None:
+        """Describe what is no plain value: definitions, what wraps them, members of enums; None for everything else."""
         if isinstance(value, Enum):
             return _pack("enum", self._known(type(value)), str(value.name), self._value(value.value, name))
         if isinstance(value, ModuleType):
             return self._known(value) if is_local(value) else _pack("module", value.__name__, self._pin(value.__name__))
-        if type(value) in _CONTAINERS:
-            return self._once(value, name, self._contents)
-        if isinstance(value, CodeType):
-            return self._bytecode(value)
-        return self._callable(value) or self._once(value, name, self._object)
+        return self._bytecode(value) if isinstance(value, CodeType) else self._callable(value)
 
     def _once(self, value: object, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
         """Describe a value that has parts: each once, and a value inside itself by how far up it stands."""
+        if self._exact:
+            fixed = isinstance(value, tuple | frozenset) and all(type(part) in _FIXED for part in value)
+            self.mutable |= not (fixed and type(value) in _CONTAINERS)
+            digest = self._pickled(value)
+            if digest is not None:
+                return digest
         identity, depth = id(value), len(self._open)
         if identity in self._described:
             return self._described[identity][1]
@@ -313,6 +368,7 @@ class _Walk:
         self._count += 1
         if depth >= _MAX_NESTING or self._count > _MOST_PARTS:
             self._back = -1  # elsewhere it may be described in full
+            self.whole = False
             return self._unseen(value, name)
         self._open[identity] = depth
         outer, self._back = self._back, depth
@@ -325,15 +381,28 @@ class _Walk:
         self._back = min(outer, self._back)
         return digest
 
-    def _contents(self, value: Any, name: str) -> bytes:
+    def _pickled(self, value: Any) -> bytes | None:
+        """Describe a value by its pickle, or return None where it has none."""
+        # One pickler tells parts that are one object from equal ones; a set in it, of which the order does not count,
+        # has one of its own.
+        pickler, self._pickler = self._pickler or _Exact(self), None
+        try:
+            digest = pickler.digest(value)
+        except Exception:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
+            return None  # what the pickler has seen of it counts nowhere: the next value gets another one
+        self._pickler = pickler
+        return digest
+
+    def contents(self, value: Any, name: str) -> bytes:
+        """Describe a container by its parts."""
         kind = type(value).__name__
         if type(value) is dict:
-            if len(value) > _MANY and all(type(key) is str for key in value):
+            if len(value) > _MANY and not self._exact and all(type(key) is str for key in value):
                 items = sorted(value.items())
                 many = flat(part for _, part in items)
                 if many is not None:
                     return _pack(kind, flat(key for key, _ in items) or b"", many)
-            return _pack(kind, *sorted(_pack("", *self._each(pair, name)) for pair in value.items()))
+            return _pack(kind, *self._sorted([_pack("", *self._each(pair, name)) for pair in value.items()]))
         unordered = isinstance(value, set | frozenset)
         many = flat(value, ordered=not unordered) if len(value) > _MANY else None
         if many is not None:
@@ -356,7 +425,7 @@ class _Walk:
             if isinstance(value, set | frozenset):  # pickled in the order of its hashes
                 return _pack("set", self._known(kind), *sorted(self._each(value, name)), self._state(value, name))
             token = getattr(kind, "__dask_tokenize__", None)  # what the object itself takes for its content
-            if token is not None:
+            if token is not None and not self._exact:
                 return _pack("token", self._known(kind), self._value(token(value), name))
             return self._reduced(value, name)
         except KeyboardInterrupt:
@@ -366,6 +435,7 @@ class _Walk:
 
     def _content(self, kind: type, content: Content, name: str) -> bytes:
         if content.sampled:
+            self.whole = False
             self.sampled.add(f"{name} of {self._user} ({size_text(content.size)})")
         return _pack("content", self._known(kind), content.digest)
 
@@ -396,6 +466,9 @@ class _Walk:
         kind = type(value)
         module = "" if kind.__module__ in ("builtins", *_MAIN) else f"{kind.__module__}."
         self.uncertain.add(f"{name} of {self._user} ({module}{kind.__qualname__})")
+        if self._exact and self.whole:
+            with suppress(SealError):  # what cannot be sent is the same wherever it is
+                return _pack("sealed", self._known(kind), seal_value(value))
         return _pack("other", self._known(kind))
 
     def _called(self, value: Any) -> bytes:
@@ -441,9 +514,10 @@ class _Walk:
         if imported is not None:
             return imported
         if id(definition) not in self._reached:
-            self._reached[id(definition)] = definition
+            self._reached[id(definition)] = len(self._reached), definition
             self._waiting.append(definition)
-        return self._by_name(definition)
+        name = self._by_name(definition)
+        return _pack("one", name, str(self._reached[id(definition)][0])) if self._exact else name
 
     def _by_name(self, definition: FunctionType | type | ModuleType) -> bytes:
         if isinstance(definition, ModuleType):
@@ -494,6 +568,42 @@ class _Walk:
             for part in code.co_consts
         ]
         return _pack("code", code.co_code, code.co_exceptiontable, repr(names), repr(counts), *constants)
+
+
+class _Exact(pickle.Pickler):
+    """Describes values by their pickle; what they name, and sets, by a walk."""
+
+    def __init__(self, walk: _Walk) -> None:
+        self._bytes, self._walk = _Bytes(), walk
+        super().__init__(self._bytes, 5, buffer_callback=self._bytes.take)
+
+    def digest(self, value: object) -> bytes:
+        """Return what a value is; parts that were part of an earlier one are referred to."""
+        self._bytes.hash = blake2b(digest_size=16)
+        self.dump(value)
+        return self._bytes.hash.digest()
+
+    def persistent_id(self, value: Any) -> bytes | None:
+        """Return the description of what is not pickled."""
+        kind = type(value)
+        if kind in _PICKLED:
+            return None
+        if kind is set or kind is frozenset:
+            return self._walk.contents(value, kind.__name__)
+        return self._walk.named(value, kind.__name__)
+
+
+class _Bytes:
+    """Takes what a pickler writes."""
+
+    def __init__(self) -> None:
+        self.hash = blake2b(digest_size=16)
+
+    def write(self, data: Any) -> None:
+        self.hash.update(data)
+
+    def take(self, buffer: pickle.PickleBuffer) -> None:
+        self.hash.update(buffer.raw())
 
 
 # --- without a walk -------------------------------------------------------------------------
