@@ -204,10 +204,12 @@ class Ledger:
         book = self.books.get(settlement.run)
         if book is None:
             return
+        stretches = list(stretches)
         for stretch in stretches:
             book.results.add(stretch)
             if book.lane.retrying or len(book.classes):
                 book.classes.settled_well(stretch.piece.ordinal, stretch.piece.n)
+        for stretch in stretches:  # when all are there: those of one settlement are kept at one place
             if book.unwanted:
                 self._forget_unwanted(book, stretch.piece.ordinal, stretch.piece.ordinal + stretch.piece.n)
         for failed in settled.failed:
