@@ -97,9 +97,11 @@ class FrameCorrupt(DqlabError):
 
 
 class MessagesLost(DqlabError):
-    """Single calls or values were in the memory of a worker that died."""
+    """Single calls or values were in the memory of a worker that died, or of a queue that was closed."""
 
     text = (
-        "{lost:,} of {total:,} messages of a put on queue {queue!r} are lost: worker {worker} died, and they, or their "
-        "results, were in its memory. The queue goes on: put them again. A durable queue survives its workers."
+        "{lost:,} of {total:,} messages of a put on queue {queue!r} are lost: {how}, and they, or their results, were "
+        "in its memory. The queue goes on: put them again. A durable queue keeps them."
     )
+    CLOSED = "the queue was closed, and opened again"
+    """How they were lost where no worker died."""

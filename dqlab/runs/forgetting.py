@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections import deque
 
-from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.handle import Handle, shard_of
 from dqlab.cluster.transport.internals import event_loop
+from dqlab.cluster.transport.ref import Replaced
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
 from dqlab.runs.submit.ticket import Ticket
@@ -59,17 +60,22 @@ class Forgetting:
 
     async def _tell(self) -> None:
         """Send what is confirmed; what is not yet is looked at again."""
-        ids: list[tuple[int, int]] = []
+        forgotten: dict[tuple[int, str | None], list[tuple[int, int]]] = {}
         for _ in range(len(self._tickets)):
             ticket = self._tickets.popleft()
             if not ticket.done.done():
                 self._tickets.append(ticket)
             elif ticket.done.exception() is None:
-                ids += ticket.ranges
-        ids.sort()
-        while ids:
-            some, ids = ids[:AT_ONCE], ids[AT_ONCE:]
-            try:
-                await self._handle.control_ids("forget", NO_ID, some, coming=True)
-            except DqlabError as error:  # they stay where they are, and cost room
-                logger.debug("event=forget_failed queue=%s %s", self._handle.name, error)
+                for ids, actor in zip(ticket.ranges, ticket.actors, strict=True):
+                    forgotten.setdefault((shard_of(ids[0]), actor), []).append(ids)
+        for (shard, actor), ranges in forgotten.items():
+            ranges.sort()
+            handle = self._handle.of_actor(shard, actor)
+            for at in range(0, len(ranges), AT_ONCE):
+                order = {"op": "forget", "run": NO_ID, "ids": ranges[at : at + AT_ONCE], "coming": True}
+                try:
+                    await handle.ask(shard, "control", order)
+                except Replaced:  # they went with it, and their ids are those of others now
+                    break
+                except DqlabError as error:  # they stay where they are, and cost room
+                    logger.debug("event=forget_failed queue=%s %s", self._handle.name, error)

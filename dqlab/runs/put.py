@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from dqlab.cluster.transport.handle import Handle, shard_of
 from dqlab.cluster.transport.protocol import PARK
+from dqlab.cluster.transport.ref import Replaced
 from dqlab.config import seconds
 from dqlab.errors import (
     CallsFailed,
@@ -96,7 +97,7 @@ class PutResult:
         ResultUnreadable
             One cannot be unpickled in this process.
         MessagesLost
-            Some were in the memory of a worker that died.
+            Some were in the memory of a worker that died, or of a queue that was closed and opened again.
         WaitTimeout
             The time is over; the messages stay queued.
         RunStalled
@@ -112,14 +113,18 @@ class PutResult:
     def _results(self, deadline: Deadline, *, instead: bool) -> list[Any]:
         sync, values = self._handle.link.sync, list[Any]()
         self._ticket.read = True
-        ranges, parts = sync(self._first_look(deadline))
-        for lo, hi in ranges:
-            for start in range(lo, hi, PAGE):
-                stop = min(hi, start + PAGE)
-                if parts is None:
-                    parts = sync(self._settled(start, stop, deadline))
-                values += self._page(start, stop, parts, instead=instead)
-                parts = None
+        try:
+            ranges, parts = sync(self._first_look(deadline))
+            for (lo, hi), actor in zip(ranges, self._ticket.actors, strict=True):
+                handle = self._handle.of_actor(shard_of(lo), actor)
+                for start in range(lo, hi, PAGE):
+                    stop = min(hi, start + PAGE)
+                    if parts is None:
+                        parts = sync(self._settled(handle, start, stop, deadline))
+                    values += self._page(handle, start, stop, parts, instead=instead)
+                    parts = None
+        except Replaced:
+            raise sync(self._lost()) from None
         return values
 
     def _ranges(self) -> list[tuple[int, int]]:
@@ -140,9 +145,23 @@ class PutResult:
         if not ranges:
             return ranges, None
         lo, hi = ranges[0]
-        return ranges, await self._settled(lo, min(hi, lo + PAGE), deadline)
+        handle = self._handle.of_actor(shard_of(lo), self._ticket.actors[0])
+        return ranges, await self._settled(handle, lo, min(hi, lo + PAGE), deadline)
 
-    async def _settled(self, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
+    async def _lost(self) -> MessagesLost:
+        """Return the error for messages whose shard in memory is another one now: it may have others with their ids."""
+        lost, how = 0, ""
+        for (lo, hi), actor in zip(self._ticket.ranges, self._ticket.actors, strict=True):
+            shard = shard_of(lo)
+            if actor == (await self._handle.refs[shard].place()).key:
+                continue
+            lost += hi - lo
+            answer, _ = await self._handle.ask(shard, "settled", {"run": NO_ID, "lo": lo, "hi": hi, "wait": 0.0})
+            died = f"worker {answer['died'][-1]} died" if answer["lost"] else MessagesLost.CLOSED
+            how = how or died
+        return MessagesLost(queue=self._handle.name, lost=lost, total=self._ticket.count, how=how)
+
+    async def _settled(self, handle: Handle, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
         """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
         alone_since: float | None = None
         name = f"put on {self._handle.name}"
@@ -151,14 +170,11 @@ class PutResult:
             meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": wait}
             try:
                 async with asyncio.timeout(deadline.patience):
-                    answer, parts = await self._handle.ask(shard_of(lo), "settled", meta, wait=wait)
+                    answer, parts = await handle.ask(shard_of(lo), "settled", meta, wait=wait)
             except (CallTimeout, TimeoutError) as error:  # the shard is being recreated, and takes its time
                 if deadline.over:
                     raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
                 continue
-            if answer["lost"]:
-                total, worker = self._ticket.count, answer["died"][-1]
-                raise MessagesLost(queue=self._handle.name, lost=answer["lost"], total=total, worker=worker)
             if not answer["left"]:
                 return parts
             if answer["stopped"]:
@@ -171,13 +187,13 @@ class PutResult:
             if alone_since is not None and now - alone_since > PARK:
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
 
-    def _page(self, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
+    def _page(self, handle: Handle, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
         found: dict[int, Any] = {}
         cursor = lo
         while cursor < hi:
             if cursor > lo:
                 meta = {"run": NO_ID, "lo": cursor, "hi": hi}
-                _, parts = self._handle.link.sync(self._handle.ask(shard_of(lo), "page", meta))
+                _, parts = handle.link.sync(handle.ask(shard_of(lo), "page", meta))
             page = open_settlements(parts)
             if not page:
                 break
@@ -187,18 +203,19 @@ class PutResult:
             cursor = page[-1].end
         acked = len(found)
         if instead and acked < hi - lo:
-            found.update((letter.id, letter) for letter in self._letters().named(set(range(lo, hi)) - found.keys()))
+            found.update((letter.id, letter) for letter in _letters(handle).named(set(range(lo, hi)) - found.keys()))
         if len(found) < hi - lo:
-            raise self._dead(lo, hi, acked)
+            raise self._dead(handle, lo, hi, acked)
         return [found[ordinal] for ordinal in range(lo, hi)]
 
-    def _dead(self, lo: int, hi: int, acked: int) -> CallsFailed:
-        first = next((letter for letter in self._letters() if lo <= letter.id < hi), None)
+    def _dead(self, handle: Handle, lo: int, hi: int, acked: int) -> CallsFailed:
+        first = next((letter for letter in _letters(handle) if lo <= letter.id < hi), None)
         what = f"{first.error} ({first.reason}): {first.message}" if first else "a cancelled message"
         others = CallsFailed.OTHERS if acked else ""
         run = f"put on {self._handle.name}"
         return CallsFailed(run=run, dead=hi - lo - acked, total=hi - lo, first=what, others=others)
 
-    def _letters(self) -> Failures:
-        progress = self._handle.link.sync(self._handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
-        return Failures("puts", self._handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])
+
+def _letters(handle: Handle) -> Failures:
+    progress = handle.link.sync(handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
+    return Failures("puts", handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+from distributed import Client
+
 import dqlab as dq
+from dqlab.errors import MessagesLost
 from dqlab.frame import NO_ID
 
 
@@ -77,3 +83,83 @@ def test_a_function_that_was_forgotten_comes_along_with_the_next_call(lab: dq.La
         for number, function in enumerate(functions):
             assert pool.submit(function, 1).results(timeout=30) == [1 + number]
     pool.close()
+
+
+def test_a_call_that_nobody_waits_for_costs_no_other_of_its_settlement(lab: dq.Lab, queue_name: str) -> None:
+    """Two calls that came one after the other are settled together, and what one of them returned was thrown away."""
+    pool = lab.queue(queue_name)
+    pool.submit(double, 0).results(timeout=30)
+    pool.pause()
+    unwanted = pool.submit(double, 1)
+    ids = unwanted.ids  # confirmed, so the next one comes in a frame of its own
+    wanted = [pool.submit(double, number) for number in (2, 3) if pool.flush() is None]
+    order = {"op": "forget", "run": NO_ID, "ids": [(ids[0], ids[0] + 1)], "coming": True}
+    pool.handle.link.sync(pool.handle.ask(0, "control", order))
+    pool.resume()
+
+    assert [each.results(timeout=20) for each in wanted] == [[4], [6]]
+    del wanted, unwanted
+    assert settles_at(pool, 0)
+    pool.close()
+
+
+@contextmanager
+def opened_again(lab: dq.Lab, name: str) -> Iterator[dq.QueuePool]:
+    """Yield the queue as another client has closed it and opened it again."""
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        dq.QueuePool(client, name=name).close(force=True)
+        yield dq.QueuePool(client, name=name, served=True)
+
+
+def test_calls_of_a_queue_that_was_closed_are_lost_and_have_no_results_of_others(
+    lab: dq.Lab, queue: dq.QueuePool
+) -> None:
+    """Ids begin again in a queue of the same name, and another client's values came back as one's own."""
+    mine = queue.batch_submit([(double, 1), (double, 2)])
+    assert mine.results(timeout=30) == [2, 4]
+    with opened_again(lab, queue.name) as theirs:
+        others = theirs.batch_submit([(double, 10), (double, 20)])
+        assert others.results(timeout=30) == [20, 40]
+        assert others.ids == mine.ids
+
+        with pytest.raises(MessagesLost, match=r"2 of 2 messages .* the queue was closed, and opened again"):
+            mine.results(timeout=30)
+        with pytest.raises(MessagesLost):
+            mine.results(timeout=30, errors="return")
+        assert queue.submit(double, 30).results(timeout=30) == [60]
+        assert others.results(timeout=30) == [20, 40]
+
+
+def test_calls_of_a_queue_that_was_closed_are_lost_also_while_nothing_has_their_ids(
+    lab: dq.Lab, queue: dq.QueuePool
+) -> None:
+    """They were told to have failed or to be cancelled, as nothing was left of them."""
+    mine = queue.batch_submit([(double, 1), (double, 2)])
+    assert mine.results(timeout=30) == [2, 4]
+    with opened_again(lab, queue.name), pytest.raises(MessagesLost, match="was closed"):
+        mine.results(timeout=30)
+
+
+def test_results_of_a_queue_that_was_closed_are_forgotten_without_those_of_others(
+    lab: dq.Lab, queue: dq.QueuePool
+) -> None:
+    """They have the same ids, and somebody else still wants them."""
+    mine = [queue.submit(double, number) for number in range(5)]
+    assert [each.results(timeout=30) for each in mine] == [[2 * number] for number in range(5)]
+    ids = [each.ids for each in mine]
+    with opened_again(lab, queue.name) as theirs:
+        others = [theirs.submit(double, number + 10) for number in range(5)]
+        assert [each.results(timeout=30) for each in others] == [[2 * number + 20] for number in range(5)]
+        assert [each.ids for each in others] == ids
+
+        del mine
+        gc.collect()
+        forgetting = queue._puts._forgetting
+        assert forgetting is not None
+        deadline = time.monotonic() + 20.0
+        while forgetting._awake and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not forgetting._awake
+
+        assert kept(theirs) == 5
+        assert [each.results(timeout=30) for each in others] == [[2 * number + 20] for number in range(5)]

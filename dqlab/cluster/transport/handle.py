@@ -28,6 +28,8 @@ class Handle(QueueCalls):
 
     Attributes
     ----------
+    actors : dict of int to str
+        Keys of the actors that calls are meant for, by shard; of the others whoever is there.
     run : str
         Name of the one run that calls are about, "" for the whole queue: shards know runs by their ids.
     """
@@ -36,6 +38,7 @@ class Handle(QueueCalls):
 
     def __init__(self, link: Link, name: str, shards: int, promise: str = TRANSIENT) -> None:
         self.link, self.name, self.promise = link.named(f"queue {name!r}"), name, promise
+        self.actors: dict[int, str] = {}
         self.refs = [Ref(f"queue/{name}/{index}", link.client, direct=link.direct) for index in range(shards)]
 
     @property
@@ -47,6 +50,14 @@ class Handle(QueueCalls):
         """Return the same handle for a run of the queue, which errors then name."""
         handle = copy.copy(self)
         handle.run, handle.link = name, self.link.named(f"run {name!r}")
+        return handle
+
+    def of_actor(self, shard: int, key: str | None) -> Self:
+        """Return the same handle for one actor of a shard: `Replaced` is raised where another one took its place."""
+        if key is None:
+            return self
+        handle = copy.copy(self)
+        handle.actors = {shard: key}
         return handle
 
     async def missing(self) -> tuple[bool, bool]:
@@ -70,7 +81,7 @@ class Handle(QueueCalls):
 
     async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
         """Call one shard with packed arguments; return its packed answer."""
-        return await self.refs[shard].call(call, body, timeout=timeout)
+        return await self.refs[shard].call(call, body, timeout=timeout, key=self.actors.get(shard))
 
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
         """Have facts about a run kept by the scheduler; see `RunNotes.note`."""

@@ -25,7 +25,7 @@ from dqlab.cluster.transport.internals import (
 from dqlab.errors import ActorGone, CallTimeout, SchedulerGone, StoreFailed
 from dqlab.log import Fenced, LogFailed
 
-__all__ = ["Place", "Ref"]
+__all__ = ["Place", "Ref", "Replaced"]
 
 RPC_TIMEOUT = 30.0
 NEWS_WAIT = 2.0
@@ -39,9 +39,13 @@ RESOLVE_WAIT = 10.0
 """Seconds that the registry keeps a question for what is being recreated."""
 
 
+class Replaced(Exception):
+    """Another actor has the name of the one that was meant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an actor lives."""
+    """Where an actor lives. Its key is that of no other actor, also of none that had its name before."""
 
     address: str
     key: str
@@ -111,7 +115,14 @@ class Ref:
             self._place = Place(found["address"], found["key"], found["epoch"])
         return self._place
 
-    async def call(self, function: str, body: bytes | Callable[[], bytes], *, timeout: float = RPC_TIMEOUT) -> bytes:
+    async def call(
+        self,
+        function: str,
+        body: bytes | Callable[[], bytes],
+        *,
+        timeout: float = RPC_TIMEOUT,
+        key: str | None = None,
+    ) -> bytes:
         """Call one async method with packed arguments; return its packed answer.
 
         Parameters
@@ -120,6 +131,8 @@ class Ref:
             The arguments, or what packs them: asked once more when the call is repeated where the actor is now.
         timeout : float, default 30
             Seconds for the answer.
+        key : str, optional
+            Of the one actor that is meant, also when another one has its name now.
 
         Raises
         ------
@@ -127,12 +140,14 @@ class Ref:
             No answer within `timeout` seconds; the call may still take effect.
         ActorGone, SchedulerGone
             There is nobody to answer.
+        Replaced
+            There is another actor than the one that was meant.
         DqlabError
             Whatever the method itself raised.
         """
         loop, found = asyncio.get_running_loop(), None
         while True:
-            place = await self.place()
+            place = await self._meant(key)
             if place != found:
                 found, since = place, loop.time()
             try:
@@ -157,6 +172,13 @@ class Ref:
             except Unreachable:
                 if not await self._moved(place):
                     raise CallTimeout(name=self.name, call=function, seconds=NEWS_WAIT) from None
+
+    async def _meant(self, key: str | None) -> Place:
+        """Return where the actor lives, if it is the one that is meant."""
+        place = await self.place()
+        if key not in (None, place.key):
+            raise Replaced(self.name)
+        return place
 
     def _check_open(self) -> None:
         """Raise `SchedulerGone` when this process has closed its connections for good."""

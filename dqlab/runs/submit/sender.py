@@ -17,7 +17,7 @@ from typing import Any
 
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.internals import event_loop
-from dqlab.cluster.transport.ref import Place
+from dqlab.cluster.transport.ref import Place, Replaced
 from dqlab.errors import (
     ActorGone,
     CallTimeout,
@@ -310,8 +310,9 @@ class Sender:
         self._functions[batch.shard].add(batch.entry.function)
         self.why = ""
         self.here[batch.shard] += len(batch.payloads)
+        place = self._places[batch.shard]
         for offset, ticket in enumerate(batch.tickets):
-            ticket.confirm((first or 0) + offset, 1)
+            ticket.confirm((first or 0) + offset, 1, None if place is None else place.key)
 
     async def _put(self, parcel: list[Batch]) -> dict[str, Any]:
         started, shard = time.monotonic(), parcel[0].shard
@@ -320,7 +321,10 @@ class Sender:
                 place = await self._place(shard)
                 meta, parts = self._encode(parcel)
                 meta["epoch"] = None if place is None else place.epoch
-                answer, _ = await self.handle.ask(shard, "put", meta, *parts, wait=ROOM_WAIT)
+                there = self.handle.of_actor(shard, None if place is None else place.key)
+                answer, _ = await there.ask(shard, "put", meta, *parts, wait=ROOM_WAIT)
+            except Replaced:  # it is gone, with whatever it took
+                continue
             except CallTimeout:
                 if time.monotonic() - started > CONFIRM_WAIT:
                     count = sum(len(batch.payloads) for batch in parcel)

@@ -19,6 +19,8 @@ class Ticket:
     ----------
     ranges : list of (int, int)
         Half-open ranges of ids, in the order of the messages.
+    actors : list of str or None
+        Of each range: the key of the actor in memory that confirmed it; another one may give others the same ids.
     read : bool
         Somebody asked what became of them, so a refusal is not news.
     """
@@ -26,15 +28,17 @@ class Ticket:
     count: int
     done: concurrent.futures.Future[list[tuple[int, int]]] = field(default_factory=concurrent.futures.Future)
     ranges: list[tuple[int, int]] = field(default_factory=list)
+    actors: list[str | None] = field(default_factory=list)
     confirmed: int = 0
     read: bool = False
 
-    def confirm(self, first: int, n: int) -> None:
+    def confirm(self, first: int, n: int, actor: str | None = None) -> None:
         """Note that `n` messages got ids from `first` on."""
-        if self.ranges and self.ranges[-1][1] == first:
+        if self.ranges and self.ranges[-1][1] == first and self.actors[-1] == actor:
             self.ranges[-1] = (self.ranges[-1][0], first + n)
         else:
             self.ranges.append((first, first + n))
+            self.actors.append(actor)
         self.confirmed += n
         if self.confirmed == self.count and not self.done.done():
             self.done.set_result(self.ranges)
