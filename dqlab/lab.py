@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,6 +18,7 @@ from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to
 from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
+from dqlab.cluster.transport.handle import Handle
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
@@ -41,8 +42,6 @@ ANSWER = 40.0
 """Seconds in which the scheduler answers, once it has what to answer."""
 PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
 """Pages of the dashboard that are ours."""
-HEARD_IN = 0.5
-"""Seconds after which the scheduler has heard of everything; workers report every 250 ms."""
 LOOK_TIMEOUT = 2.0
 """Seconds to wait for an answer when a lab is only looked at."""
 
@@ -458,14 +457,23 @@ class Lab:
         return f"{', '.join(map(repr, held))}, open elsewhere: {who}."
 
     def _queue_of(self, run: str) -> str:
-        """Return the queue on which somebody has a run, else ""; of one that has just begun it is heard soon."""
-        link, since, deadline = self.session.link, -1, time.monotonic() + HEARD_IN
-        while True:
-            wait = max(0.0, deadline - time.monotonic()) if since >= 0 else 0.0
-            snapshot = Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", since=since, wait=wait, run=run)))
-            if snapshot.of_queue or time.monotonic() >= deadline:
-                return snapshot.of_queue
-            since = snapshot.seq
+        """Return the open queue of another client that has a run, else ""; one that gives no answer is passed over."""
+        link = self.session.link
+        others = [name for name in self.session.open_queues() if name not in self.session.pools]
+
+        async def has(queue: str) -> bool:
+            try:
+                async with asyncio.timeout(LOOK_TIMEOUT):
+                    answer, _ = await Handle(link, queue, 1).ask(0, "runs", {"name": run})
+            except (DqlabError, TimeoutError):
+                return False
+            return bool(answer["runs"])
+
+        async def look() -> list[bool]:
+            return await asyncio.gather(*map(has, others))
+
+        found = link.sync(look()) if others else []
+        return next((queue for queue, there in zip(others, found, strict=True) if there), "")
 
     def _open(self, names: Iterable[str]) -> dict[str, OwnerStillAlive]:
         """Open queues; return why, by name, those were left out that another process has open."""

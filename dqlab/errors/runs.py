@@ -153,7 +153,8 @@ class ResultsFull(RunError):
 
     text = (
         "run {run!r} paused itself: its queue keeps {used:,} bytes of results, the limit is {limit:,}. Nothing is "
-        "lost. Read and run.drop() runs that are finished, or return less per document (write it to a file)."
+        "lost. Read and run.drop() runs that are finished: then it goes on by itself. Or return less per document "
+        "(write it to a file)."
     )
 
 

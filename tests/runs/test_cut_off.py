@@ -119,6 +119,28 @@ def test_other_documents_do_not_complete_a_run_that_was_cut_off(queue: dq.QueueP
     assert sum(again.counts.values()) == 4000
 
 
+def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was recorded with the next element alone: of a burst before a long silence only the number was known."""
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.05)
+    until = threading.Event()
+    run = queue.map(double, held_up(queue, 1000, until), name=f"burst-{queue.name}")
+    submitter = run.submitter
+    assert submitter is not None
+    all_there(queue, 1000)
+    limit = time.monotonic() + 20
+    while run._progress().record["submitted"] < 1000 and time.monotonic() < limit:
+        pass
+    assert run._progress().record["submitted"] == 1000
+    run.handle.link.sync(run.handle.ask_all("cut_off", {"alive": []}))
+    run.submitter = None
+
+    again = queue.map(double, range(10**6, 10**6 + 2000), name=run.name)
+    with pytest.raises(RunExists, match="other documents"):
+        again.results(timeout=30)
+    until.set()
+    submitter.join(30)
+
+
 def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.QueuePool, cut: dq.Run) -> None:
     again = queue.map(double, range(3999), name=cut.name)
     with pytest.raises(RunExists, match="4,000 documents, these are 3,999"):

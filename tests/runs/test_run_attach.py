@@ -100,6 +100,28 @@ def test_who_waits_for_a_name_holds_up_nobody_else(queue: dq.QueuePool, client: 
     assert list(runs[0].results(timeout=20)) == [0, 1, 2]
 
 
+def test_run_of_a_new_name_waits_for_no_report(lab: dq.Lab, queue: dq.QueuePool, name: str) -> None:
+    """Each `map` of a new name took half a second, in case another client had just begun a run of that name."""
+    with Client(lab.client.scheduler.address, set_as_default=False) as client:
+        theirs = dq.QueuePool(client, name=f"{queue.name}-theirs", served=True)
+        asked: list[str] = []
+        ask = lab.session.link.scheduler
+
+        async def scheduler(op: str, **arguments: Any) -> Any:
+            asked.append(op)
+            return await ask(op, **arguments)
+
+        lab.session.link.scheduler = scheduler  # type: ignore[method-assign]
+        try:
+            queue.map(same, range(3), name=name).wait(timeout=20)
+            assert "dq_snapshot" not in asked
+            run = theirs.map(same, range(4), name=f"{name}-theirs")
+            assert list(lab.attach(run.name).results(timeout=20)) == [0, 1, 2, 3]
+        finally:
+            del lab.session.link.scheduler
+        theirs.close(force=True)
+
+
 def test_lambda_gets_a_name_that_can_be_one(queue: dq.QueuePool) -> None:
     """`<lambda>` is no name for a run."""
     run = queue.map(lambda x: x, range(3))
@@ -174,6 +196,25 @@ def test_changed_document_of_the_same_key_is_another_document(queue: dq.QueuePoo
 
     with pytest.raises(RunExists):
         again.wait(timeout=20)
+
+
+def test_document_without_a_version_at_another_place_is_another_document(
+    queue: dq.QueuePool, name: str, tmp_path: Path
+) -> None:
+    """Made by hand, as `Document("x", "", path)`; the answer was that of the file in the first folder."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt").write_text(folder)
+    first, second = (dq.Document("x", "", str(tmp_path / folder / "x.txt")) for folder in ("a", "b"))
+    assert list(queue.map(text_of, [first], name=name).results(timeout=20)) == ["a"]
+
+    with pytest.raises(RunExists, match="other documents"):
+        queue.map(text_of, [second], name=name).results(timeout=20)
+    assert list(queue.map(text_of, [first], name=name).results(timeout=20)) == ["a"]
+
+
+def text_of(document: dq.Document) -> str:
+    return document.text()
 
 
 def test_new_starts_over(queue: dq.QueuePool, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -195,6 +196,25 @@ def test_waiting_for_calls_raises_when_results_have_no_room(cramped: dq.QueuePoo
 
     with pytest.raises(ResultsFull, match="20,000"):
         put.results()
+
+
+def slowly(x: int) -> bytes:
+    time.sleep(0.002)  # so that its documents are settled a few at a time
+    return bytes(x)
+
+
+def test_run_that_has_no_room_for_results_goes_on_when_another_is_dropped(cramped: dq.QueuePool) -> None:
+    """The error says to drop what is finished; the run stood still after that, and named a limit that it kept."""
+    large = cramped.map(bytes, [1_000] * MANY, name=f"large-{cramped.name}")
+    with pytest.raises(ResultsFull, match=r"run\.drop\(\).*goes on by itself"):
+        large.wait(timeout=30)
+    other = cramped.map(slowly, [10] * 500, name=f"other-{cramped.name}")
+    with pytest.raises(ResultsFull):
+        other.wait(timeout=30)
+
+    large.drop()
+
+    assert list(other.results(timeout=30)) == [bytes(10)] * 500
 
 
 def test_streaming_results_raises_when_they_have_no_room(cramped: dq.QueuePool) -> None:

@@ -440,6 +440,9 @@ class QueueActor:
         count = self.ledger.obey(op, run, meta)
         if op in ("pause", "drain", "adopt"):
             self._give_back_untouched(run)
+        if op in ("drop", "forget") and not self._store.full:
+            for stopped in [id for id, book in self.books.items() if book.stopped]:
+                self.ledger.obey("resume", stopped, {})  # there is room again
         self._dispatch()
         await self._store.durable()
         return count

@@ -96,6 +96,11 @@ class Submitter:
         self._stopped = False
         self._looked = 0.0
         """When the thread looked up from the input the last time, monotonic seconds."""
+        self._noted = 0
+        """Elements that the queue held when that was recorded last."""
+        self._noting = threading.Lock()
+        """Held while the record is sent: the one of the end must be the last."""
+        self._ended = threading.Event()
         self._ending = threading.Lock()
         """Held for good by who tells the queue of the end: the thread, or `end` in its place."""
         self._thread = threading.Thread(target=self._run, name=f"dqlab-submit-{name}", daemon=True)
@@ -190,6 +195,8 @@ class Submitter:
 
     def _end(self) -> None:
         """Tell the queue of the end; called once, by who holds `_ending`."""
+        with self._noting:
+            self._ended.set()
         try:
             if not self.verifies and not self._same_end():
                 self._finish()
@@ -210,6 +217,8 @@ class Submitter:
         before = self._before
         skip, beyond = before.through, before.beyond
         self.by_input = True
+        with suppress(RuntimeError):  # no thread to be had: then it is recorded with the next element
+            threading.Thread(target=self._note_while_it_rests, name=f"dqlab-note-{self.name}", daemon=True).start()
         for element in self.reading():
             try:
                 if time.monotonic() > self._looked + NOTE_EVERY:
@@ -274,11 +283,24 @@ class Submitter:
 
     def _note(self) -> None:
         """Record how far the queue holds the input: should this process die, the next one knows it again."""
+        with self._noting:
+            self._send_note()
+
+    def _note_while_it_rests(self) -> None:
+        """Record it beside the submitting thread, which waits for an input that may give nothing for hours."""
+        while not self._ended.wait(max(NOTE_EVERY, 0.05)):
+            if time.monotonic() < self._looked + NOTE_EVERY or self.sender.held.size == self._noted:
+                continue
+            with self._noting, suppress(DqlabError):  # the submitting thread meets it too, and has it raised
+                if not self._ended.is_set():
+                    self._send_note()
+
+    def _send_note(self) -> None:
         if not (self.verifies or self._reopen):
             handle = self.sender.handle
             self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
             held = handle.link.sync(self._held())
-            order = self._submitted(held)
+            order, self._noted = self._submitted(held), held.size
             with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
                 handle.link.sync(handle.note(self.sender.run, {"submitted": order}))
                 handle.link.sync(handle.ask(0, "control", order))

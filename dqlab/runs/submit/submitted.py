@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ _ENDLESS = 1 << 62
 
 
 class Digest:
-    """Rolling hash of a run's input: documents by (key, version), other elements by their pickle.
+    """Rolling hash of an input: documents by key and version, else by key and place; other elements by their pickle.
 
     Parameters
     ----------
@@ -29,6 +30,8 @@ class Digest:
 
     def __init__(self, confirmed: Callable[[], int]) -> None:
         self._confirmed = confirmed
+        self._lock = threading.Lock()
+        """Elements come in one thread, and are recorded by another while the input gives none."""
         self._hash = hashlib.blake2b(digest_size=16)
         self._folded = 0
         self._pending: list[bytes] = []
@@ -40,10 +43,12 @@ class Digest:
     def update(self, element: Any, payload: bytes) -> None:
         """Take in the next element."""
         if type(element) is Document:
-            payload = kept(f"{element.key}\0{element.version}\n")
-        self._pending.append(payload)
-        if len(self._pending) > BLOCK:
-            self._fold()
+            # Without a version the place is all that tells it from another one of that key.
+            payload = kept(f"{element.key}\0{element.version or element.where}\n")
+        with self._lock:
+            self._pending.append(payload)
+            if len(self._pending) > BLOCK:
+                self._fold()
 
     @property
     def count(self) -> int:
@@ -52,13 +57,14 @@ class Digest:
 
     def at(self, count: int) -> str:
         """Return the digest of the first `count` elements: all so far, or at least those that are confirmed."""
-        self._fold()
-        for first, before, inputs in self._blocks:
-            if first <= count < first + len(inputs):
-                hash = before.copy()
-                hash.update(b"".join(inputs[: count - first]))
-                return str(hash.hexdigest())
-        return self._hash.hexdigest()
+        with self._lock:
+            self._fold()
+            for first, before, inputs in self._blocks:
+                if first <= count < first + len(inputs):
+                    hash = before.copy()
+                    hash.update(b"".join(inputs[: count - first]))
+                    return str(hash.hexdigest())
+            return self._hash.hexdigest()
 
     def _fold(self) -> None:
         if not self._pending:
