@@ -255,7 +255,7 @@ class Lab:
                 return known
             if durable is not False:  # what a durable one holds is where it was, which need not be this lab's store
                 place = stored_in(known.options) or place
-            known.let_go()  # to close it by its name would close what another client has just opened
+            known._let_go()  # to close it by its name would close what another client has just opened
         try:
             return QueuePool(
                 self.client,

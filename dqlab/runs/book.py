@@ -332,7 +332,7 @@ class RunBook:
                 entry = Entry(Kind.ELEMENT, newest["function"], newest["blob"])
         # Sealed when it was mapped: until the input is compared, a name that it uses may come to mean something else.
         given = {"function": entry.function, "blob": entry.blob, "code": code}
-        then = (lambda: run.send_through(given)) if retries else None
+        then = (lambda: run._send_through(given)) if retries else None
         former = run.submitter
         chain = former.chain if former is not None else []
         if not repeats(elements) and any(one.elements is elements and not one.finished.is_set() for one in chain):

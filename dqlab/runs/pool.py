@@ -415,12 +415,12 @@ class QueuePool:
         others = link.sync(link.scheduler("dq_close", name=self.name, client=link.client.id, force=force))
         if others:
             raise QueueInUse(queue=self.name, others=others)
-        self.let_go()
+        self._let_go()
 
     def _mark(self, text: str, *, by: str = "") -> None:
         mark(self.handle.link, text, self.name, by=by)
 
-    def let_go(self) -> None:
+    def _let_go(self) -> None:
         """Forget the queue here, and leave it as it is on the cluster: another client may just have opened it again."""
         self._closed = True
         self._puts.close()

@@ -214,10 +214,10 @@ class Run:
         if rest and code is not None and not self._progress().complete:
             self.handle.link.sync(run_orders.adopt(self.handle, self.id, code))
         if chosen is None:
-            return self.send_through(code, classes)
+            return self._send_through(code, classes)
         return self._marked(self._retry_chosen(chosen, classes, code))
 
-    def send_through(self, code: dict[str, Any] | None, classes: Collection[str] = ()) -> int:
+    def _send_through(self, code: dict[str, Any] | None, classes: Collection[str] = ()) -> int:
         """Send dead documents through again with code that is sealed already, {function, blob, code}; see `retry`."""
         return self._marked(self.handle.link.sync(run_orders.retry(self.handle, self.id, code, classes=classes)))
 

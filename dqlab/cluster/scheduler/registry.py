@@ -197,9 +197,9 @@ class Registry(SchedulerPlugin):
     ) -> dict[str, Any]:
         """Make a queue's shards, or return the options of the queue that is already open; attach the client.
 
-        A durable queue that was made before has the shards and options that it was made with. If a shard
-        cannot be recovered, or cannot be reached for long because its log fails, the queue is opened again: in its
-        store, also for a client that asks for one in memory.
+        A durable queue that was made before has the shards and options that it was made with. If a shard cannot be
+        recovered, or has long had no worker or a log that fails, the queue is opened again: in its store, also for a
+        client that asks for one in memory.
         """
         async with self.turn(name):
             self.attachments.add(name, client)
@@ -214,7 +214,7 @@ class Registry(SchedulerPlugin):
             return await self._make_queue(name, shards, options, sealed)
 
     def _is_lost(self, entry: Entry) -> bool:
-        return entry.is_shard and (entry.gone is not None or (entry.durable and bool(self.supervisor.hopeless(entry))))
+        return entry.is_shard and (entry.gone is not None or bool(self.supervisor.hopeless(entry)))
 
     async def _make_queue(self, name: str, shards: int, options: dict[str, Any], sealed: bytes) -> dict[str, Any]:
         self.queues[name] = {"shards": shards, "options": options}

@@ -61,10 +61,10 @@ def watched(elements: Iterable[Any], had: int | None) -> Iterable[Any]:
 def _counted(elements: Iterable[Any], had: int) -> Iterator[Any]:
     exact, read = isinstance(elements, Sequence | Set), 0
     for element in elements:
-        if read == had and exact:
+        if read == had and exact and length_of(elements) != had:
             raise InputResized(had=had, read="more")
         read += 1
         yield element
-    # A length may be an estimate, or what is left. One that has changed, and was not the number, tells of a change.
-    if read != had and (exact or length_of(elements) != had):
+    # A length may be an estimate, what is left, or wrong. One that has changed, and was not the number, shows a change.
+    if read != had and length_of(elements) != had:
         raise InputResized(had=had, read=f"{read:,}")
