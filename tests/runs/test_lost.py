@@ -311,6 +311,7 @@ def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_t
 ) -> None:
     monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
+    monkeypatch.setattr("dqlab.runs.submit.mapping.Submitter._note_while_it_rests", lambda submitter: None)
     sending: Future[dq.Run] = Future()
     noted, go_on = threading.Event(), threading.Event()
 

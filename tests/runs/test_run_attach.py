@@ -119,7 +119,7 @@ def test_run_of_a_new_name_waits_for_no_report(lab: dq.Lab, queue: dq.QueuePool,
             assert list(lab.attach(run.name).results(timeout=20)) == [0, 1, 2, 3]
         finally:
             del lab.session.link.scheduler
-        theirs.close(force=True)
+        lab.queue(theirs.name).close(force=True)
 
 
 def test_lambda_gets_a_name_that_can_be_one(queue: dq.QueuePool) -> None:
