@@ -361,7 +361,7 @@ class Log:
     def collect(self) -> Collected:
         """Delete sealed segments that need 0 bytes and lie before both kept checkpoints.
 
-        Nothing is deleted before there are two. Whoever is reading such a segment may finish.
+        Nothing is deleted before there are two. A reader of such a segment may finish.
         """
         self._check_replayed()
         with self._typed():

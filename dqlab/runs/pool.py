@@ -427,7 +427,7 @@ class QueuePool:
         self.session.forget(self)
 
     async def _serve_again(self) -> None:
-        with suppress(DqlabError):  # it was closed once more; the next put says so
+        with suppress(DqlabError):  # it was closed once more; the next put raises that
             await self.session.serve_from_loop(self)
 
     def _before_put(self, kind: Kind) -> None:

@@ -17,30 +17,30 @@ CODE = {"name": "f", "hash": "1", "short": "abc123", "source": "", "cell": None,
 
 
 class Shards(QueueCalls):
-    """Two shards with a dead document each, of which the second one may have paused itself; keeps what they are asked.
-
-    None has the function.
-    """
+    """Two shards with a dead document each; keeps what they are asked. The second one may have paused itself."""
 
     name, promise, shards = "q", "safe", 2
 
-    def __init__(self, halted: str = "") -> None:
+    def __init__(self, halted: str = "", function: bytes | None = None) -> None:
         self.asked: list[str] = []
         self.ordered: list[tuple[int, str]] = []
-        self.halted = "", halted
+        self.retried: list[dict[str, Any]] = []
+        self.halted, self.function = ("", halted), function
 
     async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
         self.asked.append(call)
         if call == "control":
             self.ordered.append((shard, unpack(body)[0]["op"]))
+        if call == "retry":
+            self.retried.append(unpack(body)[0])
         answers: dict[str, dict[str, Any]] = {
             "watch": {"name": "word-count", "codes": [CODE], "halted": self.halted[shard]},
             "dead_counts": {"counts": [(RUN, 1)]},
-            "function": {"known": False},
+            "function": {"known": self.function is not None},
             "control": {"count": 0},
             "retry": {"count": 1, "after": None},
         }
-        return pack(answers[call])
+        return pack(answers[call], *([self.function] if call == "function" and self.function else []))
 
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
         raise AssertionError("only queues in memory need notes")
@@ -67,3 +67,18 @@ def test_every_shard_learns_new_code_before_any_document_runs_it() -> None:
     asyncio.run(run_orders.retry(shards, RUN, {"function": b"g" * 16, "blob": b"", "code": CODE}))
     assert shards.ordered == [(0, "retry"), (1, "retry")]
     assert shards.asked.index("control") < shards.asked.index("retry")
+
+
+def test_retry_without_code_ends_the_pause_of_a_run_in_all_its_shards_with_the_newest() -> None:
+    """One of them may have nothing of the class that is retried, and would stay paused."""
+    shards = Shards(halted="the first 100 failed", function=b"pickled")
+    assert asyncio.run(run_orders.retry(shards, RUN, classes=["abc"])) == 2
+    assert shards.ordered == [(0, "adopt"), (1, "adopt")]
+
+
+def test_retry_without_code_brings_no_version_along() -> None:
+    """Another client may have retried with a newer one since it was looked up."""
+    shards = Shards(function=b"pickled")
+    asyncio.run(run_orders.retry(shards, RUN))
+    assert shards.ordered == []
+    assert [(meta["function"], "code" in meta) for meta in shards.retried] == [(CODE["blob"], False)] * 2

@@ -141,6 +141,27 @@ def test_documents_behind_a_silent_input_are_compared_too(queue: dq.QueuePool, m
     submitter.join(30)
 
 
+def test_record_that_did_not_arrive_is_sent_again(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard that was busy for a moment would leave a burst unrecorded until the next element."""
+    monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.05)
+    ask, refused, until = Handle.ask, list[str](), threading.Event()
+
+    async def busy(self: Handle, shard: int, call: str, meta: Any, *parts: Any, **options: Any) -> Any:
+        if call == "control" and meta.get("op") == "submitted" and len(refused) < 3:
+            refused.append(call)
+            raise CallTimeout(name="queue", call=call, seconds=30)
+        return await ask(self, shard, call, meta, *parts, **options)
+
+    monkeypatch.setattr(Handle, "ask", busy)
+    run = queue.map(double, held_up(queue, 100, until), name=f"busy-{queue.name}")
+    limit = time.monotonic() + 20
+    while run._progress().record["submitted"] < 100 and time.monotonic() < limit:
+        pass
+    assert (run._progress().record["submitted"], len(refused)) == (100, 3)
+    until.set()
+    assert list(run.results(timeout=30)) == [2 * x for x in range(100)]
+
+
 def test_fewer_documents_than_there_are_do_not_complete_it_either(queue: dq.QueuePool, cut: dq.Run) -> None:
     again = queue.map(double, range(3999), name=cut.name)
     with pytest.raises(RunExists, match="4,000 documents, these are 3,999"):

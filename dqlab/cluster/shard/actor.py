@@ -111,6 +111,8 @@ class QueueActor:
         self._timer: asyncio.TimerHandle | None = None
         self._compacting: asyncio.Task[Compacted] | None = None
         self._puts_waiting = 0
+        self._without_room: set[bytes] = set()
+        """Runs that were stopped because there was no room for results: they go on when there is."""
         self._reports, self._whole = 0, True
         self._reported: set[bytes] = set()
         """Runs that the scheduler knows of."""
@@ -188,9 +190,8 @@ class QueueActor:
             answer["firsts"].append(put.first)
         if function is not None:
             self.ledger.forget_unnamed(function[0])
-        if (
-            not self._lot.known
-        ):  # the client that asked for them may not know that the queue was closed and opened again
+        # The client that asked for consumers may not know that the queue was closed and opened again.
+        if not self._lot.known:
             answer["unserved"] = True
         self._dispatch()
         await asyncio.sleep(0)  # who waits for these messages is answered first
@@ -362,6 +363,7 @@ class QueueActor:
         book = self.books.get(run)
         if book is not None and self._store.full and not book.stopped:
             book.stopped = True
+            self._without_room.add(run)
             self.shard.pause(run)
             self._give_back_untouched(run)
 
@@ -441,8 +443,10 @@ class QueueActor:
         if op in ("pause", "drain", "adopt"):
             self._give_back_untouched(run)
         if op in ("drop", "forget") and not self._store.full:
-            for stopped in [id for id, book in self.books.items() if book.stopped]:
-                self.ledger.obey("resume", stopped, {})  # there is room again
+            stopped, self._without_room = self._without_room, set()
+            for id in stopped & self.books.keys():
+                if self.books[id].stopped:
+                    self.ledger.obey("resume", id, {})
         self._dispatch()
         await self._store.durable()
         return count

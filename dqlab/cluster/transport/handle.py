@@ -29,7 +29,7 @@ class Handle(QueueCalls):
     Attributes
     ----------
     actors : dict of int to str
-        Keys of the actors that calls are meant for, by shard; of the others whoever is there.
+        Keys of the only actors that may answer, by shard; of a shard that is not in it, any may.
     run : str
         Name of the one run that calls are about, "" for the whole queue: shards know runs by their ids.
     """

@@ -73,10 +73,7 @@ async def begin_retry(queue: QueueCalls, run: bytes, code: dict[str, Any] | None
     elif code is not None:
         await queue.note(run, dict(code))
         await queue.control("retry", run=run, ids=[], ordinals=[], **code)
-    return {
-        "function": chosen["function"],
-        "blob": chosen["blob"],
-    }  # its version is noted already
+    return {part: chosen[part] for part in ("function", "blob")}  # its version is noted already, and must come once
 
 
 async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:

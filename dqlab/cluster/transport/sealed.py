@@ -320,7 +320,7 @@ def seal_function(
 
 
 class _Both:
-    """A function with references to local modules and with what these hold; whoever opens it takes what fits.
+    """A function with references to local modules and with what these hold; a worker takes what fits.
 
     Attributes
     ----------

@@ -259,5 +259,5 @@ def attribute(value: object, name: str) -> Any:
         return getattr(value, name, None)
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - a proxy may raise anything; then it is no function of a module
+    except BaseException:  # noqa: BLE001 - a proxy may raise anything; then no module defines it
         return None

@@ -167,8 +167,8 @@ def values_of(function: Callable[..., Any]) -> list[tuple[str, Any]]:
 def exact_version(function: Callable[..., Any]) -> str | None:
     """Return a name for a function and for the exact bytes of all that it reads; None where that cannot be told.
 
-    Two functions of one code version may still give different results: dictionaries of another order, large values
-    of which parts are compared. What lives on in a process goes by this name.
+    Two functions of one code version may still give different results: a version ignores the order of dictionaries, and
+    compares large values in part. Caches that outlive a run use this name as their key.
     """
     walk = _Walk(innermost(function), exact=True)
     digest = walk.version(function)
@@ -383,8 +383,8 @@ class _Walk:
 
     def _pickled(self, value: Any) -> bytes | None:
         """Describe a value by its pickle, or return None where it has none."""
-        # One pickler tells parts that are one object from equal ones; a set in it, of which the order does not count,
-        # has one of its own.
+        # One pickler tells parts that are one object from equal ones. A set gets a pickler of its own, since its order
+        # does not count.
         pickler, self._pickler = self._pickler or _Exact(self), None
         try:
             digest = pickler.digest(value)

@@ -300,10 +300,11 @@ class Submitter:
             handle = self.sender.handle
             self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
             held = handle.link.sync(self._held())
-            order, self._noted = self._submitted(held), held.size
+            order = self._submitted(held)
             with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
                 handle.link.sync(handle.note(self.sender.run, {"submitted": order}))
                 handle.link.sync(handle.ask(0, "control", order))
+                self._noted = held.size  # only now: what did not arrive is sent again
 
     async def _held(self) -> Ranges:
         return Ranges(self.sender.held)  # on the loop, where it changes
@@ -376,7 +377,7 @@ class Submitter:
                 answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
                 sender.recount(shard, sum(answer["counts"]))
                 if shard == 0 and self.refused and not self._stopped:
-                    incomplete = answer["incomplete"]  # by whom, the queue knows better
+                    incomplete = answer["incomplete"]  # the queue knows why it ended
         submitted = self._submitted(sender.held)
         seal = {"total": sum(sender.here), "incomplete": incomplete}
         # Before any shard has it: one that is lost with its seal is recreated with what was noted.

@@ -72,6 +72,6 @@ class CoroutineThread:
     def _live(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.get_loop()
-            while not self._closed.done():
+            while not (self._closed.done() or self._loop.is_closed()):
                 with suppress(BaseException):  # a task of theirs calls sys.exit, or stops the loop; others go on
                     self._loop.run_until_complete(self._closed)
