@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 # in half the time. Has to be said before `distributed` is imported. Scripts that tests start spawn theirs, as users do.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
-# Labs of tests are no services of whoever runs them.
+# Labs of tests are not services of the user who runs them.
 os.environ["JUPYTER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="dqlab-runtime-")
 atexit.register(shutil.rmtree, os.environ["JUPYTER_RUNTIME_DIR"], ignore_errors=True)
 

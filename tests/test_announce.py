@@ -96,7 +96,7 @@ def test_two_services_of_one_name_have_two_ids(runtime: Path) -> None:
 
 
 def test_cluster_that_is_announced_keeps_its_file(runtime: Path) -> None:
-    """Whoever attaches to a cluster must not take it from the kernel that started it."""
+    """A lab that attaches to a cluster must not take it from the kernel that started it."""
     first = announce(service("papers"))
     assert announce(service("tcp://127.0.0.1:1", embedded=False)) == first
     fresh = announce(service("papers", token="other", embedded=False))

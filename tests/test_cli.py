@@ -174,7 +174,7 @@ def test_folder_that_is_missing_is_named_by_lab(launched: list[str], capsys: pyt
 def test_quickstart_that_was_run_is_kept_without_a_word(
     launched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Outputs are no difference: whoever comes back finds what the last run has shown."""
+    """Outputs are not a difference: a returning user finds what the last run showed."""
     copy = write_cells(tmp_path / "quickstart.ipynb")
     played = json.loads(quickstart().read_text())
     for cell in played["cells"]:

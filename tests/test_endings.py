@@ -30,7 +30,7 @@ class Step:
 
 
 def lab_of(taken: list[str], **failing: BaseException) -> Lab:
-    """Return a lab that started its cluster, of which those steps fail once."""
+    """Return a lab that started its cluster; closing that cluster fails once in those steps."""
     lab = Lab.__new__(Lab)
     steps = {name: Step(taken, name, *([failing[name]] if name in failing else [])) for name in ("queue", "client")}
     cluster = Step(taken, "cluster", *([failing["cluster"]] if "cluster" in failing else []))

@@ -191,7 +191,7 @@ def test_settlement_comes_back_as_it_was_packed(
 def test_cut_of_a_settlement_holds_one_piece(
     packed: tuple[tuple[list[Piece], bytes, list[bytes]], dict[str, object]],
 ) -> None:
-    """Results recorded once are cut out of settlements of which only a part was accepted."""
+    """Results recorded once are cut out of settlements that were accepted in part."""
     (pieces, outcomes, entries), header = packed
     settlement = Settlement.decode(Settlement.encode(pieces, outcomes, entries, **header))  # type: ignore[arg-type]
     at = 0

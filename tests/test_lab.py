@@ -274,7 +274,7 @@ def test_snapshot_follows_what_happens(lab: dq.Lab, queue: dq.QueuePool) -> None
 
 
 def test_waiting_for_a_change_is_no_busy_loop(lab: dq.Lab) -> None:
-    """Else whoever watches keeps the scheduler from its work."""
+    """Else watching keeps the scheduler from its work."""
     snapshot, looks, deadline = lab.stats(), 0, time.monotonic() + 1
     while time.monotonic() < deadline:
         later = lab.wait_for_change(snapshot.seq, timeout=0.25)

@@ -274,7 +274,7 @@ with dq.connect(n=2, store="runs/") as lab:
     run.wait(timeout=60)
     print(run.results(errors="skip").to_frame()["value"].tolist(), [each.error for each in run.failures()])
 """
-"""A run in processes of their own, of which a message kills one, in a store."""
+"""A run in child processes, one killed by its message, in a store."""
 
 
 @pytest.mark.slow

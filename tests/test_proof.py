@@ -92,5 +92,5 @@ def test_number_is_good_once_and_for_a_while(clock: FakeClock, monkeypatch: pyte
     ("host", "is_it"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("10.0.0.1", False), ("a", False)],
 )
-def test_loopback_is_the_machine_of_whoever_asks(host: str, is_it: bool) -> None:
+def test_loopback_is_the_machine_of_the_caller(host: str, is_it: bool) -> None:
     assert loopback(host) is is_it

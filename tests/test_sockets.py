@@ -45,7 +45,7 @@ def directory_of(lab: dq.Lab) -> Path:
 
 
 def test_other_users_reach_nothing_of_an_embedded_cluster(lab: dq.Lab) -> None:
-    """Whoever reaches a scheduler or worker of Dask runs code as its user, and can ask for the control token."""
+    """A process that reaches a scheduler or worker of Dask runs code as its user, and can ask for the control token."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     directory = directory_of(lab)

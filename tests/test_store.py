@@ -73,7 +73,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:
 
 
 def test_runs_of_a_killed_process_are_listed_in_another(second: dq.Lab) -> None:
-    """Whoever comes back on Monday need not remember what the runs were called."""
+    """A user who comes back on Monday need not remember the names of the runs."""
     found = {run.name: run for run in second.all_runs()}
 
     assert set(found) == {"done", "waiting", "half"}

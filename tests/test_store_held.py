@@ -92,7 +92,7 @@ def test_a_run_that_may_be_in_a_queue_held_elsewhere_is_not_said_to_be_none(
 
 @pytest.fixture
 def second(lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """A lab on a store of which another process, whose lab is announced, has the only queue open."""
+    """A lab on a store whose only queue another process, with an announced lab, has open."""
     store = tmp_path / "runs"
     dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=store).close()
     held = Log.open(shard_directory(queue_directory(store, queue_name), 0))

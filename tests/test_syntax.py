@@ -13,7 +13,7 @@ from dqlab.syntax import parse
 
 
 def test_threads_parse_at_the_same_time() -> None:
-    """CPython 3.11 takes that for a mistake of its own; whoever mapped in two threads met it."""
+    """CPython 3.11 reports that as an internal error; mapping in two threads at once caused it."""
     source = Path(__file__).read_text()
     with ThreadPoolExecutor(8) as threads:
         trees = list(threads.map(parse, [source] * 64))

@@ -51,7 +51,7 @@ def test_bytes_of_a_file_name_can_be_read() -> None:
 
 @pytest.mark.parametrize("text", NASTY_TEXTS, ids=range(len(NASTY_TEXTS)))
 def test_what_people_read_is_printable(text: str) -> None:
-    """An escape sequence clears the screen of whoever reads about a failure."""
+    """An escape sequence would clear the screen of a user who reads about a failure."""
     for said in (one_line(text), block(text), str(UsageError(reason=text))):
         said.encode()
         assert said.replace("\n", "").replace("\u200d", "").replace("\u200c", "").isprintable()

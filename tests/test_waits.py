@@ -302,7 +302,7 @@ def test_log_that_failed_ends_every_call(
 def test_closing_ends_though_a_log_has_failed(
     lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Whoever sees a disk fail closes everything first."""
+    """A user whose disk fails closes everything first."""
     monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.FAILING_AFTER", 0.5)
     monkeypatch.setattr("dqlab.cluster.scheduler.registry.RESOLVE_WAIT", 0.5)
     other = dq.connect(lab.session.link.address, name=f"closes-{queue_name}", store=tmp_path)

@@ -36,7 +36,7 @@ def figure(said: str, label: str) -> str:
 
 
 def test_widget_panel_metrics_and_stats_say_the_same_at_a_quiet_moment(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """Whoever compares two views and finds a difference trusts neither."""
+    """A user who compares two views and finds a difference trusts neither."""
     run = queue.map(fails_for_some, range(200), retry=dq.Retry(0)).wait(timeout=30)
 
     stats = run.stats()

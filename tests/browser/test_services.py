@@ -79,7 +79,7 @@ def server(state: Path, root: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def papers(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cluster that no kernel owns, with a run of which some documents are dead."""
+    """A cluster that no kernel owns, with a run that has dead documents."""
     store = tmp_path_factory.mktemp("store")
     command = [sys.executable, "-m", "dqlab", "up", "-n", "1", "--name", "papers", "--store", str(store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:

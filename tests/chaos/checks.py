@@ -87,7 +87,7 @@ def every_result_was_executed_and_is_right(history: History) -> Iterator[str]:
 
 @_check
 def only_what_is_broken_is_dead(history: History) -> Iterator[str]:
-    """Whoever loses its worker is delivered again; only functions that raise make dead letters here."""
+    """A message that loses its worker is delivered again; only functions that raise make dead letters here."""
     for run in history.runs:
         for ordinal in run.dead:
             if trait_of(ordinal) != "broken":
@@ -205,7 +205,7 @@ def nothing_is_left_behind(history: History) -> Iterator[str]:
 
 @_check
 def errors_are_of_the_kinds_that_are_promised(history: History) -> Iterator[str]:
-    """Whoever cannot be served hears so by an error that says what to do."""
+    """A call that cannot be served raises an error that says what to do."""
     for one in history.refused:
         if not is_fair(history, one):
             since = [one.at - unrest.ended for unrest in history.unrest if unrest.began <= one.at]
@@ -215,5 +215,5 @@ def errors_are_of_the_kinds_that_are_promised(history: History) -> Iterator[str]
 
 @_check
 def the_harness_itself_has_not_failed(history: History) -> Iterator[str]:
-    """Whoever notes what really happened does so until the end."""
+    """The witness that records what really happened does so until the end."""
     yield from history.faults

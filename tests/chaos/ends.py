@@ -50,7 +50,7 @@ def _dead(run: dq.Run, letter: DeadLetter) -> int:
 
 
 def of_lost_run(run: dq.Run, error: DocumentsLost) -> dict[str, Any]:
-    """Return what is left of a run of which something is lost, and by which error that was said."""
+    """Return what is left of a run that lost something, and the error that reported it."""
     return _kept(run) | {"stream": [], "said": type(error).__name__}
 
 

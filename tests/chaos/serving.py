@@ -51,7 +51,7 @@ def _answer(
     said: dict[str, Any] = {"call": number}
     try:
         said["answer"] = do(**arguments)
-    except Exception as error:  # noqa: BLE001 - whoever asked judges it
+    except Exception as error:  # noqa: BLE001 - the caller judges it
         traceback.print_exc()
         typed = isinstance(error, (DqlabError, *promised))
         said |= {"error": type(error).__name__, "text": str(error)[:2000], "typed": typed}

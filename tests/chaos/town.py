@@ -125,7 +125,7 @@ class Town:
         self.cluster = None
 
     def end(self) -> None:
-        """Go; whoever left without a word wants the cluster gone too."""
+        """Go; a parent that left without an order wants the cluster gone too."""
         if self.cluster is not None:
             os.killpg(0, signal.SIGKILL)
 

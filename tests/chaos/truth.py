@@ -58,7 +58,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Messages of which a client heard that they are in a queue: numbers [lo, hi) of a run, or put by hand."""
+    """Messages that a queue confirmed to a client: numbers [lo, hi) of a run, or put by hand."""
 
     queue: str
     source: str

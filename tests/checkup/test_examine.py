@@ -1,4 +1,4 @@
-"""Examining real clusters, and what hangs: whoever does not answer is named within the limit."""
+"""Examining real clusters, and what hangs: what does not answer is named within the limit."""
 
 from __future__ import annotations
 

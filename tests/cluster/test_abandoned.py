@@ -1,4 +1,4 @@
-"""Actors that are made although whoever asked has given up: they let go of what they hold."""
+"""Actors that are made after their caller gave up: they release what they hold."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_a_claim_ends_when_all_threads_of_its_client_have_taken_theirs_back() ->
 
 @pytest.mark.parametrize("parked", [False, True])
 def test_what_was_taken_back_is_not_granted_later(parked: bool) -> None:
-    """Whoever asked was interrupted, and does not know of it: it would be held for ever."""
+    """The caller was interrupted and does not know of it: it would be held for ever."""
 
     async def scenario() -> tuple[int, int]:
         claims, _ = claims_of("a", "b", "c")

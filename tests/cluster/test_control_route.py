@@ -187,7 +187,7 @@ def test_answers_are_those_that_python_gets(route: Route, queue: dq.QueuePool) -
 
 
 def test_failures_are_paged_exactly(route: Route, lab: dq.Lab, queue_name: str) -> None:
-    """Every dead document is on one page, of whichever shard, also where a page is larger than one frame of Dask."""
+    """Every dead document is on one page, in any shard, also where a page is larger than one frame of Dask."""
     pool = lab.queue(queue_name, 2)
     run = failing(pool, 300).wait(timeout=20)
     letters = {letter.id: letter for letter in run.failures()}
@@ -233,7 +233,7 @@ def test_failures_are_paged_exactly(route: Route, lab: dq.Lab, queue_name: str) 
     ],
 )
 def test_wrong_questions_are_named(route: Route, queue: dq.QueuePool, address: str, status: int, error: str) -> None:
-    """Whoever builds a view needs to see which part of the question was wrong."""
+    """The author of a view needs to see which part of the question was wrong."""
     got, said = route("GET", address.replace("QUEUE", queue.name))
     assert (got, said["error"]) == (status, error)
     assert said["message"].endswith(".")

@@ -96,7 +96,7 @@ class ClientMeanwhile:
 def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
     made: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits tries again elsewhere; anything else would be given up, and told to the user as it is."""
+    """The caller tries again elsewhere; any other error would reach the user as it is."""
 
     async def pinned(worker: object, key: str) -> bool:
         return True

@@ -173,7 +173,7 @@ class World:
 @pytest.mark.parametrize(
     "seeds", [range(25), pytest.param(range(25, 400), marks=pytest.mark.slow)], ids=["some", "many"]
 )
-def test_whoever_opens_closes_serves_or_dies_meanwhile_no_queue_is_lost_and_no_actor_left(
+def test_no_queue_is_lost_and_no_actor_left_while_clients_open_close_serve_and_die(
     durable: bool, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An actor that nobody knows holds a log's lock until its process ends; a queue taken away loses messages."""

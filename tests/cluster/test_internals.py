@@ -30,7 +30,7 @@ def test_worker_executes_actors_by_key_function_and_arguments() -> None:
     assert {"actor", "function", "args", "kwargs"} <= set(parameters)
 
 
-def test_whoever_scales_a_cluster_asks_the_scheduler(lab: dq.Lab) -> None:
+def test_scaling_a_cluster_asks_the_scheduler(lab: dq.Lab) -> None:
     """`Adaptive.target` calls the handler, with a duration."""
 
     def answering(dask_scheduler: Any) -> tuple[str, list[bool]]:

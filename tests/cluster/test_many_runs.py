@@ -279,7 +279,7 @@ def test_of_the_runs_that_are_listed_those_are_worked_out_again_that_have_change
 
 
 def test_a_run_that_ended_long_ago_is_shown_when_it_is_asked_for() -> None:
-    """Views list twenty runs; whoever names another one wants to see it."""
+    """Views list twenty runs; a run that is named is shown too."""
     collector = Collector(clock=FakeClock())
     collector.take(shard_report("q", *(ended(number) for number in range(MANY)), number=1, whole=True))
 

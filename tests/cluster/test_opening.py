@@ -19,7 +19,7 @@ async def opened(directory: Path) -> tuple[DurableShard, LogStore]:
 
 
 def test_what_was_acked_early_and_never_heard_of_again_is_dead_for_good(tmp_path: Path) -> None:
-    """Whoever opens the shard records that, before its commits have begun."""
+    """Opening the shard records that, before its commits have begun."""
 
     async def scenario() -> list[int]:
         durable, store = await opened(tmp_path)

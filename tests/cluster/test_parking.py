@@ -244,7 +244,7 @@ FIRST, SECOND = "consumer/q/0#0", "consumer/q/1#0"
 
 
 async def moved() -> DeskActor:
-    """Return a shard of which the consumers of the epoch before still live, with ten messages of earlier leases."""
+    """Return a shard whose consumers of the epoch before still live, with ten messages of earlier leases."""
     actor = DeskActor("q", 0, 2, options(), (), None, [name.split("#")[0] for name in (FIRST, SECOND)])
     await actor.start(pack({}))
     await put(actor, 10)
@@ -263,7 +263,7 @@ def ids_of(answer: bytes) -> list[int]:
 
 
 def test_nobody_is_given_what_another_consumer_has_in_hand() -> None:
-    """Whoever is first to find the new shard waits until the others have come, or are known to be dead."""
+    """The consumer that finds the new shard first waits until the others have come, or are known to be dead."""
 
     async def scenario(second_lives: bool) -> list[int]:
         actor = await moved()

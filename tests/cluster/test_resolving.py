@@ -52,7 +52,7 @@ def made_anew(entry: Entry) -> None:
 
 @pytest.mark.parametrize("turns", range(5))
 def test_a_worker_that_dies_while_its_shard_is_asked_for_is_no_timeout(turns: int) -> None:
-    """Whoever asks hears of the death at the same moment as the registry: the two meet on one event loop."""
+    """A client learns of the death at the same moment as the registry: the two meet on one event loop."""
 
     async def dies(entry: Entry) -> None:
         for _ in range(turns):

@@ -36,7 +36,7 @@ def lane(run: bytes, *counts: int, **more: Any) -> dict[str, Any]:
 
 
 class Beside:
-    """A registry with one queue of two shards, of which the second is lost."""
+    """A registry with one queue of two shards; the second one is lost."""
 
     def __init__(self) -> None:
         self.queues = {"q": {"shards": 2}}

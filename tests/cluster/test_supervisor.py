@@ -69,7 +69,7 @@ async def settled() -> None:
 
 
 def test_a_shard_of_a_queue_that_was_closed_is_not_made_anew() -> None:
-    """Nobody would ever close it, and whoever opens the queue again would find its log held."""
+    """Nothing would ever close it, and opening the queue again would find its log held."""
 
     async def scenario() -> tuple[list[str], bool, str | None]:
         registry = Noting(fine)
@@ -163,7 +163,7 @@ def test_a_log_that_says_it_has_failed_is_let_go_and_opened_again() -> None:
 
 
 def test_a_log_that_cannot_be_opened_now_is_tried_until_its_disk_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever calls meanwhile waits, and after half a minute is told why; all goes on when the disk is well."""
+    """Calls meanwhile wait, and raise with the reason after half a minute; all goes on when the disk is well."""
     monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.FAILING_AFTER", 0.0)
     told: list[str | None] = []
 

@@ -23,7 +23,7 @@ class Nanny:
 
 
 class Cluster:
-    """Workers a and b, of which b is as a test wants it."""
+    """Workers a and b; b is as a test wants it."""
 
     def __init__(self, b: Nanny | None, *, known: bool = False) -> None:
         self.status = Status.running

@@ -200,7 +200,7 @@ def test_undecodable_text_raises_unicode_error_with_its_position(tmp_path: Path,
 
 
 def test_errors_and_encoding_given_by_the_reader_win(tmp_path: Path) -> None:
-    """Whoever knows better than the file may say so."""
+    """A caller may know better than the file."""
     document = written(tmp_path / "a.py", b"# coding: utf-8\ncaf\xe9\n")
 
     assert document.text("latin-1").endswith("café\n")

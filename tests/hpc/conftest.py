@@ -46,7 +46,7 @@ exit $status
 
 @pytest.fixture(scope="session")
 def running_slurm() -> Iterator[Slurm]:
-    """Started once, of which the environment is not set yet."""
+    """Started once, before its environment is set."""
     if MISSING:
         pytest.skip(TOLD)
     with (

@@ -2,7 +2,7 @@
 
     python -m tests.hpc.single_node make notebook
 
-Real daemons on the loopback interface, as ordinary processes of whoever starts them: no systemd, no root, no cgroups.
+Real daemons on the loopback interface, as ordinary processes of the user who starts them: no systemd, root or cgroups.
 All their files lie in one new directory. The nodes n1, n2 ... are made up, and all of them are this machine.
 """
 
@@ -179,7 +179,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _end(*files: Path) -> None:
-    """End the processes of which the numbers stand in files, and nobody else."""
+    """End the processes whose ids stand in files, and no others."""
     processes = []
     for file in files:
         with suppress(OSError, ValueError):

@@ -90,7 +90,7 @@ def test_all_jobs_are_asked_after_at_once(tmp_path: Path, monkeypatch: pytest.Mo
 def test_jobs_that_are_gone_are_told_from_those_that_run(
     kind: str, command: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the commands of other systems say of several jobs at once, of which one has ended."""
+    """What the commands of other systems print about several jobs at once, one of them ended."""
     program(tmp_path, monkeypatch, command, script)
 
     assert ask(SYSTEMS[kind], ["7", "8"]) == {"7": JobState(False), "8": None}

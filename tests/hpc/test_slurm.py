@@ -28,7 +28,7 @@ def job_of(prefix: str, dask_worker: Any) -> str:
 
 
 def jobs_with(lab: dq.Lab, prefix: str) -> set[str]:
-    """Ids of the jobs of which the workers hold such actors."""
+    """Ids of the jobs whose workers hold such actors."""
     return set(lab.client.run(partial(job_of, prefix), on_error="ignore").values()) - {"", None}
 
 

@@ -32,7 +32,7 @@ def recipe(directory: Path, **more: object) -> dq.hpc.Recipe:
 
 @pytest.fixture
 def idle_cluster(pbs_jobs: Path, tmp_path: Path) -> dq.hpc.Recipe:
-    """Jobs that run, of which no worker comes."""
+    """Jobs that run without a worker ever connecting."""
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 600\n")
     python.chmod(0o755)
@@ -93,7 +93,7 @@ def test_cluster_closes_also_while_its_jobs_are_looked_at(idle_cluster: dq.hpc.R
 
 @pytest.mark.slurm
 def test_jobs_that_wait_are_given_up_by_asking_for_others_or_by_a_word(slurm: Slurm, tmp_path: Path) -> None:
-    """Whoever asks for less does not want what they asked for before as well."""
+    """A smaller number replaces the one asked for before."""
     for _ in range(2):
         with pytest.raises(dq.hpc.JobsPending, match=r"give_up\(\)"):
             dq.connect(recipe(tmp_path), timeout=1)
@@ -110,7 +110,7 @@ def test_jobs_that_wait_are_given_up_by_asking_for_others_or_by_a_word(slurm: Sl
 
 @pytest.mark.slurm
 def test_jobs_that_were_cancelled_while_they_waited_stay_cancelled(slurm: Slurm, tmp_path: Path) -> None:
-    """By whoever has looked at `squeue`, and knows better."""
+    """By a user who has looked at `squeue`."""
     made_of = recipe(tmp_path)
     with pytest.raises(dq.hpc.JobsPending):
         dq.connect(made_of, timeout=1)

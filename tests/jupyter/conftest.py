@@ -48,7 +48,7 @@ class Notebook:
 def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     """A shell with `%load_ext dqlab`, and nothing else."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # of whoever runs the tests; IPython warns of another one
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # of the user who runs the tests; IPython warns of another one
     monkeypatch.setenv("DQLAB_DISPLAY", "static")
     main = sys.modules["__main__"]
     config = Config()

@@ -88,7 +88,7 @@ def test_run_that_is_done_has_no_rest_for_new_code(connected: Any, capsys: Any) 
         connected["run"].results()
 
 
-def test_run_itself_is_there_for_whoever_asks_for_it(edited: Any, lab: dq.Lab) -> None:
+def test_run_itself_can_be_had_too(edited: Any, lab: dq.Lab) -> None:
     """Old results are not gone: attaching by name is asking for them."""
     assert list(lab.attach("edited").results(errors="skip", timeout=20)) == [1.0]
 

@@ -75,7 +75,7 @@ def test_connecting_otherwise_while_a_run_is_in_flight_is_refused(alone: Any, tm
 
 
 def test_lab_that_python_opened_is_left_open(notebook: Any, lab: dq.Lab) -> None:
-    """Whoever called `dq.connect()` holds it."""
+    """The caller of `dq.connect()` holds it."""
     held = dq.connect(str(lab.client.scheduler.address))
     notebook["address"] = str(lab.client.scheduler.address)
     assert notebook.run("%dq connect address") is held

@@ -22,7 +22,7 @@ def test_one_line_is_short_printable_and_can_be_sent(text: str, limit: int) -> N
 
 
 def test_terminal_escapes_lose_their_power() -> None:
-    """A document's name must not clear the screen of whoever reads about its failure."""
+    """A document's name must not clear the screen of a user who reads about its failure."""
     assert "\x1b" not in one_line("a\x1b[2Jb")
 
 

@@ -128,5 +128,5 @@ def test_views_can_be_added_from_any_thread(ticker: Ticker) -> None:
 
 
 def test_process_has_one_ticker() -> None:
-    """Whoever asks."""
+    """For any number of readers."""
     assert shared() is shared()

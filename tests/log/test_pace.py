@@ -1,4 +1,4 @@
-"""A compaction gives way to whoever appends, and to nobody else."""
+"""A compaction yields to appends, and to nothing else."""
 
 from __future__ import annotations
 

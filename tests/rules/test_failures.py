@@ -363,7 +363,7 @@ def test_failures_that_will_be_met_again_are_not_retried(error: BaseException) -
     ],
 )
 def test_calls_that_do_not_fit_a_signature_are_not_retried(call: Callable[[], object]) -> None:
-    """The same call fails the same way for each document, whoever's function it is."""
+    """The same call fails the same way for each document, in any function."""
     with pytest.raises(TypeError) as caught:
         call()
     assert not retryable(caught.value)

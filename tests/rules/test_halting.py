@@ -1,4 +1,4 @@
-"""A run of which everything fails pauses itself, once, and nothing else does."""
+"""A run that fails throughout pauses itself, once, and no other does."""
 
 from __future__ import annotations
 

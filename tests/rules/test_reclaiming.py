@@ -1,4 +1,4 @@
-"""Leases that outlive their shard's process: whoever works on them goes on."""
+"""Leases that outlive their shard's process: their consumers go on working."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_an_ack_of_an_older_epoch_counts_while_nobody_holds_the_message(make_des
 
 
 def test_an_ack_of_a_delayed_message_ends_its_wait(desk: Any) -> None:
-    """Whoever finished it, it is finished."""
+    """A message is finished by any consumer that finishes it."""
     desk.put()
     lease = desk.lease()
     desk.settle(lease, FAIL)

@@ -91,7 +91,7 @@ def test_results_whose_unpickling_raises_anything_cost_no_other(queue: dq.QueueP
 
 
 def test_ctrl_c_while_a_result_is_unpickled_is_no_error_of_it(queue: dq.QueuePool) -> None:
-    """Whoever stops the reading means all of it."""
+    """An interrupt of the reading ends all of it."""
     results = queue.map(lambda x: Opened(KeyboardInterrupt), range(2)).results(timeout=30)
 
     with pytest.raises(KeyboardInterrupt):

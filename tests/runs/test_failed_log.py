@@ -1,4 +1,4 @@
-"""A log that fails under a run: whoever waits for it is told, at once and in words."""
+"""A log that fails under a run: a waiting client gets a readable error at once."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def waiting(actor: Any) -> int:
     return len(actor._changed._waiting)
 
 
-def test_whoever_waits_for_a_queue_whose_log_fails_has_all_when_it_is_opened_again(
+def test_wait_for_a_queue_whose_log_fails_loses_nothing_when_it_is_opened_again(
     client: Client, queue_name: str, tmp_path: Path
 ) -> None:
-    """A disk that refuses twice ended every run of its queue, and whoever waited for one waited for ever."""
+    """A disk that refuses twice ended every run of its queue, and a wait for one never ended."""
     gate = Gate(tmp_path)
 
     def hold(x: int) -> int:

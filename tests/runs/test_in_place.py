@@ -1,4 +1,4 @@
-"""`results(errors="return")` of a run of which very much has failed."""
+"""`results(errors="return")` of a run with very many failures."""
 
 from __future__ import annotations
 

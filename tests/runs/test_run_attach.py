@@ -575,7 +575,7 @@ def test_two_notebooks_that_map_the_same_at_the_same_time_share_one_run(
 
 
 def test_queue_that_another_client_made_anew_gets_its_consumers_again(lab: dq.Lab, queue: dq.QueuePool) -> None:
-    """Its consumers were retired when it was closed, and whoever maps into it now has asked for some long ago."""
+    """Its consumers were retired when it was closed, and the client that maps into it asked for some long ago."""
     queue.map(same, range(3)).wait(timeout=20)
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
         dq.QueuePool(client, name=queue.name).close(force=True)

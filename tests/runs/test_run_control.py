@@ -221,7 +221,7 @@ def let_go(blocked: BlockedInput, run: dq.Run) -> None:
 
 
 def notes(lab: dq.Lab, queue: dq.QueuePool) -> list[bytes]:
-    """Return the runs of a queue of which the scheduler keeps notes."""
+    """Return the runs of a queue that the scheduler keeps notes about."""
 
     def kept(name: str, dask_scheduler: Scheduler) -> list[bytes]:
         registry: Any = dask_scheduler.plugins["dqlab"]

@@ -488,7 +488,7 @@ def test_later_takes_durations_and_refuses_others() -> None:
 
 
 def test_later_shows_itself_as_it_is_written() -> None:
-    """It stands in logs and in the notebook of whoever tries it out."""
+    """It stands in logs and in the notebook of a user who tries it out."""
     assert repr(dq.Later("30s")) == "Later(30.0)"
 
 

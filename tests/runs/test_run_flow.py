@@ -176,7 +176,7 @@ def test_few_documents_behind_a_slow_one_are_moved_too(queue: dq.QueuePool, tmp_
 
 
 def test_short_run_beside_a_long_one_finishes_early(queue: dq.QueuePool) -> None:
-    """Runs share by time: whoever tries something out need not wait for last night's batch."""
+    """Runs share by time: a small trial need not wait for last night's batch."""
 
     def work(x: int) -> int:
         time.sleep(0.002)

@@ -62,7 +62,7 @@ def test_submit_answers_with_ids_durability_and_results(queue: dq.QueuePool) -> 
 
 
 def test_batch_gives_results_in_the_order_of_its_calls(queue: dq.QueuePool) -> None:
-    """Whoever finishes first."""
+    """In any order of completion."""
     put = queue.batch_submit([(add, 1, 2), (divide, 9, 3), (add, (4,), {"b": 5})])
 
     assert put.results(timeout=20) == [3, 3.0, 9]

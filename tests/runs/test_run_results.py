@@ -1,4 +1,4 @@
-"""Results: complete, in document order, whoever finished when."""
+"""Results: complete, in document order, whatever finished first."""
 
 from __future__ import annotations
 

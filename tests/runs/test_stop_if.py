@@ -1,4 +1,4 @@
-"""A run of which everything fails pauses itself and tells who waits, and goes on when it is mended."""
+"""A run that fails throughout pauses itself, reports it to a waiting client, and goes on with mended code."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_table_of_dicts_has_a_column_of_errors(queue: dq.QueuePool) -> None:
 
 
 def test_stream_gives_all_others_before_it_raises(queue: dq.QueuePool) -> None:
-    """Whoever works on results as they come has everything that there is."""
+    """A loop over results as they come gets everything that there is."""
     seen: list[object] = []
 
     with pytest.raises(ResultUnreadable):

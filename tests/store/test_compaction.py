@@ -172,7 +172,7 @@ def test_settled_messages_of_copied_frames_do_not_run_again_when_both_checkpoint
 
 
 def test_compaction_that_is_told_to_stop_ends_behind_the_segment_at_hand(tmp_path: Path) -> None:
-    """Whoever closes a queue does not wait for all of it; what was copied is as good as finished."""
+    """Closing a queue does not wait for all of it; what was copied counts as finished."""
     shard = opened(tmp_path / "0")
     fill(shard, 60)
     ack(shard, but=lambda id: id % 3 == 0)

@@ -152,7 +152,7 @@ def test_a_later_queue_is_refused_by_name(copy: Path) -> None:
 
 
 def test_a_higher_minor_version_and_unknown_compatible_features_are_read(copy: Path) -> None:
-    """Whoever writes them promises that who does not know them reads the rest as before."""
+    """Their writer promises that a reader that does not know them reads the rest as before."""
     file = next((copy / "000").glob("MANIFEST-*"))
     data = manifest(file.read_bytes(), b'"format": [\n  1,\n  0', b'"format": [\n  1,\n  7')
     file.write_bytes(manifest(data, b'"compatible": 0', b'"compatible": 2'))

@@ -196,7 +196,7 @@ def test_our_panels_are_all_named() -> None:
 
 
 def test_extension_loads_neither_dask_nor_what_draws() -> None:
-    """Whoever starts Jupyter waits for it, with or without a cluster."""
+    """Jupyter's start waits for it, with or without a cluster."""
     code = "import sys, dqlab.jupyter.server.routes as r; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"distributed", "dask", "bokeh", "pandas", "IPython", "ipywidgets", "matplotlib"} & set(loaded)

@@ -87,7 +87,7 @@ TRICKS = [
 
 @pytest.mark.parametrize("path", TRICKS)
 def test_paths_lead_to_pages_alone(jupyter: Jupyter, papers: Announcement, dashboards: Dashboards, path: str) -> None:
-    """Whoever gets a link clicked must not reach what a page of the dashboard is not."""
+    """A crafted link must not reach anything but a page of the dashboard."""
     with pytest.raises(Trick):
         upstream_path(path)
     if "\\" not in path:

@@ -78,7 +78,7 @@ def test_seven_figures_are_those_of_the_run_that_is_looked_at(open_page: Open) -
 
 
 def test_names_and_messages_of_users_stay_text(open_page: Open, feed: Any) -> None:
-    """A queue named like a script must not run in the browser of whoever looks at it."""
+    """A queue named like a script must not run in the browser of a user who looks at it."""
     now: Snapshot = feed.now
     evil_class = replace(now.failures.classes[0], error=EVIL, message=EVIL)
     feed.change(

@@ -171,7 +171,7 @@ def test_the_whole_run_is_shown_from_its_start(open_page: Open, feed: Any) -> No
 
 
 def test_a_young_run_fills_the_chart_of_a_panel_alone(open_page: Open, feed: Any, clock: Any) -> None:
-    """Whoever opens a tab a minute after the start wants to see that minute, and later half an hour."""
+    """A tab opened a minute after the start shows that minute, and later half an hour."""
     begun = feed.now.runs[0].started
     for age, span in ((60, 300.0), (700, 720.0), (9000, 1800.0)):
         clock.now += 1

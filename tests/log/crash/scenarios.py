@@ -172,7 +172,7 @@ def full_disk(life: Life) -> None:
 
 
 def idle(life: Life) -> None:
-    """Bursts with pauses between them, after each of which the log says that all is synced."""
+    """Bursts with pauses between them; after each burst the log reports that all is synced."""
     load = life.begin()
     for _ in range(12):
         load.steps(5, without=NO_UPKEEP)
