@@ -175,7 +175,8 @@ def crash_at_first(document: dq.Document) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fn", "executor"), [(own_key, "thread"), (own_key, "process"), (own_key_later, "auto"), (crash_at_first, "process")]
+    ("fn", "executor"),
+    [(own_key, "thread"), (own_key, "process"), (own_key_later, "auto"), (crash_at_first, "process")],
 )
 def test_any_text_that_a_document_has_as_its_key_is_the_key_of_its_result(
     queue: dq.QueuePool, fn: Callable[[dq.Document], object], executor: Any

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -245,7 +244,7 @@ async def open_durable(
 def _is_there(directory: Path) -> bool:
     """Return whether a directory holds a log; one that cannot be listed may."""
     try:
-        return any(is_ours(name) for name in os.listdir(directory))
+        return any(is_ours(path.name) for path in directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
