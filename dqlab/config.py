@@ -16,7 +16,10 @@ from typing import Any, overload
 from dqlab.errors import BadName, BadOption
 from dqlab.texts import shown
 
-__all__ = ["check_directory", "check_name", "nbytes", "option", "seconds"]
+__all__ = ["MOST", "check_directory", "check_name", "nbytes", "option", "seconds"]
+
+MOST = 2**63 - 1
+"""The largest number that can be sent."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _PART = re.compile(r"\d+(?:\.\d*)?\s*[a-zA-Z]+")
@@ -108,10 +111,12 @@ def nbytes(value: int | str | None, *, name: str = "size") -> int | None:
 
     try:
         result = int(parse_bytes(value)) if value != "" else 0
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         raise BadOption(option=name, value=value, problem="not a size. Write bytes, or '64 KiB', '1 GB'.") from None
     if result <= 0:
         raise BadOption(option=name, value=value, problem="a size is above zero.")
+    if result > MOST:
+        raise BadOption(option=name, value=value, problem=f"is above {MOST:,}, the largest number that can be sent.")
     return result
 
 

@@ -51,9 +51,9 @@ def test_sizes_are_read_as_people_write_them(written: int | str, meant: int) -> 
     assert nbytes(written) == meant
 
 
-@pytest.mark.parametrize("written", [0, -5, "many", "", [], "5 apples"])
+@pytest.mark.parametrize("written", [0, -5, "many", "", [], "5 apples", 2**63, "1e400", "9e18 kB"])
 def test_what_is_no_size_is_refused_by_the_options_name(written: object) -> None:
-    """A limit of nothing would refuse every message."""
+    """A limit of nothing would refuse every message, and a number above 64 bits cannot be sent."""
     with pytest.raises(BadOption, match="max_bytes"):
         nbytes(written, name="max_bytes")  # type: ignore[call-overload]
 

@@ -6,8 +6,9 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,3 +155,39 @@ def pictures(run: dq.Run, queue: dq.QueuePool, lab: dq.Lab) -> list[str]:
     status, metrics = get(lab, "/metrics")
     assert status == 200, metrics
     return [*texts, metrics]
+
+
+ODD_KEYS = ["", "\0i7", "\0s", "7", "\0", "plain"]
+
+
+def own_key(document: dq.Document) -> str:
+    if document.where == "3":
+        raise ValueError("no table")
+    return document.key
+
+
+async def own_key_later(document: dq.Document) -> str:
+    return own_key(document)
+
+
+def crash_at_first(document: dq.Document) -> str:
+    return os._exit(3) if document.where == "0" else own_key(document)
+
+
+@pytest.mark.parametrize(
+    ("fn", "executor"),
+    [(own_key, "thread"), (own_key, "process"), (own_key_later, "auto"), (crash_at_first, "process")],
+)
+def test_any_text_that_a_document_has_as_its_key_is_the_key_of_its_result(
+    queue: dq.QueuePool, fn: Callable[[dq.Document], object], executor: Any
+) -> None:
+    """An empty key became the position, which may be the key of another row, and one with a mark a number."""
+    documents = [dq.Document(key, "1", str(at)) for at, key in enumerate(ODD_KEYS)]
+    run = queue.map(fn, documents, retry=dq.Retry(0), executor=executor).wait(timeout=30)
+    dead = [0, 3] if fn is crash_at_first else [3]
+
+    items = list(run.results(errors="skip").items())
+    assert items == [(key, key) for at, key in enumerate(ODD_KEYS) if at not in dead]
+    assert sorted(run.as_completed(timeout=30)) == sorted(items)
+    assert [letter.key for letter in run.failures()] == [ODD_KEYS[at] for at in dead]
+    assert list(run.results(errors="return").keys()) == ODD_KEYS

@@ -4,6 +4,7 @@
 
     LogError
     ├── NotALog · LogTooNew · ManifestCorrupt · SegmentMissing     it cannot be opened; nothing was changed
+    ├── LogGone                                                   it was there, and is not any more
     ├── OwnerStillAlive · LockUnsupported                         somebody else may be writing to it
     ├── Fenced · LogFailed · LogClosed                            this process may write no more
     └── DiskFull · NoDescriptors · RecordCorrupt · RecordTooLarge  one call failed; the log goes on
@@ -22,6 +23,7 @@ __all__ = [
     "LogClosed",
     "LogError",
     "LogFailed",
+    "LogGone",
     "LogTooNew",
     "ManifestCorrupt",
     "NoDescriptors",
@@ -81,6 +83,17 @@ class SegmentMissing(LogError):
     text = (
         "{file} is listed in the manifest of {directory} and is not there. Nothing was deleted. Put it back, "
         "or rebuild the log from the other files with `dqlab fsck --repair`."
+    )
+
+
+class LogGone(LogError):
+    """An open queue's log is not in its directory any more."""
+
+    passing = False
+    text = (
+        "the log in {directory} is gone: it was deleted or moved while its queue was open, or its disk is not there. "
+        "Nothing was made in its place. Put it back, or mount the disk; then lab.queue(NAME) opens it. Without it that "
+        "makes an empty queue."
     )
 
 

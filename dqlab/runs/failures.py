@@ -169,5 +169,6 @@ def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> Dead
         if label is not None:
             said["key"] = label  # the record has it as text, or the ordinal where its consumer died with it
         elif said["key"] == ordinal:  # nobody has opened it: likewise
-            said["key"] = sealed_key(payload) or ordinal
+            key = sealed_key(payload)
+            said["key"] = ordinal if key is None else key
     return DeadLetter(**said, ordinal=ordinal, exceptions=row[4], kind=kind, payload=bytes(payload))

@@ -50,6 +50,13 @@ class Stretch:
         """The ordinal behind the last one."""
         return self.ordinal + len(self.values)
 
+    def cut(self, lo: int, hi: int) -> Stretch:
+        """Return those with ordinals in [lo, hi)."""
+        if (lo, hi) == (self.ordinal, self.end):
+            return self
+        a, b = lo - self.ordinal, hi - self.ordinal
+        return Stretch(lo, self.values[a:b], self.keys and self.keys[a:b])
+
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Yield (key, value)."""
         keys = self.keys if self.keys is not None else range(self.ordinal, self.end)
@@ -191,9 +198,10 @@ class Results(Sequence[Any]):
             return [values[i - low] for i in wanted]
         at = range(len(self))[index]
         ordinal = self._ordinal(at)
-        if not any(stretch.ordinal <= ordinal < stretch.end for stretch in self._page):
-            self._page = self._fetch(at, min(len(self), at + PAGE_VALUES))
-        stretch = next(stretch for stretch in self._page if stretch.ordinal <= ordinal < stretch.end)
+        page = self._page  # another thread may read another page meanwhile
+        if not any(stretch.ordinal <= ordinal < stretch.end for stretch in page):
+            self._page = page = self._fetch(at, min(len(self), at + PAGE_VALUES))
+        stretch = next(stretch for stretch in page if stretch.ordinal <= ordinal < stretch.end)
         return self._checked(stretch).values[ordinal - stretch.ordinal]
 
     def __iter__(self) -> Iterator[Any]:
@@ -277,16 +285,26 @@ class Results(Sequence[Any]):
             near = self._instead.between(self._ordinal(at), end)
             page += [Stretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
             page.sort(key=lambda stretch: stretch.ordinal)
-        kept = []
-        for stretch in page:
-            if at == stop or stretch.ordinal != self._ordinal(at):
-                break
-            kept.append(stretch)
-            at += len(stretch.values)
+        kept = self._wanted(page, at, stop)
         if not kept:
             if self._gone is not None:
                 self._gone()
             raise MessageNotFound(queue=self._handle.name, id=self._ordinal(at))
+        return kept
+
+    def _wanted(self, page: list[Stretch], at: int, stop: int) -> list[Stretch]:
+        """Return what of a page is at positions [at, stop), up to the first one that is missing from it.
+
+        Results that came later, those of retried documents, are passed over: nobody reads them at a position.
+        """
+        kept: list[Stretch] = []
+        for stretch in page:
+            while at < stop and (ordinal := self._ordinal(at)) < stretch.end:
+                if ordinal < stretch.ordinal:
+                    return kept
+                span_end = self._ranges[bisect_right(self._starts, at) - 1][1]
+                kept.append(stretch.cut(ordinal, min(stretch.end, span_end)))
+                at += len(kept[-1].values)
         return kept
 
     async def _ask(self, at: int, stop: int) -> list[memoryview]:

@@ -77,6 +77,5 @@ class Streams:
             self._unreadable = self._unreadable or stretch
             return
         for lo, hi in self._given.gaps(stretch.ordinal, stretch.end):
-            a, b = lo - stretch.ordinal, hi - stretch.ordinal
-            yield Stretch(lo, stretch.values[a:b], stretch.keys and stretch.keys[a:b])
+            yield stretch.cut(lo, hi)
         self._given.add(stretch.ordinal, stretch.end)

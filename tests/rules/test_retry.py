@@ -36,7 +36,9 @@ def test_retry_takes_words_for_durations() -> None:
     assert pickle.loads(pickle.dumps(Retry(2))) == Retry(2)
 
 
-@pytest.mark.parametrize("options", [{"retries": -1}, {"retries": 1.5}, {"retries": True}, {"backoff": "soon"}])
+@pytest.mark.parametrize(
+    "options", [{"retries": -1}, {"retries": 1.5}, {"retries": True}, {"retries": 2**63}, {"backoff": "soon"}]
+)
 def test_retry_refuses_nonsense_when_it_is_written(options: dict[str, Any]) -> None:
     """An error in the cell is cheaper than one in the queue, hours later."""
     with pytest.raises(BadOption):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import CallTimeout, StoreFailed
+from dqlab.errors import ActorGone, CallTimeout, StoreFailed
 from dqlab.log import LogFailed
 from dqlab.testing import Gate
 from tests.disks import asked, break_disk, unplugged
@@ -85,3 +86,31 @@ def test_every_call_to_a_queue_whose_log_cannot_be_opened_again_says_why(
     again = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store")
     assert again.counts()["ready"] == 100
     again.close(force=True)
+
+
+@pytest.mark.parametrize("deleted", ["store", "shard"])
+def test_queue_whose_directory_was_deleted_says_so_and_is_not_made_again_in_silence(
+    client: Client, queue_name: str, tmp_path: Path, deleted: str
+) -> None:
+    """An empty log took its place: runs were not found, and what was put then could not be opened any more."""
+    store = tmp_path / "store"
+    pool = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=store)
+    run = pool.map(abs, range(100), name=queue_name, consumers=None)
+    assert run.submitter is not None
+    assert run.submitter.join(30)
+
+    shutil.rmtree(store if deleted == "store" else next(store.glob("*/000"), store / "000"))
+    asked(client, queue_name, break_disk)
+    for call in (lambda: pool.put(1).ids, run.wait, run.results, lambda: list(run.as_completed()), lambda: run.counts):
+        with pytest.raises((ActorGone, LogFailed), match=r"/000 (is gone: it was deleted|failed: .*the cable)"):
+            call()
+    with pytest.raises(ActorGone, match=r"/000 is gone: it was deleted"):
+        run.wait()
+    assert list(tmp_path.rglob("*.seg")) == []
+
+    again = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=store)
+    assert again.put(1).ids
+    again.close(force=True)
+    last = dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=store)
+    assert last.counts()["ready"] == 1
+    last.close(force=True)

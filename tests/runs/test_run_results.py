@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dqlab as dq
 from dqlab.errors import RunFailed, WaitTimeout
+from dqlab.runs.results import Results
 from dqlab.testing import Gate
 
 
@@ -230,3 +232,41 @@ def test_columns_survive_rows_that_are_missing(queue: dq.QueuePool) -> None:
     assert all_of_them["square"].dropna().tolist() == [0, 9, 16]
     assert "ValueError: no table" in all_of_them["error"][1]
     assert all_of_them["error"].dropna().index.tolist() == [1]
+
+
+@pytest.mark.parametrize("errors", ["skip", "return"])
+def test_results_taken_before_a_retry_are_read_by_whole_pages_after_it(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, errors: Any
+) -> None:
+    """Results of retried documents stand between those that were there: each cost a call for a page more."""
+    run = queue.map(odd_only, range(2000), retry=dq.Retry(0), stop_if=None).wait(timeout=60)
+    results = run.results(errors=errors)
+    run.retry(fn=abs)
+    run.wait(timeout=60)
+    asked: list[tuple[int, int]] = []
+    plain = Results._ask
+
+    async def ask(self: Results, at: int, stop: int) -> list[memoryview]:
+        asked.append((at, stop))
+        return await plain(self, at, stop)
+
+    monkeypatch.setattr(Results, "_ask", ask)
+
+    expected = list(range(1, 2000, 2)) if errors == "skip" else list(range(2000))
+    assert list(results) == expected
+    assert results[5:-5:7] == expected[5:-5:7]
+    assert len(asked) <= 4
+
+
+def test_page_that_another_thread_has_replaced_is_not_looked_into(queue: dq.QueuePool) -> None:
+    """A server answers by ``results[i]`` from several threads: one ended with a bare StopIteration."""
+
+    class Shared(Results):
+        """Another thread is faster each time, and reads somewhere else."""
+
+        _page = property(lambda self: [], lambda self, page: None)  # type: ignore[assignment]
+
+    results = queue.map(abs, range(10)).results()
+    results.__class__ = Shared
+
+    assert [results[7], results[-10]] == [7, 0]

@@ -12,7 +12,8 @@ from typing import Any
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame
-from dqlab.log import DiskFull, GroupCommit, Log, LogClosed, LogError, LogOptions, NoDescriptors, RecordCorrupt
+from dqlab.log import DiskFull, GroupCommit, Log, LogClosed, LogError, LogGone, LogOptions, NoDescriptors, RecordCorrupt
+from dqlab.log.directory import is_ours
 from dqlab.rules.batches import Batch
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.results import Stretch
@@ -207,6 +208,8 @@ async def open_durable(
 
     Raises
     ------
+    LogGone
+        It is to be taken over, and there is none: to make an empty one would lose in silence what it held.
     LogError
         See `Log.open`.
     """
@@ -216,6 +219,8 @@ async def open_durable(
     log_options = LogOptions(**settings)
 
     def open_shard() -> DurableShard:
+        if takeover and not _is_there(directory):
+            raise LogGone(directory=str(directory))
         return DurableShard.open(
             directory,
             name,
@@ -234,6 +239,16 @@ async def open_durable(
     assert isinstance(journal, LogStore)
     journal.begin()
     return durable, journal
+
+
+def _is_there(directory: Path) -> bool:
+    """Return whether a directory holds a log; one that cannot be listed may."""
+    try:
+        return any(is_ours(path.name) for path in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # opening it says what is wrong
 
 
 async def keep(directory: str, name: str, shards: int, options: dict[str, Any]) -> dict[str, Any]:

@@ -222,8 +222,8 @@ def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
             else:
                 kind = type(value)
                 if kind is Document:
-                    key = value.key
-                    chunk.document = index, key
+                    key = key_text(value.key)
+                    chunk.document = index, value.key
                 elif kind is Labelled:
                     key, value = key_text(value.label), value.value
                 result = call(value)
@@ -375,7 +375,7 @@ class Coroutines:
         try:
             value = open_value(flight.messages[index])
             if type(value) is Document:
-                key = value.key
+                key = key_text(value.key)
             elif type(value) is Labelled:
                 key, value = key_text(value.label), value.value
             call = flight.work.call
