@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from dqlab.cli import demo
-from dqlab.cli.narration import Narrator
+from dqlab.cli.demo import Narrator
 from dqlab.testing import FakeClock
 
 FINISHED_RUN = """

@@ -11,18 +11,197 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TextIO
 
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from dqlab.cli.figures import Figures
-from dqlab.cli.narration import Narrator, plain
+from dqlab.clock import Clock, SystemClock
+from dqlab.stats import RunStats
 
-__all__ = ["play"]
+__all__ = ["Narrator", "plain", "play"]
+
+
+class _Document(Protocol):
+    @property
+    def page_count(self) -> int | None: ...
+
+
+class _Run(Protocol):
+    def stats(self) -> RunStats: ...
+
+    def results(self, *, errors: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a played notebook achieved.
+
+    Attributes
+    ----------
+    documents, pages : int
+        Size of its input.
+    answered : int
+        Documents that ended with a result.
+    retried : int
+        Documents that failed first.
+    seconds : float
+        From the start of the run to its end.
+    """
+
+    documents: int
+    pages: int
+    answered: int
+    retried: int
+    seconds: float
+
+    @classmethod
+    def of(cls, docs: Iterable[_Document], run: _Run, retried: int) -> Figures:
+        """Count in the names that the notebook leaves behind."""
+        pages = [document.page_count or 0 for document in docs]
+        answered = len(run.results(errors="skip"))
+        return cls(len(pages), sum(pages), answered, retried, run.stats().elapsed)
+
+    @property
+    def missing(self) -> int:
+        """Documents without a result."""
+        return self.documents - self.answered
+
+    def __str__(self) -> str:
+        rate = self.pages / self.seconds if self.seconds > 0 else 0.0
+        return (
+            f"demo: {self.documents} documents, {self.pages} pages, {self.retried} failed then retried, "
+            f"{rate:.0f} pages/s"
+        )
+
+
+def tell(docs: Iterable[_Document], run: _Run, retried: int) -> None:
+    """Print the figures as JSON; called in the notebook's kernel, while the run still answers."""
+    print(json.dumps(asdict(Figures.of(docs, run, retried))))
+
+
+MAX_LINES = 12
+"""Lines printed of one display."""
+MAX_CHANGES = 3
+"""Lines printed of one replacement of a display."""
+REDRAW = 1.0
+"""Seconds between two replacements of one display that are printed."""
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_BARE_OBJECT = re.compile(r"<[\w.]+ (object|at 0x)[^>]*>")
+
+
+def plain(text: str) -> str:
+    """Return a text without colours and cursor movements."""
+    return _ESCAPE.sub("", text)
+
+
+class Narrator:
+    """Prints the messages of one cell after the other, indented under its title.
+
+    Parameters
+    ----------
+    out : TextIO
+        Where the lines go.
+    clock : Clock, optional
+        The machine's by default.
+    """
+
+    def __init__(self, out: TextIO, clock: Clock | None = None) -> None:
+        self._out = out
+        self._clock = clock or SystemClock()
+        self._open = False
+        self._started = self._spoke = 0.0
+        self._partial = ""
+        self._shown: dict[str, tuple[str, float]] = {}
+        self._held: dict[str, str] = {}
+
+    def begin(self, title: str) -> None:
+        """Print a cell's title."""
+        self._open, self._started = True, self._clock.monotonic()
+        self._print(title)
+
+    def hear(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Print what one message says, if it says something to people.
+
+        Parameters
+        ----------
+        kind : str
+            The message's type: "stream", "display_data", "update_display_data", "execute_result" or "error".
+        content : mapping
+            As the Jupyter protocol lays it out for that type.
+        """
+        if kind == "stream":
+            self._stream(content["text"])
+        elif kind in ("display_data", "execute_result", "update_display_data"):
+            identity = (content.get("transient") or {}).get("display_id")
+            self._display(content["data"].get("text/plain", ""), identity)
+        elif kind == "error":
+            self._say(f"{content['ename']}: {content['evalue']}")
+
+    def end(self) -> None:
+        """Print what was held back, and how long the cell took; does nothing when none is open."""
+        if not self._open:
+            return
+        self._say(self._partial)
+        for identity, text in self._held.items():
+            self._changes(identity, text)
+        self._held.clear()
+        self._partial = ""
+        self._say(f"{self._clock.monotonic() - self._started:.1f} s")
+        self._open = False
+
+    async def beat(self, silence: float) -> None:
+        """Say that the cell still works whenever nothing was printed for `silence` seconds; never returns."""
+        while True:
+            await asyncio.sleep(silence / 4)
+            now = self._clock.monotonic()
+            if self._open and now - self._spoke >= silence:
+                self._say(f"... {now - self._started:.0f} s")
+
+    def _stream(self, text: str) -> None:
+        *lines, self._partial = (self._partial + text).split("\n")
+        for line in lines:
+            self._say(line.rstrip("\r").rpartition("\r")[2])  # of a line drawn over itself, the last
+
+    def _display(self, text: str, identity: str | None) -> None:
+        if not text or _BARE_OBJECT.fullmatch(text.strip()):
+            return
+        if identity is None or identity not in self._shown:
+            lines = text.splitlines()
+            for line in lines[:MAX_LINES]:
+                self._say(line)
+            if len(lines) > MAX_LINES:
+                self._say(f"... {len(lines) - MAX_LINES} more lines")
+            if identity is not None:
+                self._shown[identity] = text, self._clock.monotonic()
+        elif self._clock.monotonic() - self._shown[identity][1] >= REDRAW:
+            self._changes(identity, text)
+            self._held.pop(identity, None)
+        else:
+            self._held[identity] = text
+
+    def _changes(self, identity: str, text: str) -> None:
+        before = self._shown[identity][0].splitlines()
+        for line in [line for line in text.splitlines() if line not in before][:MAX_CHANGES]:
+            self._say(line)
+        self._shown[identity] = text, self._clock.monotonic()
+
+    def _say(self, text: str) -> None:
+        for line in plain(text).splitlines():
+            if line.strip():
+                self._print(f"      {line.rstrip()}")
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._out, flush=True)
+        self._spoke = self._clock.monotonic()
+
 
 CELL_TIMEOUT = 900
 """Seconds after which a cell is given up."""
@@ -35,7 +214,7 @@ CLOSES_LAB = "closes-lab"
 ENDS_DEMO = "ends-demo"
 """Tag of the cell that a demo leaves out, with all that follows: a run of a minute, to be watched and tried."""
 
-_FIGURES_CELL = "from dqlab.cli.figures import tell as _tell\n_tell(docs, run, retried)"
+_FIGURES_CELL = "from dqlab.cli.demo import tell as _tell\n_tell(docs, run, retried)"
 
 
 def play(notebook: Path, directory: Path | None = None) -> int:

@@ -6,7 +6,6 @@ runs or Dask; fsspec is imported only for URLs.
 
 from dqlab.documents.document import Document
 from dqlab.documents.labelled import Labelled, key_text, label_of, labelled, sealed_label
-from dqlab.documents.listing import Documents
-from dqlab.documents.native import parsed_natively
+from dqlab.documents.listing import Documents, parsed_natively
 
 __all__ = ["Document", "Documents", "Labelled", "key_text", "label_of", "labelled", "parsed_natively", "sealed_label"]

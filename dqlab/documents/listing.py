@@ -7,20 +7,18 @@ no contents; where they come from is the business of the sources.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from operator import index as as_index
 from typing import Any, overload
 
 from dqlab.documents.document import Document
-from dqlab.documents.given import Given
 from dqlab.documents.pattern import parse
-from dqlab.documents.sources import Glob, Source, Window
-from dqlab.documents.stdlib import stdlib
+from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
 from dqlab.errors import BadOption, DqlabError, LengthUnknown
 
-__all__ = ["Documents"]
+__all__ = ["Documents", "parsed_natively"]
 
 
 class Documents:
@@ -169,3 +167,18 @@ def _position(value: Any, default: int) -> int:
         problem = "a lazy listing has no end to count from. Use list(documents) first."
         raise BadOption(option="index", value=position, problem=problem)
     return position
+
+
+NATIVE = (".pdf",)
+"""Last parts of their names, in lower case."""
+
+
+def parsed_natively(documents: Any) -> bool:
+    """Return whether the first document is of such a kind; False of what can be iterated only once."""
+    first = None
+    if isinstance(documents, Documents):
+        with suppress(DqlabError, OSError, LookupError):  # iterating raises it again
+            first = documents[0] if documents.repeats else None
+    elif isinstance(documents, Sequence) and documents:
+        first = documents[0]
+    return isinstance(first, Document) and first.where.partition("::")[0].lower().endswith(NATIVE)

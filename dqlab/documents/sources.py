@@ -1,4 +1,4 @@
-"""What a listing reads from, each time it is iterated: a pattern, a window on another source.
+"""What a listing reads from, each time it is iterated: a pattern, named elements, a window on another source.
 
 Owns the two steps of listing: naming a document, which is cheap, and looking at it, which costs a
 stat or more. Counting and skipping take only the first. Knows nothing of how listings are shown.
@@ -6,17 +6,20 @@ stat or more. Counting and skipping take only the first. Knows nothing of how li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
-from dqlab.documents.document import Document
+from dqlab.documents.document import LINES_PER_PAGE, Document
 from dqlab.documents.pattern import Found, Pattern
-from dqlab.documents.places import Folder
-from dqlab.errors import FolderNotFound
+from dqlab.documents.places import UNKNOWN, Folder, LocalFolder, Stamp, local_path, stamp_of
+from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 
-__all__ = ["Glob", "Look", "Source", "Window"]
+__all__ = ["Given", "Glob", "Look", "Source", "Window", "stdlib"]
 
 Look = Callable[[], Document | None]
 """Looks at one document; None when it is gone since it was named."""
@@ -120,3 +123,111 @@ class Window:
     def looks(self) -> Iterator[Look]:
         """Name the documents inside; those before are named too, but not looked at."""
         return islice(self._source.looks(), self._start, self._stop, self._step)
+
+
+class Given:
+    """Elements of an iterable, of one iterator, or of the iterables a function returns.
+
+    Parameters
+    ----------
+    iterable : iterable, iterator or callable
+        What gives the elements; a callable is called again for each pass.
+    key : callable or None
+        From an element to its key.
+
+    Raises
+    ------
+    BadOption
+        Neither iterable nor callable, or a single path.
+    """
+
+    def __init__(self, iterable: Any, key: Callable[[Any], object] | None) -> None:
+        if isinstance(iterable, str | bytes | os.PathLike | Document):
+            problem = "one document is not a listing. Pass a list, or use Documents.from_glob(pattern)."
+            raise BadOption(option="iterable", value=iterable, problem=problem)
+        if not isinstance(iterable, Iterable) and not callable(iterable):
+            problem = f"a {type(iterable).__name__} cannot be iterated. Pass paths, URLs or documents."
+            raise BadOption(option="iterable", value=iterable, problem=problem)
+        self._iterable, self._key = iterable, key
+        self.repeats = not isinstance(iterable, Iterator)
+        self._used_up = False
+
+    @property
+    def label(self) -> str:
+        """The type of what was given, or the function's name."""
+        given = self._iterable
+        if isinstance(given, Iterable):
+            return f"Documents(<{type(given).__name__}>)"
+        return f"Documents({getattr(given, '__qualname__', type(given).__name__)})"
+
+    def looks(self) -> Iterator[Look]:
+        """Name the elements, in the order they come."""
+        if self._used_up:
+            raise DocumentsUsedUp(kind=type(self._iterable).__name__)
+        self._used_up = not self.repeats
+        elements = self._iterable if isinstance(self._iterable, Iterable) else self._iterable()
+        return (partial(self._look, position, element) for position, element in enumerate(elements))
+
+    def _look(self, position: int, element: Any) -> Document:
+        document = _document(element, position)
+        if self._key is None:
+            return document
+        key = self._key(element)
+        if not isinstance(key, str):
+            problem = f"gave a {type(key).__name__} for element {position}, not a string."
+            raise BadOption(option="key", value=self._key, problem=problem)
+        return replace(document, key=key)
+
+
+def _document(element: Any, position: int) -> Document:
+    if isinstance(element, Document):
+        return element
+    place = os.fspath(element) if isinstance(element, str | os.PathLike) else None
+    if not isinstance(place, str):
+        raise NotADocument(position=position, type=type(element).__name__)
+    path = local_path(place)
+    version, size = _stamp(place)
+    return Document(place if path is None else place.replace(os.sep, "/"), version, path or place, size)
+
+
+def _stamp(place: str) -> Stamp:
+    # What this process cannot look at, the consumers perhaps can; and if they cannot either, one
+    # failed message with the operating system's own words is worth more than an ended submission.
+    try:
+        return stamp_of(place)
+    except OSError:
+        return UNKNOWN
+
+
+_TESTS = frozenset({"test", "tests", "idle_test"})
+
+
+def stdlib() -> Glob:
+    """List the sources of the Python that runs this, each with its number of pages.
+
+    Raises
+    ------
+    FolderNotFound
+        This Python came without its sources.
+    """
+    folder = LocalFolder(sysconfig.get_paths()["stdlib"])
+    return Glob(folder, Pattern("**/*.py"), "Documents.stdlib()", enter=_is_library, finish=_with_pages)
+
+
+def _is_library(folder: str) -> bool:
+    # Only packages have names that can be imported: this leaves out site-packages, dist-packages,
+    # lib-dynload and the build's config-3.12-x86_64-linux-gnu.
+    return folder.isidentifier() and folder not in _TESTS
+
+
+def _with_pages(document: Document) -> Document:
+    with document.open() as stream:
+        lines = _count_lines(iter(partial(stream.read, 1 << 16), b""))
+    return replace(document, n_pages=max(1, -(-lines // LINES_PER_PAGE)))
+
+
+def _count_lines(chunks: Iterable[bytes]) -> int:
+    ended, last = 0, b"\n"
+    for chunk in chunks:
+        ended, last = ended + chunk.count(b"\n"), chunk
+    return ended + (not last.endswith(b"\n"))

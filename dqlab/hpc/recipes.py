@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.config import nbytes, seconds
-from dqlab.errors import BadOption, UnknownOption
+from dqlab.errors import BadOption, UnknownOption, UsageError
 from dqlab.hpc.checks import check_directives, check_lists, check_resources, check_texts, is_count, number_of_jobs
 from dqlab.hpc.errors import ExtraMissing
 from dqlab.hpc.systems import System, find
 
-__all__ = ["Recipe", "jobqueue", "recipe"]
+__all__ = ["Recipe", "jobqueue", "recipe", "spoken"]
 
 DIRECTORY = "~/.dqlab/jobs"
 SHORTEST = 60.0
@@ -298,3 +298,45 @@ def _check_names(system: System, more: Mapping[str, Any]) -> None:
             if name == "processes":
                 hint = "A job is one process: ask for more jobs, or map with executor='process'."
             raise UnknownOption(function=f"dq.hpc.{system.kind}", option=name, hint=hint)
+
+
+_NUMBERS = frozenset({"cores"})
+
+
+def spoken(kind: str, options: str, jobs: str | None) -> Recipe:
+    """Return the recipe that a line names.
+
+    Parameters
+    ----------
+    options : str
+        As "cores=8,memory=16GB".
+    jobs : str, optional
+        As "20" or "1:20".
+
+    Raises
+    ------
+    UsageError
+        It cannot be read.
+    BadOption, UnknownOption
+        As `recipe`.
+    """
+    given: dict[str, object] = {}
+    for part in filter(None, options.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals or not value:
+            raise UsageError(
+                reason=f"--{kind} {options}: {part!r} is no option with its value. Write --{kind} cores=8,walltime=2h. "
+                "Nothing was submitted."
+            )
+        name = name.strip().replace("-", "_")
+        given[name] = int(value) if name in _NUMBERS and value.isdecimal() else value
+    if jobs is not None:
+        given["jobs"] = _jobs(jobs)
+    return recipe(kind, **given)  # type: ignore[arg-type]
+
+
+def _jobs(text: str) -> int | tuple[int, int]:
+    fewest, colon, most = text.partition(":")
+    if not fewest.isdecimal() or (colon and not most.isdecimal()):
+        raise UsageError(reason=f"--jobs {text}: write how many, or fewest and most, as 1:20. Nothing was submitted.")
+    return (int(fewest), int(most)) if colon else int(fewest)

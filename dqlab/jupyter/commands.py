@@ -11,8 +11,7 @@ from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
 from dqlab.errors import RunExists, UsageError
 from dqlab.errors.trimming import StoppedWaiting
-from dqlab.hpc.recipes import Recipe
-from dqlab.hpc.spoken import spoken
+from dqlab.hpc.recipes import Recipe, spoken
 from dqlab.hpc.systems import KINDS
 from dqlab.hpc.waiting import give_up
 from dqlab.jupyter.choice import offer

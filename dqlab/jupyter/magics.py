@@ -26,10 +26,9 @@ from dqlab.errors.trimming import StoppedWaiting, rendered
 from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.completion import matcher
 from dqlab.jupyter.desk import Desk
-from dqlab.jupyter.grammar import find, overview
+from dqlab.jupyter.grammar import find, overview, split
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.source import define
-from dqlab.jupyter.words import split
 from dqlab.lab import Lab
 from dqlab.live.display import Mode, mode, set_mode
 

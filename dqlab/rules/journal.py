@@ -1,32 +1,30 @@
-"""What the rules tell the keeper of their messages.
+"""What the rules ask of the store behind them.
 
-The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and hears of
-every change of state, so that it can make the same changes again after a crash.
+The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and records every change
+of state, so that it can make the same changes again after a crash.
 
-Nothing changes that the journal would not record: `admit` is asked before each change. What was
+Nothing changes that the journal would not record: the rules call `admit` before each change. What was
 admitted is recorded, whatever happens meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from dqlab.frame import Frame, Settlement
-
-if TYPE_CHECKING:
-    from dqlab.rules.batches import Batch
-    from dqlab.rules.lane import Lane
-    from dqlab.rules.leases import Lease
-    from dqlab.rules.results import Stretch
-    from dqlab.rules.settling import Settled
-    from dqlab.rules.states import State
+from dqlab.rules.batches import Batch
+from dqlab.rules.lane import Changes, Lane
+from dqlab.rules.leases import Lease
+from dqlab.rules.results import Stretch
+from dqlab.rules.settling import Settled
+from dqlab.rules.states import State
 
 __all__ = ["Journal", "MemoryJournal"]
 
 
-class Journal(Protocol):
-    """Keeps frames, and hears what becomes of them."""
+class Journal(Changes, Protocol):
+    """Keeps frames, and records what becomes of them."""
 
     def room(self, nbytes: int) -> bool:
         """Return whether a frame of so many bytes can be kept."""
@@ -34,16 +32,8 @@ class Journal(Protocol):
     def put(self, frame: Frame, first: int) -> int:
         """Keep a frame whose first message gets the id `first`; return its place."""
 
-    def moved(
-        self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
-    ) -> None:
-        """Hear that messages `a` to `b` of a batch went from one state to another; see `Lane.move`."""
-
-    def freed(self, batch: Batch) -> None:
-        """Hear that no message of a batch is needed any more, whatever its states say."""
-
     def forgot(self, results: Iterable[Stretch]) -> None:
-        """Hear that results are needed no more."""
+        """Record that results are not needed any more."""
 
     def admit(self, nbytes: int = 0) -> None:
         """Raise why what is about to happen, a record of at most so many bytes, could not be recorded."""

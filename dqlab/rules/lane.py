@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from operator import add, eq
+from typing import Protocol
 
 from sortedcontainers import SortedDict, SortedList
 
 from dqlab.frame import NO_ID, Frame
-from dqlab.rules.activity import Activity
 from dqlab.rules.batches import Batch, Batches
-from dqlab.rules.dead_index import DeadIndex
-from dqlab.rules.frame_functions import FrameFunctions
+from dqlab.rules.frame_functions import FrameFunctions, Overrides
 from dqlab.rules.ids import END
-from dqlab.rules.journal import Journal
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.overrides import Overrides
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.rows import Row
 from dqlab.rules.states import STATES, State, stretches
-from dqlab.rules.trouble import DeadLetter, Trouble
+from dqlab.rules.trouble import DeadIndex, DeadLetter, Trouble
 
-__all__ = ["MAX_SETTLED", "Lane", "microseconds"]
+__all__ = ["MAX_SETTLED", "Activity", "Changes", "Lane", "microseconds"]
 
 MAX_SETTLED = 10_000
 """Stretches of ids that are remembered as acked, some 150 bytes each; an older one that comes again counts as stale."""
@@ -41,6 +38,18 @@ def microseconds(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
+class Changes(Protocol):
+    """Records what becomes of a lane's messages: the part of a journal that a lane needs."""
+
+    def moved(
+        self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
+    ) -> None:
+        """Record that messages `a` to `b` of a batch went from one state to another; see `Lane.move`."""
+
+    def freed(self, batch: Batch) -> None:
+        """Record that no message of a batch is needed any more, whatever its states are."""
+
+
 class Lane:
     """A run's messages in one shard.
 
@@ -50,7 +59,7 @@ class Lane:
         `NO_ID` is lane 0, for plain puts.
     options : QueueOptions
         Limits of this lane.
-    journal : Journal
+    journal : Changes
         Keeps the frames and hears of every change.
     activity : Activity, optional
         Where it notes that something moved; that of its shard.
@@ -81,7 +90,7 @@ class Lane:
         Messages that were ever put here, known when the lane is sealed.
     """
 
-    def __init__(self, run: bytes, options: QueueOptions, journal: Journal, activity: Activity | None = None) -> None:
+    def __init__(self, run: bytes, options: QueueOptions, journal: Changes, activity: Activity | None = None) -> None:
         self.run = run
         self.activity = activity if activity is not None else Activity()
         self.number = self.activity.number()
@@ -423,3 +432,53 @@ def _add_all(ranges: Ranges, first: Sequence[int], count: Sequence[int]) -> None
     else:
         for lo, n in zip(first, count, strict=True):
             ranges.add(lo, lo + n)
+
+
+class Activity:
+    """Lanes that hold something alive, and lanes that have changed.
+
+    A lane notes itself with everything that moves in it. Who looks at the living ones forgets those that have ended
+    since, so that nothing has to be noted when the last message of a lane is settled.
+
+    Attributes
+    ----------
+    changed : dict of bytes to None
+        Runs in which something has changed since `take_changed`.
+    """
+
+    __slots__ = ("_alive", "_lanes", "changed")
+
+    def __init__(self) -> None:
+        self._alive: dict[bytes, Lane] = {}
+        self._lanes = 0
+        self.changed: dict[bytes, None] = {}
+
+    def number(self) -> int:
+        """Return a new lane's number: they take turns in the order in which they were opened."""
+        self._lanes += 1
+        return self._lanes
+
+    def note(self, lane: Lane) -> None:
+        """Note that something moved in a lane."""
+        self._alive[lane.run] = lane
+        self.changed[lane.run] = None
+
+    def touch(self, run: bytes) -> None:
+        """Note that something else is new in a run."""
+        self.changed[run] = None
+
+    def forget(self, run: bytes) -> None:
+        """Forget a lane that was dropped."""
+        self._alive.pop(run, None)
+        self.changed.pop(run, None)
+
+    def alive(self) -> Collection[Lane]:
+        """Return the lanes that hold ready, delayed or leased messages."""
+        for run in [run for run, lane in self._alive.items() if not lane.alive]:
+            del self._alive[run]
+        return self._alive.values()
+
+    def take_changed(self) -> list[bytes]:
+        """Return the runs in which something has changed since the last call."""
+        changed, self.changed = list(self.changed), {}
+        return changed

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
 from random import Random
 from types import EllipsisType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dqlab.clock import Clock
 from dqlab.errors import BadOption, MessageNotFound, RunNotFound
 from dqlab.frame import NO_ID, Frame, Settlement
-from dqlab.rules.activity import Activity
-from dqlab.rules.effects import Revoked
 from dqlab.rules.endings import end_lease
 from dqlab.rules.fairness import Fairness
 from dqlab.rules.ids import END, first_id
 from dqlab.rules.invariants import check
 from dqlab.rules.journal import Journal, MemoryJournal
-from dqlab.rules.lane import Lane
+from dqlab.rules.lane import Activity, Lane
 from dqlab.rules.leases import NOBODY, Lease, LeasedPiece, Leases, epoch_of
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.picking import pick, pick_again, pick_suspect, suspect_is_first
@@ -34,10 +33,13 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.retry import Retry
 from dqlab.rules.settling import Settled, Settling
 from dqlab.rules.states import State, Verdict
-from dqlab.rules.sweeps import cancel, lose, purge, retry, revoke
+from dqlab.rules.sweeps import Revoked, cancel, lose, purge, retry, revoke
 from dqlab.rules.trouble import DeadLetter
 
-__all__ = ["Put", "Shard"]
+__all__ = ["Put", "Shard", "holding"]
+
+MOST_DESCRIBED = 5
+"""Leases described one by one, the oldest."""
 
 _EVERYTHING = ((0, END),)
 _number = attrgetter("number")
@@ -609,3 +611,38 @@ class Shard:
         """Pause a draining queue that holds nothing any more."""
         if self.draining and not self.activity.alive():
             self.paused = True
+
+
+def holding(shard: Shard) -> dict[str, Any]:
+    """Return ages of what is leased, as durations at this instant.
+
+    Returns
+    -------
+    dict
+        ``held``: [seconds since delivery, seconds until the first lease of the row ends, visibility timeout, messages],
+        one row for each second of age; ``oldest``: [consumer, held, ends in, messages, renewals, delivery] of at most
+        five leases; ``leases_lost`` and ``redelivered``, totals.
+    """
+    now = shard.clock.monotonic()
+    rows: dict[tuple[int, float], list[float]] = {}
+    for lease in shard.leases.values():
+        age, left = now - lease.since, lease.deadline - now
+        row = rows.setdefault((int(age), lease.timeout), [age, left, lease.timeout, 0])
+        row[1] = min(row[1], left)
+        row[3] += lease.remaining.size
+    oldest = nsmallest(MOST_DESCRIBED, shard.leases.values(), key=lambda lease: lease.since)
+    return {
+        "held": list(rows.values()),
+        "oldest": [_described(shard, lease, now) for lease in oldest],
+        "leases_lost": shard.leases_lost,
+        "redelivered": shard.redelivered,
+    }
+
+
+def _described(shard: Shard, lease: Lease, now: float) -> list[Any]:
+    delivery = 1
+    if lease.remaining.size == 1:
+        ((id, _),) = lease.remaining
+        trouble = shard.lanes[lease.run].trouble.get(id)
+        delivery += trouble.deliveries if trouble is not None else 0
+    return [lease.consumer, now - lease.since, lease.deadline - now, lease.remaining.size, lease.renewals, delivery]

@@ -1,17 +1,25 @@
-"""Changes to many messages at once, by a person's order: cancel, purge, retry."""
+"""Changes to many messages at once, ordered by a user: cancel, purge, retry."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from dqlab.rules.effects import Revoked
 from dqlab.rules.lane import Lane
 from dqlab.rules.leases import Lease, Leases
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 
-__all__ = ["cancel", "lose", "purge", "retry", "revoke"]
+__all__ = ["Revoked", "cancel", "lose", "purge", "retry", "revoke"]
+
+
+class Revoked(NamedTuple):
+    """These ids of a lease were cancelled; its consumer should skip them."""
+
+    consumer: str
+    lease_id: int
+    ranges: tuple[tuple[int, int], ...]
 
 
 def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]) -> None:

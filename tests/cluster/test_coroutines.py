@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.consumer.options import SlotOptions
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Coroutines, Flight, Origin, Work, run_chunk
 from dqlab.cluster.consumer.running.functions import FunctionCache
-from dqlab.cluster.consumer.slot import Slot
+from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Settlement

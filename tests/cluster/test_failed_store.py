@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.consumer.options import SlotOptions
 from dqlab.cluster.consumer.running.execution import Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
-from dqlab.cluster.consumer.slot import Slot
+from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.shard.durable import LogStore
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.consumer.options import SlotOptions
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Flight, Work
 from dqlab.cluster.consumer.running.functions import FunctionCache
-from dqlab.cluster.consumer.slot import Slot
+from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.wire import pack
 from dqlab.rules.states import State
 from tests.cluster.test_coroutines import ORIGIN, Bench, NearRef

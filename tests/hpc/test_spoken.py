@@ -8,7 +8,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import UsageError
-from dqlab.hpc.spoken import spoken
+from dqlab.hpc.recipes import spoken
 from dqlab.jupyter.grammar import find
 from tests.jupyter.conftest import Notebook, notebook
 

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from dqlab.cli.narration import plain
+from dqlab.cli.demo import plain
 
 CELL = """\
 %%dq submit --over [0] --retries 0 --wait -o run

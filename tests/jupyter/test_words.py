@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dqlab.errors import UsageError
-from dqlab.jupyter.words import split
+from dqlab.jupyter.grammar import split
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dqlab.frame import NO_ID, Frame, Kind, Outcome, Piece, Settlement
 from dqlab.rules.batches import share
-from dqlab.rules.effects import Revoked
 from dqlab.rules.journal import MemoryJournal
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State, Verdict
+from dqlab.rules.sweeps import Revoked
 from dqlab.testing import FakeClock
 from tests.rules.model import (
     ALIVE,

@@ -14,11 +14,10 @@ import psutil
 from distributed import Worker, get_worker
 
 from dqlab.clock import SystemClock
-from dqlab.cluster.consumer.options import SlotOptions
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
-from dqlab.cluster.consumer.slot import Slot
+from dqlab.cluster.consumer.slot import Slot, SlotOptions
 from dqlab.cluster.transport.internals import actors_here
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reporter import Reporter

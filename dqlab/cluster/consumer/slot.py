@@ -23,12 +23,10 @@ from collections.abc import Callable, Coroutine
 from itertools import count, groupby
 from typing import Any
 
-from dqlab.cluster.consumer.begun import Begun
-from dqlab.cluster.consumer.options import SlotOptions
 from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.coroutines import CoroutineThread
-from dqlab.cluster.consumer.running.execution import Flight, Work, fail_all, refuse_value, run_chunk
+from dqlab.cluster.consumer.running.execution import Flight, Origin, Work, fail_all, refuse_value, run_chunk
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.transport.internals import daemon_thread
 from dqlab.cluster.transport.protocol import LEASE_PARK
@@ -37,8 +35,78 @@ from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
+from dqlab.texts import brief
 
-__all__ = ["Slot"]
+__all__ = ["Slot", "SlotOptions"]
+
+
+class SlotOptions:
+    """What a consumer tells its slots.
+
+    Attributes
+    ----------
+    batch : int
+        Most messages in one lease.
+    early : bool
+        Early ack: at most once.
+    concurrency : int
+        Coroutines at a time.
+    values : callable or None
+        Makes the function that takes plain values (a consumer's own process_item).
+    calls : callable or None
+        Makes what runs a chunk's calls in place of their function.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch: int,
+        early: bool,
+        concurrency: int,
+        origin: Origin,
+        values: Callable[[], Work] | None,
+        calls: Callable[[Work, Chunk], Work] | None = None,
+    ) -> None:
+        self.batch, self.early, self.concurrency, self.origin = batch, early, concurrency, origin
+        self.values, self.calls = values, calls
+
+
+MOST = 300
+"""Characters of a document's key in a report."""
+SAY_AFTER, SAY_EVERY = 1.0, 5.0
+"""Seconds after which a running message is worth a report, and between two reports of it."""
+
+
+class Begun:
+    """The message that a slot was found running, and since when."""
+
+    def __init__(self) -> None:
+        self._chunk: Chunk | None = None
+        self._index: int | None = None
+        self._since = self._said = 0.0
+
+    def look(self, chunk: Chunk, now: float) -> bool:
+        """Note what runs; return whether that is worth a report. `now` is seconds on a steady clock."""
+        index = chunk.running
+        if chunk is not self._chunk or index != self._index:
+            self._chunk, self._index = chunk, index
+            self._since, self._said = now, now + SAY_AFTER - SAY_EVERY
+        if index is None or now - self._said < SAY_EVERY:
+            return False
+        self._said = now
+        return True
+
+    def forget(self) -> None:
+        """Note that nothing runs."""
+        self._chunk = self._index = None
+
+    def oldest(self, now: float) -> tuple[str, float] | None:
+        """Return the name of the message that runs, and for how many seconds it was seen to."""
+        chunk, index = self._chunk, self._index
+        if chunk is None or index is None or chunk.running != index:
+            return None
+        return brief(chunk.name_of(index), MOST), now - self._since
+
 
 logger = logging.getLogger("dqlab.consumer")
 

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import LocalCluster, Nanny
 from distributed.core import Status
@@ -26,8 +26,11 @@ from distributed.nanny import WorkerProcess, _get_env_variables
 
 from dqlab.cluster.embedded import sockets
 from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, packed, taken_from
-from dqlab.cluster.embedded.tending import tend_workers
-from dqlab.cluster.transport.internals import keep_replaced_workers
+from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.transport.internals import keep_replaced_workers, replace_lost_workers, tend
+
+if TYPE_CHECKING:
+    from distributed import SpecCluster
 
 __all__ = ["EmbeddedCluster", "ForkedNanny", "Nursery"]
 
@@ -359,3 +362,26 @@ def _leave(nursery: Nursery, directory: Any) -> None:
     nursery.close()
     if directory is not None:
         sockets.remove_directory(directory)
+
+
+logger = logging.getLogger("dqlab.registry")
+
+LOOK_EVERY = 2.0
+"""Seconds between two looks at who is missing."""
+
+
+def tend_workers(cluster: SpecCluster) -> None:
+    """Make workers again that are gone and that nobody replaces, until the cluster closes; those retired stay away."""
+    absent: dict[Any, int] = {}
+
+    async def look() -> None:
+        scheduler: Any = cluster.scheduler
+        registry = scheduler.plugins.get(Registry.name)
+        retired = registry.departures.retired if isinstance(registry, Registry) else ()
+        try:
+            for name in await replace_lost_workers(cluster, retired, absent):
+                logger.warning("event=worker_made_again name=%s", name)
+        except Exception as error:  # noqa: BLE001 - the next look may fare better
+            logger.warning("event=tending_failed %r", error)
+
+    tend(cluster, LOOK_EVERY, look)

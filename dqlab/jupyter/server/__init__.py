@@ -6,8 +6,7 @@ Runs beside every notebook, so it loads neither Dask nor anything that draws; an
 
     services     what is announced, and whether it answers     paths        what a page of a dashboard may be called
     upstream     asks a scheduler, with its token              proxy        its dashboard below Jupyter's own address
-    api          JSON for the sidebar                          panels       which pages a dashboard has
-    pages        what a tab shows while nobody answers
+    api          JSON for the sidebar                          routes       where all of it is
 """
 
 from __future__ import annotations

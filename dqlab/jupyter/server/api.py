@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
@@ -11,11 +11,32 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from dqlab.announce import Announcement
-from dqlab.jupyter.server.panels import panels
 from dqlab.jupyter.server.services import NoSuchService, Services, ServiceUp
 from dqlab.jupyter.server.upstream import NoAnswer, Refused
 
-__all__ = ["Act", "Ask", "Panels", "Service", "ServiceList"]
+__all__ = ["OURS", "Act", "Ask", "Panels", "Service", "ServiceList", "panels"]
+
+ALL = "dq"
+OURS = {
+    "individual-dq-depth": "Queue depth",
+    "individual-dq-unacked": "Unacked",
+    "individual-dq-throughput": "Throughput",
+    "individual-dq-failures": "Failures",
+    "individual-dq-runs": "Runs",
+    "individual-dq-storage": "Storage",
+}
+"""Titles by path, in the order of the page that has all of them."""
+
+
+def panels(plots: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return {path, name, ours} of each page, ours first; from what Dask's ``individual-plots.json`` says."""
+    paths = {str(path).strip("/"): str(name).removeprefix("Individual ") for name, path in plots.items()}
+    ours = [{"path": path, "name": title, "ours": True} for path, title in OURS.items() if path in paths]
+    if ours:
+        ours.insert(0, {"path": ALL, "name": "All six", "ours": True})
+    others = sorted((name, path) for path, name in paths.items() if path not in OURS)
+    return [*ours, *({"path": path, "name": name, "ours": False} for name, path in others)]
+
 
 LOOK, DO, COMPACT = 10.0, 60.0, 3600.0
 """Seconds for a question, an action, and one that goes through all of a store."""

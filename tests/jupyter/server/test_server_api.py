@@ -16,7 +16,7 @@ import pytest
 import dqlab as dq
 from dqlab import announce as announcing
 from dqlab.announce import Announcement
-from dqlab.jupyter.server.panels import OURS, panels
+from dqlab.jupyter.server.api import OURS, panels
 from dqlab.jupyter.server.routes import routes
 from dqlab.jupyter.server.upstream import NoAnswer, Upstream
 from dqlab.stats import Snapshot
