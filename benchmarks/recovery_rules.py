@@ -13,7 +13,7 @@ from distributed.core import Status
 from benchmarks.figures import Better, Figure, Series
 from benchmarks.sizes import Sizes
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.scheduler.state import Entry
 from dqlab.cluster.worker.beat import BEAT_EVERY, LOOK_EVERY
 
 __all__ = ["supervised"]
@@ -32,7 +32,7 @@ def supervised(sizes: Sizes) -> Iterator[Figure]:
 async def _round() -> float:
     registry = await _registry()
     departures = registry.departures
-    hosts = sorted({entry.address for entry in registry.entries.values() if entry.is_shard})
+    hosts = sorted({entry.address for entry in registry.state.entries.values() if entry.is_shard})
     start = time.process_time()
     for step in range(round(SIMULATED_S / LOOK_EVERY)):
         if step % round(BEAT_EVERY / LOOK_EVERY) == 0:
@@ -51,7 +51,7 @@ async def _registry() -> Registry:
     scheduler: Any = SimpleNamespace(workers=states, clients={}, handlers={}, stream_handlers={}, tasks={})
     registry = Registry()
     await registry.start(scheduler)
-    plan = registry.plan()
+    plan = registry.state.plan()
     options = {"store": {"directory": "", "sync": "always"}}
     for shard in range(SHARDS):
         queue, address = f"q{shard // 4}", plan.queues[shard % len(plan.queues)]
@@ -67,5 +67,5 @@ def _worker(address: str, name: str) -> Any:
 
 
 def _enter(registry: Registry, name: str, queue: str, address: str, args: tuple[Any, ...]) -> None:
-    entry = registry.entries[name] = Entry(name, queue, address, f"dq-{name}", 1, args=args)
+    entry = registry.state.entries[name] = Entry(name, queue, address, f"dq-{name}", 1, args=args)
     entry.made.set()

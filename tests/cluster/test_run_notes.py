@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.scheduler.run_notes import RunNotes
-from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.scheduler.state import Entry, OpenQueue
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.statistics.known_lanes import KnownLanes
 from dqlab.frame import NO_ID
@@ -39,7 +39,7 @@ class Beside:
     """A registry with one queue of two shards; the second one is lost."""
 
     def __init__(self) -> None:
-        self.queues = {"q": {"shards": 2}}
+        self.queues = {"q": OpenQueue(2)}
         self.collector = Collector(clock=FakeClock())
         self.run_notes = RunNotes(self)  # type: ignore[arg-type]
         self.entry = Entry("queue/q/1", "q", "", "", 2, "", b"", ("q", 1, 1, {}), last="tcp://w")
