@@ -63,7 +63,9 @@ async def _registry() -> Registry:
 
 
 def _worker(address: str, name: str) -> Any:
-    return SimpleNamespace(address=address, name=name, nthreads=1, resources={}, status=Status.running, nanny=None)
+    return SimpleNamespace(
+        address=address, name=name, nthreads=1, resources={}, status=Status.running, nanny=None, memory_limit=0
+    )
 
 
 def _enter(registry: Registry, name: str, queue: str, address: str, args: tuple[Any, ...]) -> None:
