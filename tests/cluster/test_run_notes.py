@@ -46,8 +46,8 @@ class Beside:
 
     def report(self, *lanes: dict[str, Any], next_id: int = 0, state: str = "running", epoch: int = 1) -> None:
         report = {"epoch": epoch, "next_id": first_id(1, next_id), "state": state, "lanes": list(lanes)}
-        self.collector._shards["q"] = {1: report}
-        self.collector._lanes["q"] = known = KnownLanes()
+        self.collector.known.reports["q"] = {1: report}
+        self.collector.known.lanes_by_queue["q"] = known = KnownLanes()
         known.take(1, report)
 
     def note(self, run: bytes = RUN, **facts: Any) -> None:

@@ -325,11 +325,11 @@ def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_t
         go_on.wait(60)
 
     def all_reported(dask_scheduler: Any) -> bool:
-        report = dask_scheduler.plugins["dqlab"].collector.shard(name, 0)
+        report = dask_scheduler.plugins["dqlab"].collector.known.shard(name, 0)
         return any(lane["name"] == "late" and lane["counts"][State.ACKED] >= 60 for lane in report["lanes"])
 
     def forget_eighteen(dask_scheduler: Any) -> None:
-        report = dask_scheduler.plugins["dqlab"].collector.shard(name, 0)
+        report = dask_scheduler.plugins["dqlab"].collector.known.shard(name, 0)
         (lane,) = (lane for lane in report["lanes"] if lane["name"] == "late")
         lane["counts"] = [n - 18 * (state == State.ACKED) for state, n in enumerate(lane["counts"])]
 

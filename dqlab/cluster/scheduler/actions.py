@@ -244,7 +244,7 @@ class Actions:
 
     def _mark(self, text: str, queue: QueueCalls, *, stops: bool = False) -> None:
         collector = self._state.collector
-        by = f"by {BY}, {minute(collector.clock.wall())}" if stops else ""
+        by = f"by {BY}, {minute(collector.known.clock.wall())}" if stops else ""
         collector.mark(text, queue=queue.name, by=by)
 
 

@@ -149,7 +149,7 @@ class _Handler(RequestHandler):
     async def of(self) -> tuple[str, str]:
         """Return the queue and run that are asked for, each "" when none is; both exist."""
         queue, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
-        actions, known = self.desk.actions, self.desk.collector.runs_named
+        actions, known = self.desk.actions, self.desk.collector.known.has_run
         asked = actions.queue(queue) if queue else None
         if run and asked is not None and not known(run):  # it may have begun a moment ago
             await actions.look(asked)

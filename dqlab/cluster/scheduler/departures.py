@@ -53,7 +53,7 @@ class Departures:
         scheduler.stream_handlers["dq-deadline"] = self.told_deadline
         self._state.in_background(self._watch())
         self._state.in_background(self._watch_deadlines())
-        self._state.collector.leaving = self.leave_soon
+        self._state.collector.known.leaving = self.leave_soon
 
     # --- workers that are retired -----------------------------------------------------------
 
@@ -117,8 +117,8 @@ class Departures:
         while True:
             await asyncio.sleep(LOOK_AT_DEADLINES)
             if len(self.deadlines) or told:
-                self.deadlines.longest = collector.longest()
-                before, (told, _) = told, self.leave_soon(collector.thresholds.leaving)
+                self.deadlines.longest = collector.known.longest()
+                before, (told, _) = told, self.leave_soon(collector.known.thresholds.leaving)
                 if told != before:
                     collector.touch()
                 for worker in self.deadlines.due(loop.time(), self._state.leaving):

@@ -83,7 +83,7 @@ class Elasticity:
 
     def idle(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
         """Return those of some workers that may be closed when there is little to do: they host no queue and rest."""
-        busy = self._state.collector.busy()
+        busy = self._state.collector.known.busy()
         kept = {entry.address for entry in self._state.entries.values() if entry.is_shard or entry.name in busy}
         return [worker for worker in workers if worker.address not in kept]
 

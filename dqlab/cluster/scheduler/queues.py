@@ -182,13 +182,13 @@ class Queues:
 
     def _had(self, queue: str) -> tuple[int, int] | None:
         """Return how many messages, and which client last, a vacant queue has had; None for one that is not vacant."""
-        collector = self._state.collector
+        known = self._state.collector.known
         if self._attachments.of(queue):
             return None
-        shards = collector.shards(queue)
+        shards = known.shards(queue).reports
         if len(shards) < self._state.queues[queue].shards or any(shard["stored"] for shard in shards):
             return None
-        lanes = collector.lanes(queue)
+        lanes = known.lanes(queue)
         if any(lane["name"] is not None and lane["counts"][State.LOST] for lane in lanes.working()):
             return None
         counts = lanes.counts

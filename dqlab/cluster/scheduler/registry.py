@@ -152,7 +152,7 @@ class Registry(SchedulerPlugin):
         self._numbers[stem] = numbers
         if len(self._numbers) > MAX_STEMS:  # one that comes back counts from 1 and passes over what it meets
             del self._numbers[next(iter(self._numbers))]
-        return next(name for number in numbers if not self.collector.runs_named(name := f"{stem}-{number}"))
+        return next(name for number in numbers if not self.collector.known.has_run(name := f"{stem}-{number}"))
 
     def collect(self, worker: str, totals: bytes) -> None:
         """Take in a report of an actor; a stream handler, so it must neither wait nor raise."""
@@ -180,14 +180,14 @@ class Registry(SchedulerPlugin):
         """Give a worker that joined its consumers, and the shards that wait for one."""
         self.state.note_limit(worker)
         self.supervisor.changed()
-        self.collector.workers = len(scheduler.workers)
+        self.collector.known.workers = len(scheduler.workers)
         self.consumer_sets.worker_came()
         if str(scheduler.workers[worker].name) in self.reserved:
             self.supervisor.come_home()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Mark what died, and return the leases of its consumers at once."""
-        self.collector.workers = len(scheduler.workers)
+        self.collector.known.workers = len(scheduler.workers)
         self.departures.left(worker)
         self.supervisor.worker_left(worker)
         for queue, consumers in self.actors.worker_left(worker).items():

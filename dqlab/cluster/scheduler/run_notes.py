@@ -68,7 +68,7 @@ class RunNotes:
     def past(self, entry: Entry) -> Past:
         """Return what the next epoch of a shard is told of those before it."""
         queue, index = entry.queue, int(entry.args[1])
-        report = self._state.collector.shard(queue, index) or {"lanes": [], "next_id": 0, "state": "running"}
+        report = self._state.collector.known.shard(queue, index) or {"lanes": [], "next_id": 0, "state": "running"}
         began = next_sequence(self._began.get(entry.name, 0))  # an epoch that nothing was heard of gave ids too
         self._began[entry.name] = max(began, next_sequence(report["next_id"]))
         reported = {bytes.fromhex(lane["run"]): lane for lane in report["lanes"]}
