@@ -1,7 +1,7 @@
 """What becomes of a shard whose worker is gone: it is recreated, under the same name.
 
 A durable one has its log; one in memory is empty, and knows what was lost with the one before. A durable one whose
-the log has failed is opened again too, where it was or elsewhere, with pauses that grow for as long as its disk fails.
+log has failed is opened again too, where it was or elsewhere, with pauses that grow for as long as its disk fails.
 """
 
 from __future__ import annotations
