@@ -23,7 +23,7 @@ from dqlab.cluster.transport.wire import pack
 from dqlab.errors import CallTimeout, QueueClosed
 from dqlab.log import LogError
 
-__all__ = ["OPEN_TIMEOUT", "SPAWN_TIMEOUT", "Actors", "Place"]
+__all__ = ["OPEN_TIMEOUT", "SPAWN_TIMEOUT", "Actors", "Whereabouts"]
 
 logger = logging.getLogger("dqlab.registry")
 
@@ -40,7 +40,7 @@ ALONE_AFTER = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Whereabouts:
     """Where an actor lives; no address while it is being recreated.
 
     Attributes
@@ -82,16 +82,16 @@ class Actors:
 
     # --- where they are -----------------------------------------------------------------------
 
-    async def find(self, name: str) -> Place:
+    async def find(self, name: str) -> Whereabouts:
         """Return where an actor lives, or why it is gone; one that is being made is waited for, 10 s at most."""
         entry = self._state.entries.get(name)
         if entry is None:
-            return Place(gone="nobody of that name is registered")
+            return Whereabouts(gone="nobody of that name is registered")
         stands = await entry.standing(0.0 if self.hopeless(entry) else RESOLVE_WAIT)
         # No await from here on: its worker may die in any, and the address that is returned would be of the dead.
         if entry.gone is None and not stands:
-            return Place(gone=self.hopeless(entry), failed=entry.durable)
-        return Place(entry.address, entry.key, entry.epoch, entry.gone)
+            return Whereabouts(gone=self.hopeless(entry), failed=entry.durable)
+        return Whereabouts(entry.address, entry.key, entry.epoch, entry.gone)
 
     def hopeless(self, entry: Entry) -> str | None:
         """Return why nobody should wait for a shard any longer: for long its log fails, or it has had no worker."""

@@ -42,6 +42,9 @@ class Supervisor:
     Their names stay, and callers wait for them meanwhile: see `Actors.find`.
     """
 
+    # Recreating a shard begins with clearing its `made`, with no await since the look that it was set, and ends with
+    # setting it: so one task at a time recreates a shard, whatever fails of it meanwhile.
+
     def __init__(self, state: ClusterState, actors: Actors, attachments: Attachments) -> None:
         self._state = state
         self._actors = actors
