@@ -13,7 +13,7 @@ from distributed.core import Status
 from benchmarks.figures import Better, Figure, Series
 from benchmarks.sizes import Sizes
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.scheduler.state import Entry
 from dqlab.cluster.worker.beat import BEAT_EVERY, LOOK_EVERY
 
 __all__ = ["supervised"]
@@ -32,7 +32,7 @@ def supervised(sizes: Sizes) -> Iterator[Figure]:
 async def _round() -> float:
     registry = await _registry()
     departures = registry.departures
-    hosts = sorted({entry.address for entry in registry.entries.values() if entry.is_shard})
+    hosts = sorted({entry.address for entry in registry.state.entries.values() if entry.is_shard})
     start = time.process_time()
     for step in range(round(SIMULATED_S / LOOK_EVERY)):
         if step % round(BEAT_EVERY / LOOK_EVERY) == 0:
@@ -51,7 +51,7 @@ async def _registry() -> Registry:
     scheduler: Any = SimpleNamespace(workers=states, clients={}, handlers={}, stream_handlers={}, tasks={})
     registry = Registry()
     await registry.start(scheduler)
-    plan = registry.plan()
+    plan = registry.state.plan()
     options = {"store": {"directory": "", "sync": "always"}}
     for shard in range(SHARDS):
         queue, address = f"q{shard // 4}", plan.queues[shard % len(plan.queues)]
@@ -63,9 +63,11 @@ async def _registry() -> Registry:
 
 
 def _worker(address: str, name: str) -> Any:
-    return SimpleNamespace(address=address, name=name, nthreads=1, resources={}, status=Status.running, nanny=None)
+    return SimpleNamespace(
+        address=address, name=name, nthreads=1, resources={}, status=Status.running, nanny=None, memory_limit=0
+    )
 
 
 def _enter(registry: Registry, name: str, queue: str, address: str, args: tuple[Any, ...]) -> None:
-    entry = registry.entries[name] = Entry(name, queue, address, f"dq-{name}", 1, args=args)
+    entry = registry.state.entries[name] = Entry(name, queue, address, f"dq-{name}", 1, args=args)
     entry.made.set()

@@ -40,8 +40,8 @@ def reporting(dask_worker: Any) -> list[float]:
 def taking(dask_scheduler: Any) -> float:
     """Return the CPU microseconds of taking in one report, with all that follows within a second."""
     collector = dask_scheduler.plugins["dqlab"].collector
-    reports = [report for queue in collector.queues for report in collector.shards(queue)]
-    reports += list(collector.consumers.values())
+    reports = [report for queue in collector.known.queues for report in collector.known.shards(queue).reports]
+    reports += list(collector.known.consumers.values())
     rounds = max(1, ROUNDS // len(reports))
     start = time.thread_time()
     for _ in range(rounds):

@@ -38,8 +38,8 @@ def ask_until_it_is_gone(run: dq.Run) -> None:
 @pytest.fixture
 def hurt(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dq.Lab, dq.Run]]:
     """A lab whose workers all ended, and a run it had."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.ALONE_AFTER", 0.2)
-    monkeypatch.setattr("dqlab.cluster.scheduler.registry.RESOLVE_WAIT", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.ALONE_AFTER", 0.2)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
     lab = dq.connect(n=1, name="hurt")
     run = lab.map(same, range(10)).wait(timeout=30)
     lose_all_workers(lab)

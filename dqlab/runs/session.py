@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
+from dqlab.cluster.scheduler.actors import OPEN_TIMEOUT, SPAWN_TIMEOUT
 from dqlab.cluster.scheduler.examiner import Examiner
-from dqlab.cluster.scheduler.registry import OPEN_TIMEOUT, SPAWN_TIMEOUT, Registry
+from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.internals import dask_version_of, install_plugin

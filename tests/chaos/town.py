@@ -133,7 +133,7 @@ class Town:
 
     def _entries(self) -> dict[str, Any]:
         registry = self._up.scheduler.plugins.get("dqlab")
-        return dict(registry.entries) if registry is not None else {}
+        return dict(registry.state.entries) if registry is not None else {}
 
     def _pids(self) -> dict[str, int]:
         nannies = list(self._up.workers.values())

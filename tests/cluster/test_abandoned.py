@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab.cluster.scheduler import registry as registry_module
-from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.scheduler import actors as actors_module
+from dqlab.cluster.scheduler.actors import Actors
+from dqlab.cluster.scheduler.run_notes import RunNotes
+from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.cluster.transport.sealed import seal_value
@@ -109,15 +111,20 @@ def test_an_actor_that_dask_lets_go_is_ended(
     assert held.ended == [ended]
 
 
+def actors_of(scheduler: Any) -> tuple[Actors, ClusterState]:
+    """Return the actors of a scheduler that has as much as a test needs."""
+    state = ClusterState(scheduler, Collector())
+    return Actors(state, RunNotes(state)), state
+
+
 def test_what_the_registry_does_not_want_any_more_is_not_kept() -> None:
     """Kept after it was given up, it would be there for as long as the scheduler."""
 
     async def scenario() -> tuple[bool, bool]:
-        registry = Registry()
         kept: list[str] = []
-        registry.scheduler = SimpleNamespace(client_desires_keys=lambda keys, client: kept.extend(keys))  # type: ignore[assignment]
-        registry.entries = {"queue/q/0": Entry("queue/q/0", "q", "tcp://a", "wanted", 1)}
-        answers = await registry.pin("wanted"), await registry.pin("given up")
+        actors, state = actors_of(SimpleNamespace(client_desires_keys=lambda keys, client: kept.extend(keys)))
+        state.entries["queue/q/0"] = Entry("queue/q/0", "q", "tcp://a", "wanted", 1)
+        answers = await actors.pin("wanted"), await actors.pin("given up")
         assert kept == ["wanted"]
         return answers
 
@@ -129,20 +136,19 @@ def test_a_log_has_longer_to_be_read_than_a_queue_in_memory_to_begin(
     durable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long checkpoint on a cold disk takes minutes, also when the queue is opened for the first time."""
-    monkeypatch.setattr(registry_module, "SPAWN_TIMEOUT", 0.02)
-    monkeypatch.setattr(registry_module, "OPEN_TIMEOUT", 5.0)
+    monkeypatch.setattr(actors_module, "SPAWN_TIMEOUT", 0.02)
+    monkeypatch.setattr(actors_module, "OPEN_TIMEOUT", 5.0)
 
     async def reads(*_: Any, **__: Any) -> None:
         await asyncio.sleep(0.1)
 
-    monkeypatch.setattr(registry_module, "ask_worker", reads)
+    monkeypatch.setattr(actors_module, "ask_worker", reads)
     options = {"store": {}} if durable else {}
 
     async def scenario() -> None:
-        registry = Registry()
-        registry.scheduler = SimpleNamespace()  # type: ignore[assignment]
+        actors, _ = actors_of(SimpleNamespace(clients={}))
         entry = Entry("queue/q/0", "q", "tcp://a", "key", 1, args=("q", 0, 1, options))
-        await registry._ask_to_spawn(entry, b"")
+        await actors._ask_to_spawn(entry)
 
     if durable:
         asyncio.run(scenario())
@@ -172,7 +178,7 @@ def test_a_durable_queue_of_which_the_opening_was_given_up_can_be_opened_soon(
     host = next(address for address, at in lab.client.scheduler_info()["workers"].items() if str(at["name"]) == "0")
     lab.client.run(slow_opening, 1.0, workers=[host])
     with monkeypatch.context() as patch:
-        patch.setattr(registry_module, "OPEN_TIMEOUT", 0.3)
+        patch.setattr(actors_module, "OPEN_TIMEOUT", 0.3)
         with pytest.raises(CallTimeout):
             dq.QueuePool(lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)
     deadline = time.monotonic() + 20

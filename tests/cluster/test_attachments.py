@@ -12,8 +12,9 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.cluster.scheduler.attachments import CLOSE_AFTER
+from dqlab.cluster.scheduler.queues import CLOSE_AFTER
 from dqlab.cluster.scheduler.registry import Registry
+from dqlab.cluster.scheduler.state import OpenQueue
 from dqlab.cluster.transport.wire import pack_report
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
@@ -29,7 +30,7 @@ class Town:
         self.clock, self.registry, self.attachments = clock, registry, registry.attachments
 
     def queue(self, name: str, *clients: str, shards: int = 1) -> None:
-        self.registry.queues[name] = {"shards": shards, "options": {}}
+        self.registry.state.queues[name] = OpenQueue(shards)
         for client in clients:
             self.attachments.add(name, client)
         for shard in range(shards):
@@ -44,7 +45,7 @@ class Town:
         closed = []
         for _ in range(round(seconds / MINUTE)):
             self.clock.advance(MINUTE)
-            closed += await self.attachments.close_vacant(self.clock.monotonic())
+            closed += await self.registry.queues.close_vacant(self.clock.monotonic())
         return closed
 
 
@@ -74,7 +75,7 @@ def test_empty_queue_of_nobody_is_closed_after_an_hour(
     async def scenario(town: Town) -> Any:
         town.queue("q", shards=2)
         before = await town.after(CLOSE_AFTER)
-        return before, await town.after(MINUTE), list(town.registry.queues), await town.after(CLOSE_AFTER)
+        return before, await town.after(MINUTE), list(town.registry.state.queues), await town.after(CLOSE_AFTER)
 
     assert in_town(scenario) == ([], ["q"], [], [])
     closings = [record.message for record in caplog.records if "queue_closed" in record.message]
@@ -149,17 +150,31 @@ def test_client_that_reconnects_has_its_queues_open_again(in_town: Callable[...,
         town.queue("q", "laptop")
         town.attachments.client_left("laptop")
         await town.after(CLOSE_AFTER / 2)
-        town.registry.add_client(town.registry.scheduler, "laptop")
+        town.registry.add_client(town.registry.state.scheduler, "laptop")
         return await town.after(5 * CLOSE_AFTER)
 
     assert in_town(scenario) == []
+
+
+def test_client_that_comes_and_goes_between_two_looks_starts_the_hour_again(in_town: Callable[..., Any]) -> None:
+    """It may have come for what it left there, and may come once more."""
+
+    async def scenario(town: Town) -> tuple[list[str], list[str]]:
+        town.queue("q", "ana")
+        town.attachments.client_left("ana")
+        await town.after(CLOSE_AFTER)
+        town.registry.add_client(town.registry.state.scheduler, "ana")
+        town.attachments.client_left("ana")
+        return await town.after(CLOSE_AFTER), await town.after(MINUTE)
+
+    assert in_town(scenario) == ([], ["q"])
 
 
 def test_queue_that_has_not_reported_stays(in_town: Callable[..., Any]) -> None:
     """What is not known to be empty is not."""
 
     async def scenario(town: Town) -> list[str]:
-        town.registry.queues["q"] = {"shards": 1, "options": {}}
+        town.registry.state.queues["q"] = OpenQueue(1)
         return await town.after(5 * CLOSE_AFTER)
 
     assert in_town(scenario) == []
@@ -171,10 +186,10 @@ def test_queue_left_by_its_client_ends_with_its_actors(lab: dq.Lab, queue_name: 
     async def look(seconds: float, dask_scheduler: Any) -> list[str]:
         registry: Registry = dask_scheduler.plugins["dqlab"]
         now = asyncio.get_running_loop().time() + seconds
-        return await registry.attachments.close_vacant(now)
+        return await registry.queues.close_vacant(now)
 
     async def actors(dask_scheduler: Any) -> list[str]:
-        return [name for name in dask_scheduler.plugins["dqlab"].entries if f"/{queue_name}/" in name]
+        return [name for name in dask_scheduler.plugins["dqlab"].state.entries if f"/{queue_name}/" in name]
 
     with Client(lab.client.scheduler.address, set_as_default=False) as client:
         dq.QueuePool(client, name=queue_name)
@@ -191,7 +206,7 @@ def _vacant(lab: dq.Lab) -> list[str]:
     """Return the queues that are known to be vacant; reports take a quarter of a second."""
 
     async def vacant(dask_scheduler: Any) -> list[str]:
-        return list(dask_scheduler.plugins["dqlab"].attachments._vacant)
+        return list(dask_scheduler.plugins["dqlab"].queues._vacant)
 
     return list(lab.client.run_on_scheduler(vacant))
 
@@ -207,10 +222,10 @@ def test_a_client_that_is_away_for_a_moment_keeps_its_run_when_another_is_given_
         async def ask_shards(queue: str, call: str, meta: dict[str, Any]) -> None:
             told.put_nowait(meta["alive"])
 
-        monkeypatch.setattr(town.registry, "ask_shards", ask_shards)
+        monkeypatch.setattr(town.registry.actors, "ask_shards", ask_shards)
         town.queue("q", "ana", "ben")
         for client, away in (("ana", 0.01), ("ben", 60.0)):
-            monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", away)
+            monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", away)
             town.attachments.client_left(client)
             await asyncio.sleep(0)
         return await asyncio.wait_for(told.get(), 10)

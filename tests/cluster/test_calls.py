@@ -78,7 +78,7 @@ def test_installing_twice_is_idempotent(lab: dq.Lab, queue: dq.QueuePool) -> Non
     lab.client.register_plugin(DqlabWorkerPlugin())
 
     def look(dask_scheduler: Any) -> tuple[str, int]:
-        return dask_scheduler.plugins["dqlab"].token, len(dask_scheduler.plugins["dqlab"].queues)
+        return dask_scheduler.plugins["dqlab"].token, len(dask_scheduler.plugins["dqlab"].state.queues)
 
     found, queues = lab.client.run_on_scheduler(look)
     assert found == token

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.scheduler.claims import Claims
+from dqlab.cluster.scheduler.clients import Claims
 from dqlab.runs.claiming import Claim
 
 
 def claims_of(*alive: str) -> tuple[Claims, list[str]]:
     here = list(alive)
-    return Claims(SimpleNamespace(alive=lambda: here)), here  # type: ignore[arg-type]
+    return Claims(SimpleNamespace(clients=lambda: here)), here  # type: ignore[arg-type]
 
 
 def test_one_client_at_a_time_does_it_and_others_wait_for_it() -> None:

@@ -17,6 +17,7 @@ from distributed.core import ConnectionPool, Server, Status
 
 import dqlab as dq
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
+from dqlab.cluster.scheduler.state import OpenQueue
 from dqlab.cluster.transport.errands import WorkerLost, answering, ask_worker
 from dqlab.cluster.transport.sealed import seal_value
 from dqlab.cluster.worker.plugin import DqlabWorkerPlugin
@@ -122,7 +123,7 @@ class Spawning:
 
     def __init__(self, failures: int) -> None:
         self.failures, self.entries = failures, dict[str, Any]()
-        self.queues = {"q": {"shards": 1}}
+        self.queues = {"q": OpenQueue(1)}
         self.tasks: list[asyncio.Task[None]] = []
 
     def plan(self) -> Any:
@@ -147,7 +148,7 @@ def test_consumers_whose_worker_dies_while_they_are_made_are_made_later(monkeypa
 
     async def scenario() -> tuple[list[str], list[str]]:
         registry = Spawning(failures=2)
-        services = ConsumerSets(registry)  # type: ignore[arg-type]
+        services = ConsumerSets(registry, registry)  # type: ignore[arg-type]
         first = list(await services.serve("q", b"", {}))
         while registry.tasks:
             await registry.tasks.pop()

@@ -15,7 +15,7 @@ import pytest
 from distributed.core import Status
 
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.scheduler.state import Entry
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable
 from dqlab.cluster.transport.sealed import seal_value
@@ -49,7 +49,8 @@ class World:
         self.scheduler: Any = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
         self.scheduler.http_application = None
         self.scheduler.get_events = lambda topic: ()
-        module = "dqlab.cluster.scheduler.registry"
+        module = "dqlab.cluster.scheduler.actors"
+        patch.setattr("dqlab.cluster.scheduler.queues.ask_worker", self.ask)
         patch.setattr(f"{module}.ask_worker", self.ask)
         patch.setattr(f"{module}.call_actor", self.call)
         patch.setattr(f"{module}.pin", lambda scheduler, keys: self.pinned.update(keys))
@@ -84,7 +85,7 @@ class World:
         if shards:
             _, name, address = self.random.choice(shards)
             self._epoch += 1
-            entry = self.registry.entries.get(name)
+            entry = self.registry.state.entries.get(name)
             if entry is not None and entry.address == address:
                 self.registry.supervisor.store_failed(entry, self._epoch, "the cable")
 
@@ -106,7 +107,7 @@ class World:
         if any(at[0] == name for at in self.living.values()):
             raise OwnerStillAlive(directory=name, pid=1, host="here")
         self.living[key] = name, address
-        if not await self.registry.pin(key):
+        if not await self.registry.actors.pin(key):
             del self.living[key]
             raise WorkerLost(worker=address, call=call, reason="nobody wants it")
         try:
@@ -153,18 +154,18 @@ class World:
 
     def wrong(self, holding: set[str]) -> list[str]:
         """Return what is amiss now that all is quiet; `holding` are the clients that have the queue open."""
-        entries: list[Entry] = list(self.registry.entries.values())
+        entries: list[Entry] = list(self.registry.state.entries.values())
         registered = {entry.key: entry.name for entry in entries if entry.gone is None}
         found = [f"{at[0]} lives, and is not registered" for key, at in self.living.items() if key not in registered]
         found += [
             f"{name} is registered, and does not live" for key, name in registered.items() if key not in self.living
         ]
         found += [f"{key} is kept, and not registered" for key in self.pinned if key not in registered]
-        found += [f"{entry.name} is of no queue" for entry in entries if entry.queue not in self.registry.queues]
-        for queue, made in self.registry.queues.items():
-            shards = {f"queue/{queue}/{index}" for index in range(made["shards"])}
-            found += [f"{name} of an open queue is missing" for name in shards - self.registry.entries.keys()]
-        if holding and "q" not in self.registry.queues:
+        found += [f"{entry.name} is of no queue" for entry in entries if entry.queue not in self.registry.state.queues]
+        for queue, made in self.registry.state.queues.items():
+            shards = {f"queue/{queue}/{index}" for index in range(made.shards)}
+            found += [f"{name} of an open queue is missing" for name in shards - self.registry.state.entries.keys()]
+        if holding and "q" not in self.registry.state.queues:
             found.append(f"{holding} have opened it, and it is closed")
         return found
 
@@ -187,7 +188,7 @@ def test_no_queue_is_lost_and_no_actor_left_while_clients_open_close_serve_and_d
 
             async def client(name: str) -> None:
                 for _ in range(world.random.randint(2, 3)):
-                    await registry.open_queue("q", 2, options, SEALED, name)
+                    await registry.queues.open("q", 2, options, SEALED, name)
                     holding.add(name)
                     await world.step()
                     if world.random.random() < 0.4:
@@ -195,7 +196,7 @@ def test_no_queue_is_lost_and_no_actor_left_while_clients_open_close_serve_and_d
                     await world.step()
                     if world.random.random() < 0.8:
                         holding.discard(name)
-                        if await registry.leave_queue("q", name, force=False):
+                        if await registry.queues.leave("q", name, force=False):
                             registry.attachments._clients["q"].discard(name)
 
             async def death() -> None:

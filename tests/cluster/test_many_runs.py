@@ -222,14 +222,14 @@ def test_neither_reports_nor_looks_touch_what_ended_long_ago_on_the_scheduler() 
         lane = working | {"counts": [7, 0, 3, number, 0, 0, 0]}
         collector.take(shard_report("q", lane, number=number, whole=False, dropped=[]))
         snapshot = collector.snapshot()
-        assert not collector.runs_named("nobody")
+        assert not collector.known.has_run("nobody")
         collector.backlog("q", 1.0)
 
     assert sum(each.looks for each in old[:-MAX_RUNS]) == 0
     assert snapshot.totals.counts.acked == 5 * MANY + 19
     assert snapshot.runs_total == MANY + 1
     assert [run.name for run in snapshot.runs][:3] == ["now", f"r{MANY - 1}", f"r{MANY - 2}"]
-    assert len(collector.run_tracks) <= MAX_RUNS + 1
+    assert len(collector.known.run_tracks) <= MAX_RUNS + 1
 
 
 def test_of_the_runs_that_are_listed_those_are_worked_out_again_that_have_changed(
@@ -309,7 +309,7 @@ def test_sums_stay_right_while_runs_end_go_on_and_are_dropped() -> None:
         collector.take(
             shard_report("q", lane, shard=shard, number=numbers[shard], whole=numbers[shard] == 1, dropped=gone)
         )
-        lanes = collector.lanes("q")
+        lanes = collector.known.lanes("q")
         assert [lanes.counts.acked, lanes.counts.dead, lanes.counts.ready] == [
             sum(each["counts"][state] for each in known.values()) for state in (3, 4, 0)
         ]

@@ -124,7 +124,7 @@ def test_document_that_was_acked_early_is_dead_only_when_nobody_runs_it(
 def wind_down(worker: str, dask_scheduler: Any) -> None:
     """Have a worker's consumers finish what they have begun, as if its job ended in 20 s."""
     registry = dask_scheduler.plugins["dqlab"]
-    registry.in_background(registry.consumer_sets.wind_down(worker, 20.0))
+    registry.state.in_background(registry.consumer_sets.wind_down(worker, 20.0))
 
 
 def test_document_that_a_leaving_consumer_finishes_runs_once_though_its_queue_moves(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.scheduler.registry import Registry
-from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.scheduler.state import Entry, OpenQueue
 
 NAME = "queue/q/0"
 
@@ -22,8 +22,8 @@ def in_registry(scenario: Callable[[Registry, Entry], Awaitable[Any]]) -> Any:
         registry = Registry()
         scheduler = SimpleNamespace(workers={}, clients={}, handlers={}, stream_handlers={}, rpc=None)
         await registry.start(scheduler)  # type: ignore[arg-type]
-        registry.queues["q"] = {"shards": 1, "options": {}}
-        entry = registry.entries[NAME] = Entry(NAME, "q", "a", "k", 1, "host", b"", ("q", 0, 1, {"store": {}}))
+        registry.state.queues["q"] = OpenQueue(1)
+        entry = registry.state.entries[NAME] = Entry(NAME, "q", "a", "k", 1, "host", b"", ("q", 0, 1, {"store": {}}))
         entry.made.set()
         try:
             return await asyncio.wait_for(scenario(registry, entry), 5)
@@ -82,9 +82,9 @@ def test_closing_a_queue_whose_worker_has_just_died_asks_the_dead_for_nothing() 
     """Each question to who is dead takes 3 s, and there were three."""
 
     async def scenario(registry: Registry, entry: Entry) -> tuple[list[str], str | None]:
-        registry.supervisor.worker_left(entry)
+        registry.supervisor.worker_left(entry.address)
         await asyncio.sleep(0)
-        await registry.close_queue("q")
-        return list(registry.entries), entry.gone
+        await registry.queues.close("q")
+        return list(registry.state.entries), entry.gone
 
     assert in_registry(scenario) == ([], "its queue was closed while it was being recreated")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.scheduler.run_notes import RunNotes
-from dqlab.cluster.scheduler.supervisor import Entry
+from dqlab.cluster.scheduler.state import Entry, OpenQueue
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.statistics.known_lanes import KnownLanes
 from dqlab.frame import NO_ID
@@ -39,15 +39,15 @@ class Beside:
     """A registry with one queue of two shards; the second one is lost."""
 
     def __init__(self) -> None:
-        self.queues = {"q": {"shards": 2}}
+        self.queues = {"q": OpenQueue(2)}
         self.collector = Collector(clock=FakeClock())
         self.run_notes = RunNotes(self)  # type: ignore[arg-type]
         self.entry = Entry("queue/q/1", "q", "", "", 2, "", b"", ("q", 1, 1, {}), last="tcp://w")
 
     def report(self, *lanes: dict[str, Any], next_id: int = 0, state: str = "running", epoch: int = 1) -> None:
         report = {"epoch": epoch, "next_id": first_id(1, next_id), "state": state, "lanes": list(lanes)}
-        self.collector._shards["q"] = {1: report}
-        self.collector._lanes["q"] = known = KnownLanes()
+        self.collector.known.reports["q"] = {1: report}
+        self.collector.known.lanes_by_queue["q"] = known = KnownLanes()
         known.take(1, report)
 
     def note(self, run: bytes = RUN, **facts: Any) -> None:

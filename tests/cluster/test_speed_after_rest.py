@@ -218,7 +218,7 @@ def test_a_pause_is_not_taken_for_a_document_that_takes_long() -> None:
 def test_a_queue_that_was_paused_is_empty_when_it_would_have_been() -> None:
     """Plain messages have no estimate of a run; the time until they are done comes from the queue's speed alone."""
     collector, clock = Collector(clock=FakeClock()), FakeClock()
-    collector.clock = clock
+    collector.known.clock = clock
     collector.take(consumer_report("a", leased=1))
     done = 0
     for second in range(66):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from dqlab.cluster.scheduler.supervisor import Entry, Supervisor
+from dqlab.cluster.scheduler.actors import Actors
+from dqlab.cluster.scheduler.state import Entry
+from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.log import LogFailed, ManifestCorrupt
 
 
@@ -27,6 +29,9 @@ class Noting:
         self.entry = Entry("queue/q/0", "q", "a", "k", 1, "host", b"", ("q", 0, 1, {"store": {}}))
         self.entry.made.set()
         self.entries[self.entry.name] = self.entry
+
+    def supervisor(self) -> Supervisor:
+        return Supervisor(self, self, self.attachments)  # type: ignore[arg-type]
 
     def plan(self) -> Any:
         return SimpleNamespace(queues=list(self.scheduler.workers))
@@ -73,8 +78,8 @@ def test_a_shard_of_a_queue_that_was_closed_is_not_made_anew() -> None:
 
     async def scenario() -> tuple[list[str], bool, str | None]:
         registry = Noting(fine)
-        supervisor = Supervisor(registry)  # type: ignore[arg-type]
-        supervisor.worker_left(registry.entry)
+        supervisor = registry.supervisor()
+        supervisor.worker_left(registry.entry.address)
         await settled()
         del registry.entries[registry.entry.name]
         supervisor.changed()
@@ -89,17 +94,17 @@ def test_a_shard_of_a_queue_that_was_closed_is_not_made_anew() -> None:
 def test_a_worker_that_dies_as_soon_as_it_has_the_shard_is_replaced_too() -> None:
     async def scenario() -> tuple[list[str], str, list[str]]:
         registry = Noting(fine)
-        supervisor = Supervisor(registry)  # type: ignore[arg-type]
+        supervisor = registry.supervisor()
 
         async def dies(entry: Entry, address: str) -> None:
             if address == "b":
                 del registry.scheduler.workers["b"]
-                supervisor.worker_left(entry)
+                supervisor.worker_left(address)
                 registry.join("c")
 
         registry._make = dies
         registry.join("b")
-        supervisor.worker_left(registry.entry)
+        supervisor.worker_left(registry.entry.address)
         await asyncio.wait_for(registry.task, 5)
         return registry.made, registry.entry.address, registry.told
 
@@ -115,7 +120,7 @@ def test_a_shard_that_cannot_be_made_says_why_after_some_tries() -> None:
     async def scenario() -> tuple[int, str | None, bool]:
         registry = Noting(breaks)
         registry.join("b")
-        Supervisor(registry).worker_left(registry.entry)  # type: ignore[arg-type]
+        registry.supervisor().worker_left(registry.entry.address)
         await asyncio.wait_for(registry.task, 5)
         return len(registry.made), registry.entry.gone, registry.entry.made.is_set()
 
@@ -136,7 +141,7 @@ def test_a_worker_out_of_reach_is_tried_until_another_comes() -> None:
 
         registry._make = unreachable
         registry.join("b")
-        Supervisor(registry).worker_left(registry.entry)  # type: ignore[arg-type]
+        registry.supervisor().worker_left(registry.entry.address)
         await asyncio.wait_for(registry.task, 5)
         return registry.made, registry.entry.gone
 
@@ -152,7 +157,7 @@ def test_a_log_that_says_it_has_failed_is_let_go_and_opened_again() -> None:
     async def scenario() -> tuple[list[str], list[str], int, bool]:
         registry = Noting(fine)
         registry.join("a")
-        supervisor = Supervisor(registry)  # type: ignore[arg-type]
+        supervisor = registry.supervisor()
         supervisor.store_failed(registry.entry, 7, str(FAILED))
         supervisor.store_failed(registry.entry, 7, str(FAILED))
         await asyncio.wait_for(registry.task, 5)
@@ -164,15 +169,15 @@ def test_a_log_that_says_it_has_failed_is_let_go_and_opened_again() -> None:
 
 def test_a_log_that_cannot_be_opened_now_is_tried_until_its_disk_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls meanwhile wait, and raise with the reason after half a minute; all goes on when the disk is well."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.FAILING_AFTER", 0.0)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.FAILING_AFTER", 0.0)
     told: list[str | None] = []
 
     async def scenario() -> tuple[int, str | None, str]:
         registry = Noting(fine)
-        supervisor = Supervisor(registry)  # type: ignore[arg-type]
+        supervisor, actors = registry.supervisor(), Actors(registry, None)  # type: ignore[arg-type]
 
         async def fails(entry: Entry, address: str) -> None:
-            told.append(supervisor.hopeless(entry))
+            told.append(actors.hopeless(entry))
             if len(registry.made) < 6:
                 raise FAILED
 
@@ -194,7 +199,7 @@ def test_pauses_between_tries_to_open_a_log_grow_and_are_bounded(monkeypatch: py
 
     async def scenario() -> None:
         registry = Noting(fine)
-        supervisor = Supervisor(registry)  # type: ignore[arg-type]
+        supervisor = registry.supervisor()
 
         async def until(condition: Callable[[], bool], timeout: float) -> bool:
             pauses.append(timeout)
@@ -217,7 +222,7 @@ def test_files_that_are_damaged_are_not_opened_again_and_again() -> None:
     async def scenario() -> tuple[int, str | None]:
         registry = Noting(damaged)
         registry.join("a")
-        Supervisor(registry).worker_left(registry.entry)  # type: ignore[arg-type]
+        registry.supervisor().worker_left(registry.entry.address)
         await asyncio.wait_for(registry.task, 5)
         return len(registry.made), registry.entry.gone
 

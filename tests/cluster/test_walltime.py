@@ -162,4 +162,4 @@ def test_worker_whose_job_ends_finishes_what_it_has_begun_and_is_gone(lab: dq.La
 
 
 def leaves(worker: str, dask_scheduler: Any) -> bool:
-    return worker in dask_scheduler.plugins["dqlab"].departures.leaving or worker not in dask_scheduler.workers
+    return worker in dask_scheduler.plugins["dqlab"].state.leaving or worker not in dask_scheduler.workers

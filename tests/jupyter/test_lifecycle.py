@@ -207,7 +207,7 @@ def test_back_to_a_run_by_name(connected: Any) -> None:
 
 def test_status_without_workers_does_not_show_what_is_lost(alone: Any, capsys: Any, monkeypatch: Any) -> None:
     """The last reports of a dead queue are no status."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.registry.RESOLVE_WAIT", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.actors.RESOLVE_WAIT", 0.5)
     alone.run("%dq submit abs --over range(3) --name small --wait -o run")
     lab = alone["lab"]
     lab._cluster.scale(0)

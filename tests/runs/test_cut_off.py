@@ -73,7 +73,7 @@ def held_up(pool: dq.QueuePool, n: int, until: threading.Event, note: Callable[[
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that left is given up at once."""
-    monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", 0.1)
 
 
 @pytest.mark.usefixtures("soon")

@@ -298,7 +298,7 @@ def test_others_wait_while_somebody_sends_again(pool: dq.QueuePool, other: Clien
 def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_again(
     two: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", 0.1)
     cut_off_and_lost(two)
 
     again = two.map(double, range(5000), name="cut")
@@ -309,7 +309,7 @@ def test_run_of_a_client_and_a_shard_that_are_both_gone_is_completed_by_mapping_
 def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_their_client_is_gone(
     pool: dq.QueuePool, name: str, hurt: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", 0.1)
     monkeypatch.setattr("dqlab.runs.submit.mapping.NOTE_EVERY", 0.0)
     monkeypatch.setattr("dqlab.runs.submit.mapping.Submitter._note_while_it_rests", lambda submitter: None)
     sending: Future[dq.Run] = Future()
@@ -325,11 +325,11 @@ def test_documents_that_were_confirmed_after_the_last_report_are_lost_too_when_t
         go_on.wait(60)
 
     def all_reported(dask_scheduler: Any) -> bool:
-        report = dask_scheduler.plugins["dqlab"].collector.shard(name, 0)
+        report = dask_scheduler.plugins["dqlab"].collector.known.shard(name, 0)
         return any(lane["name"] == "late" and lane["counts"][State.ACKED] >= 60 for lane in report["lanes"])
 
     def forget_eighteen(dask_scheduler: Any) -> None:
-        report = dask_scheduler.plugins["dqlab"].collector.shard(name, 0)
+        report = dask_scheduler.plugins["dqlab"].collector.known.shard(name, 0)
         (lane,) = (lane for lane in report["lanes"] if lane["name"] == "late")
         lane["counts"] = [n - 18 * (state == State.ACKED) for state, n in enumerate(lane["counts"])]
 
@@ -440,7 +440,7 @@ def test_lost_documents_that_wait_for_room_are_not_put_into_a_run_that_was_cance
 def test_a_run_that_was_cut_off_and_then_cancelled_is_not_completed_by_mapping_again(
     pool: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dqlab.cluster.scheduler.attachments.AWAY", 0.1)
+    monkeypatch.setattr("dqlab.cluster.scheduler.clients.AWAY", 0.1)
     run = cut_off_and_lost(pool)
     run.cancel()
     before = run.counts

@@ -5,23 +5,116 @@ Each does what the methods of that name do in Python, `QueuePool.pause` and `Run
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-from dqlab.cluster.scheduler.action import Action
-from dqlab.cluster.scheduler.scheduler_calls import SchedulerCalls
+from dqlab.cluster.scheduler.actors import Actors
+from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
+from dqlab.cluster.scheduler.run_notes import RunNotes
+from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
 from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
-from dqlab.errors import DqlabError, QueueNotFound, RunNotFound
+from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import many, minute
 
-if TYPE_CHECKING:
-    from dqlab.cluster.scheduler.registry import Registry
-
-__all__ = ["Actions", "NothingToScale"]
+__all__ = ["Action", "Actions", "NothingToScale"]
 
 BY = "JupyterLab"
+MOST_CONSUMERS = 10_000
+_STATES = ("ready", "delayed", "dead")
+_OF_QUEUES = ("pause", "resume", "drain", "scale", "purge", "compact")
+_OF_RUNS = ("pause", "resume", "cancel", "retry")
+_FIELDS = {"n": "scale", "state": "purge", "fingerprints": "retry", "limit": "retry"}
+"""What only one action takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One order.
+
+    Attributes
+    ----------
+    action : str
+        pause, resume, drain, scale, purge, compact; of runs pause, resume, cancel, retry.
+    queue, run : str
+        On what; run "" = the queue.
+    n : int or "auto"
+        Consumers, to scale.
+    state : str
+        Messages to purge: ready, delayed or dead.
+    fingerprints : tuple of str
+        Failure classes to retry; none = all.
+    limit : int or None
+        Retry so many at most.
+    """
+
+    action: str
+    queue: str
+    run: str = ""
+    n: int | Literal["auto"] = "auto"
+    state: str = "dead"
+    fingerprints: tuple[str, ...] = ()
+    limit: int | None = None
+
+    @classmethod
+    def parse(cls, said: Any) -> Action:
+        """Read what somebody sent as JSON.
+
+        Raises
+        ------
+        BadOption
+            It is no action, or one with a value that it cannot have; nothing was done.
+        """
+        if not isinstance(said, dict):
+            raise _bad("action", said, "must be an object: {'action': 'pause', 'queue': 'default'}")
+        for name in said.keys() - set(cls.__slots__):
+            raise _bad(str(name)[:40], said[name], f"is no part of an action. There are: {', '.join(cls.__slots__)}")
+        action, queue, run = _meant(said)
+        for name, taker in _FIELDS.items():
+            if name in said and action != taker:
+                raise _bad(name, said[name], f"is for {taker} alone")
+        if action == "scale" and "n" not in said:
+            raise _bad("n", None, "must say how many consumers, or 'auto'")
+        n, state, limit = said.get("n", "auto"), said.get("state", "dead"), said.get("limit")
+        if n != "auto" and not _is_count(n, MOST_CONSUMERS):
+            raise _bad("n", n, f"must be a number of consumers, 1 to {MOST_CONSUMERS:,}, or 'auto'")
+        if state not in _STATES:
+            raise _bad("state", state, "must be 'ready', 'delayed' or 'dead'")
+        if limit is not None and not _is_count(limit):
+            raise _bad("limit", limit, "must be how many at most, 1 or more")
+        marks = said.get("fingerprints", [])
+        if not isinstance(marks, list) or not all(isinstance(mark, str) and mark for mark in marks):
+            raise _bad("fingerprints", marks, "must be a list of fingerprints of failure classes")
+        return cls(action, queue, run, n, state, tuple(marks), limit)
+
+
+def _meant(said: dict[str, Any]) -> tuple[str, str, str]:
+    """Return what is to be done, and on which queue and run."""
+    action, queue, run = said.get("action"), said.get("queue"), said.get("run", "")
+    if not isinstance(run, str):
+        raise _bad("run", run, "must be the name of a run")
+    known = _OF_RUNS if run else _OF_QUEUES
+    if not isinstance(action, str) or action not in known:
+        raise _bad("action", action, f"must be one of {', '.join(known)} for a {'run' if run else 'queue'}")
+    if not isinstance(queue, str) or not queue:
+        raise _bad("queue", queue, "must be the name of a queue")
+    return action, queue, run
+
+
+def _bad(option: str, value: Any, problem: str) -> BadOption:
+    said = value if not isinstance(value, str) else value[:100]
+    return BadOption(option=option, value=said, problem=f"{problem}. Nothing was done.")
+
+
+def _is_count(value: object, most: int = 1 << 53) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+# --- carrying out ---------------------------------------------------------------------------
 
 
 class NothingToScale(DqlabError):
@@ -34,15 +127,13 @@ class NothingToScale(DqlabError):
 
 
 class Actions:
-    """Carries out actions on the queues of one scheduler.
+    """Carries out actions on the queues of one scheduler."""
 
-    Parameters
-    ----------
-    registry : Registry
-    """
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, state: ClusterState, actors: Actors, consumer_sets: ConsumerSets, run_notes: RunNotes) -> None:
+        self._state = state
+        self._actors = actors
+        self._consumer_sets = consumer_sets
+        self._run_notes = run_notes
 
     def queue(self, name: str) -> QueueCalls:
         """Return calls to an open queue.
@@ -52,9 +143,9 @@ class Actions:
         QueueNotFound
             None of that name is open.
         """
-        if name not in self._registry.queues:
-            raise QueueNotFound(queue=name, **_named(name, self._registry.queues))
-        return SchedulerCalls(self._registry, name)
+        if name not in self._state.queues:
+            raise QueueNotFound(queue=name, **_named(name, self._state.queues))
+        return _SchedulerCalls(name, self._state, self._actors, self._run_notes)
 
     async def run(self, queue: QueueCalls, name: str) -> bytes:
         """Return the id of a queue's run.
@@ -91,12 +182,12 @@ class Actions:
         }
         count, text = await kinds[action.action](queue, run, action)
         await self.look(queue)
-        return {"count": count, "text": text, "snapshot": self._registry.collector.snapshot().to_dict()}
+        return {"count": count, "text": text, "snapshot": self._state.collector.snapshot().to_dict()}
 
     async def look(self, queue: QueueCalls) -> None:
         """Have the collector know at once what the shards of a queue are like, which reports say 250 ms later."""
         for report in await queue.ask_all("stats", {}):
-            self._registry.collector.take(report)
+            self._state.collector.take(report)
 
     # --- the actions ------------------------------------------------------------------------
 
@@ -116,7 +207,7 @@ class Actions:
         return None, f"{_subject(action)} takes no more messages; what it has is processed, then it pauses."
 
     async def _scale(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        if await self._registry.consumer_sets.scale(queue.name, None if action.n == "auto" else action.n) is None:
+        if await self._consumer_sets.scale(queue.name, None if action.n == "auto" else action.n) is None:
             raise NothingToScale(queue=queue.name)
         self._mark(f"scale {action.n}", queue)
         amount = "one consumer on each worker" if action.n == "auto" else many(action.n, "consumer")
@@ -152,8 +243,8 @@ class Actions:
         return count, f"{_subject(action)}: {many(count, 'document')} sent through again, with {version}."
 
     def _mark(self, text: str, queue: QueueCalls, *, stops: bool = False) -> None:
-        collector = self._registry.collector
-        by = f"by {BY}, {minute(collector.clock.wall())}" if stops else ""
+        collector = self._state.collector
+        by = f"by {BY}, {minute(collector.known.clock.wall())}" if stops else ""
         collector.mark(text, queue=queue.name, by=by)
 
 
@@ -164,3 +255,49 @@ def _subject(action: Action) -> str:
 def _named(name: str, known: Any) -> dict[str, str]:
     near = get_close_matches(name, list(known), n=1)
     return {"hint": f" Did you mean {near[0]!r}?" if near else "", "known": ", ".join(sorted(known)[:20]) or "none"}
+
+
+class _SchedulerCalls(QueueCalls):
+    """An open queue as seen from the scheduler, whose connections open neither answers nor errors."""
+
+    def __init__(self, name: str, state: ClusterState, actors: Actors, run_notes: RunNotes) -> None:
+        self.name, self._rpc, self._actors, self._run_notes = name, state.scheduler.rpc, actors, run_notes
+        queue = state.queues[name]
+        self._count = queue.shards
+        self.promise = TRANSIENT if queue.store is None else str(queue.store.get("sync", TRANSIENT))
+
+    @property
+    def shards(self) -> int:
+        """How many shards it has."""
+        return self._count
+
+    async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
+        """Call one shard with packed arguments; return its packed answer.
+
+        Raises
+        ------
+        ActorGone
+            There is nobody to answer.
+        CallTimeout
+            No answer in time; the call may still take effect.
+        ActorFailed
+            The shard refused, and says why.
+        """
+        name = f"queue/{self.name}/{shard}"
+        place = await self._actors.find(name)
+        if place.gone is not None:
+            raise ActorGone(name=name, reason=place.gone)
+        if place.address is None:  # it is being recreated, and that takes its time
+            raise CallTimeout(name=name, call=call, seconds=timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                work = call_actor(self._rpc, place.address, place.key, call, body)
+                return opened_bytes(await work)
+        except (TimeoutError, Unreachable):
+            raise CallTimeout(name=name, call=call, seconds=timeout) from None
+        except NoSuchActor:
+            raise ActorGone(name=name, reason="its worker no longer holds it") from None
+
+    async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
+        """Keep facts about a run; see `RunNotes.note`."""
+        await self._run_notes.note(self.name, run, facts)

@@ -11,15 +11,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.placement import NoWorkers, Plan
+from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.errors import QueueClosed
-
-if TYPE_CHECKING:
-    from dqlab.cluster.scheduler.registry import Registry
-    from dqlab.cluster.scheduler.supervisor import Entry
 
 __all__ = ["ConsumerSets", "misplaced", "missing"]
 
@@ -43,22 +41,17 @@ class _Service:
     n: int | None
     names: list[str] = field(default_factory=list)
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while consumers are made or retired; it comes after a queue's turn, see `ClusterState.turn`."""
 
 
 class ConsumerSets:
-    """Sets of consumers by id; that of a queue's own consumers is the queue's name.
+    """Sets of consumers by id; that of a queue's own consumers is the queue's name."""
 
-    Attributes
-    ----------
-    winding_down : set of str
-        Consumers that finish what they have begun, and are registered no more.
-    """
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, state: ClusterState, actors: Actors) -> None:
+        self._state = state
+        self._actors = actors
         self._services: dict[str, _Service] = {}
         self._numbers: dict[str, Iterator[int]] = {}
-        self.winding_down: set[str] = set()
 
     @property
     def queues(self) -> list[str]:
@@ -82,10 +75,10 @@ class ConsumerSets:
         service : str, optional
             Id of the set. Default: the queue's name.
         """
-        if queue not in self._registry.queues:
+        if queue not in self._state.queues:
             raise QueueClosed(queue=queue)
-        shards = self._registry.queues[queue]["shards"]
-        if n is not None and not self._registry.plan().consumers:
+        shards = self._state.queues[queue].shards
+        if n is not None and not self._state.plan().consumers:
             raise NoWorkers(queue=queue)
         one = self._services.setdefault(service or queue, _Service(queue, cls, options, shards, n))
         await self._fit(one)
@@ -111,7 +104,7 @@ class ConsumerSets:
         if one is None:
             return {}
         async with one.busy:
-            return await self._registry.retire(one.names)
+            return await self._actors.retire(one.names)
 
     def forget_queue(self, queue: str) -> None:
         """End all sets of a queue that is closed; their consumers are retired by who closes it."""
@@ -121,22 +114,22 @@ class ConsumerSets:
     def worker_came(self) -> None:
         """Bring all sets to their numbers: there is one worker more."""
         for one in list(self._services.values()):
-            self._registry.in_background(self._fit(one))
+            self._state.in_background(self._fit(one))
 
     def worker_left(self, dead: Collection[str]) -> None:
         """Replace consumers that are gone with their worker, a little later: on its replacement, if one comes."""
         for one in self._services.values():
             if self._drop(one, dead):
-                self._registry.in_background(self._fit_later(one))
+                self._state.in_background(self._fit_later(one))
 
     async def leave(self, addresses: Collection[str]) -> None:
         """Retire the consumers of workers that are about to leave, and replace them where they are missed."""
-        entries = self._registry.entries
+        entries = self._state.entries
         for one in list(self._services.values()):
             async with one.busy:
                 leaving = [name for name in one.names if name in entries and entries[name].address in addresses]
                 self._drop(one, leaving)
-                await self._registry.retire(leaving)
+                await self._actors.retire(leaving)
             await self._fit(one)
 
     async def wind_down(self, address: str, patience: float) -> None:
@@ -144,20 +137,13 @@ class ConsumerSets:
 
         Others are made where they are missed at once.
         """
-        entries, going = self._registry.entries, []
+        entries, going = self._state.entries, []
         for one in list(self._services.values()):
             leaving = [name for name in one.names if name in entries and entries[name].address == address]
             self._drop(one, leaving)
             going += leaving
-            self._registry.in_background(self._fit(one))
-        await self._wind_down(going, patience)
-
-    async def _wind_down(self, names: Collection[str], patience: float) -> None:
-        self.winding_down.update(names)
-        try:
-            await self._registry.retire(names, patience)
-        finally:
-            self.winding_down.difference_update(names)
+            self._state.in_background(self._fit(one))
+        await self._actors.wind_down(going, patience)
 
     @staticmethod
     def _drop(one: _Service, names: Collection[str]) -> bool:
@@ -175,23 +161,23 @@ class ConsumerSets:
         Of one that follows the cluster those on workers that are kept for queues are misplaced: it has grown, or a
         queue had to go there. They finish what they have begun.
         """
-        registry = self._registry
         async with one.busy:
             if one not in self._services.values():
                 return  # ended meanwhile
-            entries = registry.entries
+            # No await between the look at the names and the drop: `worker_left` changes them without the lock.
+            entries = self._state.entries
             here = [entries[name].address for name in one.names if name in entries]
-            where = missing(one.n, registry.plan().consumers, here)
+            where = missing(one.n, self._state.plan().consumers, here)
             surplus = one.names[one.n :] if one.n is not None else doubled(one.names, entries)
-            leaving = misplaced(one.names, entries, registry.plan()) if one.n is None else []
+            leaving = misplaced(one.names, entries, self._state.plan()) if one.n is None else []
             self._drop(one, [*surplus, *leaving])
             if leaving:
-                registry.in_background(self._wind_down(leaving, UNHURRIED))
+                self._state.in_background(self._actors.wind_down(leaving, UNHURRIED))
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
-            await registry.retire(surplus)
+            await self._actors.retire(surplus)
         errors = [answer for answer in made if isinstance(answer, BaseException)]
         if any(isinstance(error, WorkerLost) for error in errors):
-            registry.in_background(self._fit_later(one))
+            self._state.in_background(self._fit_later(one))
         for error in errors:
             if not isinstance(error, WorkerLost | QueueClosed):
                 raise error
@@ -200,8 +186,8 @@ class ConsumerSets:
         if one not in self._services.values():
             raise QueueClosed(queue=one.queue)  # it was, and another one of that name may be there by now
         name = f"consumer/{one.queue}/{next(self._numbers.setdefault(one.queue, count()))}"
-        await self._registry.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))
-        if name in self._registry.entries:  # else its worker has died already
+        await self._actors.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))
+        if name in self._state.entries:  # else its worker has died already
             one.names.append(name)
 
 

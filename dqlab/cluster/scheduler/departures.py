@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dqlab import numbers
-from dqlab.cluster.transport.internals import kill_worker, memory_at_its_kill, take_over_retiring
+from distributed.scheduler import WorkerState
+
+from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
+from dqlab.cluster.scheduler.state import ClusterState
+from dqlab.cluster.scheduler.supervisor import Supervisor
+from dqlab.cluster.transport.internals import kill_worker, take_over_retiring
 from dqlab.cluster.worker.beat import LOOK_EVERY, Beat, patience
 from dqlab.cluster.worker.walltime import Deadlines, JobEnd
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-    from distributed.scheduler import WorkerState
-
-    from dqlab.cluster.scheduler.registry import Registry
 
 __all__ = ["Departures"]
 
@@ -24,7 +22,6 @@ logger = logging.getLogger("dqlab.registry")
 
 KILL_TIMEOUT = 2.0
 LOOK_AT_DEADLINES = 1.0
-MOST_LIMITS = 10_000
 LEAVING_S = 60.0
 """Seconds after which a worker that was to be retired and is still there is used again."""
 
@@ -34,33 +31,29 @@ class Departures:
 
     Attributes
     ----------
-    leaving : set of str
-        Addresses of workers that get nothing more.
     retired : set of str
         Names of workers that somebody retired for good.
     deadlines : Deadlines
         When the jobs of workers end.
     """
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, state: ClusterState, consumer_sets: ConsumerSets, supervisor: Supervisor) -> None:
+        self._state = state
+        self._consumer_sets = consumer_sets
+        self._supervisor = supervisor
         self._beat = Beat()
-        self.leaving: set[str] = set()
         self.retired: set[str] = set()
         self.deadlines = Deadlines()
-        self._limits: dict[str, int] = {}
-        """Bytes of memory that workers may take, also of some that are gone."""
 
-    def start(self, scheduler: Scheduler) -> None:
+    def start(self) -> None:
         """Begin; every way to retire a worker leads through here from now on."""
+        scheduler = self._state.scheduler
         take_over_retiring(scheduler, self.retire)
         scheduler.stream_handlers["dq-beat"] = self.heard
         scheduler.stream_handlers["dq-deadline"] = self.told_deadline
-        for worker in scheduler.workers:
-            self.came(worker)
-        self._registry.in_background(self._watch())
-        self._registry.in_background(self._watch_deadlines())
-        self._registry.collector.leaving = self.leave_soon
+        self._state.in_background(self._watch())
+        self._state.in_background(self._watch_deadlines())
+        self._state.collector.known.leaving = self.leave_soon
 
     # --- workers that are retired -----------------------------------------------------------
 
@@ -72,7 +65,7 @@ class Departures:
         A worker that holds a transient shard keeps all, for that cannot be moved: Dask refuses to retire it. In
         `workers`, Dask's own clusters pass names, which Dask then passes over, and close those workers themselves.
         """
-        scheduler = self._registry.scheduler
+        scheduler = self._state.scheduler
         if workers is None and names is None:
             chosen = {key: options.pop(key) for key in _SELECTING & options.keys()}
             workers = scheduler.workers_to_close(**chosen)
@@ -85,48 +78,33 @@ class Departures:
         return await scheduler.retire_workers(**known, **options)
 
     async def _empty(self, workers: Collection[str]) -> None:
-        registry = self._registry
-        entries = list(registry.entries.values())
+        entries = list(self._state.entries.values())
         kept = {entry.address for entry in entries if entry.is_shard and not entry.durable and entry.gone is None}
         going = {address for address in workers if address not in kept}
         for address in set(workers) - going:
             logger.info("event=worker_kept worker=%s reason=transient_shard", address)
-        self.leaving |= going
+        self._state.leaving |= going
         asyncio.get_running_loop().call_later(LEAVING_S, self._stays_after_all, frozenset(going))
-        await registry.consumer_sets.leave(going)
+        await self._consumer_sets.leave(going)
         shards = [entry for entry in entries if entry.durable and entry.address in going]
-        await asyncio.gather(*(registry.supervisor.move(entry) for entry in shards))
+        await asyncio.gather(*(self._supervisor.move(entry) for entry in shards))
 
     def _stays_after_all(self, workers: Collection[str]) -> None:
-        if self.leaving & set(workers):
-            self.leaving -= set(workers)
-            self._registry.consumer_sets.worker_came()
-            self._registry.supervisor.changed()
-
-    def came(self, worker: str) -> None:
-        """Note how much memory a worker has: its state is gone when somebody asks why it died."""
-        self._limits[worker] = self._registry.scheduler.workers[worker].memory_limit
-        if len(self._limits) > MOST_LIMITS:
-            del self._limits[next(iter(self._limits))]
-
-    def why_gone(self, worker: str) -> str:
-        """Return what a worker died of, as far as that is known; "" else."""
-        used, limit = memory_at_its_kill(self._registry.scheduler, worker), self._limits.get(worker)
-        if used is None:
-            return ""
-        of = f" of {numbers.size(limit)}" if limit else ""
-        return f"its worker was killed when it had taken {numbers.size(used)}{of} of memory"
+        if self._state.leaving & set(workers):
+            self._state.leaving -= set(workers)
+            self._consumer_sets.worker_came()
+            self._supervisor.changed()
 
     def left(self, worker: str) -> None:
         """Forget a worker that is gone."""
-        self.leaving.discard(worker)
+        self._state.leaving.discard(worker)
         self.deadlines.forget(worker)
 
     # --- workers whose jobs end ---------------------------------------------------------------
 
     def told_deadline(self, worker: str, left: float, drain: float) -> None:
         """Take in when a worker's job ends; a stream handler."""
-        state = self._registry.scheduler.workers.get(worker)
+        state = self._state.scheduler.workers.get(worker)
         name = worker if state is None else str(state.name)
         self.deadlines.told(worker, name, JobEnd(left, drain), asyncio.get_running_loop().time())
 
@@ -135,30 +113,30 @@ class Departures:
         return self.deadlines.soon(asyncio.get_running_loop().time(), within)
 
     async def _watch_deadlines(self) -> None:
-        loop, registry, told = asyncio.get_running_loop(), self._registry, 0
+        loop, collector, told = asyncio.get_running_loop(), self._state.collector, 0
         while True:
             await asyncio.sleep(LOOK_AT_DEADLINES)
             if len(self.deadlines) or told:
-                self.deadlines.longest = registry.collector.longest()
-                before, (told, _) = told, self.leave_soon(registry.collector.thresholds.leaving)
+                self.deadlines.longest = collector.known.longest()
+                before, (told, _) = told, self.leave_soon(collector.known.thresholds.leaving)
                 if told != before:
-                    registry.collector.touch()
-                for worker in self.deadlines.due(loop.time(), self.leaving):
-                    self.leaving.add(worker)
-                    registry.in_background(self._leave_in_time(worker))
+                    collector.touch()
+                for worker in self.deadlines.due(loop.time(), self._state.leaving):
+                    self._state.leaving.add(worker)
+                    self._state.in_background(self._leave_in_time(worker))
 
     async def _leave_in_time(self, worker: str) -> None:
         """Have a worker's consumers finish what they have begun and give back the rest, its shards move, and end it."""
-        registry, loop = self._registry, asyncio.get_running_loop()
+        state, loop = self._state, asyncio.get_running_loop()
         patience = self.deadlines.patience(worker, loop.time())
         logger.warning("event=job_ends worker=%s patience=%.0f", worker, patience)
-        registry.supervisor.changed()
-        if registry.plan().queues:  # else they stay as long as they can
-            entries = [entry for entry in registry.entries.values() if entry.durable and entry.address == worker]
-            await asyncio.gather(*(registry.supervisor.move(entry) for entry in entries))
-        await registry.consumer_sets.wind_down(worker, patience)
-        await registry.supervisor.place_comes(self.deadlines.patience(worker, loop.time()))
-        if worker in registry.scheduler.workers:
+        self._supervisor.changed()
+        if state.plan().queues:  # else they stay as long as they can
+            entries = [entry for entry in state.entries.values() if entry.durable and entry.address == worker]
+            await asyncio.gather(*(self._supervisor.move(entry) for entry in entries))
+        await self._consumer_sets.wind_down(worker, patience)
+        await self._supervisor.place_comes(self.deadlines.patience(worker, loop.time()))
+        if worker in state.scheduler.workers:
             await self.retire(workers=[worker], close_workers=True, remove=True)
 
     # --- workers that hang ------------------------------------------------------------------
@@ -172,7 +150,7 @@ class Departures:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
-                self._registry.collector.look()
+                self._state.collector.look()
             except Exception:  # a figure may be wrong; who hangs is looked for all the same
                 logger.exception("event=collector_look_failed")
             for worker, silence in self.look(loop.time()).items():
@@ -188,8 +166,7 @@ class Departures:
 
     def _watched(self) -> dict[str, float]:
         """Return workers that host shards, or are opening one, and run no functions."""
-        registry = self._registry
-        entries = [entry for entry in registry.entries.values() if entry.gone is None]
+        entries = [entry for entry in self._state.entries.values() if entry.gone is None]
         stand = [entry for entry in entries if entry.made.is_set()]
         busy = {entry.address for entry in stand if not entry.is_shard}
         return patience(
@@ -199,15 +176,15 @@ class Departures:
 
     async def _end(self, worker: str) -> None:
         """End a worker that hangs; its nanny replaces it. Without a nanny it may wake up, and finds itself fenced."""
-        state: WorkerState | None = self._registry.scheduler.workers.get(worker)
+        state: WorkerState | None = self._state.scheduler.workers.get(worker)
         if state is None:
             return
         try:
-            await asyncio.wait_for(kill_worker(self._registry.scheduler, state), KILL_TIMEOUT)
+            await asyncio.wait_for(kill_worker(self._state.scheduler, state), KILL_TIMEOUT)
         except Exception as error:  # noqa: BLE001 - a nanny's errors come as they are
             logger.warning("event=kill_failed worker=%s %r", worker, error)
-        if self._registry.scheduler.workers.get(worker) is state:
-            await self._registry.scheduler.remove_worker(worker, stimulus_id="dqlab-hung", close=True)
+        if self._state.scheduler.workers.get(worker) is state:
+            await self._state.scheduler.remove_worker(worker, stimulus_id="dqlab-hung", close=True)
 
 
 _SELECTING = {"memory_ratio", "n", "key", "minimum", "target", "attribute"}

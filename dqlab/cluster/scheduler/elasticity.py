@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed.scheduler import WorkerState
+
+from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
 from dqlab.cluster.scheduler.placement import WORKERS_PER_HOST
+from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport.internals import has_tasks, take_over_adapting
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
-
-    from dqlab.cluster.scheduler.registry import Registry
 
 __all__ = ["Backlog", "Elasticity", "workers_for"]
 
@@ -57,30 +56,37 @@ def workers_for(backlogs: Iterable[Backlog], *, threads: int, duration: float, h
 
 
 class Elasticity:
-    """Answers those who ask how many workers there should be."""
+    """Answers those who ask how many workers there should be, and which are not needed."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, state: ClusterState, consumer_sets: ConsumerSets) -> None:
+        self._state = state
+        self._consumer_sets = consumer_sets
 
-    def start(self, scheduler: Scheduler) -> None:
+    def start(self) -> None:
         """Begin to answer."""
-        take_over_adapting(scheduler, self.target)
+        take_over_adapting(self._state.scheduler, self.target)
 
     async def target(self, target_duration: Any = None) -> int:
         """Return the number of workers that Dask's tasks or our messages need, and one for each that is leaving."""
-        registry, scheduler = self._registry, self._registry.scheduler
+        state, scheduler = self._state, self._state.scheduler
         wanted = scheduler.adaptive_target(target_duration=target_duration) if has_tasks(scheduler) else 0
         workers = scheduler.workers
-        threads = max(1, round(sum(state.nthreads for state in workers.values()) / len(workers))) if workers else 1
-        shards = {entry.address for entry in registry.entries.values() if entry.is_shard and entry.gone is None}
+        threads = max(1, round(sum(worker.nthreads for worker in workers.values()) / len(workers))) if workers else 1
+        shards = {entry.address for entry in state.entries.values() if entry.is_shard and entry.gone is None}
         ours = workers_for(
-            (self._backlog(name) for name in registry.queues),
+            (self._backlog(name) for name in state.queues),
             threads=threads,
             duration=max(1.0, float(target_duration or 5.0)),
             hosts=len(shards),
         )
-        return max(wanted, ours) + len(registry.departures.leaving & set(workers))
+        return max(wanted, ours) + len(state.leaving & set(workers))
+
+    def idle(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
+        """Return those of some workers that may be closed when there is little to do: they host no queue and rest."""
+        busy = self._state.collector.known.busy()
+        kept = {entry.address for entry in self._state.entries.values() if entry.is_shard or entry.name in busy}
+        return [worker for worker in workers if worker.address not in kept]
 
     def _backlog(self, queue: str) -> Backlog:
-        messages, seconds = self._registry.collector.backlog(queue, UNKNOWN_S)
-        return Backlog(messages, seconds, self._registry.consumer_sets.most_of(queue))
+        messages, seconds = self._state.collector.backlog(queue, UNKNOWN_S)
+        return Backlog(messages, seconds, self._consumer_sets.most_of(queue))

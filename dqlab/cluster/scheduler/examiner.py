@@ -42,7 +42,8 @@ class Examiner(SchedulerPlugin):
 
 
 def _registry(registry: Registry) -> dict[str, Any]:
-    plan = registry.plan()
+    state = registry.state
+    plan = state.plan()
     actors = [
         {
             "name": entry.name,
@@ -53,16 +54,16 @@ def _registry(registry: Registry) -> dict[str, Any]:
             "made": entry.made.is_set(),
             "failure": entry.failure,
         }
-        for entry in registry.entries.values()
+        for entry in state.entries.values()
     ]
     queues = {
         name: {
-            "shards": queue["shards"],
-            "directory": queue["options"].get("store", {}).get("directory"),
-            "max_bytes": queue["options"].get("max_bytes"),
-            "results_memory": queue["options"].get("results_memory"),
+            "shards": queue.shards,
+            "directory": queue.store.get("directory") if queue.store is not None else None,
+            "max_bytes": queue.options.get("max_bytes"),
+            "results_memory": queue.options.get("results_memory"),
         }
-        for name, queue in registry.queues.items()
+        for name, queue in state.queues.items()
     }
     return {
         "hosts": list(plan.queues),

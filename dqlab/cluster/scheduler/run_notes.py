@@ -6,18 +6,14 @@ held when it was sealed. The rest, up to 250 ms old, is in the collector's repor
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.frame import NO_ID
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.ids import next_sequence
 from dqlab.rules.past import Past, PastLane
 from dqlab.rules.states import State
-
-if TYPE_CHECKING:
-    from dqlab.cluster.scheduler.registry import Registry
-    from dqlab.cluster.scheduler.supervisor import Entry
 
 __all__ = ["RunNotes"]
 
@@ -25,13 +21,11 @@ __all__ = ["RunNotes"]
 class RunNotes:
     """Notes of runs by queue."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._runs: dict[str, dict[bytes, dict[str, Any]]] = {}
         self._began: dict[str, int] = {}
         """Where the ids of a shard's present epoch begin, by its name."""
-        self.handlers: dict[str, Callable[..., Any]] = {"dq_note_run": self.note}
-        """What clients call, by the names that the scheduler knows."""
 
     # --- what clients say -------------------------------------------------------------------
 
@@ -44,7 +38,7 @@ class RunNotes:
         of plain puts, ``retries``.
         """
         runs = self._runs.setdefault(queue, {})
-        if facts is None or queue not in self._registry.queues:
+        if facts is None or queue not in self._state.queues:
             runs.pop(run, None)
             return
         known = runs.setdefault(run, {"codes": [], "functions": {}})
@@ -63,7 +57,7 @@ class RunNotes:
                 known["codes"] = [*known["codes"], code]
         known.update(facts)
 
-    # --- what the registry asks -------------------------------------------------------------
+    # --- what a recreated shard is told -------------------------------------------------------------
 
     def forget(self, queue: str) -> None:
         """Forget a queue that is closed."""
@@ -74,7 +68,7 @@ class RunNotes:
     def past(self, entry: Entry) -> Past:
         """Return what the next epoch of a shard is told of those before it."""
         queue, index = entry.queue, int(entry.args[1])
-        report = self._registry.collector.shard(queue, index) or {"lanes": [], "next_id": 0, "state": "running"}
+        report = self._state.collector.known.shard(queue, index) or {"lanes": [], "next_id": 0, "state": "running"}
         began = next_sequence(self._began.get(entry.name, 0))  # an epoch that nothing was heard of gave ids too
         self._began[entry.name] = max(began, next_sequence(report["next_id"]))
         reported = {bytes.fromhex(lane["run"]): lane for lane in report["lanes"]}

@@ -1,28 +1,23 @@
 """What becomes of a shard whose worker is gone: it is recreated, under the same name.
 
 A durable one has its log; one in memory is empty, and knows what was lost with the one before. A durable one whose
-the log has failed is opened again too, where it was or elsewhere, with pauses that grow for as long as its disk fails.
+log has failed is opened again too, where it was or elsewhere, with pauses that grow for as long as its disk fails.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-from dqlab.cluster.consumer.actor import ConsumerActor
+from dqlab.cluster.scheduler.actors import Actors
+from dqlab.cluster.scheduler.clients import Attachments
+from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.transport.errands import WorkerLost
 from dqlab.cluster.transport.parking import Bell
-from dqlab.cluster.transport.sealed import open_value, seal_value
 from dqlab.errors import DqlabError
 from dqlab.log import LogError
 
-if TYPE_CHECKING:
-    from dqlab.cluster.scheduler.registry import Registry
-
-__all__ = ["Entry", "Supervisor"]
+__all__ = ["Supervisor"]
 
 logger = logging.getLogger("dqlab.registry")
 
@@ -37,76 +32,23 @@ TRIES = 3
 LOOK_EVERY = 60.0
 LONGEST_PAUSE = 60.0
 """Seconds between two tries to open a log that fails; the pauses before double from `TRY_AGAIN` on."""
-FAILING_AFTER = 30.0
-"""Seconds that a log has failed after which callers are told so; they wait that long for it to be well again."""
 STEADY = 60.0
 """Seconds that a log must have been open for its next failure to be a new one."""
-ALONE_AFTER = 30.0
-"""Seconds without any worker after which callers are told that a shard in memory is gone; all may be restarting."""
-
-
-@dataclass
-class Entry:
-    """One registered actor. `gone` says why it no longer answers, and never will."""
-
-    name: str
-    queue: str
-    address: str
-    key: str
-    epoch: int
-    host: str = ""
-    """Name of its worker."""
-    sealed: bytes = b""
-    args: tuple[Any, ...] = ()
-    """The pickled class of what is registered, and what that is made with."""
-    gone: str | None = None
-    last: str = ""
-    """Address of the worker with which its last epoch ended."""
-    left: float = 0.0
-    """When that was, seconds of the event loop."""
-    failure: str = ""
-    """Why its log failed when it was last open, or could not be opened since."""
-    failed_epoch: int = -1
-    """Of the log, when that was."""
-    failures: int = 0
-    """How often it has failed, with less than a minute between."""
-    stood: float = 0.0
-    """Since when it has been made, seconds of the event loop."""
-    asked: bool = False
-    """Its worker makes it at this moment."""
-    made: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when its start has ended, well or not: nobody closes or calls what is still being made."""
-
-    @property
-    def is_shard(self) -> bool:
-        """It is a shard, which is recreated when its worker is gone."""
-        return self.name.startswith("queue/")
-
-    @property
-    def durable(self) -> bool:
-        """It is a shard with a log."""
-        return self.is_shard and "store" in self.args[3]
-
-    async def standing(self, timeout: float) -> bool:
-        """Wait until it is made, for at most `timeout` seconds; return whether it is.
-
-        No turn of the event loop lies between the last look and the answer: its worker may die in any.
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while not self.made.is_set():
-                    await self.made.wait()
-        return self.made.is_set()
 
 
 class Supervisor:
     """Recreates shards, each until it succeeds, its log refuses, or its queue is closed.
 
-    Their names stay, and callers wait for them meanwhile: see `Registry.resolve`.
+    Their names stay, and callers wait for them meanwhile: see `Actors.find`.
     """
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    # Recreating a shard begins with clearing its `made`, with no await since the look that it was set, and ends with
+    # setting it: so one task at a time recreates a shard, whatever fails of it meanwhile.
+
+    def __init__(self, state: ClusterState, actors: Actors, attachments: Attachments) -> None:
+        self._state = state
+        self._actors = actors
+        self._attachments = attachments
         self._changed = Bell()
 
     def changed(self) -> None:
@@ -115,16 +57,17 @@ class Supervisor:
 
     async def place_comes(self, timeout: float) -> None:
         """Wait until there is a worker for shards, at most `timeout` seconds."""
-        await self._changed.until(lambda: bool(self._registry.plan().queues), timeout)
+        await self._changed.until(lambda: bool(self._state.plan().queues), timeout)
 
-    def worker_left(self, entry: Entry) -> None:
-        """Recreate a shard whose worker is gone, unless that is under way; returns at once."""
-        if not entry.made.is_set():
-            return
-        entry.made.clear()
-        entry.epoch += 1
-        entry.last, entry.left = entry.address, asyncio.get_running_loop().time()
-        self._registry.in_background(self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT))
+    def worker_left(self, worker: str) -> None:
+        """Recreate the shards of a worker that is gone, unless that is under way; returns at once."""
+        for entry in self._state.entries.values():
+            if not entry.is_shard or entry.address != worker or entry.gone is not None or not entry.made.is_set():
+                continue
+            entry.made.clear()
+            entry.epoch += 1
+            entry.last, entry.left = worker, asyncio.get_running_loop().time()
+            self._state.in_background(self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT))
 
     def store_failed(self, entry: Entry, epoch: int, failure: str) -> None:
         """Open a shard's log again, which says that it has failed, unless that is under way; returns at once.
@@ -142,11 +85,11 @@ class Supervisor:
         entry.failed_epoch, entry.failure, entry.last = epoch, failure, entry.address
         entry.made.clear()
         entry.epoch += 1
-        self._registry.in_background(self._mend(entry))
+        self._state.in_background(self._mend(entry))
 
     async def _mend(self, entry: Entry) -> None:
         logger.warning("event=store_failed name=%s worker=%s %s", entry.name, entry.address, entry.failure)
-        await self._registry.hand_over(entry)  # or it would hold its lock
+        await self._actors.hand_over(entry)  # or it would hold its lock
         await self._pause(entry)
         await self._recreate(entry, 0.0)
 
@@ -157,7 +100,7 @@ class Supervisor:
         await self._changed.until(lambda: not self._wanted(entry), pause)
 
     def _wanted(self, entry: Entry) -> bool:
-        return self._registry.entries.get(entry.name) is entry and entry.queue in self._registry.queues
+        return self._state.entries.get(entry.name) is entry and entry.queue in self._state.queues
 
     async def move(self, entry: Entry) -> None:
         """Bring a shard to another worker, from one that will leave; returns once the old one has let go of its log."""
@@ -166,47 +109,15 @@ class Supervisor:
         entry.made.clear()
         entry.epoch += 1
         entry.host = ""  # not there again
-        await self._registry.hand_over(entry)
-        self._registry.in_background(self._recreate(entry, 0.0))
+        await self._actors.hand_over(entry)
+        self._state.in_background(self._recreate(entry, 0.0))
 
     def come_home(self) -> None:
         """Move shards to the workers that are reserved for queues, from where they had to go meanwhile."""
-        hosts = self._registry.plan().queues
-        for entry in self._registry.entries.values():
+        hosts = self._state.plan().queues
+        for entry in self._state.entries.values():
             if entry.durable and entry.address not in hosts:
-                self._registry.in_background(self.move(entry))
-
-    def hopeless(self, entry: Entry) -> str | None:
-        """Return why nobody should wait for a shard any longer: for long its log fails, or it has had no worker."""
-        if not entry.made.is_set() and entry.failure:
-            failing = asyncio.get_running_loop().time() - entry.left
-            return entry.failure if failing > FAILING_AFTER else None
-        if entry.made.is_set() or entry.durable or self._registry.scheduler.workers or not entry.last:
-            return None
-        waited = asyncio.get_running_loop().time() - entry.left
-        if waited < ALONE_AFTER:
-            return None
-        return f"its worker {entry.last} died, and no other has come for {waited:.0f} s"
-
-    def sealed(self, entry: Entry) -> bytes:
-        """Return an actor's class and what it is made with, as its worker takes them."""
-        return seal_value((open_value(entry.sealed) if entry.sealed else ConsumerActor, self._arguments(entry)))
-
-    def _arguments(self, entry: Entry) -> tuple[Any, ...]:
-        if not entry.is_shard or (entry.epoch == 1 and not entry.durable):
-            return entry.args
-        name, index, epoch, options = entry.args
-        if not entry.durable:
-            past = self._registry.run_notes.past(entry)
-            return name, index, entry.epoch, options, self._registry.attachments.alive(), past
-        store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
-        alive, returning = self._registry.attachments.alive(), self._consumers(entry.queue) if entry.epoch > 1 else []
-        return name, index, epoch, options | {"store": store}, alive, None, returning
-
-    def _consumers(self, queue: str) -> list[str]:
-        """Return the names of a queue's consumers that live; those that only finish what they have begun are theirs."""
-        registry, mark = self._registry, f"consumer/{queue}/"
-        return [name for name in {*registry.entries, *registry.consumer_sets.winding_down} if name.startswith(mark)]
+                self._state.in_background(self.move(entry))
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
         """Recreate a shard; `patience` in seconds is how long a replacement of its worker is waited for."""
@@ -214,7 +125,7 @@ class Supervisor:
         began, lost, failed = loop.time(), entry.address, 0
         while (address := await self._place(entry, deadline=began + patience)) is not None:
             try:
-                await self._registry.make_again(entry, address)
+                await self._actors.make_again(entry, address)
             except (WorkerLost, OSError) as error:  # it died meanwhile, or is out of reach
                 logger.warning("event=shard_failed name=%s worker=%s %r", entry.name, address, error)
                 await asyncio.sleep(TRY_AGAIN)
@@ -232,7 +143,7 @@ class Supervisor:
                     break
                 await asyncio.sleep(TRY_AGAIN)
                 continue
-            if address in self._registry.scheduler.workers:  # else it died once more, before anybody was told
+            if address in self._state.scheduler.workers:  # else it died once more, before anybody was told
                 took = loop.time() - began
                 event = "shard_moved" if entry.durable else "shard_lost"
                 logger.warning("event=%s name=%s from=%s to=%s seconds=%.2f", event, entry.name, lost, address, took)
@@ -244,7 +155,7 @@ class Supervisor:
             entry.failure = ""
         entry.made.set()
         if address is not None:
-            await self._registry.attachments.cut_off(entry.queue)  # of clients that left while it was being made
+            await self._attachments.cut_off(entry.queue)  # of clients that left while it was being made
 
     async def _place(self, entry: Entry, deadline: float) -> str | None:
         """Return the address of the worker that replaces the lost one, from `deadline` on of another; waits for one.
@@ -257,8 +168,8 @@ class Supervisor:
             return self._wanted(entry)
 
         def choice() -> str | None:
-            same = self._registry.addresses_of(entry.host)
-            others = self._registry.plan().queues if loop.time() >= deadline else ()
+            same = self._state.addresses_of(entry.host)
+            others = self._state.plan().queues if loop.time() >= deadline else ()
             return same[0] if same else others[int(entry.args[1]) % len(others)] if others else None
 
         while wanted() and choice() is None:

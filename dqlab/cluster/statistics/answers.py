@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from importlib import import_module
@@ -22,7 +22,7 @@ logger = logging.getLogger("dqlab.registry")
 
 
 class Statistics:
-    """The collector, its handlers, and the views of this scheduler.
+    """The collector, what clients ask of it, and the views of this scheduler.
 
     Views are modules named in the option ``views``, each with ``install(scheduler, feed)`` that returns what takes the
     view away again, or None. One that cannot be had here is left out, with one line in the log.
@@ -38,12 +38,7 @@ class Statistics:
         self._scheduler = scheduler
         self._undo: list[Callable[[], None]] = []
         self.collector = Collector(where=where, thresholds=thresholds(option("attention") or {}))
-        self.collector.workers = len(scheduler.workers)
-
-    @property
-    def handlers(self) -> dict[str, Callable[..., Awaitable[Any]]]:
-        """What clients may ask, by operation."""
-        return {"dq_snapshot": self.snapshot, "dq_history": self.history, "dq_mark": self.mark}
+        self.collector.known.workers = len(scheduler.workers)
 
     def show(self) -> None:
         """Install the views."""

@@ -1,4 +1,4 @@
-"""Joins what actors report into one Snapshot, when somebody asks for it, and remembers how it was.
+"""Enters what actors report into `Known`, and gives a Snapshot or a History when somebody asks for it.
 
 Reports are absolute totals, so a lost, repeated or late one does no harm. What is computed is in `stats` and `joins`;
 what is remembered is in `tracks`. While nobody looks only the reports are entered.
@@ -7,22 +7,20 @@ what is remembered is in `tracks`. While nobody looks only the reports are enter
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from operator import add, sub
 from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.statistics.histories import history
-from dqlab.cluster.statistics.joins import Shards, state_of, sum_counts, sum_effort, sum_units
+from dqlab.cluster.statistics.joins import state_of, sum_counts, sum_effort, sum_units
+from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.known_lanes import KnownLanes
 from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
 from dqlab.stats import History, Mark, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
-from dqlab.stats.eta import typical
-from dqlab.stats.rings import Ring
 
 __all__ = ["Collector"]
 
@@ -36,12 +34,10 @@ SLEPT = 5.0
 """Seconds without a look after which this process was stopped, and nothing that came meanwhile was read."""
 WAKES = 2.0
 """Seconds in which what came meanwhile is read."""
-MAX_MARKS = 200
-"""What people did is remembered so many times."""
 
 
 class Collector:
-    """Latest report of every shard and consumer, and what is remembered of them.
+    """Takes in the reports of every shard and consumer.
 
     Parameters
     ----------
@@ -49,47 +45,26 @@ class Collector:
         What views call the cluster.
     thresholds : Thresholds, optional
         When something needs somebody.
+
+    Attributes
+    ----------
+    known : Known
+        What there is to look up without entering what is due.
     """
 
     def __init__(self, *, where: str = "", clock: Clock | None = None, thresholds: Thresholds | None = None) -> None:
-        self.where = where
-        self.workers = 0
+        self.known = Known(where, clock or SystemClock(), thresholds or Thresholds())
         self.untaken = 0
         """Reports that came and could not be read."""
-        self.leaving: Callable[[float], tuple[int, float]] = lambda within: (0, 0.0)
-        """How many workers leave within some seconds because their jobs end, and when the first does."""
         self.missing: Callable[[str, int], None] = lambda queue, shard: None
         """Asks a shard for a report with all its lanes, when one of its reports was lost."""
-        self.seq = 0
-        self.clock: Clock = clock or SystemClock()
-        self.thresholds = thresholds or Thresholds()
-        self.consumers: dict[str, dict[str, Any]] = {}
-        self.serving: dict[str, dict[str, None]] = {}
-        """Names of the consumers of each queue."""
-        self.queue_tracks: dict[str, QueueTrack] = {}
-        self.run_tracks: dict[tuple[str, str], RunTrack] = {}
-        self.consumer_tracks: dict[str, ConsumerTrack] = {}
-        self.all = QueueTrack()
-        """All queues together."""
-        self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
-        self.paused_by: dict[str, str] = {}
-        """Who paused a queue, or a run of it, last, by queue: "by ana, 13:34"."""
-        self.host_rings: dict[str, Ring] = {}
-        """Pages, and seconds in functions, of all consumers of a worker."""
-        self.unserved_since: dict[str, float] = {}
-        """When the last consumer of a queue left, or one of them; monotonic seconds."""
-        self.versions: dict[str, int] = {}
-        """Grow with each change of a queue."""
         self._due: dict[str, tuple[float, float]] = {}
         self._consumers_due: dict[str, tuple[float, float]] = {}
         """Queues, and consumers, whose last report is not yet remembered: when it came, monotonic and wall seconds."""
         self._remembered: dict[str, float] = {}
         self._ahead = -math.inf
         """Wall seconds less monotonic ones: falls when the wall clock is set back."""
-        self._snapshots = Snapshots(self)
-        self._shards: dict[str, dict[int, dict[str, Any]]] = {}
-        self._came: dict[str, dict[int, float]] = {}
-        self._lanes: dict[str, KnownLanes] = {}
+        self._snapshots = Snapshots(self.known)
         self._asked: dict[tuple[str, int], float] = {}
         """Shards that have lost a report, and when they were asked for all their lanes; monotonic seconds."""
         self._bell = Bell()
@@ -106,22 +81,22 @@ class Collector:
             self.look()
         queue = report["queue"]
         if report["kind"] == "shard":
-            known = self._shards.setdefault(queue, {})
+            known = self.known.reports.setdefault(queue, {})
             index = report["shard"]
             if index in known and known[index]["epoch"] > report["epoch"]:
                 return  # of one that was presumed dead, and replaced
             self._enter_late(self._due, queue, now)
             self._enter(queue, index, known.get(index), report, now)
             known[index] = report
-            self._came.setdefault(queue, {})[index] = now
+            self.known.came.setdefault(queue, {})[index] = now
             self._note(self._due, queue, now, wall)
         else:
             name = report["name"]
             self._enter_late(self._consumers_due, name, now)
-            self.consumers[name] = report | {"came": now}
-            self.serving.setdefault(queue, {})[name] = None
+            self.known.consumers[name] = report | {"came": now}
+            self.known.serving.setdefault(queue, {})[name] = None
             self._note(self._consumers_due, name, now, wall)
-        self.versions[queue] = self.versions.get(queue, 0) + 1
+        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
         self._changed()
 
     def _times(self) -> tuple[float, float]:
@@ -129,25 +104,18 @@ class Collector:
 
         Late entries are older than newer ones too, so the rings themselves cannot tell.
         """
-        now, wall = self.clock.monotonic(), self.clock.wall()
+        now, wall = self.known.clock.monotonic(), self.known.clock.wall()
         ahead, self._ahead = self._ahead, wall - now
         if self._ahead < ahead - SET_BACK:
             for due in (self._due, self._consumers_due):
                 due |= {name: (came, min(at, wall)) for name, (came, at) in due.items()}
-            for ring in self._rings():
+            for ring in self.known.rings():
                 ring.forget_after(wall)
         return now, wall
 
-    def _rings(self) -> Iterator[Ring]:
-        for track in (self.all, *self.queue_tracks.values()):
-            yield from track.rings()
-        yield from (track.ring for track in self.run_tracks.values())
-        yield from (track.ring for track in self.consumer_tracks.values())
-        yield from self.host_rings.values()
-
     def _enter(self, queue: str, index: int, before: dict[str, Any] | None, report: dict[str, Any], now: float) -> None:
         """Enter a report's lanes; have the shard send all of them when one of its reports before this was lost."""
-        self._lanes.setdefault(queue, KnownLanes()).take(index, report)
+        self.known.lanes_by_queue.setdefault(queue, KnownLanes()).take(index, report)
         if report.get("whole", True):
             self._asked.pop((queue, index), None)
         else:
@@ -164,16 +132,16 @@ class Collector:
 
     def look(self) -> None:
         """Note that this process is awake; after it was stopped, time and what it brought count in no speed."""
-        now = self.clock.monotonic()
+        now = self.known.clock.monotonic()
         slept, self._looked = now - self._looked > SLEPT, now
         if slept:
             self.remember()
             self._woke = now
-            for track in self.run_tracks.values():
+            for track in self.known.run_tracks.values():
                 track.interrupt()
-            for each in self.queue_tracks.values():
+            for each in self.known.queue_tracks.values():
                 each.settled.interrupt()
-            for consumer in self.consumer_tracks.values():
+            for consumer in self.known.consumer_tracks.values():
                 consumer.interrupt()
 
     def _enter_late(self, due: dict[str, tuple[float, float]], name: str, now: float) -> None:
@@ -193,33 +161,34 @@ class Collector:
         if due is self._due:
             self._remember_queue(name, now, wall)
             return
-        report = self.consumers[name]
-        track = self.consumer_tracks.setdefault(name, ConsumerTrack(now))
+        report = self.known.consumers[name]
+        track = self.known.consumer_tracks.setdefault(name, ConsumerTrack(now))
         units, busy = track.feed(now, wall, report, awake=now - self._woke >= WAKES)
-        self.host_rings.setdefault(report["host"], track.ring_of_host()).note(wall, flows=(units, busy))
+        self.known.host_rings.setdefault(report["host"], track.ring_of_host()).note(wall, flows=(units, busy))
 
     def _remember_queue(self, queue: str, now: float, wall: float) -> None:
-        track = self.queue_tracks.setdefault(queue, QueueTrack())
-        reports, lanes = list(self._shards[queue].values()), self.lanes(queue)
+        known = self.known
+        track = known.queue_tracks.setdefault(queue, QueueTrack())
+        reports, lanes = list(known.reports[queue].values()), known.lanes(queue)
         lag, before = max(report["lag"] for report in reports), track.gauges
-        works, slots = now - self._woke >= WAKES, self.slots(queue)
+        works, slots = now - self._woke >= WAKES, known.slots(queue)
         free = works and not any(report["failure"] or report["short"] for report in reports)
         free = free and all(report["state"] != "paused" for report in reports)
         grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free)
-        self.all.note(wall, tuple(map(add, self.all.gauges, map(sub, track.gauges, before))), grown)
+        known.all.note(wall, tuple(map(add, known.all.gauges, map(sub, track.gauges, before))), grown)
         track.count_classes(wall, lanes.failed_by_class())
         listed, changed = lanes.listed(), lanes.take_changed()
         for run, own in listed.items():
-            track_of_run = self.run_tracks.get((queue, run))
+            track_of_run = known.run_tracks.get((queue, run))
             if track_of_run is None:
-                track_of_run = self.run_tracks[queue, run] = RunTrack()
+                track_of_run = known.run_tracks[queue, run] = RunTrack()
             elif run not in changed and lanes.rests(run):
                 continue  # it stands where it stood
-            state = state_of(own, reports, len(self.serving.get(queue, ()))) if works else RunState.WAITING
+            state = state_of(own, reports, len(known.serving.get(queue, ()))) if works else RunState.WAITING
             sums = sum_counts(own), sum_units(own), sum_effort(own)
             track_of_run.feed(now, wall, *sums, state=state, slots=slots)
-        for key in [key for key in self.run_tracks if key[0] == queue and key[1] not in listed]:
-            del self.run_tracks[key]  # dropped, or ended before others that did
+        for key in [key for key in known.run_tracks if key[0] == queue and key[1] not in listed]:
+            del known.run_tracks[key]  # dropped, or ended before others that did
 
     def remember(self) -> None:
         """Enter into the rings and meters what has come since; who looks calls this first."""
@@ -230,140 +199,77 @@ class Collector:
 
     def mark(self, text: str, *, cell: int | None = None, queue: str = "", by: str = "") -> None:
         """Note what a person did."""
-        self.marks.append(Mark(self.clock.wall(), text, cell, queue))
+        self.known.marks.append(Mark(self.known.clock.wall(), text, cell, queue))
         if by:
-            self.paused_by[queue] = by
-        self.versions[queue] = self.versions.get(queue, 0) + 1
+            self.known.paused_by[queue] = by
+        self.known.versions[queue] = self.known.versions.get(queue, 0) + 1
         self._changed()
 
     def forget(self, consumers: Collection[str]) -> None:
         """Drop consumers that are gone."""
+        known = self.known
         left: set[str] = set()
         for name in consumers:
-            report = self.consumers.pop(name, None)
-            for memory in (self.consumer_tracks, self._consumers_due, self._remembered):
+            report = known.consumers.pop(name, None)
+            for memory in (known.consumer_tracks, self._consumers_due, self._remembered):
                 memory.pop(name, None)
             if report is not None:
                 queue = report["queue"]
-                self.serving.get(queue, {}).pop(name, None)
-                self.unserved_since[queue] = self.clock.monotonic()
-                self.versions[queue] = self.versions.get(queue, 0) + 1
+                known.serving.get(queue, {}).pop(name, None)
+                known.unserved_since[queue] = known.clock.monotonic()
+                known.versions[queue] = known.versions.get(queue, 0) + 1
                 left.add(queue)
-        for queue in left & self._shards.keys():  # before others come, else it would seem to have been served all along
+        for queue in left & known.reports.keys():
+            # Before others come, else it would seem to have been served all along.
             self._due[queue] = self._times()
             self._remember(queue, self._due)
-        for host in self.host_rings.keys() - {report["host"] for report in self.consumers.values()}:
-            del self.host_rings[host]
+        for host in known.host_rings.keys() - {report["host"] for report in known.consumers.values()}:
+            del known.host_rings[host]
         self._changed()
 
     def forget_queue(self, queue: str) -> None:
         """Drop a queue that was closed."""
-        for index in self._shards.get(queue, ()):
+        known = self.known
+        for index in known.reports.get(queue, ()):
             self._asked.pop((queue, index), None)
         for memory in (
-            self._shards,
-            self._came,
-            self._lanes,
+            known.reports,
+            known.came,
+            known.lanes_by_queue,
             self._due,
             self._remembered,
-            self.versions,
-            self.paused_by,
+            known.versions,
+            known.paused_by,
         ):
             memory.pop(queue, None)
-        track = self.queue_tracks.pop(queue, None)
+        track = known.queue_tracks.pop(queue, None)
         if track is not None:
-            gauges = tuple(map(sub, self.all.gauges, track.gauges))
-            self.all.note(self._times()[1], gauges, (0.0, 0.0, 0.0))
-        for key in [key for key in self.run_tracks if key[0] == queue]:
-            del self.run_tracks[key]
-        self.forget(list(self.serving.pop(queue, ())))
-        self.unserved_since.pop(queue, None)
-        self.versions.pop(queue, None)
+            gauges = tuple(map(sub, known.all.gauges, track.gauges))
+            known.all.note(self._times()[1], gauges, (0.0, 0.0, 0.0))
+        for key in [key for key in known.run_tracks if key[0] == queue]:
+            del known.run_tracks[key]
+        self.forget(list(known.serving.pop(queue, ())))
+        known.unserved_since.pop(queue, None)
+        known.versions.pop(queue, None)
 
     def touch(self) -> None:
         """Note a change that no report brings."""
         self._changed()
 
     def _changed(self) -> None:
-        self.seq += 1
+        self.known.seq += 1
         self._bell.ring()
-
-    # --- what is known ----------------------------------------------------------------------
-
-    @property
-    def queues(self) -> list[str]:
-        """Names of the queues with a shard that has reported, sorted."""
-        return sorted(self._shards)
-
-    def shards(self, queue: str) -> list[dict[str, Any]]:
-        """Return the latest reports of a queue's shards without their lanes, by index.
-
-        Those that have not reported yet are missing.
-        """
-        return list(self.shards_of(queue).reports)
-
-    def shards_of(self, queue: str) -> Shards:
-        """Return the same with the time at which each came."""
-        known, came = self._shards.get(queue, {}), self._came.get(queue, {})
-        order = sorted(known)
-        return Shards([known[index] for index in order], [came.get(index, 0.0) for index in order])
-
-    def shard(self, queue: str, index: int) -> dict[str, Any] | None:
-        """Return the latest report of one shard, with all its lanes."""
-        report = self._shards.get(queue, {}).get(index)
-        return None if report is None else report | {"lanes": self.lanes(queue).of_shard(index)}
-
-    def lanes(self, queue: str) -> KnownLanes:
-        """Return the lanes of a queue."""
-        return self._lanes.get(queue) or KnownLanes()
-
-    def track_of(self, queue: str, run: str) -> RunTrack:
-        """Return what is remembered of a run: nothing of one that ended long ago."""
-        return self.run_tracks.get((queue, run)) or RunTrack()
-
-    def runs_named(self, name: str) -> bool:
-        """Return whether a shard has reported a run of that name."""
-        return any(lanes.named(name) for lanes in self._lanes.values())
-
-    def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
-        """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.
-
-        `unknown` is what a message takes when nothing is known. Where none has been settled for longer than one took
-        before, they have become slower.
-        """
-        self.remember()
-        messages, seconds, now = 0, 0.0, self.clock.monotonic()
-        for lane in self.lanes(queue).working():
-            ready, _, leased, *_ = lane["counts"]
-            left = leased + (0 if lane["paused"] else ready)
-            track = self.run_tracks.get((queue, lane["run"]))
-            effort = track.effort if track is not None else None
-            each = effort.seconds / effort.documents if effort is not None and effort.documents else unknown
-            if track is not None and leased:
-                each = max(each, now - track.moved)
-            messages, seconds = messages + left, seconds + left * each
-        return messages, seconds
-
-    def slots(self, queue: str) -> int:
-        """Return how many slots serve a queue."""
-        return sum(self.consumers[name]["slots"] for name in self.serving.get(queue, ()))
-
-    def busy(self) -> set[str]:
-        """Return the names of the consumers that hold messages."""
-        return {name for name, report in self.consumers.items() if report["leased"]}
-
-    def longest(self) -> float:
-        """Return the seconds in which 95 of 100 documents are done, of the slowest run on queues that hold work."""
-        waiting = {name for name, track in self.queue_tracks.items() if sum(track.gauges[:3])}
-        return max(
-            (typical(track.effort) for (name, _), track in self.run_tracks.items() if name in waiting), default=0
-        )
 
     # --- what goes out ----------------------------------------------------------------------
 
+    @property
+    def seq(self) -> int:
+        """Number of the newest change; see `Feed`."""
+        return self.known.seq
+
     async def change(self, since: int, timeout: float) -> None:
         """Wait up to `timeout` seconds while the newest change is not above number `since`."""
-        await self._bell.until(lambda: self.seq > since, timeout)
+        await self._bell.until(lambda: self.known.seq > since, timeout)
 
     def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
         """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
@@ -373,8 +279,23 @@ class Collector:
     def history(self, span: float, queue: str = "", run: str = "") -> History:
         """Return how it was over the last `span` seconds."""
         self.remember()
-        return history(self, span, queue, run)
+        return history(self.known, span, queue, run)
 
-    def marks_of(self, queue: str, since: float = 0.0) -> Sequence[Mark]:
-        """Return what people did to a queue, or to all, since an instant; seconds since 1970 UTC."""
-        return [mark for mark in self.marks if mark.at >= since and (not queue or mark.queue in ("", queue))]
+    def backlog(self, queue: str, unknown: float) -> tuple[int, float]:
+        """Return how many messages are ready, unless paused, or leased, and the seconds in functions that they need.
+
+        `unknown` is what a message takes when nothing is known. Where none has been settled for longer than one took
+        before, they have become slower.
+        """
+        self.remember()
+        messages, seconds, now = 0, 0.0, self.known.clock.monotonic()
+        for lane in self.known.lanes(queue).working():
+            ready, _, leased, *_ = lane["counts"]
+            left = leased + (0 if lane["paused"] else ready)
+            track = self.known.run_tracks.get((queue, lane["run"]))
+            effort = track.effort if track is not None else None
+            each = effort.seconds / effort.documents if effort is not None and effort.documents else unknown
+            if track is not None and leased:
+                each = max(each, now - track.moved)
+            messages, seconds = messages + left, seconds + left * each
+        return messages, seconds

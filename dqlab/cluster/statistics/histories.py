@@ -1,19 +1,16 @@
-"""Builds a History from what the collector remembers."""
+"""Builds a History from what is remembered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil, floor
-from typing import TYPE_CHECKING
 
 from dqlab.cluster.statistics.joins import short_name
+from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.tracks import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, QueueTrack
 from dqlab.stats import History
 from dqlab.stats.history import MAX_POINTS
 from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
-
-if TYPE_CHECKING:
-    from dqlab.cluster.statistics.collector import Collector
 
 __all__ = ["history"]
 
@@ -23,7 +20,7 @@ STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 Series = tuple[float | None, ...]
 
 
-def history(known: Collector, span: float, queue: str, run: str) -> History:
+def history(known: Known, span: float, queue: str, run: str) -> History:
     """Return how it was over the last `span` seconds."""
     wall = known.clock.wall()
     run_key = _run_key(known, queue, run)
@@ -60,7 +57,7 @@ def history(known: Collector, span: float, queue: str, run: str) -> History:
     )
 
 
-def _run_key(known: Collector, queue: str, run: str) -> tuple[str, str] | None:
+def _run_key(known: Known, queue: str, run: str) -> tuple[str, str] | None:
     if not run:
         return None
     for name in [queue] if queue else known.queues:
@@ -69,14 +66,14 @@ def _run_key(known: Collector, queue: str, run: str) -> tuple[str, str] | None:
     return None
 
 
-def _depths(known: Collector, wall: float) -> dict[str, Series]:
+def _depths(known: Known, wall: float) -> dict[str, Series]:
     t0 = floor(wall / 60) * 60 - (DEPTH_MINUTES - 1) * 60
     names = known.queues[:MAX_QUEUES]
     return {name: tuple(known.queue_tracks[name].depth.gauges(t0, 60, DEPTH_MINUTES)[0]) for name in names}
 
 
 def _consumers(
-    known: Collector, queue: str, t0: float, step: float, points: int
+    known: Known, queue: str, t0: float, step: float, points: int
 ) -> tuple[dict[str, Series], dict[str, Series]]:
     """Return pages per second and idle shares, by consumer; by worker where there are many."""
     names = [name for name, report in known.consumers.items() if queue in ("", report["queue"])]
@@ -96,7 +93,7 @@ def _consumers(
     return speeds, idle
 
 
-def _hosts(known: Collector, t0: float, step: float, points: int) -> tuple[dict[str, Series], dict[str, Series]]:
+def _hosts(known: Known, t0: float, step: float, points: int) -> tuple[dict[str, Series], dict[str, Series]]:
     slots: dict[str, int] = {}
     for report in known.consumers.values():
         slots[report["host"]] = slots.get(report["host"], 0) + report["slots"]

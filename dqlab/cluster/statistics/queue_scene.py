@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dqlab.cluster.statistics.joins import (
     classes_of,
@@ -15,15 +15,13 @@ from dqlab.cluster.statistics.joins import (
     sum_units,
     unacked_of,
 )
+from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.known_lanes import record_of
+from dqlab.cluster.statistics.tracks import RunTrack
 from dqlab.stats import NO_ROOM, CodeStats, ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats
 from dqlab.stats.attention import Scene
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical
 from dqlab.stats.snapshot import MAX_CLASSES
-
-if TYPE_CHECKING:
-    from dqlab.cluster.statistics.collector import Collector
-    from dqlab.cluster.statistics.tracks import RunTrack
 
 __all__ = ["QueueScene"]
 
@@ -36,7 +34,7 @@ LONG = 5.0
 
 
 class QueueScene:
-    """What the collector knows of one queue, joined.
+    """What is known of one queue, joined.
 
     Parameters
     ----------
@@ -46,10 +44,10 @@ class QueueScene:
         A run that is listed however long ago it ended.
     """
 
-    def __init__(self, known: Collector, name: str, now: float, wall: float, run: str = "") -> None:
+    def __init__(self, known: Known, name: str, now: float, wall: float, run: str = "") -> None:
         self._known, self._name, self._now, self._wall = known, name, now, wall
         self._track = known.queue_tracks[name]
-        self._shards = known.shards_of(name)
+        self._shards = known.shards(name)
         self._lanes = known.lanes(name)
         self._listed = self._lanes.listed(run)
         self._serving = list(known.serving.get(name, ()))

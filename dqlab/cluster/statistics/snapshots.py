@@ -1,12 +1,13 @@
-"""Builds a Snapshot from what the collector knows."""
+"""Builds a Snapshot from what is known."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dqlab.cluster.statistics.joins import failures_of, merged_failures, merged_storage, storage_of
+from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.queue_scene import QueueScene
 from dqlab.stats import Counts, Failures, QueueStats, RunStats, Snapshot, StorageStats, Unacked, total_queue
 from dqlab.stats.attention import Scene, brief, find, find_leaving
@@ -19,9 +20,6 @@ from dqlab.stats.snapshot import (
     MAX_RUNS,
     Attention,
 )
-
-if TYPE_CHECKING:
-    from dqlab.cluster.statistics.collector import Collector
 
 __all__ = ["Snapshots"]
 
@@ -48,7 +46,7 @@ class Snapshots:
     more than a few hundredths of the scheduler's time.
     """
 
-    def __init__(self, known: Collector) -> None:
+    def __init__(self, known: Known) -> None:
         self._known = known
         self._pictures: dict[str, Picture] = {}
 
@@ -113,7 +111,7 @@ class Snapshots:
         patience = 0.0 if wanted or queues <= FEW else queues / JOINED_PER_S
         if last is not None and now - last.at < (patience if last.version != version else LONGEST):
             return last
-        reports, track = known.shards(name), known.queue_tracks[name]
+        reports, track = known.shards(name).reports, known.queue_tracks[name]
         return Picture(
             version,
             now,

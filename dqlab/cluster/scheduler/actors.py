@@ -1,0 +1,277 @@
+"""Makes actors on workers, finds them, calls them, and lets them go.
+
+Queues and consumers are made through here, so that they belong to the cluster and not to the notebook that asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from dqlab.cluster.consumer.actor import ConsumerActor
+from dqlab.cluster.scheduler.run_notes import RunNotes
+from dqlab.cluster.scheduler.state import ClusterState, Entry
+from dqlab.cluster.transport.errands import ask_worker
+from dqlab.cluster.transport.internals import ActorFailed, NoSuchActor, Unreachable, call_actor, pin, unpin
+from dqlab.cluster.transport.ref import RESOLVE_WAIT
+from dqlab.cluster.transport.sealed import open_value, seal_value
+from dqlab.cluster.transport.wire import pack
+from dqlab.errors import CallTimeout, QueueClosed
+from dqlab.log import LogError
+
+__all__ = ["OPEN_TIMEOUT", "SPAWN_TIMEOUT", "Actors", "Whereabouts"]
+
+logger = logging.getLogger("dqlab.registry")
+
+SPAWN_TIMEOUT = 30.0
+"""Seconds that an actor may take to begin which reads nothing."""
+OPEN_TIMEOUT = 300.0
+"""Seconds that a shard may take to read a long log; its worker's death ends the wait at once, and where it hangs it is
+ended: see `Departures`."""
+CLOSE_TIMEOUT = 10.0
+FAILING_AFTER = 30.0
+"""Seconds that a log has failed after which callers get the reason; they wait that long for it to be well again."""
+ALONE_AFTER = 30.0
+"""Seconds without any worker after which callers learn that a shard in memory is gone; all may be restarting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where an actor lives; no address while it is being recreated.
+
+    Attributes
+    ----------
+    gone : str or None
+        Why it does not answer, and why nobody should wait for it.
+    failed : bool
+        That is its log, which may be well again.
+    """
+
+    address: str | None = None
+    key: str = ""
+    epoch: int = 0
+    gone: str | None = None
+    failed: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what clients and workers get."""
+        if self.address is None:
+            return {"gone": self.gone, "failed": self.failed, "address": None}
+        return {"address": self.address, "key": self.key, "epoch": self.epoch, "gone": self.gone}
+
+
+class Actors:
+    """Queues' shards and consumers, each on a worker and registered in `ClusterState.entries`.
+
+    Parameters
+    ----------
+    state : ClusterState
+    run_notes : RunNotes
+        What a shard in memory is told of the one before.
+    """
+
+    def __init__(self, state: ClusterState, run_notes: RunNotes) -> None:
+        self._state = state
+        self._run_notes = run_notes
+        self._winding_down: set[str] = set()
+        """Consumers that finish what they have begun, and are registered no more."""
+
+    # --- where they are -----------------------------------------------------------------------
+
+    async def find(self, name: str) -> Whereabouts:
+        """Return where an actor lives, or why it is gone; one that is being made is waited for, 10 s at most."""
+        entry = self._state.entries.get(name)
+        if entry is None:
+            return Whereabouts(gone="nobody of that name is registered")
+        stands = await entry.standing(0.0 if self.hopeless(entry) else RESOLVE_WAIT)
+        # No await from here on: its worker may die in any, and the address that is returned would be of the dead.
+        if entry.gone is None and not stands:
+            return Whereabouts(gone=self.hopeless(entry), failed=entry.durable)
+        return Whereabouts(entry.address, entry.key, entry.epoch, entry.gone)
+
+    def hopeless(self, entry: Entry) -> str | None:
+        """Return why nobody should wait for a shard any longer: for long its log fails, or it has had no worker."""
+        if not entry.made.is_set() and entry.failure:
+            failing = asyncio.get_running_loop().time() - entry.left
+            return entry.failure if failing > FAILING_AFTER else None
+        if entry.made.is_set() or entry.durable or self._state.scheduler.workers or not entry.last:
+            return None
+        waited = asyncio.get_running_loop().time() - entry.left
+        if waited < ALONE_AFTER:
+            return None
+        return f"its worker {entry.last} died, and no other has come for {waited:.0f} s"
+
+    async def pin(self, key: str) -> bool:
+        """Keep an actor alive without a client, if it is still wanted; return whether it is."""
+        wanted = any(entry.key == key for entry in self._state.entries.values())
+        if wanted:
+            pin(self._state.scheduler, [key])
+        return wanted
+
+    # --- making -------------------------------------------------------------------------------
+
+    async def spawn(self, name: str, queue: str, address: str, sealed_class: bytes, args: tuple[Any, ...]) -> None:
+        """Make an actor on a worker, and register it.
+
+        Raises
+        ------
+        QueueClosed
+            Its queue was closed meanwhile. Nothing was made.
+        CallTimeout
+            It took longer than it may. What is made there all the same is let go as soon as it is.
+        WorkerLost, DqlabError
+            As `ask_worker`.
+        """
+        if queue not in self._state.queues:
+            raise QueueClosed(queue=queue)
+        # No await between this look and the entry: a queue that is closed lets go of the actors that are registered.
+        key = f"dq-{name}-{secrets.token_hex(4)}"
+        entry = Entry(name, queue, address, key, 1, self._state.host_of(address), sealed_class, args)
+        self._state.entries[name] = entry
+        try:
+            await self._ask_to_spawn(entry)
+        except BaseException as error:
+            if self._state.entries.get(name) is entry:
+                del self._state.entries[name]
+            unpin(self._state.scheduler, [key])
+            told = isinstance(error, LogError)  # raised where the queue is opened
+            level = logging.INFO if told else logging.WARNING
+            logger.log(level, "event=spawn_failed name=%s worker=%s %r", name, address, error)
+            raise
+        finally:
+            entry.made.set()
+
+    async def make_again(self, entry: Entry, address: str) -> None:
+        """Recreate a shard on a worker."""
+        unpin(self._state.scheduler, [entry.key])
+        entry.address, entry.host = address, self._state.host_of(address)
+        entry.key = f"dq-{entry.name}-{secrets.token_hex(4)}"
+        await self._ask_to_spawn(entry)
+        if self._state.entries.get(entry.name) is not entry:  # its queue was closed meanwhile
+            entry.made.set()
+            await self.close(entry)
+            unpin(self._state.scheduler, [entry.key])
+
+    async def _ask_to_spawn(self, entry: Entry) -> None:
+        address, key, limit = entry.address, entry.key, OPEN_TIMEOUT if entry.durable else SPAWN_TIMEOUT
+        cls = open_value(entry.sealed) if entry.sealed else ConsumerActor
+        sealed = seal_value((cls, self._arguments(entry)))
+        entry.asked = True
+        try:
+            async with asyncio.timeout(limit) as within:
+                await ask_worker(self._state.scheduler, address, "dq_spawn", key=key, sealed=sealed)
+        except TimeoutError:
+            if not within.expired():
+                raise
+            raise CallTimeout(name=entry.name, call="open", seconds=limit) from None
+        finally:
+            entry.asked = False
+
+    def _arguments(self, entry: Entry) -> tuple[Any, ...]:
+        """Return what an actor is made with; a shard that is recreated is told what was before."""
+        if not entry.is_shard or (entry.epoch == 1 and not entry.durable):
+            return entry.args
+        name, index, epoch, options = entry.args
+        clients = self._state.clients()
+        if not entry.durable:
+            return name, index, entry.epoch, options, clients, self._run_notes.past(entry)
+        store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
+        returning = self._consumers(entry.queue) if entry.epoch > 1 else []
+        return name, index, epoch, options | {"store": store}, clients, None, returning
+
+    def _consumers(self, queue: str) -> list[str]:
+        """Return the names of a queue's consumers that live; those that only finish what they have begun are theirs."""
+        mark = f"consumer/{queue}/"
+        return [name for name in {*self._state.entries, *self._winding_down} if name.startswith(mark)]
+
+    # --- calling ------------------------------------------------------------------------------
+
+    async def ask_shards(self, queue: str, call: str, meta: dict[str, Any], *, only: str = "") -> None:
+        """Call every shard of a queue that lives and is not being made, in turn; what fails is logged."""
+        for entry in self._state.of(queue):
+            if only not in ("", entry.name):
+                continue
+            if not entry.is_shard or entry.gone is not None or not entry.made.is_set():
+                continue
+            try:
+                work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call, pack(meta))
+                await asyncio.wait_for(work, CLOSE_TIMEOUT)
+            except Exception as error:  # noqa: BLE001 - the other shards are asked all the same
+                logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
+
+    async def release(self, queue: str, consumers: list[str], why: str) -> None:
+        """Have a queue's shards take back what consumers held that are gone."""
+        await self.ask_shards(queue, "release", {"consumers": consumers, "why": why})
+
+    # --- letting go ---------------------------------------------------------------------------
+
+    async def hand_over(self, entry: Entry) -> None:
+        """Let a shard close its log where it is, for its next epoch elsewhere."""
+        await self._ask_to_end(entry, "hand_over")
+        unpin(self._state.scheduler, [entry.key])  # or Dask refuses to retire its worker
+
+    async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
+        """Let consumers settle, give back, and go, in `patience` seconds; return the packed last totals of each."""
+        entries = [self._state.entries.pop(name) for name in names if name in self._state.entries]
+        if not entries:
+            return {}
+        totals = await asyncio.gather(*(self.close(entry, patience) for entry in entries))
+        by_queue: dict[str, list[str]] = {}
+        for entry in entries:
+            by_queue.setdefault(entry.queue, []).append(entry.name)
+        for queue, consumers in by_queue.items():
+            ends = {self._state.why_gone(entry.address) for entry in entries if entry.queue == queue}
+            await self.release(queue, consumers, "; ".join(sorted(ends - {""})))
+        unpin(self._state.scheduler, [entry.key for entry in entries])
+        self._state.collector.forget([entry.name for entry in entries])
+        return {entry.name: last for entry, last in zip(entries, totals, strict=True) if last is not None}
+
+    async def wind_down(self, names: Collection[str], patience: float) -> None:
+        """Retire consumers that may take `patience` seconds for what they have begun.
+
+        A log that another worker opens meanwhile leaves them what they hold.
+        """
+        self._winding_down.update(names)
+        try:
+            await self.retire(names, patience)
+        finally:
+            self._winding_down.difference_update(names)
+
+    def worker_left(self, worker: str) -> dict[str, list[str]]:
+        """Forget the consumers of a worker that is gone; return their names by queue."""
+        lost: dict[str, list[str]] = {}
+        for entry in list(self._state.entries.values()):
+            if entry.address == worker and entry.gone is None and not entry.is_shard:
+                entry.gone = f"its worker {worker} is gone"
+                del self._state.entries[entry.name]
+                unpin(self._state.scheduler, [entry.key])
+                lost.setdefault(entry.queue, []).append(entry.name)
+        return lost
+
+    async def close_shards(self, shards: Collection[Entry]) -> None:
+        """Close shards and let them go."""
+        await asyncio.gather(*(self.close(entry) for entry in shards))
+        for entry in shards:
+            if self._state.entries.get(entry.name) is entry:  # else another one of that name is there by now
+                del self._state.entries[entry.name]
+        unpin(self._state.scheduler, [entry.key for entry in shards])
+
+    async def close(self, entry: Entry, patience: float = 0.0) -> Any:
+        """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""
+        if not await entry.standing(OPEN_TIMEOUT if entry.durable and entry.asked else SPAWN_TIMEOUT):
+            logger.warning("event=close_failed name=%s reason=never_made", entry.name)
+            return None
+        return None if entry.gone is not None else await self._ask_to_end(entry, "close", patience)
+
+    async def _ask_to_end(self, entry: Entry, call: str, patience: float = 0.0) -> Any:
+        try:
+            body = pack({"patience": patience} if patience else {})
+            work = call_actor(self._state.scheduler.rpc, entry.address, entry.key, call, body)
+            return await asyncio.wait_for(work, CLOSE_TIMEOUT + patience)
+        except (ActorFailed, NoSuchActor, Unreachable, TimeoutError) as error:
+            logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
+            return None

@@ -1,0 +1,136 @@
+"""What clients hold: the queues that they have open, and what only one of them at a time may do.
+
+Both end with the client, once that is not expected back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import count
+
+from dqlab.cluster.scheduler.actors import Actors
+from dqlab.cluster.scheduler.state import ClusterState
+from dqlab.cluster.transport.parking import Bell
+
+__all__ = ["AWAY", "Attachments", "Claims"]
+
+MAX_LEFT = 1000
+"""Clients that left and whose open queues are remembered."""
+AWAY = 5.0
+"""Seconds after which a client that left is not expected back, and what it was submitting counts as cut off."""
+REMEMBERED = 1000
+
+
+class Attachments:
+    """Clients by the queues that they have open."""
+
+    def __init__(self, state: ClusterState, actors: Actors) -> None:
+        self._state = state
+        self._actors = actors
+        self._clients: dict[str, set[str]] = {}
+        self._left: dict[str, list[str]] = {}
+        """Clients that are gone, and what they had open: one that only lost its connection comes back."""
+        self._arrivals = count(1)
+        self._came: dict[str, int] = {}
+
+    def add(self, queue: str, client: str) -> None:
+        """Note that a client has a queue open."""
+        self._clients.setdefault(queue, set()).add(client)
+        self._came[queue] = next(self._arrivals)
+
+    def of(self, queue: str) -> set[str]:
+        """Return the clients that have a queue open."""
+        return self._clients.get(queue, set())
+
+    def last_came(self, queue: str) -> int:
+        """Return the number of the newest arrival of a client at a queue; no two arrivals have the same."""
+        return self._came.get(queue, 0)
+
+    def forget(self, queue: str) -> None:
+        """Forget a queue that is closed."""
+        self._clients.pop(queue, None)
+        self._came.pop(queue, None)
+
+    def client_left(self, client: str) -> None:
+        """Detach a client from every queue; queues belong to the cluster and stay."""
+        had = [queue for queue, clients in self._clients.items() if client in clients]
+        for queue in had:
+            self._clients[queue].discard(client)
+        if had:
+            self._left[client] = had
+            if len(self._left) > MAX_LEFT:
+                del self._left[next(iter(self._left))]
+            self._state.away.add(client)
+            self._state.in_background(self._cut_off(client, had))
+
+    def client_came(self, client: str) -> None:
+        """Attach a client that has come back to those of its queues that are still open."""
+        self._state.away.discard(client)
+        for queue in self._left.pop(client, ()):
+            if queue in self._clients:
+                self.add(queue, client)
+
+    async def _cut_off(self, client: str, queues: list[str]) -> None:
+        """Let shards seal what a client was submitting, unless it has come back."""
+        await asyncio.sleep(AWAY)
+        if self._left.get(client) is queues:
+            self._state.away.discard(client)
+            for queue in queues:
+                await self.cut_off(queue)
+
+    async def cut_off(self, queue: str) -> None:
+        """Let a queue's shards seal what clients were submitting that are gone."""
+        await self._actors.ask_shards(queue, "cut_off", {"alive": self._state.clients()})
+
+    async def cut_off_now(self, queue: str, run: bytes | None = None) -> None:
+        """Do so without waiting for clients that left, and for a run whose client gave it up: it is submitted again."""
+        alive = list(self._state.scheduler.clients)
+        await self._actors.ask_shards(queue, "cut_off", {"alive": alive, "run": run})
+
+
+class Claims:
+    """What one client at a time does alone: start a run of some name, send a run's lost documents again.
+
+    A client may hold several claims at the same thing: its threads agree among themselves.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._held: dict[str, dict[str, str]] = {}
+        """What is claimed, to the tokens of its claims and their client."""
+        self._over: deque[str] = deque(maxlen=REMEMBERED)
+        """Tokens that were taken back, perhaps before their claim was granted, or had come."""
+        self._numbers = count(1)
+        self._changed = Bell()
+
+    async def claim(self, what: str, client: str, token: str, wait: float = 0.0) -> int:
+        """Let a client do something alone; return the number of its claim, greater than all before, or 0.
+
+        Parameters
+        ----------
+        token : str
+            By which it is taken back, also when the answer did not arrive.
+        wait : float, default 0
+            Seconds to wait for another client.
+        """
+        await self._changed.until(lambda: token in self._over or self._holder(what) in (None, client), wait)
+        if token in self._over or self._holder(what) not in (None, client):
+            return 0
+        self._held = {name: claims for name, claims in self._held.items() if self._holder(name) is not None}
+        self._held.setdefault(what, {})[token] = client
+        return next(self._numbers)
+
+    async def disclaim(self, what: str, token: str) -> None:
+        """Take a claim back."""
+        self._over.append(token)
+        self._held.get(what, {}).pop(token, None)
+        self._changed.ring()
+
+    async def claimed(self, what: str, wait: float) -> bool:
+        """Return whether somebody does it; wait up to `wait` seconds for the end of that."""
+        return not await self._changed.until(lambda: self._holder(what) is None, wait)
+
+    def _holder(self, what: str) -> str | None:
+        alive = self._state.clients()
+        return next((client for client in self._held.get(what, {}).values() if client in alive), None)
