@@ -26,8 +26,7 @@ from dqlab.rules import results
 from dqlab.rules.batches import share
 from dqlab.rules.states import State, stretches
 from dqlab.store.compaction import compaction, run_through
-from dqlab.store.places import position_of
-from dqlab.store.records import unpack_plain
+from dqlab.store.records import position_of, unpack_plain
 from dqlab.store.shard import DurableShard
 from dqlab.store.snapshot import freeze
 from tests.rules.model import TIMEOUT, Held
