@@ -20,7 +20,7 @@ from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, Header, RecordType, pack_header
-from dqlab.log.recovery import Found, Recovery, Replay, find, is_leftover, newest_manifest
+from dqlab.log.recovery import Found, LogReplay, Recovery, find, is_leftover, newest_manifest
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import OpenSegment
@@ -38,7 +38,7 @@ class Opened(NamedTuple):
     needed: Needed
     checkpoints: list[Checkpoint]
     segment: OpenSegment
-    replay: Replay
+    replay: LogReplay
     recovery: Recovery
 
 
@@ -140,7 +140,7 @@ def _begin(
         Needed(newest.needed if newest is not None else {}),
         found.checkpoints,
         segment,
-        Replay(directory, found.manifest, newest),
+        LogReplay(directory, found.manifest, newest),
         recovery,
     )
 

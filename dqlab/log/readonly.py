@@ -15,7 +15,7 @@ from dqlab.log.errors import LogError, NotALog, RecordCorrupt
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry, resolve
 from dqlab.log.records import Position, Record, body_of
-from dqlab.log.recovery import Replay, find, header_intact, is_leftover, newest_manifest
+from dqlab.log.recovery import LogReplay, find, header_intact, is_leftover, newest_manifest
 from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
 from dqlab.log.space import Usage
 
@@ -129,9 +129,9 @@ class ReadOnlyLog:
             raise LogError(directory=str(self.directory), reason=f"{checkpoint.name} changed while it was read")
         return found[1]
 
-    def replay(self, checkpoint: Checkpoint | None) -> Replay:
+    def replay(self, checkpoint: Checkpoint | None) -> LogReplay:
         """Return the journal's records behind a checkpoint (None = all that are left); damage is not copied."""
-        return Replay(self._directory, self.sealed, checkpoint, keep=lambda *_: "")
+        return LogReplay(self._directory, self.sealed, checkpoint, keep=lambda *_: "")
 
     def record(self, position: Position) -> Record:
         """Return the record at a position, or raise `RecordCorrupt`."""

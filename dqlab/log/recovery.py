@@ -31,8 +31,8 @@ from dqlab.log.segment import SEGMENT_BYTES, Gap, check_segment_header, read_ful
 __all__ = [
     "Corruption",
     "Found",
+    "LogReplay",
     "Recovery",
-    "Replay",
     "find",
     "header_intact",
     "is_leftover",
@@ -204,7 +204,7 @@ def header_intact(directory: Directory, descriptor: int, manifest: Manifest, ent
 Keep: TypeAlias = Callable[[Directory, int, str, Gap], str]
 
 
-class Replay:
+class LogReplay:
     """The journal's records behind a checkpoint (None = all that are left), to be iterated once.
 
     Parameters

@@ -192,7 +192,7 @@ class Writer:
     # --- committing ------------------------------------------------------------------------
 
     def commit(self, *, sync: bool) -> int:
-        """Write what was appended, sync if asked or due, and confirm it; return the last confirmed number."""
+        """Write the appended records, sync them if asked or due, and confirm; return the last confirmed number."""
         if not sync:
             return self._commit(sync=False)
         # One at a time: while the first one syncs sealed segments without the catalog's lock, a second one would find

@@ -220,7 +220,7 @@ class _Check:
         for at, found in enumerate(unknown):
             level, text = loss_of(None)
             if ids is None:
-                text += "; without a checkpoint it cannot be told which ids are missing"
+                text += "; without a checkpoint it is not known which ids are missing"
             elif not skipped or len(unknown) > 1:  # else these bytes held the skipped ids, as a session has no gaps
                 text += f"; messages with ids from {ids.open_end()} on may be among them"
             lost = tuple(missing) if at == 0 else ()

@@ -118,12 +118,12 @@ class Ruling:
     def of(cls, settled: Settled, moves: Sequence[Move]) -> Ruling:
         """Return the ruling, with failure records replaced by their index in the settlement."""
         at = {failed.id: failed.at for failed in settled.failed}
-        told = []
+        named = []
         for move in moves:
             if move.counts is not None and move.lo in at:
                 move = move._replace(counts=move.counts._replace(failure=at[move.lo]))
-            told.append(move)
-        return cls(settled.results, settled.failed, tuple(told))
+            named.append(move)
+        return cls(settled.results, settled.failed, tuple(named))
 
     def pack(self) -> bytes:
         """Return its bytes."""

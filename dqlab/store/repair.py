@@ -21,13 +21,13 @@ from dqlab.rules.book import Book
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import ResultIndex, Stretch
 from dqlab.rules.states import State, stretches
+from dqlab.store.checkpoint import freeze
 from dqlab.store.compaction import still_needed
 from dqlab.store.directories import keep_queue, shard_directory
 from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.fsck import check_log
 from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, places_in
 from dqlab.store.records import place_of
-from dqlab.store.snapshot import freeze
 
 __all__ = ["Repaired", "TargetInUse", "UnknownQueue", "repair", "status_after"]
 

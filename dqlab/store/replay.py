@@ -20,9 +20,9 @@ from dqlab.rules.rows import CHUNK, Row
 from dqlab.rules.settling import Settled
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Trouble
+from dqlab.store.checkpoint import restore
 from dqlab.store.journal import NeededBytes
 from dqlab.store.records import Move, open_settle, place_of, position_of, unpack_plain
-from dqlab.store.snapshot import restore
 
 __all__ = ["Replay", "rebuild"]
 
@@ -171,7 +171,7 @@ class Replay:
     @staticmethod
     def _remember(lane: Lane, move: Move, settlement: Settlement | None) -> None:
         counts = move.counts
-        assert counts is not None, "asked only for messages in trouble"
+        assert counts is not None, "called only for messages in trouble"
         trouble = lane.trouble.get(move.lo)
         if trouble is None:
             trouble = lane.trouble[move.lo] = Trouble()

@@ -16,9 +16,9 @@ from dqlab.rules.leases import NOBODY
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.shard import Shard
+from dqlab.store.checkpoint import freeze, hold_resting
 from dqlab.store.journal import LogJournal
 from dqlab.store.replay import rebuild
-from dqlab.store.snapshot import freeze, hold_resting
 
 __all__ = ["DurableShard"]
 
