@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dqlab.stats import Snapshot
+from dqlab.store.inspection import SurveyedShard, survey
 from dqlab.store.probe import Probe, probe
-from dqlab.store.survey import SurveyedShard, survey
 
 __all__ = [
     "Actor",

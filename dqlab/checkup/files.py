@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dqlab.checkup.facts import Facts, Shard
 from dqlab.checkup.findings import Finding, Severity
 from dqlab.numbers import many
-from dqlab.store.survey import SurveyedShard
+from dqlab.store.inspection import SurveyedShard
 
 __all__ = ["files", "files_fine"]
 

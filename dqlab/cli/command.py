@@ -257,7 +257,7 @@ def _demo(options: argparse.Namespace, _: list[str]) -> int:
 
 def _compact(options: argparse.Namespace, _: list[str]) -> int:
     from dqlab.errors import DqlabError
-    from dqlab.store.offline import compact_offline
+    from dqlab.store.compaction import compact_offline
 
     def progress(name: str, done: int, of: int) -> None:
         if sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""A durable log: bytes in, bytes out. Confirmed is what survives; `Log` is the whole of it."""
+"""A durable log: bytes in, bytes out, and what is confirmed survives. `Log` is its whole interface."""
 
 from dqlab.log.checkpoints import Mark
 from dqlab.log.compaction import Compaction, Moved

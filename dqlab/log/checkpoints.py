@@ -1,4 +1,4 @@
-"""The bytes of a checkpoint: where replay starts, what each segment is still needed for, and the journal's state."""
+"""The bytes of a checkpoint: where replay starts, how much of each segment is needed, and the journal's state."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LARGE, _RATIO = 256 << 20, 100
 
 
 class Mark(NamedTuple):
-    """An instant: everything appended before it, and nothing after.
+    """The end of the log at one instant.
 
     Attributes
     ----------
     segment, offset : int
-        The end of what was appended.
+        Position of the next record.
     needed : dict of int to int
         Bytes needed of each segment.
     end : int
@@ -41,7 +41,7 @@ class Mark(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint as it is kept in memory, without the journal's state.
+    """A checkpoint without the journal's state.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Checkpoint(NamedTuple):
         """Return a file's bytes."""
         packed = zlib.compress(body, 1)
         if len(body) > _most(len(packed)):
-            packed = zlib.compress(body, 0)  # as large as it is, so that it may be read
+            packed = zlib.compress(body, 0)  # stored as it is, or the limit would refuse to read it
         table = b"".join(_NEEDED.pack(*pair) for pair in needed.items())
         fields = (bytes.fromhex(uuid), segment, offset, len(needed), len(packed))
         data = _HEADER.pack(_MAGIC, _VERSION, *fields) + table + packed
@@ -74,13 +74,7 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpoint, bytes] | None:
-    """Return a checkpoint and the journal's state, or None when the file is missing or damaged.
-
-    Raises
-    ------
-    LogTooNew
-        A later version wrote it.
-    """
+    """Return a checkpoint and the journal's state, None when it is missing or damaged; may raise `LogTooNew`."""
     try:
         data = directory.read(name)
         if zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
@@ -109,5 +103,5 @@ def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpo
 
 
 def _most(packed: int) -> int:
-    """Return how many bytes may come out of so many compressed ones: a few of a stranger's must not fill the memory."""
+    """Return the most bytes to unpack: a few bytes of a stranger's file must not fill the memory."""
     return max(_LARGE, _RATIO * packed)

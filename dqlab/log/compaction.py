@@ -1,24 +1,23 @@
-"""Copies what is still needed out of mostly unneeded segments, slowly, beside live traffic.
+"""Copies what is still needed out of segments that hold little of it, slowly, beside live traffic.
 
-Until the manifest lists the new segment it is a leftover; after that the old ones are, once two checkpoints
-have been taken that know the new positions. A crash finds one set of files or the other, complete.
+Until the manifest lists the new segment, that one is a leftover. The old ones stay listed until two checkpoints know
+the new positions; `upkeep.removable` decides that. A crash finds one set of files or the other, complete.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from dqlab.clock import Clock
-from dqlab.log.catalog import Catalog
 from dqlab.log.directory import TEMPORARY, Directory, segment_name, write_all
 from dqlab.log.errors import RecordTooLarge
-from dqlab.log.manifest import SegmentEntry
+from dqlab.log.files import Files
+from dqlab.log.manifest import Catalog, SegmentEntry
 from dqlab.log.options import LogOptions
-from dqlab.log.pace import Pace
 from dqlab.log.records import (
     HEADER_BYTES,
     MAX_BODY,
@@ -29,20 +28,27 @@ from dqlab.log.records import (
     RecordType,
     pack_header,
 )
-from dqlab.log.segment import SEGMENT_BYTES, Scan, pack_segment_header
+from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.upkeep import Upkeep
 from dqlab.log.writer import Writer
 
-__all__ = ["Compaction", "Compactor", "Moved", "Progress"]
+__all__ = ["GIVE_WAY", "LONGEST_S", "STRETCH_S", "Compaction", "Compactor", "Moved", "Pace", "Progress"]
 
 _SLICE = 256 << 10
+
+STRETCH_S = 0.0002
+"""Seconds of work between two looks for traffic."""
+GIVE_WAY = 8
+"""Beside traffic, a rest takes this many times as long as the work before it."""
+LONGEST_S = 0.01
+"""Most seconds of one rest; work that took longer waited for the disk, not for the interpreter."""
 
 Progress = Callable[[int, int], None]
 
 
 class Moved(NamedTuple):
-    """A record that lies elsewhere now; `key` is what the journal gave with the new one."""
+    """A record that was copied; `key` is that of the `NewRecord`."""
 
     old: Position
     key: Any
@@ -62,7 +68,7 @@ class Compaction:
     read_bytes, written_bytes : int
         Bytes of the victims, and of the new segment.
     moved : list of Moved
-        For each, the journal goes over to the new position and frees the old bytes; then it takes a checkpoint.
+        The journal moves to each new position and frees the old bytes; then it takes a checkpoint.
     """
 
     victims: tuple[int, ...] = ()
@@ -123,6 +129,7 @@ class Compactor:
             victims = [entry for entry in self._catalog.manifest.segments if entry.seq in chosen and entry.length]
             if not victims:
                 return Compaction()
+            # `collect` runs in other threads and must not delete a segment while it is copied.
             self._upkeep.busy = frozenset(chosen)
             try:
                 return self._copy(victims, keep, progress)
@@ -130,7 +137,7 @@ class Compactor:
                 self._upkeep.busy = frozenset()
 
     def _choose(self) -> list[int]:
-        """Return the first victims, as many as fill one segment."""
+        """Return the first victims whose needed bytes fit one segment."""
         chosen: list[int] = []
         total = 0
         for seq in self.victims(self._options.compact_below):
@@ -162,6 +169,7 @@ class Compactor:
         directory.files.close(descriptor)
         entry = SegmentEntry(seq, epoch, kind="compacted", covers=moved.victims, length=written)
         with catalog.lock:
+            # In the place of its first victim: replay meets the copies where it met the originals.
             catalog.publish(catalog.manifest.having(entry, before=victims[0].seq))
             self._needed.add(seq, copy.needed)
         return replace(moved, segment=seq, written_bytes=written, moved=copy.moved)
@@ -175,18 +183,21 @@ class Compactor:
         progress: Progress | None,
     ) -> int:
         """Write what is kept, in slices; return the file's length."""
+        files = self._directory.files
         written, before, total = 0, 0, _bytes_of(victims)
-        pace = Pace(self._directory.files, self._clock, lambda: self._writer.end, self._options.copy_bytes_per_s)
+        pace = Pace(files, self._clock, lambda: self._writer.end, self._options.copy_bytes_per_s)
         for victim in victims:
-            for record in self._records(victim):
-                for new in keep(record):
-                    copy.add(record.position, new)
-                pace.worked()
-                if copy.size - written >= _SLICE:
-                    written = self._write_slice(descriptor, copy, written, pace)
-                    if progress is not None:
-                        progress(before + record.position.offset, total)
-            before += victim.length or 0
+            length = victim.length or 0
+            with self._directory.opened(victim.name) as source:
+                for record in self._catalog.manifest.scan(files, source, victim, start=SEGMENT_BYTES, limit=length):
+                    for new in keep(record):
+                        copy.add(record.position, new)
+                    pace.worked()
+                    if copy.size - written >= _SLICE:
+                        written = self._write_slice(descriptor, copy, written, pace)
+                        if progress is not None:
+                            progress(before + record.position.offset, total)
+            before += length
         copy.pack(RecordType.SEAL, b"", NewRecord(RecordType.SEAL, ()))
         written = self._write_slice(descriptor, copy, written, pace)
         if progress is not None:
@@ -194,7 +205,7 @@ class Compactor:
         return written
 
     def _write_slice(self, descriptor: int, copy: _Copy, offset: int, pace: Pace) -> int:
-        """Write what was gathered; return the file's length."""
+        """Write the gathered records; return the file's length."""
         self._writer.check()
         directory, size = self._directory, copy.size - offset
         if directory.files.free_bytes(directory.path) < size + self._options.reserve_bytes:
@@ -204,24 +215,9 @@ class Compactor:
         pace.wrote(size)
         return end
 
-    def _records(self, victim: SegmentEntry) -> Iterator[Record]:
-        descriptor = self._directory.files.open(self._directory / victim.name)
-        try:
-            yield from Scan(
-                self._directory.files,
-                descriptor,
-                segment=victim.seq,
-                epoch=victim.epoch,
-                seed=self._catalog.seed(victim.seq),
-                start=SEGMENT_BYTES,
-                limit=victim.length or 0,
-            )
-        finally:
-            self._directory.files.close(descriptor)
-
 
 class _Copy:
-    """What is gathered for the new segment."""
+    """Records gathered for the new segment."""
 
     def __init__(self, seq: int, epoch: int, seed: int) -> None:
         self._seq = seq
@@ -234,7 +230,7 @@ class _Copy:
         self.moved: list[Moved] = []
 
     def add(self, old: Position, new: NewRecord) -> None:
-        """Gather one record."""
+        """Gather a record of the journal."""
         body = b"".join(new.parts)
         if len(body) > MAX_BODY:
             raise RecordTooLarge(size=len(body), limit=MAX_BODY)
@@ -252,3 +248,41 @@ class _Copy:
 
 def _bytes_of(entries: list[SegmentEntry]) -> int:
     return sum(entry.length or 0 for entry in entries)
+
+
+class Pace:
+    """Rests during a compaction: for the write limit always, and beside traffic most of the time.
+
+    Appends share the interpreter with the compaction and lose a fraction of a millisecond whenever both want it. With
+    rests this is spread over more appends, so that none waits long; the work stays the same.
+
+    Parameters
+    ----------
+    traffic : callable
+        Returns a number that changes with every append.
+    bytes_per_s : int
+        Limit of writing.
+    """
+
+    def __init__(self, files: Files, clock: Clock, traffic: Callable[[], int], bytes_per_s: int) -> None:
+        self._files = files
+        self._clock = clock
+        self._traffic = traffic
+        self._bytes_per_s = bytes_per_s
+        self._go_on()
+
+    def worked(self) -> None:
+        """Rest, if enough work was done since the last rest, and there was traffic meanwhile."""
+        took = self._clock.monotonic() - self._since
+        if took >= STRETCH_S:
+            busy = self._traffic() != self._seen
+            self._files.pause(min(GIVE_WAY * took, LONGEST_S) if busy else 0.0)
+            self._go_on()
+
+    def wrote(self, size: int) -> None:
+        """Rest for as long as writing `size` bytes may take."""
+        self._files.pause(size / self._bytes_per_s)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._since, self._seen = self._clock.monotonic(), self._traffic()

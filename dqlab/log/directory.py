@@ -1,11 +1,11 @@
-"""The names of a log's files, and how a new file comes to its name: complete and durable, or not at all."""
+"""The names of a log's files, and how a new file gets its name: complete and durable, or not at all."""
 
 from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dqlab.log.files import Buffer, Files
@@ -61,15 +61,7 @@ def is_ours(name: str) -> bool:
 
 
 class Directory:
-    """One log's directory.
-
-    Attributes
-    ----------
-    path : Path
-        Where it is.
-    files : Files
-        What touches it.
-    """
+    """One log's directory; `files` makes every system call on it."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self.path = path
@@ -90,29 +82,29 @@ class Directory:
         return sorted(int(match[1]) for name in self.names() if (match := pattern.fullmatch(name)))
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes.
-
-        Raises
-        ------
-        OSError
-            It is not there, or cannot be read.
-        """
-        descriptor = self.files.open(self / name)
-        try:
+        """Return a file's bytes."""
+        with self.opened(name) as descriptor:
             size = self.files.size(descriptor)
             data = bytearray()
             while len(data) < size and (piece := self.files.read(descriptor, size - len(data), len(data))):
                 data += piece
             return bytes(data)
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[int]:
+        """Open a file for reading while the block runs; yields its descriptor."""
+        descriptor = self.files.open(self / name)
+        try:
+            yield descriptor
         finally:
             self.files.close(descriptor)
 
     def publish(self, name: str, buffers: Sequence[Buffer]) -> None:
-        """Give a name new contents, durably and at once; whatever fails, the old ones stay."""
+        """Replace a file's contents durably and atomically; if anything fails, the old contents stay."""
         self.files.close(self.create(name, buffers))
 
     def create(self, name: str, buffers: Sequence[Buffer]) -> int:
-        """As `publish`; return the file's open descriptor."""
+        """Publish a file and return its open descriptor."""
         temporary = name + TEMPORARY
         descriptor = self.create_temporary(temporary)
         try:
@@ -124,7 +116,7 @@ class Directory:
         return descriptor
 
     def create_temporary(self, temporary: str) -> int:
-        """Make an empty file in place of what an earlier attempt may have left."""
+        """Create an empty file, replacing what an earlier attempt may have left."""
         try:
             return self.files.create(self / temporary)
         except FileExistsError:
@@ -132,18 +124,20 @@ class Directory:
             return self.files.create(self / temporary)
 
     def settle(self, descriptor: int, temporary: str, name: str) -> None:
-        """Make a temporary file durable and give it its name, durably too."""
+        """Sync a temporary file, rename it and sync the directory."""
+        # In this order. Renamed first, a power cut may leave the name with an empty or half-written file, in place of
+        # a whole old one. Without the directory's sync the rename itself may be undone, after it was acted upon.
         self.files.sync(descriptor)
         try:
             self.files.rename(self / temporary, self / name)
         except OSError:
-            # Over a network a rename may be reported as failed because its own retry found it done.
+            # On NFS a rename that succeeded is reported as failed when the client repeats it.
             if self.files.exists(self / temporary) or not self.files.exists(self / name):
                 raise
         self.files.sync_directory(self.path)
 
     def abandon(self, descriptor: int, temporary: str) -> None:
-        """Close and remove a temporary file that is of no use; the next open removes what this cannot."""
+        """Close and remove a temporary file; the next open removes what remains."""
         with suppress(OSError):
             self.files.close(descriptor)
         with suppress(OSError):
@@ -151,7 +145,7 @@ class Directory:
 
 
 def write_all(files: Files, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write buffers to a file that has no name yet, in as many calls as it takes; return the end's offset."""
+    """Write buffers to a temporary file, in as many calls as it takes; return the offset of the end."""
     data: Buffer = memoryview(b"".join(buffers))
     while data:
         written = files.write(descriptor, [data], offset)

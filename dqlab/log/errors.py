@@ -5,8 +5,8 @@
     LogError
     ├── NotALog · LogTooNew · ManifestCorrupt · SegmentMissing     it cannot be opened; nothing was changed
     ├── LogGone                                                   it was there, and is not any more
-    ├── OwnerStillAlive · LockUnsupported                         somebody else may be writing to it
-    ├── Fenced · LogFailed · LogClosed                            this process may write no more
+    ├── OwnerStillAlive · LockUnsupported                         another process may be writing to it
+    ├── Fenced · LogFailed · LogClosed                            this process must not write any more
     └── DiskFull · NoDescriptors · RecordCorrupt · RecordTooLarge  one call failed; the log goes on
 """
 
@@ -40,18 +40,18 @@ class LogError(DqlabError):
 
     text = "the log in {directory} failed: {reason}"
     passing: ClassVar[bool] = True
-    """It may be over at the next try: it is about a disk, a server or a lock, and not about what the files hold."""
+    """It may pass by itself: the cause is a disk, a server or a lock, not the content of the files."""
 
 
 # --- it cannot be opened --------------------------------------------------------------------
 
 
 class NotALog(LogError):
-    """The directory holds files, and none of them is a log's."""
+    """The directory holds only files that do not belong to a log."""
 
     passing = False
     text = (
-        "{directory} is not a log: it holds {names} and no file of ours. Nothing was touched. "
+        "{directory} is not a log: it holds {names}, and no file of a log. Nothing was touched. "
         "Give an empty or a new directory."
     )
 
@@ -77,11 +77,11 @@ class ManifestCorrupt(LogError):
 
 
 class SegmentMissing(LogError):
-    """A file that the manifest lists is not there."""
+    """A file that the manifest lists is missing."""
 
     passing = False
     text = (
-        "{file} is listed in the manifest of {directory} and is not there. Nothing was deleted. Put it back, "
+        "{file} is listed in the manifest of {directory}, but missing. Nothing was deleted. Put it back, "
         "or rebuild the log from the other files with `dqlab fsck --repair`."
     )
 
@@ -97,7 +97,7 @@ class LogGone(LogError):
     )
 
 
-# --- somebody else may be writing to it -------------------------------------------------------
+# --- another process may be writing to it -----------------------------------------------------
 
 
 class OwnerStillAlive(LogError):
@@ -110,24 +110,24 @@ class OwnerStillAlive(LogError):
 
 
 class LockUnsupported(LogError):
-    """The file system knows no locks, so a second writer could not be kept out."""
+    """The file system supports no locks, so a second writer could not be kept out."""
 
     passing = False
     text = (
         "the file system of {directory} ({filesystem}) supports no locks. Nothing was touched. Use another "
-        "directory, or unsafe_no_lock=True when nobody else can open this one."
+        "directory, or unsafe_no_lock=True if no other process can open this one."
     )
 
 
-# --- this process may write no more -----------------------------------------------------------
+# --- this process must not write any more -----------------------------------------------------
 
 
 class Fenced(LogError):
-    """Another process took the log over; whatever this one still writes does not count."""
+    """Another process took the log over; anything that this one still writes is ignored."""
 
     text = (
-        "{directory} was taken over (this process held epoch {epoch}). What was confirmed is safe with the new "
-        "owner, what was not is not confirmed. Ask the new owner; this log object is of no more use."
+        "{directory} was taken over by another process (this one held epoch {epoch}). Confirmed messages are safe with "
+        "the new owner; all others were not confirmed. Ask the new owner; this log object cannot be used any more."
     )
 
 
@@ -136,8 +136,8 @@ class LogFailed(LogError):
 
     text = (
         "the log in {directory} failed: {reason}. Everything confirmed is on disk, nothing else was confirmed. "
-        "Check the disk. A queue of a cluster opens its log again by itself, once a minute at least, and goes on when "
-        "the disk is well. A log that was opened without a cluster has to be opened again."
+        "Check the disk. A queue of a cluster opens its log again by itself, at least once a minute, and goes on when "
+        "the disk works. A log that was opened without a cluster has to be opened again."
     )
 
 
@@ -151,34 +151,34 @@ class LogClosed(LogError):
 
 
 class DiskFull(LogError):
-    """No room on the disk or within the quota; what was to be written stays in memory, unconfirmed."""
+    """The disk or the quota is full; records stay in memory, unconfirmed."""
 
     text = (
         "no room in {directory}: {needed:,} bytes needed, {free:,} free. Nothing was confirmed and nothing is lost. "
-        "Delete files, raise max_bytes, or let consumers go on: space comes back as messages are settled."
+        "Delete files, raise max_bytes, or let consumers go on: settled messages free space."
     )
 
 
 class NoDescriptors(LogError):
-    """The process, or the machine, has no file or no memory to spare; what was to be written stays in memory."""
+    """The process or the machine has run out of files or memory; records stay in memory, unconfirmed."""
 
     text = (
-        "no file can be opened in {directory}: {reason}. Nothing was confirmed and nothing is lost: it is tried again "
-        "every second. If too many files are open, close some or raise the limit (ulimit -n); if memory is short, "
-        "free some."
+        "no file can be opened in {directory}: {reason}. Nothing was confirmed and nothing is lost: the log tries "
+        "again every second. If too many files are open, close some or raise the limit (ulimit -n); if memory is "
+        "short, free some."
     )
 
 
 class RecordCorrupt(LogError):
-    """A record's bytes are not what was written."""
+    """A record's bytes have changed since they were written."""
 
     text = (
         "the record at byte {offset:,} of {file} ({size:,} bytes) cannot be read: {reason}. "
-        "The others can. See `dqlab fsck` for what is lost."
+        "The others can. Run `dqlab fsck` to see what is lost."
     )
 
 
 class RecordTooLarge(LogError):
-    """One record is above what the format can hold."""
+    """One record is larger than the format allows."""
 
     text = "a record of {size:,} bytes is above the limit of {limit:,}. It was not written. Send smaller batches."

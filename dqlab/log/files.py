@@ -1,6 +1,6 @@
-"""Every call to the operating system that the log makes.
+"""Every system call that the log makes.
 
-Tests put other layers in its place: one that records, one that fails at the n-th call.
+Tests replace it: with one that records the calls, and one that fails at the n-th call.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Lock: TypeAlias = Literal["held", "refused", "unsupported"]
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
-"""Blanks, tabs, line ends and backslashes of a mount point, as the kernel writes them; all other bytes are left."""
+"""Blanks, tabs, line ends and backslashes of a mount point, as the kernel escapes them."""
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 class Files:
-    """A thin wrapper around `os`; nothing else in this room touches a file.
+    """A thin wrapper around `os`; the log touches no file in any other way.
 
-    Descriptors are close-on-exec; directories are made with mode 0700, files with mode 0600.
+    Descriptors are close-on-exec; directories are created with mode 0700, files with mode 0600.
     """
 
     def create(self, path: Path) -> int:
-        """Make a file that must not exist; return a descriptor to read and write it."""
+        """Create a file that must not exist; return a descriptor for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def open(self, path: Path, *, write: bool = False) -> int:
@@ -41,7 +41,7 @@ class Files:
         return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
 
     def open_lock(self, path: Path) -> int:
-        """Open a lock file, made if there is none."""
+        """Open a lock file, and create it if it is missing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def close(self, descriptor: int) -> None:
@@ -61,7 +61,7 @@ class Files:
         return "held"
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write buffers at an offset; return how many bytes were written, which may be fewer."""
+        """Write buffers at an offset; return how many bytes were written, possibly fewer."""
         return platforms.write_at(descriptor, buffers, offset)
 
     def read(self, descriptor: int, n: int, offset: int) -> bytes:
@@ -73,7 +73,7 @@ class Files:
         return os.fstat(descriptor).st_size
 
     def truncate(self, descriptor: int, size: int) -> None:
-        """Cut a file."""
+        """Truncate a file."""
         os.ftruncate(descriptor, size)
 
     def allocate(self, descriptor: int, size: int) -> None:
@@ -81,11 +81,11 @@ class Files:
         platforms.allocate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
-        """Bring a file's data to the device."""
+        """Sync a file's data to the device."""
         platforms.sync_data(descriptor)
 
     def sync_directory(self, path: Path) -> None:
-        """Bring a directory's names to the device."""
+        """Sync a directory's names to the device."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -93,11 +93,11 @@ class Files:
             os.close(descriptor)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, with its parents; one that exists is fine."""
+        """Create a directory and its parents, if they are missing."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, in place of a file that has it."""
+        """Rename a file, replacing a file of that name."""
         old.replace(new)
 
     def unlink(self, path: Path) -> None:
@@ -105,13 +105,9 @@ class Files:
         path.unlink()
 
     def exists(self, path: Path) -> bool:
-        """Return whether a name exists. Opens it: network file systems cache attributes for seconds.
-
-        Raises
-        ------
-        OSError
-            That cannot be told: no descriptor is left, the disk or its server failed. `os.access` says "no" there.
-        """
+        """Return whether a name exists; raise OSError when this cannot be found out."""
+        # Opened, because network file systems cache attributes for seconds. `os.access` would answer "no" when no
+        # descriptor is left or a server fails, and an owner would take itself for fenced.
         try:
             os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except (FileNotFoundError, NotADirectoryError):
@@ -119,7 +115,7 @@ class Files:
         return True
 
     def refresh(self, directory: Path) -> None:
-        """Have a file server asked for a directory's names: what is not there is cached too, until it is opened."""
+        """Make a network file system read a directory again: it also caches which names are missing."""
         os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def names(self, directory: Path) -> list[str]:
@@ -127,7 +123,7 @@ class Files:
         return sorted(os.listdir(directory))  # noqa: PTH208 - a fifth of what `iterdir` takes
 
     def free_bytes(self, directory: Path) -> int:
-        """Return the bytes a user may still write to the directory's file system."""
+        """Return the bytes that a user may still write to the directory's file system."""
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize
 
@@ -141,12 +137,9 @@ class Files:
 
 
 def mounted(mounts: bytes, place: bytes) -> str:
-    """Return the type of the file system that holds an absolute path; "" when none does.
+    """Return the type of the file system that holds an absolute path, "" when it is not found.
 
-    Parameters
-    ----------
-    mounts : bytes
-        As `platforms.mount_table` returns it: of two mounts on one point the later one is seen.
+    `mounts` is the table from `platforms.mount_table`; of two mounts on one point the later one counts.
     """
     best, kind = -1, b""
     for line in mounts.split(b"\n"):

@@ -1,4 +1,4 @@
-"""One thread that commits for everybody: once a commit has been heard of, the next one takes all that waits."""
+"""One thread that commits for all callers: the next commit takes everything that was appended meanwhile."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dqlab.log.log import Log
 __all__ = ["GroupCommit"]
 
 _RETRY_S = 1.0
-_IDLE_S = 1.0  # then the next open is told what was durable
-_HEARING_S = 0.01
-"""How long the next commit waits for the last one to be heard of. The first who hears puts again; were that
-committed at once, all the others would wait for two syncs, and half of them be in each."""
+_IDLE_S = 1.0  # before a SYNCED record tells the next open what was durable
+_HANDLING_S = 0.01
+"""Most seconds that a commit waits until callers have handled the last one. The first caller to handle it puts again;
+if that were committed at once, all others would wait for a second sync."""
 
 
 class GroupCommit:
@@ -25,9 +25,9 @@ class GroupCommit:
     Parameters
     ----------
     log : Log
-        Nobody else need commit it.
+        Other threads need not commit it.
     wake : callable
-        Gets a callable without arguments and calls it where the callbacks shall run, such as
+        Takes a callable without arguments and calls it in the thread of the callbacks, such as
         ``loop.call_soon_threadsafe``.
 
     Attributes
@@ -35,8 +35,8 @@ class GroupCommit:
     on_durable : callable
         Called through `wake` with the number of the last confirmed record.
     on_failure : callable
-        Called through `wake` with the error of a commit. After `DiskFull` and `NoDescriptors` it is tried
-        again, a second later or when `wanted` is called; after any other the thread ends.
+        Called through `wake` with the error of a commit. After `DiskFull` and `NoDescriptors` the commit is
+        repeated, a second later or when `wanted` is called; after any other error the thread ends.
     """
 
     def __init__(self, log: Log, *, wake: Callable[[Callable[[], None]], None]) -> None:
@@ -46,21 +46,21 @@ class GroupCommit:
         self._wanted = False
         self._closing = False
         self._told = 0
-        self._heard = threading.Event()
-        self._heard.set()
+        self._handled = threading.Event()
+        self._handled.set()
         self.on_durable: Callable[[int], None] = _ignore
         self.on_failure: Callable[[Exception], None] = _ignore
         self._thread = threading.Thread(target=self._run, name="dqlab-commit", daemon=True)
         self._thread.start()
 
     def wanted(self) -> None:
-        """Commit soon: something was appended. Cheap; from any thread."""
+        """Ask for a commit, from any thread; cheap."""
         with self._condition:
             self._wanted = True
             self._condition.notify()
 
     def close(self) -> None:
-        """Commit what is left, and end the thread. The log stays open."""
+        """Commit what is left and end the thread; the log stays open."""
         with self._condition:
             self._closing = True
             self._condition.notify()
@@ -87,16 +87,16 @@ class GroupCommit:
             except DqlabError as error:
                 self._wake(partial(self.on_failure, error))
                 return
-            except Exception as error:  # noqa: BLE001 - this thread is all that commits: those who wait have to know
+            except Exception as error:  # noqa: BLE001 - no other thread commits: callers that wait must be told
                 self._wake(partial(self.on_failure, self._log.give_up(error)))
                 return
 
     def _commit(self) -> _Then:
-        self._heard.wait(_HEARING_S)
+        self._handled.wait(_HANDLING_S)
         durable = self._log.commit()
         if durable > self._told:
             self._told = durable
-            self._heard.clear()
+            self._handled.clear()
             self._wake(partial(self._tell, durable))
         if self._log.options.sync == "interval":
             return self._log.options.interval, self._sync
@@ -104,7 +104,7 @@ class GroupCommit:
 
     def _tell(self, durable: int) -> None:
         self.on_durable(durable)
-        self._wake(self._heard.set)  # behind what those do first who heard of it
+        self._wake(self._handled.set)  # queued behind what callers do first in answer
 
     def _sync(self) -> _Then:
         self._log.sync()

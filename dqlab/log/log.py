@@ -1,4 +1,4 @@
-"""The log of one queue shard: bytes in, bytes out, and only what is durable is confirmed."""
+"""The log of one queue shard: bytes in, bytes out, and only durable records are confirmed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["Log", "quarantined_sizes"]
 
 
 class Log:
-    """An append-only log in a directory of its own, open in one place at a time.
+    """An append-only log in its own directory, open in one place at a time. Made by `open`.
 
-    Appends, `mark`, `free` and `cached` do no I/O. `commit`, `read`, `checkpoint`, `collect` and `compact` block;
-    each may run in a thread of its own beside the others. Made by `open`.
+    `append`, `mark`, `free` and `cached` do no I/O. `commit`, `read`, `checkpoint`, `collect` and `compact` block; each
+    may run in its own thread beside the others.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Log:
     recovery : Recovery
         What opening found; its `corrupt` is complete once the replay is over.
     epoch : int
-        Counts the times that the log was opened.
+        Counts the openings.
     uuid : str
         The log's, 32 hex digits.
     """
@@ -68,7 +68,7 @@ class Log:
         self._compactor = Compactor(*parts, self._writer, self._upkeep, opened.needed, opened.reserve, options, clock)
         self._free_space = FreeSpace(opened.directory, clock)
         self._kept_aside: list[int] = []
-        with suppress(OSError):  # the next commit looks again
+        with suppress(OSError):  # the next commit tries again
             self._look_at_disk()
         self._marked_bytes = 0
 
@@ -83,30 +83,29 @@ class Log:
         owner: str = "",
         takeover: bool = False,
     ) -> Self:
-        """Take ownership of a log, made if there is none, and recover what the last session left.
+        """Take ownership of a log, create it if it is new, and recover what the last session left.
 
         Parameters
         ----------
         directory : str or Path
-            The log's own; made with mode 0700.
+            The log's own; created with mode 0700.
         options : LogOptions, optional
-            See there.
         files, clock : optional
-            What touches files and reads clocks; tests give their own.
+            Make all system calls and read the time; tests give their own.
         owner : str, default ""
-            A word on who opens it, kept in the lock file.
+            A name for the owner, written into the lock file.
         takeover : bool, default False
-            If another process holds the lock for another second, go on without it on a local file system: its
-            epoch ends, and it will confirm nothing more.
+            Wait a second for the lock; on a local file system, then go on without it: the epoch of the process that
+            holds it ends, and it confirms nothing more.
 
         Raises
         ------
         NotALog, LogTooNew, ManifestCorrupt, SegmentMissing
             It cannot be opened as it is; nothing was changed.
         OwnerStillAlive, LockUnsupported
-            Somebody else may be writing to it.
+            Another process may be writing to it.
         DiskFull
-            No room for a new segment.
+            There is no room for a new segment.
         LogError
             The disk failed.
         """
@@ -117,8 +116,8 @@ class Log:
     def replay(self) -> Iterator[Record]:
         """Yield the journal's records behind the checkpoint (all, when there is none), oldest first.
 
-        Once, and before the first append. Damaged records are passed over; they are in `recovery.corrupt` when
-        the iterator is exhausted. The journal calls `need` for what it keeps.
+        May be called once, before the first append. Damaged records are skipped; they are in `recovery.corrupt` when
+        the iterator is exhausted. The journal calls `need` for the bytes it keeps.
         """
         if self._replay_begun:
             raise UsageError(reason="a log is replayed once, right after it was opened. Open it again.")
@@ -141,10 +140,10 @@ class Log:
         return self._writer.refusal
 
     def admit(self, nbytes: int = 0) -> None:
-        """Raise what `append` would raise for a body of so many bytes; called before what the record tells is done.
+        """Raise what `append` would raise for a body of this size.
 
-        What is then appended as `admitted` is taken in any case. If the log fails in between, the record stays in
-        memory with all others that are not confirmed, and is never durable.
+        Called before the rules change anything: they cannot undo a change, so a record appended as `admitted` is
+        taken in any case. If the log fails in between, it stays in memory unconfirmed, and is never durable.
         """
         self._writer.admit(nbytes)
 
@@ -160,7 +159,7 @@ class Log:
         needed: int = 0,
         admitted: bool = False,
     ) -> Position:
-        """Add a record to memory; a later `commit` makes it durable. Does no I/O.
+        """Add a record to memory, for the next `commit`; does no I/O.
 
         Parameters
         ----------
@@ -173,19 +172,19 @@ class Log:
         needed : int, default 0
             Bytes of this record that the journal needs until it calls `free`.
         admitted : bool, default False
-            `admit` was asked, and what the record tells is done.
+            `admit` passed, and the rules have made the change.
 
         Returns
         -------
         Position
-            Where the record is, for ever, whatever happens to the disk.
+            The record's permanent place, even if the disk fails before it is written.
 
         Raises
         ------
         RecordTooLarge
             Nothing was added.
         LogFailed, LogClosed, Fenced
-            The log takes nothing any more.
+            The log takes no more records.
         """
         if type < FIRST_OPAQUE:
             raise ValueError(f"record type {type} is the log's own")
@@ -203,7 +202,7 @@ class Log:
 
     @property
     def durable(self) -> int:
-        """Number up to which records are confirmed: synced, or written in the modes "interval" and "os"."""
+        """Number of the last confirmed record: synced, or written in the modes "interval" and "os"."""
         return self._writer.durable
 
     @property
@@ -212,12 +211,12 @@ class Log:
         return self._writer.pending_bytes
 
     def commit(self) -> int:
-        """Write what was appended, sync it as the mode says, and confirm it.
+        """Write the appended records, sync them as the mode requires, and confirm them.
 
         Returns
         -------
         int
-            Number of the last record that is confirmed; see `durable`.
+            Number of the last confirmed record; see `durable`.
 
         Raises
         ------
@@ -229,7 +228,7 @@ class Log:
         return self._commit(sync=False)
 
     def sync(self) -> None:
-        """Commit, and sync whatever the mode. Raises as `commit` does."""
+        """Commit and sync in every mode; raises as `commit` does."""
         self._commit(sync=True)
 
     def _commit(self, *, sync: bool) -> int:
@@ -240,13 +239,13 @@ class Log:
                 self._look_at_disk()
 
     def give_up(self, error: Exception) -> LogError:
-        """Take nothing any more, because of an error that should not have happened; return what calls raise now."""
+        """Refuse all further records after an unexpected error; return the error that calls raise now."""
         return self._writer.refuse(LogFailed(directory=str(self.directory), reason=f"{type(error).__name__}: {error}"))
 
     def note_synced(self) -> None:
-        """Write a record that says: everything before it is durable.
+        """Write a record which states that everything before it is durable.
 
-        It lets the next open tell a torn tail from damage to the last records. Called when the log falls idle.
+        It lets the next open tell a torn tail from damage to the last records. Called when the log becomes idle.
         """
         self._writer.note(RecordType.SYNCED)
         self._writer.commit(sync=False)
@@ -254,33 +253,27 @@ class Log:
     # --- reading ---------------------------------------------------------------------------
 
     def read(self, position: Position) -> bytes:
-        """Return a record's body, from memory or from the disk.
-
-        Raises
-        ------
-        RecordCorrupt
-            Its bytes are not what was written.
-        """
+        """Return a record's body, from memory or from the disk, or raise `RecordCorrupt`."""
         return self._reader.read(position)
 
     def cached(self, position: Position) -> bytes | None:
-        """Return a record's body if that needs no I/O, else None."""
+        """Return a record's body if this needs no I/O, else None."""
         return self._reader.cached(position)
 
     # --- the end ---------------------------------------------------------------------------
 
     def close(self, *, clean: bool = True) -> None:
-        """Let the next owner in. Closing twice is fine.
+        """Close the log and release its lock; may be called twice.
 
         Parameters
         ----------
         clean : bool, default True
-            Commit and sync first, and say so in the log; False drops what is not yet committed.
+            Commit and sync first, and record the clean end; False drops uncommitted records.
 
         Raises
         ------
         DiskFull, Fenced, LogFailed
-            The log is closed; what was not confirmed is not durable.
+            The log is closed; unconfirmed records are not durable.
         """
         try:
             if clean and self._writer.refusal is None:
@@ -298,22 +291,14 @@ class Log:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- space ------------------------------------------------------------------------------------
-
     # --- what is needed --------------------------------------------------------------------
 
     def need(self, segment: int, nbytes: int) -> None:
-        """Count bytes of a segment as needed; for records that come from `replay`."""
+        """Count bytes of a segment as needed; for records from `replay`."""
         self._needed.add(segment, nbytes)
 
     def free(self, segment: int, nbytes: int) -> None:
-        """Count bytes of a segment as needed no more.
-
-        Raises
-        ------
-        ValueError
-            More than were needed.
-        """
+        """Count bytes of a segment as no longer needed; raise ValueError if fewer were needed."""
         self._needed.take(segment, nbytes)
 
     def needed(self, segment: int) -> int:
@@ -321,13 +306,9 @@ class Log:
         return self._needed[segment]
 
     def mark(self) -> Mark:
-        """Return this instant, for a checkpoint; taken together with the journal's state.
-
-        Raises
-        ------
-        UsageError
-            The replay is not over, so there is no such state.
-        """
+        """Return the current end of the log, for a checkpoint of the journal's state at the same instant."""
+        # No await and no other append between this and the copy of that state: replay starts here, so a record counted
+        # in both would be applied twice, and one counted in neither would be lost.
         self._check_replayed()
         self._writer.check()
         with self._writer.memory:
@@ -359,9 +340,9 @@ class Log:
             self._upkeep.checkpoint(mark, body)
 
     def collect(self) -> Collected:
-        """Delete sealed segments that need 0 bytes and lie before both kept checkpoints.
+        """Delete sealed segments that nothing needs and that lie before both kept checkpoints.
 
-        Nothing is deleted before there are two. A reader of such a segment may finish.
+        Nothing is deleted before there are two checkpoints. Reads in progress finish.
         """
         self._check_replayed()
         with self._typed():
@@ -374,12 +355,12 @@ class Log:
         self._writer.commit(sync=True)
 
     def victims(self, below: float | None = None) -> list[int]:
-        """Return the sealed segments before the newest checkpoint that are needed a little.
+        """Return the sealed segments before the newest checkpoint that are worth copying.
 
         Parameters
         ----------
         below : float, optional
-            Share of a segment's bytes; by default the option `compact_below`.
+            Needed share below which a segment is copied; by default the option `compact_below`.
         """
         return self._compactor.victims(self.options.compact_below if below is None else below)
 
@@ -390,19 +371,19 @@ class Log:
         progress: Progress | None = None,
         segments: Sequence[int] | None = None,
     ) -> Compaction:
-        """Copy what the journal keeps of some segments into a new one, in the place of the first of them.
+        """Copy what the journal keeps of some segments into a new one, which replaces the first of them in the order.
 
-        For each of the `moved` records the journal goes over to the new position and frees the old bytes; then it
-        takes a checkpoint. The old segments go with the second checkpoint, as the first may have to be done without.
+        The journal then moves each of the `moved` records to its new position, frees the old bytes, and takes a
+        checkpoint. The old segments are deleted after the second checkpoint, because the first may be damaged later.
 
         Parameters
         ----------
         keep : callable
-            Called with each record; returns what is to be kept of it.
+            Called with each record; returns the records to write in its place.
         progress : callable, optional
-            Called with bytes done and bytes in all.
+            Called with bytes done and the total.
         segments : sequence of int, optional
-            By default as many `victims` as fill one segment.
+            By default as many `victims` as fit one segment.
 
         Raises
         ------
@@ -416,14 +397,14 @@ class Log:
     # --- space -----------------------------------------------------------------------------
 
     def room(self, nbytes: int) -> bool:
-        """Return whether so many bytes can be taken in: quota, disk and reserve. If not, refuse with `disk_full`.
+        """Return whether quota, disk and reserve have room for so many bytes; does no I/O.
 
-        Does no I/O: each commit looks at the disk, at most once a second or a MiB.
+        The figures come from the last commit that looked at the disk, at most a second or a MiB ago.
         """
         return self._reserve.present and self._free() >= nbytes + HEADER_BYTES
 
     def disk_full(self, nbytes: int) -> DiskFull:
-        """Return the error for bytes that were refused because there is no `room`."""
+        """Return the error for bytes that are refused because there is no `room`."""
         return DiskFull(directory=str(self.directory), needed=nbytes, free=max(0, self._free()))
 
     def _free(self) -> int:
@@ -431,7 +412,7 @@ class Log:
         return free if self.options.max_bytes is None else min(free, self.options.max_bytes - self.usage().total)
 
     def _look_at_disk(self) -> None:
-        """See what there is beside the log's own files; blocks."""
+        """Read the free space and the size of the quarantine; blocks."""
         if self._free_space.look(self._writer.appended_bytes):
             self._kept_aside = quarantined_sizes(self._directory)
             self._reserve.restore()
@@ -451,14 +432,14 @@ class Log:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return what views show of the files, bytes and seconds.
+        """Return the figures that views show, in bytes and seconds.
 
         Returns
         -------
         dict
             ``total``, ``live`` and ``garbage`` bytes; ``free`` bytes of the disk or the quota; bytes ``written`` since
             the log was opened; the 99th percentile of the last syncs, ``sync_p99``, None without any; and the share of
-            garbage at which it compacts itself, ``compact_above``.
+            garbage above which the log is compacted, ``compact_above``.
         """
         usage, syncs = self.usage(), sorted(self._writer.sync_seconds)
         return {
@@ -472,7 +453,7 @@ class Log:
         }
 
     def garbage(self) -> float:
-        """Return the share of the sealed segments' bytes that nobody needs, 0 to 1."""
+        """Return the share of the sealed segments' bytes that are not needed, 0 to 1."""
         sealed = [entry for entry in self._catalog.manifest.segments if entry.length is not None]
         total = sum(entry.length or 0 for entry in sealed)
         needed = sum(self._needed[entry.seq] for entry in sealed)
@@ -480,11 +461,11 @@ class Log:
 
     def _check_replayed(self) -> None:
         if not self._replay.done:
-            raise UsageError(reason="replay the log first: until then nobody knows what is needed of it.")
+            raise UsageError(reason="replay the log first: until then it is not known what is needed of it.")
 
     @contextmanager
     def _typed(self) -> Iterator[None]:
-        """Raise only errors of ours, and remember those after which nothing may be written."""
+        """Turn OSErrors into LogErrors, and refuse all further records once fenced."""
         self._writer.check()
         try:
             yield

@@ -1,18 +1,26 @@
-"""Which files make up the log, in the order in which they are replayed."""
+"""Which files make up the log, in the order of replay: `Manifest` is the list, `Catalog` the one in force.
+
+A file counts only while the manifest lists it. Each change is a new manifest, durable before it takes effect.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 from zlib import crc32
 
-from dqlab.log.directory import CHECKPOINT, segment_name
+from dqlab.log.directory import CHECKPOINT, Directory, manifest_name, segment_name
 from dqlab.log.errors import LogTooNew, ManifestCorrupt
-from dqlab.log.segment import FORMAT, FORMAT_TEXT, SEGMENT_BYTES
+from dqlab.log.files import Files
+from dqlab.log.ownership import Ownership
+from dqlab.log.records import seed_of
+from dqlab.log.segment import FORMAT, FORMAT_TEXT, SEGMENT_BYTES, Scan
+from dqlab.log.space import Reserve
 
-__all__ = ["Kind", "Manifest", "SegmentEntry", "resolve"]
+__all__ = ["Catalog", "Kind", "Manifest", "SegmentEntry", "resolve"]
 
 Kind: TypeAlias = Literal["log", "compacted"]
 
@@ -34,7 +42,7 @@ class SegmentEntry:
     length : int or None
         Bytes that count, all of them durable; None = open, up to its last valid record.
     continues : tuple of int, empty or (segment, offset)
-        It holds what was to be in that segment from that offset on, when the disk failed there.
+        It holds the records meant for that segment from that offset on, because the disk failed there.
     """
 
     seq: int
@@ -51,13 +59,7 @@ class SegmentEntry:
 
 
 def resolve(continued: Mapping[int, tuple[int, int]], segment: int, offset: int) -> tuple[int, int]:
-    """Return where a record is that was to be in that place.
-
-    Parameters
-    ----------
-    continued : mapping of int to (int, int)
-        By segment: the offset from which on its records are in another one, and which.
-    """
+    """Return where a record with this position lies; `continued` is that of `Manifest.continued`."""
     while (successor := continued.get(segment)) is not None and offset >= successor[0]:
         segment, offset = successor[1], offset - successor[0] + SEGMENT_BYTES
     return segment, offset
@@ -65,14 +67,14 @@ def resolve(continued: Mapping[int, tuple[int, int]], segment: int, offset: int)
 
 @dataclass(frozen=True)
 class Manifest:
-    """The list of a log's files; a new one for every change.
+    """The list of a log's files.
 
     Attributes
     ----------
     uuid : str
         The log's, 32 hex digits.
     epoch : int
-        Who wrote it.
+        The epoch that wrote it.
     next_seq : int
         Above the number of every segment.
     segments : tuple of SegmentEntry
@@ -95,15 +97,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, file: str) -> Manifest:
-        """Return what `encode` wrote.
-
-        Raises
-        ------
-        ManifestCorrupt
-            Not such bytes.
-        LogTooNew
-            A format that this version cannot read.
-        """
+        """Return what `encode` wrote; raise `ManifestCorrupt` or `LogTooNew` if this version cannot read it."""
         text, _, crc = data[:-1].rpartition(b"\n")
         text += b"\n"
         if data[-1:] != b"\n" or crc != b"crc32 %08x" % crc32(text):
@@ -136,28 +130,37 @@ class Manifest:
 
     # --- asking ----------------------------------------------------------------------------
 
+    def seed(self, seq: int) -> int:
+        """Return the seed of the checksums of a segment's record headers."""
+        return seed_of(bytes.fromhex(self.uuid), seq)
+
+    def scan(self, files: Files, descriptor: int, entry: SegmentEntry, *, start: int, limit: int) -> Scan:
+        """Return a scan of a part of a segment."""
+        seed = self.seed(entry.seq)
+        return Scan(files, descriptor, segment=entry.seq, epoch=entry.epoch, seed=seed, start=start, limit=limit)
+
     def listed(self) -> dict[int, SegmentEntry]:
         """Return the segments by number, in the order of replay."""
         return {entry.seq: entry for entry in self.segments}
 
     def place(self, seq: int) -> int:
-        """Return a segment's place in the order of replay; that of the first one when it is not listed."""
+        """Return a segment's index in the order of replay, 0 when it is not listed."""
         return next((place for place, entry in enumerate(self.segments) if entry.seq == seq), 0)
 
     def replayed(self, seq: int | None) -> list[SegmentEntry]:
-        """Return the segments to replay from one on (None: all), each message's bytes in one of them."""
+        """Return the segments to replay from one on (None = all), without compacted ones whose originals are listed."""
         listed = self.listed()
         entries = self.segments[self.place(seq) if seq is not None else 0 :]
         return [entry for entry in entries if not any(covered in listed for covered in entry.covers)]
 
     def continued(self) -> dict[int, tuple[int, int]]:
-        """Return, by segment that a disk failed in, from which offset on its records are in which other one."""
+        """Return, for each segment that a disk failed in, the offset and the segment where its records continue."""
         return {entry.continues[0]: (entry.continues[1], entry.seq) for entry in self.segments if entry.continues}
 
     # --- changing --------------------------------------------------------------------------
 
     def sealed(self, seq: int, length: int) -> Manifest:
-        """Return it with a segment's length, which is final."""
+        """Return a copy with the final length of an open segment."""
         return replace(
             self,
             segments=tuple(
@@ -167,20 +170,84 @@ class Manifest:
         )
 
     def having(self, new: SegmentEntry, *, before: int | None = None) -> Manifest:
-        """Return it with one more segment: the last, or the one before another."""
+        """Return a copy with one more segment, last or before another."""
         place = len(self.segments) if before is None else self.place(before)
         segments = (*self.segments[:place], new, *self.segments[place:])
         return replace(self, segments=segments, next_seq=max(self.next_seq, new.seq + 1))
 
     def without(self, seqs: Collection[int]) -> Manifest:
-        """Return it without some segments."""
+        """Return a copy without some segments."""
         return replace(self, segments=tuple(entry for entry in self.segments if entry.seq not in seqs))
 
     def having_checkpoint(self, name: str) -> Manifest:
-        """Return it with a newer checkpoint; the two newest stay."""
+        """Return a copy with a newer checkpoint; the two newest stay."""
         return replace(self, checkpoints=(*self.checkpoints, name)[-_KEPT_CHECKPOINTS:])
 
     def next_checkpoint(self) -> int:
         """Return a number that no listed checkpoint has."""
         numbers = [int(match[2]) for name in self.checkpoints if (match := CHECKPOINT.fullmatch(name))]
         return max(numbers, default=0) + 1
+
+
+class Catalog:
+    """The manifest in force, and the changes to it.
+
+    Attributes
+    ----------
+    lock : RLock
+        Held from reading the manifest to publishing a changed one, and by each commit. See `Writer` for the order.
+    manifest : Manifest
+        As it is on disk.
+    uuid : bytes
+        The log's.
+    """
+
+    def __init__(self, directory: Directory, owner: Ownership, reserve: Reserve, manifest: Manifest) -> None:
+        self._directory = directory
+        self._owner = owner
+        self._reserve = reserve
+        self._seqs = manifest.next_seq
+        self._seqs_lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.manifest = manifest
+        self.uuid = bytes.fromhex(manifest.uuid)
+        self._continued = manifest.continued()
+
+    def allocate(self) -> int:
+        """Return a number that no segment ever had."""
+        # A lock of its own: `append` allocates while it holds the memory lock, and must not wait for a commit's I/O.
+        with self._seqs_lock:
+            seq = self._seqs
+            self._seqs += 1
+            return seq
+
+    def seed(self, seq: int) -> int:
+        """Return the seed of the checksums of a segment's record headers."""
+        return seed_of(self.uuid, seq)
+
+    def publish(self, manifest: Manifest) -> None:
+        """Put a manifest in force, or raise and leave the old one."""
+        # Checked twice: before, so that a fenced owner writes nothing; after, so that it does not act on a manifest
+        # that a new owner may not have read. Each epoch has a manifest file of its own, so none overwrites another's.
+        self._owner.check()
+        name = manifest_name(self._owner.epoch)
+        data = manifest.encode()
+        self._reserve.twice(lambda: self._directory.publish(name, [data]))
+        self.manifest = manifest
+        self._owner.check()
+
+    def continue_in(self, segment: int, offset: int, successor: int) -> None:
+        """Note that the records of a segment from an offset on are written to another segment, from its start."""
+        self._continued[segment] = (offset, successor)
+
+    def continues(self, seq: int) -> tuple[int, ...]:
+        """Return (segment, offset) that a segment continues, or nothing."""
+        return next(((old, offset) for old, (offset, new) in self._continued.items() if new == seq), ())
+
+    def resolve(self, segment: int, offset: int) -> tuple[int, int]:
+        """Return where a record with this position lies."""
+        return resolve(self._continued, segment, offset)
+
+    def entry(self, segment: int) -> SegmentEntry | None:
+        """Return a listed segment."""
+        return self.manifest.listed().get(segment)

@@ -1,22 +1,26 @@
-"""Opening a log, step by step: lock, epoch, recovery, a new segment, a new manifest, tidying."""
+"""Opens a log, step by step: lock, epoch, recovery, a new segment, a new manifest, removal of leftovers.
+
+Nothing is deleted before the new manifest is on disk: until then the old files are the log.
+"""
 
 from __future__ import annotations
 
+import uuid as uuids
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from dqlab.clock import Clock
-from dqlab.log.catalog import Catalog
 from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.directory import Directory, is_ours, segment_name
-from dqlab.log.errors import LogError, ManifestCorrupt, NotALog
+from dqlab.log.directory import EPOCH, MANIFEST, QUARANTINE, Directory, is_ours, segment_name
+from dqlab.log.errors import LogError, ManifestCorrupt, NotALog, SegmentMissing
 from dqlab.log.files import Files
-from dqlab.log.manifest import SegmentEntry
+from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, Header, RecordType, pack_header
-from dqlab.log.recovery import Found, Recovery, Replay, find, move_damaged, newest_manifest, remove_leftovers
+from dqlab.log.recovery import Found, LogReplay, Recovery, find, is_leftover, newest_manifest
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import OpenSegment
@@ -34,7 +38,7 @@ class Opened(NamedTuple):
     needed: Needed
     checkpoints: list[Checkpoint]
     segment: OpenSegment
-    replay: Replay
+    replay: LogReplay
     recovery: Recovery
 
 
@@ -44,11 +48,11 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
     directory = Directory(path, files)
     try:
         _make(directory)
-        with suppress(ManifestCorrupt):  # another process may be opening it; the one with the lock looks again
-            newest_manifest(directory)  # a later format is refused before anything is changed
+        with suppress(ManifestCorrupt):  # another process may be opening the log; the owner of the lock reads it again
+            newest_manifest(directory)  # refuses a later format before anything is changed
         ownership = Ownership(directory, owner=owner, takeover=takeover, unsafe_no_lock=options.unsafe_no_lock)
         try:
-            found = find(directory, ownership.epoch)
+            found = _find(directory, ownership.epoch)
             if not found.clean:
                 _sync(directory, found)
             return _begin(directory, ownership, found, options, clock, started)
@@ -60,7 +64,7 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
 
 
 def _make(directory: Directory) -> None:
-    """Make the directory durably; refuse one with files that are not a log's."""
+    """Create the directory durably; refuse one that holds only other files."""
     files, path = directory.files, directory.path
     if files.exists(path):
         names = directory.names()
@@ -74,29 +78,42 @@ def _make(directory: Directory) -> None:
         files.sync_directory(made.parent)
 
 
+def _find(directory: Directory, epoch: int) -> Found:
+    """Return what earlier sessions left, with the manifest of the new epoch; writes nothing."""
+    manifest = newest_manifest(directory)
+    if manifest is None:
+        return Found(Manifest(uuids.uuid4().hex, epoch), [], None, (), clean=True, torn_bytes=0)
+    names = set(directory.names())
+    for entry in manifest.segments:
+        if entry.name not in names:
+            raise SegmentMissing(directory=str(directory), file=entry.name)
+    found = find(directory, manifest)
+    kept = tuple(checkpoint.name for checkpoint in found.checkpoints)
+    return found._replace(manifest=replace(found.manifest, epoch=epoch, checkpoints=kept))
+
+
 def _sync(directory: Directory, found: Found) -> None:
-    """Sync what a session that was killed had only written: it is read from now on, and built upon."""
+    """Sync the segments of a session that was killed."""
+    # It may have written records and not synced them. Replay believes them, and new records build on them: a power cut
+    # must not take them back afterwards.
     manifest, checkpoints = found.manifest, found.checkpoints
     start = manifest.place(checkpoints[-1].segment) if checkpoints else 0
     for entry in manifest.segments[start:]:
-        descriptor = directory.files.open(directory / entry.name)
-        try:
+        with directory.opened(entry.name) as descriptor:
             directory.files.sync(descriptor)
-        finally:
-            directory.files.close(descriptor)
 
 
 def _begin(
     directory: Directory, owner: Ownership, found: Found, options: LogOptions, clock: Clock, started: float
 ) -> Opened:
-    """Begin the epoch's first segment, and put the manifest in force that lists it."""
+    """Create the epoch's first segment and publish the manifest that lists it."""
     reserve = Reserve(directory, options.reserve_bytes)
     catalog = Catalog(directory, owner, reserve, found.manifest)
     segment = _first_segment(directory, owner, reserve, catalog, clock)
     try:
         catalog.publish(found.manifest.having(SegmentEntry(segment.seq, owner.epoch)))
-        moved = move_damaged(directory, found.damaged)
-        leftovers = remove_leftovers(directory, catalog.manifest)
+        moved = _move_damaged(directory, found.damaged)
+        leftovers = _remove_leftovers(directory, catalog.manifest)
     except BaseException:
         directory.files.close(segment.descriptor)
         raise
@@ -123,7 +140,7 @@ def _begin(
         Needed(newest.needed if newest is not None else {}),
         found.checkpoints,
         segment,
-        Replay(directory, found.manifest, newest),
+        LogReplay(directory, found.manifest, newest),
         recovery,
     )
 
@@ -137,3 +154,37 @@ def _first_segment(
     name = segment_name(seq, epoch)
     descriptor = reserve.twice(lambda: directory.create(name, [header, opening]))
     return OpenSegment(seq, descriptor, SEGMENT_BYTES + HEADER_BYTES)
+
+
+# --- leftovers ------------------------------------------------------------------------------
+
+
+def _move_damaged(directory: Directory, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Move unreadable checkpoints to quarantine; return their new names."""
+    moved: list[str] = []
+    for name in names:
+        with suppress(OSError):
+            directory.files.make_directory(directory / QUARANTINE)
+            directory.files.rename(directory / name, directory / f"{QUARANTINE}/{name}")
+            moved.append(f"{QUARANTINE}/{name}")
+    return tuple(moved)
+
+
+def _remove_leftovers(directory: Directory, manifest: Manifest) -> tuple[str, ...]:
+    """Remove files that the manifest does not list; return those of unfinished steps."""
+    # In ascending order of names, so old epochs go lowest first: a fenced owner of epoch e, which looks for the file of
+    # e + 1, then finds its own gone once that one is removed too. See `Ownership.check`.
+    listed = {entry.name for entry in manifest.segments} | set(manifest.checkpoints)
+    removed: list[str] = []
+    for name in directory.names():
+        match = EPOCH.fullmatch(name) or MANIFEST.fullmatch(name)
+        if match is not None:
+            if int(match[1]) < manifest.epoch:
+                with suppress(OSError):
+                    directory.files.unlink(directory / name)
+        elif name not in listed and is_leftover(name, manifest.epoch):
+            with suppress(OSError):
+                directory.files.unlink(directory / name)
+                removed.append(name)
+    directory.files.sync_directory(directory.path)
+    return tuple(removed)

@@ -1,4 +1,4 @@
-"""What can be chosen about a log."""
+"""The options of a log."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class LogOptions:
     Parameters
     ----------
     sync : {"always", "interval", "os"}, default "always"
-        What a commit promises: the records survive a power cut; they do after `interval` seconds; they survive
-        the death of this process only.
+        What confirmed records survive: a power cut; a power cut after `interval` seconds; only the death of this
+        process.
     interval : float, default 0.05
         Seconds between two syncs of the mode "interval".
     segment_bytes : int, default 32 MiB
         Size at which a segment is sealed and the next one begun.
     reserve_bytes : int, default 8 MiB
-        Space kept aside, so that on a full disk settles and checkpoints still fit.
+        Size of a file that is deleted on a full disk, so that settlements and checkpoints still fit.
     checkpoint_bytes : int, default 64 MiB
         Bytes of log after which `Log.checkpoint_due` is true.
     max_bytes : int or None, default None
-        Quota for all files together; None = what the disk has.
+        Quota for all files together; None = the whole disk.
     compact_below : float, default 0.5
-        Segments that are needed by less than this share are worth compacting.
+        Segments whose needed share is smaller are worth compacting.
     copy_bytes_per_s : int, default 50 MiB
-        Speed limit of compaction.
+        Limit of a compaction's writing.
     unsafe_no_lock : bool, default False
-        Open although the file system knows no locks.
+        Open although the file system supports no locks.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Who may write to a log: one object in one process, the one that began the newest epoch.
 
-The lock keeps careful processes apart; the epoch stops a process that was presumed dead and only slept.
+The lock keeps well-behaved processes apart. The epoch fences a process that was presumed dead and only slept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -17,42 +18,94 @@ from dqlab import platforms
 from dqlab.log.directory import EPOCH, LOCK, MANIFEST, Directory, epoch_name
 from dqlab.log.errors import Fenced, LockUnsupported, OwnerStillAlive
 
-__all__ = ["LOCAL", "LockState", "Ownership", "seen_elsewhere"]
+__all__ = ["LOCAL", "Holder", "LockState", "Ownership", "look_at_lock", "seen_elsewhere"]
 
 LockState: TypeAlias = Literal["held", "unsupported", "bypassed"]
 
 _PAUSE_S = 0.02
-_UNNOTICED_S = 0.05  # an owner that is alive has looked by then, whatever its mode; see `Writer`
+_UNNOTICED_S = 0.05  # by then a live owner has checked its epoch, in every sync mode; see `_LOOK_EVERY_S` of the writer
 _PATIENCE = 50  # pauses, together 1 s
-_LOOKS = 2  # pauses, for who only looks whether it is locked and holds it for that moment; see `platforms.is_locked`
+_LOOKS = 2  # pauses: `platforms.is_locked` holds the lock for a moment to find out whether it is free
 LOCAL = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "nilfs2", "reiserfs", "ntfs", "ntfs3"}
     | {"vfat", "msdos", "exfat", "fuseblk", "udf", "ufs", "apfs", "hfs", "hfsplus"}
     | {"tmpfs", "ramfs", "rootfs", "overlay", "aufs"}
 )
-"""Types of file systems that belong to one machine. Other machines may see whatever else there is: what runs in
-user space, as most cluster file systems can (``fuse.*``), what a host shares with its guests, and what is not known."""
+"""File systems of one machine only. Any other may be mounted elsewhere too: ``fuse.*``, as most cluster file systems
+can be, directories that a host shares with its guests, and unknown types."""
 _TRIES = 2
-"""How often somebody looks whether a log was taken over; of a server's errors most are gone at the second look."""
+"""Attempts to check the epoch: most errors of a file server are gone at the second one."""
 
 _registry: dict[Path, object] = {}
 _registry_lock = threading.Lock()
 
 
 def seen_elsewhere(filesystem: str) -> bool:
-    """Return whether other machines may see a file system of that type, so that a lock may be held by one of them."""
+    """Return whether other machines may mount a file system of this type, and so may hold its locks."""
     return filesystem not in LOCAL
 
 
+@dataclass(frozen=True)
+class Holder:
+    """The process that opened a log last, as its lock file names it.
+
+    Attributes
+    ----------
+    host : str
+    pid : int
+    owner : str
+        The name it gave itself.
+    held : bool or None
+        Whether it still has the log open; None on another machine, where this cannot be seen.
+    """
+
+    host: str
+    pid: int
+    owner: str
+    held: bool | None
+
+
+def look_at_lock(directory: Path) -> Holder | None:
+    """Return which process opened a log last, without taking its lock; None when the lock file is not signed."""
+    try:
+        signed: dict[str, Any] = json.loads((directory / LOCK).read_bytes())
+        host, pid, owner = str(signed["host"]), int(signed["pid"]), str(signed["owner"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    here = _is_here(host, str(signed.get("boot")))
+    return Holder(host, pid, owner, _is_held(directory / LOCK, pid) if here else None)
+
+
+def _is_here(host: str, boot: str) -> bool:
+    """Return whether a host name and a boot id are those of this machine."""
+    here = platforms.boot_id()
+    return boot == here if here else host == socket.gethostname()
+
+
+def _is_held(lock: Path, pid: int) -> bool:
+    """Return whether a lock file is locked; where that cannot be seen, whether the process that signed it is alive."""
+    try:
+        return platforms.is_locked(lock)
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 class Ownership:
-    """The right to write, as long as nobody begins a newer epoch.
+    """The right to write, until a newer epoch begins.
 
     Attributes
     ----------
     epoch : int
-        The one that began with it.
+        The epoch that this owner began.
     lock : {"held", "unsupported", "bypassed"}
-        What the file system said; bypassed = somebody else holds it and the epoch alone protects.
+        What the file system answered; bypassed = another process holds it, and only the epoch protects the log.
     filesystem : str
         Type of the file system, "" when unknown.
     """
@@ -70,7 +123,9 @@ class Ownership:
             if self.lock != "bypassed":
                 self._sign(owner)
             self.epoch = self._begin_epoch()
-            if self.lock != "held" or before is not None:  # what the last owner still confirms must be here to be read
+            # Without the lock the last owner may still run. It confirms nothing once it has seen this epoch; what it
+            # confirms before that must be on disk before recovery reads, or a confirmed message would be missing.
+            if self.lock != "held" or before is not None:
                 directory.files.pause(_UNNOTICED_S)
         except BaseException:
             self.release()
@@ -81,15 +136,7 @@ class Ownership:
         self._next = directory / epoch_name(self.epoch + 1)
 
     def check(self) -> None:
-        """Raise `Fenced` when somebody took over.
-
-        The next epoch's file is removed once a later one exists, but never before this epoch's own.
-
-        Raises
-        ------
-        OSError
-            That cannot be told, twice.
-        """
+        """Raise `Fenced` if another owner took over, OSError if that could not be read, twice."""
         for left in reversed(range(_TRIES)):
             try:
                 taken = self._is_taken()
@@ -101,6 +148,8 @@ class Ownership:
             raise Fenced(directory=str(self._directory), epoch=self.epoch)
 
     def _is_taken(self) -> bool:
+        # Both files are needed: the epoch after ours may be gone already, because a later one removed it. As old epochs
+        # are removed lowest first (`opening._remove_leftovers`), our own file is gone by then.
         files = self._directory.files
         if self._cached:
             files.refresh(self._directory.path)
@@ -117,7 +166,8 @@ class Ownership:
             self._descriptor = -1
 
     def _register(self, *, takeover: bool) -> object | None:
-        """Note that this process has the log open; return who had it before."""
+        """Register that this process has the log open; return the owner before, if there is one."""
+        # Over NFS, flock locks for the whole process: two logs in one process would both hold it.
         with _registry_lock:
             before = _registry.get(self._place)
             if before is not None and not takeover:
@@ -152,7 +202,7 @@ class Ownership:
         return OwnerStillAlive(directory=str(self._directory), host=host, pid=pid)
 
     def _sign(self, owner: str) -> None:
-        """Say in the lock file who holds it; only for the error that the next one gets."""
+        """Write the holder's name into the lock file; it is shown to people and decides nothing."""
         who = {"host": socket.gethostname(), "pid": os.getpid(), "boot": platforms.boot_id(), "owner": owner}
         text = json.dumps(who)
         files = self._directory.files
@@ -164,7 +214,7 @@ class Ownership:
         directory = self._directory
         known = directory.numbered(EPOCH) + directory.numbered(MANIFEST)
         epoch = max(known, default=0) + 1
-        try:
+        try:  # exclusive creation: of two processes that begin the same epoch, one fails here
             descriptor = directory.files.create(directory / epoch_name(epoch))
         except FileExistsError:
             raise self._still_alive() from None

@@ -1,4 +1,4 @@
-"""Single records, from memory or from their segment; each is checked before anybody sees it."""
+"""Reads single records, from memory or from their segment, and checks each of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from zlib import crc32
 
-from dqlab.log.catalog import Catalog
-from dqlab.log.directory import Directory, segment_name
+from dqlab.log.directory import Directory
 from dqlab.log.errors import RecordCorrupt
-from dqlab.log.records import HEADER_BYTES, Position, parse_header
+from dqlab.log.manifest import Catalog
+from dqlab.log.records import Position, body_of
 from dqlab.log.segment import read_fully
 from dqlab.log.tail import Tail
 
@@ -32,7 +31,7 @@ class _File:
 
 
 class Reader:
-    """Reads records by position, from any thread; one read fetches its neighbours too."""
+    """Reads records by position, from any thread; one read from the disk fetches the records behind it too."""
 
     def __init__(self, directory: Directory, catalog: Catalog, tail: Tail) -> None:
         self._directory = directory
@@ -40,6 +39,7 @@ class Reader:
         self._tail = tail
         self._lock = threading.Lock()
         self._files: OrderedDict[int, _File] = OrderedDict()
+        # One tuple, replaced as a whole: a thread that reads it without the lock sees one window, old or new.
         self._window: tuple[int, int, bytes] = (0, 0, b"")
 
     def cached(self, position: Position) -> bytes | None:
@@ -49,16 +49,11 @@ class Reader:
             return body
         segment, offset = self._catalog.resolve(position.segment, position.offset)
         record = self._from_window(segment, offset, position.size)
-        return None if record is None else self._body(record, segment)
+        found = None if record is None else body_of(record, self._catalog.seed(segment))
+        return None if found is None else found[1]
 
     def read(self, position: Position) -> bytes:
-        """Return a record's body; may block on the disk.
-
-        Raises
-        ------
-        RecordCorrupt
-            Its bytes are not what was written, or its segment is gone.
-        """
+        """Return a record's body, or raise `RecordCorrupt`; may block on the disk."""
         body = self.cached(position)
         if body is not None:
             return body
@@ -71,20 +66,20 @@ class Reader:
         if len(window) < position.size:
             raise self._corrupt(position, "the file ends before it does")
         self._window = (segment, offset, window)
-        body = self._body(window[: position.size], segment)
-        if body is None:
+        found = body_of(window[: position.size], self._catalog.seed(segment))
+        if found is None:
             raise self._corrupt(position, "its checksum is wrong")
-        return body
+        return found[1]
 
     def retire(self, segment: int) -> None:
-        """Forget a segment that is gone; who reads from it may finish."""
+        """Forget a deleted segment; a read in progress finishes, because its descriptor stays open until then."""
         with self._lock:
             file = self._files.pop(segment, None)
             if file is not None:
                 self._close(file)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         with self._lock:
             for file in self._files.values():
                 self._close(file)
@@ -94,14 +89,6 @@ class Reader:
         of, start, window = self._window
         at = offset - start
         return window[at : at + size] if of == segment and at >= 0 and at + size <= len(window) else None
-
-    def _body(self, record: bytes, segment: int) -> bytes | None:
-        """Return the body of a whole record, None when a checksum is wrong."""
-        header = parse_header(record, 0, self._catalog.seed(segment))
-        if header is None or header.length != len(record) - HEADER_BYTES:
-            return None
-        body = record[HEADER_BYTES:]
-        return body if crc32(body) == header.body_crc else None
 
     def _corrupt(self, position: Position, reason: str) -> RecordCorrupt:
         segment, offset = self._catalog.resolve(position.segment, position.offset)
@@ -133,10 +120,10 @@ class Reader:
         entry = self._catalog.entry(segment)
         if entry is None:
             raise FileNotFoundError(f"segment {segment} was collected")
-        return self._directory.files.open(self._directory / segment_name(segment, entry.epoch))
+        return self._directory.files.open(self._directory / entry.name)
 
     def _close(self, file: _File) -> None:
-        """Close a file that nobody finds any more, unless somebody still reads from it."""
+        """Close a file that left the table, unless a read is in progress; the last reader closes it then."""
         if file.readers == 0 and file.descriptor >= 0:
             with suppress(OSError):
                 self._directory.files.close(file.descriptor)

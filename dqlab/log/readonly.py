@@ -1,4 +1,4 @@
-"""A log that is only looked at: nothing in its directory is locked, begun, cut, copied or removed."""
+"""A log that is only read: nothing in its directory is locked, created, truncated, copied or removed."""
 
 from __future__ import annotations
 
@@ -8,24 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from zlib import crc32
 
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name
 from dqlab.log.errors import LogError, NotALog, RecordCorrupt
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry, resolve
-from dqlab.log.records import HEADER_BYTES, Position, Record, parse_header, seed_of
-from dqlab.log.recovery import (
-    Replay,
-    header_intact,
-    is_leftover,
-    newest_manifest,
-    read_checkpoints,
-    reading,
-    scan_of,
-    seal,
-)
+from dqlab.log.records import Position, Record, body_of
+from dqlab.log.recovery import LogReplay, find, header_intact, is_leftover, newest_manifest
 from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
 from dqlab.log.space import Usage
 
@@ -41,9 +31,9 @@ class SegmentCheck:
     entry : SegmentEntry
         As it is listed.
     size : int
-        Bytes of its file, 0 when it is not there.
+        Bytes of its file, 0 when it is missing.
     header : bool
-        Its first 64 bytes are right.
+        Its own header is valid.
     end : int
         Behind the last valid record.
     gaps : tuple of Gap
@@ -51,7 +41,7 @@ class SegmentCheck:
     records : int
         Valid records of the journal.
     late : int
-        Bytes behind the length that counts, which nobody reads.
+        Bytes behind the length that counts, which are never read.
     """
 
     entry: SegmentEntry
@@ -64,26 +54,26 @@ class SegmentCheck:
 
 
 class ReadOnlyLog:
-    """The files of a log, whether or not somebody has it open.
+    """The files of a log, whether or not a process has it open.
 
     Parameters
     ----------
     path : Path
         The log's directory.
     manifest : Manifest, optional
-        Taken for the one in force, which cannot be read.
+        Used in place of the one in force, which cannot be read.
 
     Attributes
     ----------
     directory : Path
     manifest : Manifest
-        In force; without segments when the first open never ended.
+        In force; without segments when the first open did not finish.
     sealed : Manifest
-        The same with the end of the last segment, as an open would find it.
+        The same with the length of the last segment, as an open would find it.
     checkpoints : tuple of Checkpoint
         Those that can be read, newest last.
     damaged, missing, extra : tuple of str
-        Checkpoints that cannot be read; listed segments that are not there; files that no manifest lists.
+        Checkpoints that cannot be read; listed segments that are missing; files that no manifest lists.
     clean : bool
         The last session closed the log.
     torn_bytes : int
@@ -92,7 +82,7 @@ class ReadOnlyLog:
     Raises
     ------
     NotALog, ManifestCorrupt, LogTooNew
-        There is nothing to look at.
+        There is no log that could be read.
     LogError
         The disk failed.
     """
@@ -106,9 +96,9 @@ class ReadOnlyLog:
                 shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
                 raise NotALog(directory=str(path), names=shown or "nothing")
             self.manifest = manifest or newest_manifest(directory) or Manifest("0" * 32, 0)
-            found, _, self.damaged = read_checkpoints(directory, self.manifest)
-            self.checkpoints = tuple(found)
-            self.sealed, self.clean, self.torn_bytes = seal(directory, self.manifest, found)
+            found = find(directory, self.manifest)
+        self.checkpoints, self.damaged = tuple(found.checkpoints), found.damaged
+        self.sealed, self.clean, self.torn_bytes = found.manifest, found.clean, found.torn_bytes
         listed = {entry.name for entry in self.manifest.segments}
         self.missing = tuple(sorted(listed - set(names)))
         known = listed | set(self.manifest.checkpoints)
@@ -119,7 +109,7 @@ class ReadOnlyLog:
 
     @property
     def format(self) -> str:
-        """The format that the manifest in force states, "" when there is none."""
+        """The format stated in the manifest in force, "" when there is none."""
         epochs = self._directory.numbered(MANIFEST)
         if not epochs:
             return ""
@@ -128,68 +118,52 @@ class ReadOnlyLog:
 
     @property
     def changed(self) -> bool:
-        """True when another manifest is in force by now: somebody is at work here."""
+        """True when another manifest is in force by now: a process is writing to the log."""
         with self._typed():
             return (newest_manifest(self._directory) or Manifest("0" * 32, 0)) != self.manifest
 
     def body(self, checkpoint: Checkpoint) -> bytes:
-        """Return the journal's state in a checkpoint.
-
-        Raises
-        ------
-        LogError
-            It could be read before, and cannot any more.
-        """
+        """Return the journal's state in a checkpoint."""
         found = read_checkpoint(self._directory, checkpoint.name, self.manifest.uuid)
         if found is None:
             raise LogError(directory=str(self.directory), reason=f"{checkpoint.name} changed while it was read")
         return found[1]
 
-    def replay(self, checkpoint: Checkpoint | None) -> Replay:
-        """Return the journal's records behind a checkpoint (None: all that are left); damage is not copied aside."""
-        return Replay(self._directory, self.sealed, checkpoint, keep=lambda *_: "")
+    def replay(self, checkpoint: Checkpoint | None) -> LogReplay:
+        """Return the journal's records behind a checkpoint (None = all that are left); damage is not copied."""
+        return LogReplay(self._directory, self.sealed, checkpoint, keep=lambda *_: "")
 
     def record(self, position: Position) -> Record:
-        """Return the record at a position.
-
-        Raises
-        ------
-        RecordCorrupt
-            Its bytes are not what was written, or its segment is not there.
-        """
+        """Return the record at a position, or raise `RecordCorrupt`."""
         segment, offset = resolve(self._continued, position.segment, position.offset)
         entry = self._entries.get(segment)
         if entry is None:
             raise self._corrupt(f"segment {segment}", offset, position, "its segment is not listed")
         if entry.name in self.missing:
-            raise self._corrupt(entry.name, offset, position, "its segment is not there")
-        with self._typed(), reading(self._directory, entry) as descriptor:
-            data = read_fully(self._directory.files, descriptor, position.size, offset)
-        header = parse_header(data, 0, seed_of(bytes.fromhex(self.manifest.uuid), segment))
-        body = data[HEADER_BYTES:]
-        if header is None or header.length != len(body) or len(data) != position.size:
-            raise self._corrupt(entry.name, offset, position, "its header is wrong")
-        if crc32(body) != header.body_crc:
+            raise self._corrupt(entry.name, offset, position, "its segment is missing")
+        found = body_of(self.read(entry.name, offset, position.size), self.manifest.seed(segment))
+        if found is None:
             raise self._corrupt(entry.name, offset, position, "its checksum is wrong")
+        header, body = found
         return Record(header.type, header.flags, header.count, header.base, header.aux, body, position)
 
     def check(self, entry: SegmentEntry) -> SegmentCheck:
         """Read a segment from its first byte to its last."""
-        with self._typed(), reading(self._directory, entry) as descriptor:
+        with self._typed(), self._directory.opened(entry.name) as descriptor:
             size = self._directory.files.size(descriptor)
             header = header_intact(self._directory, descriptor, self.manifest, entry)
             limit = size if entry.length is None else entry.length
-            scan = scan_of(self._directory, descriptor, self.manifest, entry, SEGMENT_BYTES, limit)
+            scan = self.manifest.scan(self._directory.files, descriptor, entry, start=SEGMENT_BYTES, limit=limit)
             records = sum(1 for _ in scan)
             return SegmentCheck(entry, size, header, scan.end, tuple(scan.gaps), records, max(0, size - limit))
 
-    def bytes_at(self, entry: SegmentEntry, gap: Gap) -> bytes:
-        """Return the bytes of a gap."""
-        with self._typed(), reading(self._directory, entry) as descriptor:
-            return read_fully(self._directory.files, descriptor, gap.stop - gap.start, gap.start)
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Return bytes of a segment, fewer at its end and none when it is missing."""
+        with self._typed(), self._directory.opened(name) as descriptor:
+            return read_fully(self._directory.files, descriptor, size, offset)
 
     def usage(self, needed: int) -> Usage:
-        """Return what the directory holds; so many bytes of it are needed."""
+        """Return what the directory holds, given how many of its bytes are needed."""
         sizes = self.sizes()
         segments = sum(size for name, size in sizes.items() if SEGMENT.fullmatch(name))
         checkpoints = sum(sizes.get(name, 0) for name in self.manifest.checkpoints)
@@ -209,7 +183,7 @@ class ReadOnlyLog:
             return {file.name: file.stat().st_size for file in sorted(self.directory.iterdir()) if file.is_file()}
 
     def quarantined(self) -> list[Path]:
-        """Return the files that were put aside because they were damaged."""
+        """Return the files in quarantine."""
         aside = self.directory / QUARANTINE
         return sorted(aside.iterdir()) if aside.is_dir() else []
 
@@ -219,7 +193,7 @@ class ReadOnlyLog:
 
     @contextmanager
     def _typed(self) -> Iterator[None]:
-        """Raise only errors of ours."""
+        """Turn an OSError into a LogError."""
         try:
             yield
         except OSError as error:
@@ -227,7 +201,7 @@ class ReadOnlyLog:
 
 
 class _ReadingFiles(Files):
-    """A segment that is not there is an empty one; that it is missing is said elsewhere."""
+    """Opens a missing segment as an empty one; `ReadOnlyLog.missing` names it."""
 
     def open(self, path: Path, *, write: bool = False) -> int:
         try:

@@ -1,7 +1,7 @@
-"""The bytes of one record: a header of 48 bytes and an opaque body, each with a checksum of its own.
+"""The bytes of one record: a header of 48 bytes and an opaque body, each with its own checksum.
 
-The header's checksum starts from the log's uuid and the segment's number, so that neither stale bytes nor a
-record of another file ever validates.
+The header's checksum is seeded with the log's uuid and the segment's number, so that neither stale bytes nor a
+record of another file is ever valid.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = [
     "Position",
     "Record",
     "RecordType",
+    "body_of",
     "pack_header",
     "parse_header",
     "seed_of",
@@ -41,7 +42,7 @@ _CRC = Struct("<I")
 
 
 class RecordType(IntEnum):
-    """What a record is. Those below `FIRST_OPAQUE` are the log's own; the others mean nothing to it."""
+    """What a record is. Types below `FIRST_OPAQUE` are the log's own; it does not interpret the others."""
 
     SYNCED = 1
     OPEN = 2
@@ -57,7 +58,7 @@ class RecordType(IntEnum):
 
 
 class Position(NamedTuple):
-    """Where a record is, for ever: its segment's number, its offset there and its size with header, bytes."""
+    """The permanent place of a record: number of its segment, offset there, and size with header in bytes."""
 
     segment: int
     offset: int
@@ -65,11 +66,11 @@ class Position(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as it is read."""
+    """A record that was read and checked."""
 
     type: int
     flags: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody misses
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
     base: int
     aux: int
     body: bytes | memoryview
@@ -77,14 +78,14 @@ class Record(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """A record that compaction shall write.
+    """A record for compaction to write.
 
     Attributes
     ----------
     type, parts, count, base, aux, flags, needed
         As in `Log.append`.
     key : object
-        Comes back beside the new position, for the journal to know what moved.
+        Returned with the new position, so that the journal knows what moved.
     """
 
     type: int
@@ -98,11 +99,11 @@ class NewRecord(NamedTuple):
 
 
 class Header(NamedTuple):
-    """A record's header whose checksum is right."""
+    """A record's header with a valid checksum."""
 
     type: int
     flags: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody misses
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
     length: int
     base: int
     aux: int
@@ -112,7 +113,7 @@ class Header(NamedTuple):
 
 
 def seed_of(uuid: bytes, segment: int) -> int:
-    """Return what the checksums of a segment's record headers start from."""
+    """Return the seed of the checksums of a segment's record headers."""
     return crc32(uuid[:8] + segment.to_bytes(8, "little"))
 
 
@@ -124,7 +125,7 @@ def pack_header(header: Header, seed: int) -> bytes:
 
 
 def parse_header(buffer: bytes, offset: int, seed: int) -> Header | None:
-    """Return the header at an offset, or None when there is none of this segment."""
+    """Return the header at an offset, or None when no header of this segment is there."""
     if offset + HEADER_BYTES > len(buffer):
         return None
     magic, type, flags, size, count, length, base, aux, number, epoch, body_crc, crc = FIELDS.unpack_from(
@@ -135,3 +136,12 @@ def parse_header(buffer: bytes, offset: int, seed: int) -> Header | None:
     if crc32(buffer[offset : offset + HEADER_BYTES - 4], seed) != crc:
         return None
     return Header(type, flags, count, length, base, aux, number, epoch, body_crc)
+
+
+def body_of(record: bytes, seed: int) -> tuple[Header, bytes] | None:
+    """Return the header and the body of one whole record, None when either checksum is wrong."""
+    header = parse_header(record, 0, seed)
+    body = record[HEADER_BYTES:]
+    if header is None or header.length != len(body) or crc32(body) != header.body_crc:
+        return None
+    return header, body

@@ -1,7 +1,4 @@
-"""The first 64 bytes of a segment, and reading what follows.
-
-`Scan` goes through a segment's records in order and past what is damaged; it is the only reader of whole files.
-"""
+"""A segment's header of 64 bytes, and `Scan`, which reads the records behind it in order and skips damaged ones."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ FORMAT_TEXT = "1.0"
 SEGMENT_BYTES = 64
 
 _MAGIC = b"DQLABSEG"
-_CRC32 = 0  # the one checksum there is; others would get numbers of their own
+_CRC32 = 0  # the only checksum so far; others would get other numbers
 _FIELDS = Struct("<8sHHIB3xQQQQ8s")
 _WINDOW = 256 << 10
 _ANY = 1 << 32
@@ -48,19 +45,13 @@ _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 
 def pack_segment_header(uuid: bytes, seq: int, epoch: int, wall: float) -> bytes:
-    """Return the header of a new segment, made at `wall` seconds since 1970."""
+    """Return the header of a new segment, created at `wall` seconds since 1970."""
     fields = _FIELDS.pack(_MAGIC, *FORMAT, 0, _CRC32, seq, epoch, 0, int(wall * 1e9), uuid[:8])
     return fields + crc32(fields).to_bytes(4, "little")
 
 
 def check_segment_header(header: bytes, uuid: bytes, seq: int, epoch: int, file: str) -> bool:
-    """Return whether these are the first bytes of that segment.
-
-    Raises
-    ------
-    LogTooNew
-        They are, in a format that this version cannot read.
-    """
+    """Return whether these are the first bytes of that segment; raise `LogTooNew` for a later format."""
     if len(header) < SEGMENT_BYTES or crc32(header[:60]) != int.from_bytes(header[60:64], "little"):
         return False
     magic, major, minor, incompatible, algorithm, *where, _base, _wall, prefix = _FIELDS.unpack_from(header)
@@ -72,7 +63,7 @@ def check_segment_header(header: bytes, uuid: bytes, seq: int, epoch: int, file:
 
 
 class Gap(NamedTuple):
-    """Bytes of a segment that hold no valid record; `header` when at least that is intact."""
+    """Bytes of a segment without a valid record; `header` if that part is intact."""
 
     start: int
     stop: int
@@ -87,14 +78,14 @@ class Scan:
     segment, epoch, seed
         Which segment it is; see `seed_of`.
     start, limit : int
-        The first byte to read, and the first not to.
+        The first byte to read, and the first one not to.
 
     Attributes
     ----------
     end : int
-        Where the last valid record so far ends.
+        The end of the last valid record so far.
     last : int
-        Type of that record; 0 when there was none.
+        Type of that record; 0 before the first one.
     gaps : list of Gap
         What lies between valid records, and behind the last one.
     """
@@ -115,7 +106,7 @@ class Scan:
         self.gaps: list[Gap] = []
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield the journal's records; the log's own are passed over."""
+        """Yield the journal's records, without the log's own."""
         offset, need = self.end, HEADER_BYTES
         while offset < self._limit:
             window = self._read(offset, max(need, _WINDOW))
@@ -127,7 +118,7 @@ class Scan:
                 offset, need = self._pass_gap(offset), HEADER_BYTES
 
     def _records(self, window: bytes, start: int) -> Generator[Record, None, tuple[int, int]]:
-        """Yield what lies in a window; return where it ends and the bytes needed there, 0 when those are damaged."""
+        """Yield a window's records; return the offset behind them and the bytes needed there, 0 for damage."""
         unpack, segment, seed, epoch = FIELDS.unpack_from, self._segment, self._seed, self._epoch
         new: Any = tuple.__new__  # twice as fast as the constructors of named tuples
         at, size, least, last, need = 0, len(window), self._number + 1, self.last, HEADER_BYTES
@@ -157,7 +148,10 @@ class Scan:
         return start + at, need
 
     def _pass_gap(self, offset: int) -> int:
-        """Note the damage at an offset; return where to go on."""
+        """Note the damage at an offset; return the offset to go on from."""
+        # Three cases: an unreadable header, so search for the next one; an intact header with a number too high, so
+        # records before it are gone; an intact header with a damaged body, so skip this one record. Numbers must
+        # ascend: bytes of an older record that a truncation left behind are valid, but not part of the log.
         header = parse_header(self._read(offset, HEADER_BYTES), 0, self._seed)
         if header is None or header.epoch != self._epoch or header.number <= self._number:
             stop, header = self._find(offset + 1), None
@@ -172,7 +166,7 @@ class Scan:
         return stop
 
     def _find(self, offset: int) -> int:
-        """Return where the next header of this segment is, the limit when there is none."""
+        """Return the offset of the next header of this segment, the limit when there is none."""
         while window := self._read(offset, _WINDOW):
             at = window.find(_MAGIC_BYTES)
             while at >= 0:
@@ -190,7 +184,7 @@ class Scan:
 
 
 def read_fully(files: Files, descriptor: int, size: int, offset: int) -> bytes:
-    """Return up to `size` bytes at an offset, fewer only at the end of the file."""
+    """Return `size` bytes at an offset, fewer only at the end of the file."""
     data = files.read(descriptor, size, offset)
     while len(data) < size and (more := files.read(descriptor, size - len(data), offset + len(data))):
         data += more

@@ -1,4 +1,4 @@
-"""How much is needed, how much there is, and a reserve for the day there is nothing left."""
+"""Counts needed bytes and free space, and keeps a reserve for a full disk."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Usage:
     Attributes
     ----------
     segments : int
-        All segments, with what is appended and not yet written.
+        All segments, with records appended and not yet written.
     needed : int
         The part of them that the journal needs.
     checkpoints, quarantine, reserve : int
-        The rest.
+        The other files.
     files : int
         Number of files.
     """
@@ -63,18 +63,14 @@ class Needed:
         return self._table.get(segment, 0)
 
     def add(self, segment: int, nbytes: int) -> None:
-        """Count bytes that are needed from now on."""
+        """Count bytes as needed."""
         with self._lock:
             self._table[segment] = self._table.get(segment, 0) + nbytes
 
     def take(self, segment: int, nbytes: int) -> None:
-        """Count bytes that are needed no more.
-
-        Raises
-        ------
-        ValueError
-            More than were needed: the journal's books are wrong, and deleting by them would lose messages.
-        """
+        """Count bytes as no longer needed, or raise ValueError if fewer were."""
+        # Fewer means that the journal's books are wrong. Stopping here keeps the files: at a count of 0 they would be
+        # deleted, with messages that are still needed.
         with self._lock:
             left = self._table.get(segment, 0) - nbytes
             if left < 0:
@@ -82,12 +78,12 @@ class Needed:
             self._table[segment] = left
 
     def forget(self, segment: int) -> None:
-        """Drop a segment that is gone."""
+        """Drop a deleted segment."""
         with self._lock:
             self._table.pop(segment, None)
 
     def keep_only(self, segments: Collection[int]) -> None:
-        """Drop all others: segments that were deleted after the checkpoint that this table came from."""
+        """Drop all other segments, which were deleted since the checkpoint that holds this table."""
         with self._lock:
             self._table = {segment: nbytes for segment, nbytes in self._table.items() if segment in segments}
 
@@ -98,12 +94,12 @@ class Needed:
 
 
 class Reserve:
-    """A file that only takes up room, given up when there is no other.
+    """A file that only takes up room, deleted when the disk is full, so that settlements and checkpoints still fit.
 
     Attributes
     ----------
     present : bool
-        False while it is given up: no new messages should be taken in.
+        False while it is deleted: no new messages should be accepted.
     """
 
     def __init__(self, directory: Directory, size: int) -> None:
@@ -117,7 +113,7 @@ class Reserve:
         return self.size if self.present else 0
 
     def release(self) -> bool:
-        """Give it up; return False when that gained nothing."""
+        """Delete it; return False when that freed nothing."""
         if not self.present or self.size == 0:
             return False
         self.present = False
@@ -128,7 +124,7 @@ class Reserve:
         return True
 
     def restore(self) -> None:
-        """Set it aside again if the disk has twice its size."""
+        """Create it again if the disk has twice its size."""
         if self.present:
             return
         directory, files = self._directory, self._directory.files
@@ -149,16 +145,9 @@ class Reserve:
         self.present = True
 
     def twice(self, step: Callable[[], T]) -> T:
-        """Return what a step returns; if it fails, give up the reserve where that can help, and take it once more.
+        """Return the result of a step, repeated once if it fails, without the reserve if the disk is full.
 
-        The step must leave nothing behind that a second one would stumble over.
-
-        Raises
-        ------
-        DiskFull
-            No room even so.
-        OSError
-            It failed twice.
+        The step must be repeatable after any error. Raises `DiskFull`, or the second OSError.
         """
         try:
             return step()
@@ -173,7 +162,7 @@ class Reserve:
             raise
 
     def full(self, needed: int) -> DiskFull:
-        """Return the error that says so."""
+        """Return the error for a full disk."""
         free = 0
         with suppress(OSError):
             free = self._directory.files.free_bytes(self._directory.path)
@@ -181,7 +170,7 @@ class Reserve:
 
 
 class FreeSpace:
-    """Free bytes of the disk, as of the last look at it."""
+    """The disk's free bytes, as of the last look."""
 
     def __init__(self, directory: Directory, clock: Clock) -> None:
         self._directory = directory
@@ -191,11 +180,11 @@ class FreeSpace:
         self._written = 0
 
     def left(self, written: int) -> int:
-        """Return the free bytes when `written` bytes were appended in all."""
+        """Return the free bytes, given the total of bytes appended since the log was opened."""
         return self._free - (written - self._written)
 
     def look(self, written: int) -> bool:
-        """Look again if the last time is a second or a MiB ago; return whether it was."""
+        """Look again if the last look is a second or a MiB ago; return whether it was."""
         now = self._clock.monotonic()
         if now - self._looked_at < _LOOK_EVERY_S and written - self._written < _LOOK_EVERY_BYTES:
             return False

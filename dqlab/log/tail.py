@@ -1,4 +1,4 @@
-"""The newest records, in memory: not yet written, not yet synced, and just synced but soon read."""
+"""The newest records, in memory: not yet written, not yet synced, and synced but likely to be read soon."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Entry(NamedTuple):
     Attributes
     ----------
     position : Position
-        What the journal knows it by.
+        Its permanent place, as the journal knows it.
     segment, offset : int
-        Where it is written; elsewhere than `position` says only after a disk failed.
+        Where it is written; differs from `position` only after a disk failed.
     header, body : bytes
         What is written.
     """
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 class Tail:
-    """Appended records in order; callers hold the writer's lock.
+    """Appended records in order; callers hold the writer's memory lock, except for `body`.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Tail:
         return bool(self._unsynced)
 
     def body(self, position: Position) -> bytes | None:
-        """Return a record's body if it is here; needs no lock."""
+        """Return a record's body if it is in memory; needs no lock."""
         return self._bodies.get(position)
 
     def append(self, entry: Entry) -> None:
@@ -78,7 +78,7 @@ class Tail:
         self._bodies[entry.position] = entry.body
 
     def next_write(self, limit: int) -> tuple[list[Entry], int]:
-        """Return what one call can write, and its bytes: at most `limit` records, neighbours in one segment."""
+        """Return up to `limit` records that one call can write, neighbours in one segment, and their bytes."""
         entries: list[Entry] = []
         total = 0
         for entry in islice(self._unwritten, min(limit, _WRITE_RECORDS)):
@@ -90,7 +90,7 @@ class Tail:
         return entries, total
 
     def written(self, entries: list[Entry], nbytes: int) -> None:
-        """Note that what `next_write` returned was written."""
+        """Note that the records from `next_write` were written."""
         for _ in entries:
             self._unwritten.popleft()
         self._unsynced += entries
@@ -98,7 +98,7 @@ class Tail:
         self.unsynced_bytes += nbytes
 
     def synced(self) -> None:
-        """Note that all that was written was synced, and forget the oldest synced records above 8 MiB."""
+        """Note that all written records were synced, and forget the oldest synced ones above 8 MiB."""
         self._synced += self._unsynced
         self._synced_bytes += self.unsynced_bytes + _ENTRY_BYTES * len(self._unsynced)
         self._unsynced.clear()
@@ -109,7 +109,7 @@ class Tail:
             self._bodies.pop(entry.position, None)
 
     def take_back(self, segment: int) -> list[Entry]:
-        """Remove and return all of a segment's records that are not synced; later segments' stay."""
+        """Remove and return a segment's records that are not synced; those of later segments stay."""
         waiting = [*self._unsynced, *self._unwritten]
         moving = [entry for entry in waiting if entry.segment == segment]
         self._unsynced.clear()
@@ -119,6 +119,6 @@ class Tail:
         return moving
 
     def put_first(self, entries: list[Entry]) -> None:
-        """Let these be written before all others."""
+        """Put records in front of all others that wait to be written."""
         self._unwritten.extendleft(reversed(entries))
         self.unwritten_bytes += sum(entry.size for entry in entries)

@@ -1,4 +1,4 @@
-"""Checkpoints, and deleting the segments that nobody needs after them."""
+"""Takes checkpoints, and deletes the segments that are no longer needed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dqlab.log.catalog import Catalog
 from dqlab.log.checkpoints import Checkpoint, Mark
 from dqlab.log.directory import Directory, checkpoint_name
-from dqlab.log.manifest import Manifest, SegmentEntry
+from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.reader import Reader
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import Writer
@@ -19,14 +18,14 @@ __all__ = ["Collected", "Upkeep", "removable"]
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collection deleted: number of segments, and their bytes."""
+    """The segments that a collection deleted: their number and bytes."""
 
     segments: int
     nbytes: int
 
 
 class Upkeep:
-    """What is done now and then, beside appends and commits; one step at a time.
+    """Checkpoints and collections, beside appends and commits; one at a time.
 
     Attributes
     ----------
@@ -59,6 +58,8 @@ class Upkeep:
     def checkpoint(self, mark: Mark, body: bytes) -> None:
         """Make the journal's state at a mark durable; see `Log.checkpoint`."""
         with self._lock:
+            # First the records up to the mark, then the checkpoint that replaces them: a power cut in between must not
+            # leave a checkpoint which knows of records that never reached the disk.
             self._writer.commit(sync=True)
             catalog, directory = self._catalog, self._directory
             name = checkpoint_name(catalog.manifest.epoch, catalog.manifest.next_checkpoint())
@@ -67,6 +68,7 @@ class Upkeep:
             self._reserve.twice(lambda: directory.publish(name, [data]))
             with catalog.lock:
                 catalog.publish(catalog.manifest.having_checkpoint(name))
+            # Old checkpoints are unlinked only now that no manifest in force lists them.
             kept = catalog.manifest.checkpoints
             self.checkpoints.append(Checkpoint(name, *place, mark.needed, len(data)))
             for old in [checkpoint for checkpoint in self.checkpoints if checkpoint.name not in kept]:
@@ -81,11 +83,13 @@ class Upkeep:
             catalog, directory = self._catalog, self._directory
             doomed = self._removable()
             if doomed:
-                # The settles that made them superfluous may only be in memory; the segments must not go first.
+                # What settled their messages may only be in memory. If the files went first, a power cut would leave
+                # messages that are neither settled nor there.
                 self._writer.commit(sync=True)
-                with catalog.lock:
+                with catalog.lock:  # asked again: a checkpoint or a compaction may need one of them by now
                     doomed = [entry for entry in self._removable() if entry in doomed]
                     catalog.publish(catalog.manifest.without({entry.seq for entry in doomed}))
+            # After the manifest without them is on disk: a listed segment that is missing stops every open.
             for entry in doomed:
                 self._reader.retire(entry.seq)
                 self._needed.forget(entry.seq)
@@ -103,11 +107,10 @@ class Upkeep:
 def removable(
     manifest: Manifest, checkpoints: list[Checkpoint], needed: Needed, busy: frozenset[int]
 ) -> list[SegmentEntry]:
-    """Return the segments that neither the journal nor a recovery from either checkpoint can miss.
-
-    Deleting a segment deletes the settles in it, so both checkpoints must lie behind it. A segment whose records
-    were compacted elsewhere also stays while a kept checkpoint needs it: that one knows the old positions.
-    """
+    """Return the segments that neither the journal nor a recovery from either checkpoint needs."""
+    # Either checkpoint may turn out to be damaged, so a recovery from the older one must work too. Its replay reads the
+    # segments from its own mark on, whether or not anything in them is needed: they hold the settlements of messages in
+    # earlier segments. So a segment may go only if it lies before both marks.
     if len(checkpoints) < 2:
         return []
     listed = manifest.listed()
@@ -116,9 +119,11 @@ def removable(
     for entry in manifest.segments:
         covered = listed.keys() & set(entry.covers)
         wanted = {seq for seq in covered if any(seq in checkpoint.needed for checkpoint in checkpoints)}
-        if wanted or not covered <= free:  # they go together: replay takes all of them or what covers them
+        # A checkpoint from before the compaction knows the old positions only. And the originals go together: while
+        # one of them is listed, replay reads it in place of the copy, which may stand for the others too.
+        if wanted or not covered <= free:
             free -= covered
     for entry in manifest.segments:
         if entry.continues and entry.continues[0] in listed and entry.continues[0] not in free:
-            free.discard(entry.seq)  # what is needed of the other one lies here
+            free.discard(entry.seq)  # needed records of the other segment lie here
     return [entry for entry in manifest.segments if entry.seq in free]

@@ -1,6 +1,15 @@
-"""Appends to memory; writes, syncs and rolls; and carries on in a new segment when the disk fails.
+"""Appends to memory; writes, syncs and seals segments; and continues in a new segment when the disk fails.
 
-Order of every commit: write, sync, look whether somebody took over, and only then confirm.
+Order of every commit: write, sync, check the epoch, and only then confirm. See `Writer._commit` for why.
+
+Order of the locks in this room, outermost first. Taking one while holding a later one deadlocks sooner or later, and
+hardly any test runs long enough to notice:
+
+1. `Compactor._one_at_a_time`, `Upkeep._lock`: one compaction, one checkpoint or collection; neither takes the other's.
+2. `Writer._one_sync`: one commit that asks for a sync.
+3. `Catalog.lock`: one commit, or one change of the manifest. It is held during I/O.
+4. `Writer.memory`: the only lock that `append` waits for, on the event loop of a shard. Never held during I/O.
+5. The locks of `Needed`, `Reader` and `Catalog.allocate`: nothing is locked while they are held.
 """
 
 from __future__ import annotations
@@ -13,11 +22,10 @@ from contextlib import suppress
 from zlib import crc32
 
 from dqlab.clock import Clock
-from dqlab.log.catalog import Catalog
 from dqlab.log.directory import Directory, segment_name
 from dqlab.log.errors import Fenced, LogClosed, LogError, LogFailed, NoDescriptors, RecordTooLarge
 from dqlab.log.files import Buffer
-from dqlab.log.manifest import SegmentEntry
+from dqlab.log.manifest import Catalog, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordType, pack_header, parse_header
@@ -29,25 +37,29 @@ __all__ = ["OpenSegment", "Writer"]
 
 _FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-_UNSYNCED_BYTES = 8 << 20  # kept in memory, so that they can be written again elsewhere
-_LOOK_EVERY_S = 0.01  # whether somebody took over, where a commit takes microseconds; see `Ownership`
+_UNSYNCED_BYTES = 8 << 20  # kept in memory, to be written again elsewhere when the disk fails
+_LOOK_EVERY_S = 0.01  # between two checks of the epoch in the mode "os"; below `_UNNOTICED_S` of ownership
 
 
 class _Broken(Exception):
-    """The open file cannot be trusted any more: never write to it or sync it again."""
+    """The open file failed: never write to it or sync it again.
+
+    After a failed fsync the kernel may mark the lost pages as clean: the next fsync of that file succeeds, and the
+    records are gone all the same.
+    """
 
 
 class OpenSegment:
-    """The file that is written to.
+    """The segment that is written to.
 
     Attributes
     ----------
     seq, descriptor : int
-        Which it is.
+        Its number and its open file.
     end : int
-        Behind the last record that was written whole.
+        Behind the last record that was written completely.
     synced : int
-        Behind the last one that is on the device; in the mode "os", behind the last one that was left to the system.
+        Behind the last record on the device; in the mode "os", behind the last one left to the system.
     given_up : bool
         It failed: nothing is written to it or synced any more.
     """
@@ -64,18 +76,18 @@ class OpenSegment:
 class Writer:
     """The end of the log.
 
-    Appending only needs the memory lock and does no I/O; committing holds the catalog's lock, one at a time.
+    Appending takes only the memory lock and does no I/O; committing holds the catalog's lock, one commit at a time.
 
     Attributes
     ----------
     tail : Tail
-        What was appended last.
+        The newest records.
     end, durable : int
-        Number of the last record that was appended, and of the last that a commit confirmed.
+        Number of the last appended record, and of the last confirmed one.
     refusal : LogError or None
         Why nothing can be appended or committed any more.
     sync_seconds : deque of float
-        How long the last thousand syncs of the open segment took.
+        Durations of the last thousand syncs of the open segment.
     """
 
     def __init__(
@@ -98,7 +110,7 @@ class Writer:
         self._open = segment
         self._synced_at = clock.monotonic()
         self._looked_at = float("-inf")
-        self._left: set[int] = set()  # descriptors of what was left to the system, until somebody asks for a sync
+        self._left: set[int] = set()  # descriptors with bytes left to the system, until a sync is asked for
         self._one_sync = threading.Lock()
         self.memory = threading.Lock()
         self.tail = Tail()
@@ -113,7 +125,7 @@ class Writer:
     # --- appending -------------------------------------------------------------------------
 
     def admit(self, nbytes: int) -> None:
-        """Raise why a record of so many bytes would not be taken."""
+        """Raise the reason why a record of this size would not be taken."""
         if nbytes > MAX_BODY:
             raise RecordTooLarge(size=nbytes, limit=MAX_BODY)
         if self.refusal is not None:
@@ -122,7 +134,7 @@ class Writer:
     def append(
         self, type: int, parts: Sequence[Buffer], count: int, base: int, aux: int, flags: int, *, admitted: bool
     ) -> Position:
-        """Add a record of the journal to memory; return where it will be."""
+        """Add a record of the journal to memory; return its permanent position."""
         body = parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
         if len(body) > MAX_BODY:
             raise RecordTooLarge(size=len(body), limit=MAX_BODY)
@@ -137,12 +149,12 @@ class Writer:
             return position
 
     def note(self, type: RecordType) -> None:
-        """Add a record of the log's own; it is not numbered, and nobody waits for it."""
+        """Add a record of the log's own, which is not counted in `end`."""
         with self.memory:
             self._add(type, 0, 0, 0, 0, b"", 0)
 
     def roll(self) -> None:
-        """Let what follows be in another segment, so that this one can be sealed; the next commit does that."""
+        """Begin another segment with the next record; the next commit seals the open one."""
         with self.memory:
             if self._offset > _FIRST:
                 self._go_to_next()
@@ -170,25 +182,27 @@ class Writer:
 
     @property
     def open_bytes(self) -> int:
-        """Bytes of the open segment and of what is not yet written; callers hold the memory lock."""
+        """Bytes of the open segment and of records not yet written; callers hold the memory lock."""
         return self._open.end + self.tail.unwritten_bytes
 
     def place(self) -> tuple[int, int]:
-        """Return where the next record would be; callers hold the memory lock."""
+        """Return the position of the next record; callers hold the memory lock."""
         return self._seq, self._offset
 
     # --- committing ------------------------------------------------------------------------
 
     def commit(self, *, sync: bool) -> int:
-        """Write what was appended, sync if asked or due, and confirm it; return the last confirmed number."""
+        """Write the appended records, sync them if asked or due, and confirm; return the last confirmed number."""
         if not sync:
             return self._commit(sync=False)
+        # One at a time: while the first one syncs sealed segments without the catalog's lock, a second one would find
+        # none left to sync, and confirm records that are not on the device yet.
         with self._one_sync:
             self._sync_sealed()
             return self._commit(sync=True)
 
     def _sync_sealed(self) -> None:
-        """Sync earlier segments that were left to the system, while others commit: that may be gigabytes."""
+        """Sync sealed segments that were left to the system, beside other commits: it may be gigabytes."""
         with self._catalog.lock:
             sealed = self._left - {self._open.descriptor}
             self._left -= sealed
@@ -206,15 +220,18 @@ class Writer:
     def _commit(self, *, sync: bool) -> int:
         with self._catalog.lock:
             self.check()
+            # Taken together, before writing: records appended while this commit does its I/O are not confirmed by it.
             with self.memory:
                 end, appended, count = self.end, self.appended_bytes, len(self.tail)
             try:
+                # The epoch is checked after the sync. Were it checked before, a new owner could begin its epoch and
+                # read the files in between: it would not see these records, and they would be confirmed all the same.
                 self._persist(count, sync=sync or self._sync_due())
                 self._check_owner()
             except Fenced as error:
                 raise self.refuse(error) from None
             except (OSError, _Broken) as error:
-                if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:  # the next commit does all of it
+                if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:  # the next commit repeats it
                     raise NoDescriptors(directory=str(self._directory), reason=str(error)) from error
                 raise self.refuse(self._failure(error)) from error
             self.durable, self._durable_bytes = end, appended
@@ -227,18 +244,18 @@ class Writer:
             self._looked_at = now
 
     def check(self) -> None:
-        """Raise if nothing may be written any more."""
+        """Raise the refusal, if there is one, as a new object; takes no lock."""
         if self.refusal is not None:
             raise type(self.refusal)(**self.refusal.fields)
 
     def refuse(self, error: LogError) -> LogError:
-        """Take nothing any more; return the error, or an earlier one."""
+        """Refuse all further records; return the error, or an earlier one. Callers must not hold the memory lock."""
         with self.memory:
             self.refusal = self.refusal or error
             return self.refusal
 
     def close(self) -> None:
-        """Let go of the file; nothing is written."""
+        """Close the files; nothing is written."""
         with self._catalog.lock:
             self.refuse(LogClosed(directory=str(self._directory)))
             for descriptor in self._left | {self._open.descriptor}:
@@ -304,14 +321,14 @@ class Writer:
             was_short = True
 
     def _cut(self, segment: OpenSegment) -> None:
-        """Remove what a failed write may have left; nothing may follow it."""
+        """Truncate what a failed write may have left; records behind it would look like corruption."""
         try:
             self._files.truncate(segment.descriptor, segment.end)
         except OSError as error:
             raise _Broken from error
 
     def _let_go(self) -> None:
-        """Make memory free of what was written: by a sync, unless the mode leaves that to the system."""
+        """Free the memory of written records: after a sync, or in the mode "os" without one."""
         if self._options.sync == "os":
             self._left.add(self._open.descriptor)
             self._forget_written()
@@ -326,7 +343,7 @@ class Writer:
             try:
                 self._files.sync(descriptor)
             except OSError as error:
-                # What was written has left memory, so nothing can write it again, and the next sync may succeed.
+                # These records have left memory and cannot be written again, and another sync may succeed falsely.
                 raise self.refuse(self._failure(error)) from error
             if descriptor != self._open.descriptor:
                 self._files.close(descriptor)
@@ -346,7 +363,9 @@ class Writer:
     # --- the next segment ------------------------------------------------------------------
 
     def _roll(self, seq: int) -> None:
-        """Seal the open segment, in all modes but "os" synced, and begin another; can be repeated."""
+        """Seal the open segment and begin another; can be repeated after an error."""
+        # Synced before the manifest states its length, except in the mode "os": recovery takes a sealed segment's bytes
+        # as durable, and would report a part lost in a power cut as corruption.
         if not self._open.given_up:
             self._let_go()
         old, epoch = self._open, self._owner.epoch
@@ -366,9 +385,10 @@ class Writer:
                 self._files.close(old.descriptor)
 
     def _leave(self, cause: BaseException | None) -> None:
-        """Give up the open segment behind its last synced record; what was to follow goes to another one.
+        """Give up the open segment behind its last synced record; the records after it move to another one.
 
-        Nothing is written here: the records wait in memory, and writing them rolls to the new segment.
+        Nothing is written here: the records wait in memory, and writing them begins the new segment. Their positions
+        stay valid, because the manifest says where each of them continues.
         """
         if isinstance(cause, OSError) and cause.errno in NO_SPACE:
             self._reserve.release()

@@ -1,7 +1,7 @@
-"""Which bytes of a log's segments a shard still needs, and its going over to where they have been copied.
+"""Compacts a shard's log: copies what the shard still needs, and moves the shard to the copies.
 
-Frames are copied with the payloads of those messages alone that are not yet settled; settlements whose results
-are still kept, verbatim. Everything else is in the checkpoints before the copied segments.
+Frames are copied with the payloads of their unsettled messages only, settlements with results still kept verbatim.
+Nothing else is copied: the checkpoints behind those segments hold it.
 """
 
 from __future__ import annotations
@@ -9,30 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dqlab.frame import Frame
-from dqlab.log import Compaction, Log, Moved, NewRecord, Position, Record, RecordType
+from dqlab.log import Compaction, Log, LogOptions, Moved, NewRecord, Position, Record, RecordType
+from dqlab.log.files import Buffer
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.lane import Lane
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State, stretches
+from dqlab.store.directories import NotAQueue, read_queue, shard_directory, stored_directories
 from dqlab.store.journal import LogJournal
-from dqlab.store.places import place_of, position_of
-from dqlab.store.records import Move, pack_plain
+from dqlab.store.records import Move, pack_plain, place_of, position_of
 from dqlab.store.shard import DurableShard
 
-__all__ = ["MOSTLY", "Compacted", "Copying", "compaction", "run_through"]
+__all__ = ["MOSTLY", "Compacted", "Copying", "compact_offline", "compaction", "run_through", "still_needed"]
 
 MOSTLY = 0.95
-"""On demand, segments that are needed by a smaller share are copied."""
+"""Share of a segment's bytes below which it is copied when compaction is asked for."""
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame that is to be copied; its states are only looked at, and may be those of when this began."""
+    """A frame to copy; its batch is only read, and may have changed since the compaction began."""
 
     run: bytes
     batch: Batch
@@ -40,18 +42,18 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """A settlement that is to be copied, for results in it."""
+    """A settlement to copy, for the results in it."""
 
     run: bytes
 
 
 class Copying:
-    """One compaction of some segments: planned and ended where the ledger lives, copied in any thread.
+    """One compaction of some segments: made and switched in the ledger's thread, copied in any other.
 
     Attributes
     ----------
     kept, dropped : int
-        Messages of the copied frames that are not yet settled, and that are.
+        Unsettled and settled messages of the copied frames.
     """
 
     def __init__(self, ledger: Ledger, journal: LogJournal, segments: Sequence[int]) -> None:
@@ -70,26 +72,18 @@ class Copying:
         return self._keep_frame(record, wanted)
 
     def _keep_frame(self, record: Record, wanted: _Frame) -> Iterator[NewRecord]:
+        # One copy of the states: the ledger's thread goes on settling while this one copies.
         states = bytes(wanted.batch.states)
-        needed = [(a, b) for a, b, state in stretches(states, 0, len(states)) if not State(state).final]
-        kept = sum(b - a for a, b in needed)
+        kept = sum(b - a for a, b, state in stretches(states, 0, len(states)) if not State(state).final)
         self.kept += kept
         self.dropped += len(states) - kept
-        if kept == len(states):
-            yield _copy(record, record.body, wanted)
-        elif kept:
-            yield _copy(record, Frame.decode(record.body).hollow(needed), wanted)
-            # Only a recovery that has lost both checkpoints reads this: what is hollow must not run.
-            first = wanted.batch.first
-            moves = [
-                Move(wanted.run, first + a, first + b, State(state), suspect=False, delay=0, counts=None)
-                for a, b, state in stretches(states, 0, len(states))
-                if State(state).final
-            ]
-            yield NewRecord(RecordType.STATE, [pack_plain(moves)], aux=record.aux)
+        if kept:
+            frame, *moves = still_needed(record, wanted.run, wanted.batch.first, states)
+            yield _copy(record, frame.parts[0], wanted)
+            yield from moves
 
     def switch(self, compaction: Compaction) -> None:
-        """Go over to the copies, of what has not become superfluous meanwhile."""
+        """Move the ledger to the copies, except of what was settled or dropped meanwhile."""
         places: dict[bytes, dict[int, int]] = {}
         for moved in compaction.moved:
             if isinstance(moved.key, _Frame):
@@ -102,7 +96,9 @@ class Copying:
             self._ledger.packed.pop(run, None)
 
     def _switch_frame(self, moved: Moved, wanted: _Frame) -> bool:
-        """Free what is needed no more of both copies of a frame; return whether the frame is still there."""
+        """Free in each copy of a frame the messages that are not needed there; return whether the frame is kept."""
+        # The copy was counted with all its bytes: messages settled while it was written are freed there, as the ledger
+        # freed them in the old place already. Unsettled ones are freed in the old place.
         lane = self._ledger.shard.lanes.get(wanted.run)
         found = lane.batches.at(wanted.batch.first) if lane is not None else None
         if found is None:
@@ -124,13 +120,30 @@ class Copying:
         self._log.free(position.segment, position.size)
 
 
-def _copy(record: Record, body: bytes | memoryview, wanted: _Frame | _Results) -> NewRecord:
+def still_needed(record: Record, run: bytes, first: int, states: bytes) -> Iterator[NewRecord]:
+    """Yield what keeps the unsettled messages of a frame: the frame, hollow where it is settled, and those states."""
+    spans = list(stretches(states, 0, len(states)))
+    needed = [(a, b) for a, b, state in spans if not State(state).final]
+    whole = sum(b - a for a, b in needed) == len(states)
+    body = record.body if whole else Frame.decode(record.body).hollow(needed)
+    yield NewRecord(RecordType.PUT, [body], record.count, record.base, record.aux, record.flags)
+    if not whole:
+        # Only a recovery that lost both checkpoints reads this: a hollow message must never run.
+        moves = [
+            Move(run, first + a, first + b, State(state), suspect=False, delay=0, counts=None)
+            for a, b, state in spans
+            if State(state).final
+        ]
+        yield NewRecord(RecordType.STATE, [pack_plain(moves)], aux=record.aux)
+
+
+def _copy(record: Record, body: Buffer, wanted: _Frame | _Results) -> NewRecord:
     size = record.position.size - len(record.body) + len(body)
     return NewRecord(record.type, [body], record.count, record.base, record.aux, record.flags, needed=size, key=wanted)
 
 
 def _wanted(ledger: Ledger, segments: frozenset[int]) -> dict[int, _Frame | _Results]:
-    """Return what lies in some segments and is still needed, by place."""
+    """Return the needed frames and settlements in some segments, by place."""
     wanted: dict[int, _Frame | _Results] = {}
     for run, lane in ledger.shard.lanes.items():
         for batch in _batches_in(lane, segments):
@@ -143,7 +156,7 @@ def _wanted(ledger: Ledger, segments: frozenset[int]) -> dict[int, _Frame | _Res
 
 
 def _batches_in(lane: Lane, segments: frozenset[int]) -> Iterator[Batch]:
-    """Yield the batches whose frames lie in some segments; of the others no object is made, for they are many."""
+    """Yield the batches whose frames lie in some segments, without making objects of the many others."""
     yield from (batch for batch in lane.batches.kept() if position_of(batch.place).segment in segments)
     for rows in lane.batches.frozen():
         for first, place in zip(rows.column("first"), rows.column("place"), strict=True):
@@ -153,16 +166,16 @@ def _batches_in(lane: Lane, segments: frozenset[int]) -> Iterator[Batch]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Compacted:
-    """What a compaction of a shard gave.
+    """The outcome of a compaction.
 
     Attributes
     ----------
     bytes_before, bytes_after : int
-        Of everything in the directory but the reserve.
+        Size of the directory without the reserve.
     kept, dropped : int
-        Messages of the copied frames that stayed, and that were settled.
+        Unsettled and settled messages of the copied frames.
     seconds : float
-        How long it took.
+        Duration.
     """
 
     bytes_before: int = 0
@@ -172,7 +185,7 @@ class Compacted:
     seconds: float = 0.0
 
     def __add__(self, other: Compacted) -> Compacted:
-        """Return both together: shards are compacted side by side, so the longer time counts."""
+        """Return the sum; shards are compacted side by side, so the longer time counts."""
         return Compacted(
             self.bytes_before + other.bytes_before,
             self.bytes_after + other.bytes_after,
@@ -199,18 +212,18 @@ def compaction(
 ) -> Generator[Callable[[], Any], Any, Compacted]:
     """Compact a shard, step by step.
 
-    Yields what blocks, to be called in any thread, and takes its result; all else happens where the generator
-    runs, which is where the ledger lives.
+    Yields functions that block, to be called in any thread, and takes their results. Everything else happens in the
+    thread of the generator, which is the ledger's.
 
     Parameters
     ----------
     below : float, optional
-        Copy from segments that are needed by a smaller share; also seal the open one first. By default those
-        that the option `compact_below` names.
+        Copy segments whose needed share is smaller, and seal the open one first; by default the option
+        `compact_below`.
     progress : callable, optional
-        Called in the thread with bytes done and bytes in all of the segments at hand.
+        Called in the copying thread with bytes done and the total of the segments at hand.
     stop : callable, optional
-        Asked before each new segment is written; once it returns True nothing more is copied.
+        Called before each new segment; nothing more is copied once it returns True.
     """
     log, clock = shard.journal.log, shard.ledger.shard.clock
     started, before = clock.monotonic(), _nbytes(log)
@@ -226,23 +239,60 @@ def compaction(
         copying.switch(done)
         yield from shard.checkpointing()
         kept, dropped = kept + copying.kept, dropped + copying.dropped
-    yield from shard.checkpointing()  # the second one that knows the new places: now the old ones can go
+    # A second checkpoint that knows the new places: the first may be damaged, so segments wait for two.
+    yield from shard.checkpointing()
     return Compacted(before, _nbytes(log), kept, dropped, clock.monotonic() - started)
 
 
 def run_through(steps: Generator[Callable[[], Any], Any, Compacted]) -> Compacted:
-    """Carry out all steps of a `compaction` here; blocks."""
+    """Run all steps of a `compaction` in this thread."""
     result = None
     while True:
         try:
             result = steps.send(result)()
         except StopIteration as done:
-            gave: Compacted = done.value
-            return gave
+            compacted: Compacted = done.value
+            return compacted
+
+
+def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) -> Iterator[tuple[str, Compacted]]:
+    """Compact each shard of a queue, or of all queues of a store; yield its name and the outcome.
+
+    Parameters
+    ----------
+    directory : Path
+        A store, or one queue's directory. No other process may have it open.
+    progress : callable
+        Called with the shard's name, bytes done and the total.
+
+    Raises
+    ------
+    NotAQueue
+        No queue is there.
+    LogError
+        A log cannot be opened; shards before it are compacted.
+    """
+    queues = stored_directories(directory)
+    if not queues:
+        hint = "Give a store, or one queue's directory in it."
+        raise NotAQueue(directory=str(directory), reason="no queue.json is in it or below", hint=hint)
+    for path in queues:
+        queue = read_queue(path)
+        assert queue is not None, "only directories of queues are listed"
+        for index in range(queue.shards):
+            name, place = f"{queue.name}/{index}", shard_directory(path, index)
+            shard = DurableShard.open(
+                place, queue.name, index, queue.rules, log_options=LogOptions(), owner="dqlab compact"
+            )
+            try:
+                compacted = run_through(compaction(shard, below=MOSTLY, progress=partial(progress, name)))
+            finally:
+                shard.journal.log.close()
+            yield name, compacted
 
 
 def _fitting(log: Log, victims: Sequence[int]) -> list[int]:
-    """Return the first victims, as many as fill one segment."""
+    """Return the first victims whose needed bytes fit one segment."""
     chosen: list[int] = []
     room = log.options.segment_bytes
     for segment in victims:

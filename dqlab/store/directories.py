@@ -1,9 +1,9 @@
-"""The directory of a store: one directory a queue, in it what the queue is, and one log a shard.
+"""The directory of a store: one directory per queue, with its description and one log per shard.
 
 ::
 
     runs/
-    └── pages-1f3a9c20/         the queue's name, and its hash where names differ by case alone
+    └── pages-1f3a9c20/         the queue's name, and its hash for names that differ by case only
         ├── queue.json          format, name, shards, options
         ├── 000/                log of shard 0, see `dqlab.log`
         └── 001/
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from typing import Any
 from dqlab.errors import DqlabError
 from dqlab.log import Files, LogError, LogTooNew
 from dqlab.log.directory import Directory
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
 
 __all__ = [
     "NotAQueue",
@@ -38,14 +40,14 @@ _FORMAT = 1
 
 
 class NotAQueue(LogError):
-    """The directory is not that of the queue that is to be opened."""
+    """The directory does not belong to the queue."""
 
     text = "{directory} is not the directory of a durable queue: {reason}. Nothing was touched. {hint}"
 
 
 @dataclass(frozen=True)
 class StoredQueue:
-    """What a queue is; stays as it was made.
+    """What a queue is; never changes.
 
     Attributes
     ----------
@@ -59,6 +61,14 @@ class StoredQueue:
     shards: int
     options: dict[str, Any]
 
+    @property
+    def rules(self) -> QueueOptions:
+        """The options for its shards' rules, with defaults for those that are missing."""
+        kept = dict(self.options)
+        if isinstance(kept.get("retry"), dict):
+            kept["retry"] = Retry(**kept["retry"])
+        return QueueOptions(**{field.name: kept[field.name] for field in fields(QueueOptions) if field.name in kept})
+
 
 def queue_directory(store: Path, name: str) -> Path:
     """Return the directory of a queue in a store."""
@@ -71,16 +81,16 @@ def shard_directory(queue: Path, index: int) -> Path:
 
 
 def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> StoredQueue:
-    """Return what the queue in this directory is; if there is none, make it, durably. Blocks.
+    """Return what the queue in this directory is; create it durably if the directory is new or empty. Blocks.
 
     Raises
     ------
     NotAQueue
-        Other files are there, or another queue's.
+        The directory holds other files, or another queue.
     LogTooNew
         A later version of dqlab made it.
     LogError
-        The disk failed, or does not let us.
+        The disk failed or denied access.
     """
     directory = Directory(path, files or Files())
     try:
@@ -91,20 +101,20 @@ def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> St
     except OSError as error:
         raise LogError(directory=str(path), reason=f"{type(error).__name__}: {error}") from error
     if found.name != queue.name:
-        reason = f"queue {found.name!r} is there, and not {queue.name!r}"
+        reason = f"it holds queue {found.name!r}, not {queue.name!r}"
         raise NotAQueue(directory=str(path), reason=reason, hint="Give another directory.")
     return found
 
 
 def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
-    """Return what the queue in this directory is, None when the directory is empty. Raises as `keep_queue`."""
+    """Return what the queue in this directory is, None when it is empty; raises as `keep_queue` does."""
     directory = Directory(path, files or Files())
     names = [name for name in directory.names() if not name.endswith(".tmp")]
     if _FILE not in names:
         if not names:
             return None
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        reason = f"it holds {shown}, and no {_FILE}"
+        reason = f"it holds {shown}, but no {_FILE}"
         raise NotAQueue(directory=str(path), reason=reason, hint=f"Give a new directory, or put {_FILE} back.")
     try:
         found = json.loads(directory.read(_FILE))
@@ -118,13 +128,13 @@ def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
 
 
 def stored_queues(store: Path) -> list[str]:
-    """Return the names of a store's queues, sorted; what is no queue is passed over."""
+    """Return the names of a store's queues, sorted; other directories are skipped."""
     queues = (read_queue(path) for path in stored_directories(store))
     return sorted(queue.name for queue in queues if queue is not None)
 
 
 def stored_directories(path: Path) -> list[Path]:
-    """Return the directories of the queues in a store, or the one of a queue itself, sorted."""
+    """Return the directories of a store's queues, sorted, or the directory itself if it is a queue's."""
     found = []
     with suppress(OSError):
         for place in (path, *sorted(path.iterdir())):

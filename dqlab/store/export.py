@@ -1,4 +1,4 @@
-"""Payloads of all messages that are still there, as JSON lines; of damaged frames, what can be made of their bytes."""
+"""Exports the payloads of all unsettled messages as JSON lines; of damaged frames, what their bytes still hold."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import NO_ID, Frame
 from dqlab.log.records import FIELDS, HEADER_BYTES, RecordType
-from dqlab.log.segment import SEGMENT_BYTES, Gap
+from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.rules.batches import Batch
 from dqlab.rules.states import State
-from dqlab.store.contents import frame_at
-from dqlab.store.places import position_of
-from dqlab.store.repair import savable
-from dqlab.store.stored import ReadShard, StillClock, places_in
+from dqlab.store.offline import OfflineShard, StillClock, places_in
+from dqlab.store.records import position_of
 
 __all__ = ["DAMAGED", "exported"]
 
 DAMAGED = "damaged"
-"""State of what stands in bytes whose checksum is wrong: the payload may not be what was put."""
+"""State of messages from bytes with a wrong checksum: the payload may differ from what was put."""
 
 
 def exported(directory: Path, clock: Clock | None = None) -> Iterator[str]:
-    """Yield one JSON object a message: queue, shard, id, state, run, ordinal, payload (base64).
+    """Yield one JSON object per message: queue, shard, id, state, run, ordinal, payload (base64).
 
-    `id`, `run` and `ordinal` are null where damaged bytes do not tell; the payload is then all of the bytes. What was
-    settled is not among them, except in damaged bytes.
+    `id`, `run` and `ordinal` are null where damaged bytes do not hold them; the payload is then all of the bytes.
+    Settled messages are left out, except in damaged bytes.
 
     Raises
     ------
     NotAQueue
-        The directory is no store, queue or shard.
+        The directory is not a store, a queue or a shard.
     LogError
         A log cannot be read at all.
     """
@@ -44,31 +42,29 @@ def exported(directory: Path, clock: Clock | None = None) -> Iterator[str]:
         for index, path in place.shards:
             if path.is_dir():
                 head = {"queue": place.name, "shard": index}
-                for row in _rows(savable(place, index, path, still)):
+                for row in _rows(OfflineShard.rescue(place, index, path, still)):
                     yield json.dumps(head | row)
 
 
-def _rows(read: ReadShard) -> Iterator[dict[str, Any]]:
+def _rows(read: OfflineShard) -> Iterator[dict[str, Any]]:
     for run, lane in read.ledger.shard.lanes.items():
         for batch in lane.batches:
             yield from _of_batch(read, run, batch)
     for file in read.log.quarantined():
         yield from _of_damaged(file.read_bytes())
-    for corruption in read.records.corrupt:
-        entry = next(e for e in read.log.manifest.segments if e.name == corruption.file)
-        if entry.name not in read.log.missing and corruption.offset >= SEGMENT_BYTES:
-            gap = Gap(corruption.offset, corruption.offset + corruption.nbytes, None)
-            yield from _of_damaged(read.log.bytes_at(entry, gap))
+    for found in read.corrupt:
+        if found.offset >= SEGMENT_BYTES:
+            yield from _of_damaged(read.log.read(found.file, found.offset, found.nbytes))
 
 
-def _of_batch(read: ReadShard, run: bytes, batch: Batch) -> Iterator[dict[str, Any]]:
+def _of_batch(read: OfflineShard, run: bytes, batch: Batch) -> Iterator[dict[str, Any]]:
     try:
-        _, frame = frame_at(read, run, batch)
+        _, frame = read.frame(run, batch)
     except DqlabError:
         segment, offset, size = position_of(batch.place)
         entry = next((e for e in read.log.manifest.segments if e.seq == segment), None)
-        if entry is not None and entry.name not in read.log.missing:
-            yield from _of_damaged(read.log.bytes_at(entry, Gap(offset, offset + size, None)))
+        if entry is not None:
+            yield from _of_damaged(read.log.read(entry.name, offset, size))
         return
     for i, value in enumerate(batch.states):
         state = State(value)
@@ -77,7 +73,9 @@ def _of_batch(read: ReadShard, run: bytes, batch: Batch) -> Iterator[dict[str, A
 
 
 def _of_damaged(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield what a damaged record says, taken at its word."""
+    """Yield the messages of a damaged record, as far as its bytes still make sense."""
+    if not data:  # its segment is missing
+        return
     try:
         _, type, _, _, _, length, base, *_ = FIELDS.unpack_from(data.ljust(HEADER_BYTES, b"\0"))
         if type != RecordType.PUT:

@@ -1,4 +1,4 @@
-"""What a check can find, how bad each finding is, and what to do about it."""
+"""The findings of a check: how bad each one is, and what to do about it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Level(IntEnum):
     CLEAN = 0
     """Nothing to do."""
     DAMAGED = 1
-    """Something is not as it was written, and nothing is lost by it."""
+    """Something has changed since it was written, and nothing is lost."""
     LOST = 2
     """Messages, results or other facts are gone."""
     UNREADABLE = 3
@@ -29,9 +29,9 @@ class Level(IntEnum):
 
 _NEXT = {
     Level.CLEAN: "Nothing to do.",
-    Level.DAMAGED: "Opening the queue is safe and mends it.",
+    Level.DAMAGED: "Opening the queue is safe and repairs it.",
     Level.LOST: (
-        "Copy the directory away before anything else. Then open the queue and put the lost messages again, "
+        "Make a copy of the directory first. Then open the queue and put the lost messages again, "
         "or take what is left with `dqlab fsck DIR --repair NEWDIR`."
     ),
     Level.UNREADABLE: "Put the file back from a copy, or save the rest with `dqlab fsck DIR --repair NEWDIR`.",
@@ -39,17 +39,17 @@ _NEXT = {
 
 _LOSSES = {
     RecordType.SETTLE: "a settlement is damaged: its results are gone, and its messages are delivered again",
-    RecordType.STATE: "a change of states is damaged: some messages stand where they stood before it",
-    RecordType.RUN: "an order is damaged: a run may be unknown, or go on as if it had not been given",
+    RecordType.STATE: "a change of states is damaged: some messages are in the state before it",
+    RecordType.RUN: "an order is damaged: a run may be unknown, or go on as if the order had not been given",
     RecordType.FUNCTION: "a function is damaged: runs that need it fail until they are retried with it",
     RecordType.LEASE: "an early ack is damaged: its messages may be delivered a second time",
 }
 
 
 def loss_of(type: int | None) -> tuple[Level, str]:
-    """Return how bad it is that a record behind the checkpoint is damaged, and what it means; PUT is not asked for."""
+    """Return how bad damage to a record behind the checkpoint is, and what it means; not for PUT."""
     if type is None:
-        return Level.LOST, "damaged bytes, and what records they were is not known"
+        return Level.LOST, "damaged bytes; what records they held is not known"
     if type in _LOSSES:
         return Level.LOST, _LOSSES[RecordType(type)]
     return Level.DAMAGED, "a record of the log's own is damaged, and it holds no message"
@@ -57,7 +57,7 @@ def loss_of(type: int | None) -> tuple[Level, str]:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One thing that is wrong.
 
     Attributes
     ----------
@@ -65,13 +65,13 @@ class Finding:
     text : str
         A sentence without its period: what it is and what it means.
     file : str
-        Its name in the shard's directory, "" when it is about no single file.
+        Name in the shard's directory, "" when the finding is about no single file.
     offset, nbytes : int
         Which bytes of it.
     lost : tuple of (int, int)
-        Ids of messages that it cost, half-open ranges.
+        Ids of messages that are lost, half-open ranges.
     then : str, optional
-        What to do next; by default what fits the level.
+        What to do next; by default the advice for the level.
     """
 
     level: Level
@@ -106,9 +106,9 @@ class ShardCheck:
     Attributes
     ----------
     lost, lost_results : tuple of (int, int)
-        Ids of messages that are gone, and of acked ones whose results are; half-open ranges.
+        Ids of lost messages, and of acked ones whose results are lost; half-open ranges.
     counts : dict
-        By run: messages by state, without the lost ones.
+        Messages of each run by state, without the lost ones.
     """
 
     index: int
@@ -122,7 +122,7 @@ class ShardCheck:
 
     @property
     def level(self) -> Level:
-        """That of the worst finding."""
+        """The level of the worst finding."""
         return max((finding.level for finding in self.findings), default=Level.CLEAN)
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class ShardCheck:
 
 @dataclass(frozen=True)
 class QueueCheck:
-    """What was found in one queue; `findings` are those that are about no single shard."""
+    """What was found in one queue; `findings` are those about no single shard."""
 
     name: str
     directory: str
@@ -142,7 +142,7 @@ class QueueCheck:
 
     @property
     def level(self) -> Level:
-        """That of the worst finding."""
+        """The level of the worst finding."""
         worst = max((finding.level for finding in self.findings), default=Level.CLEAN)
         return max((worst, *(shard.level for shard in self.shards)))
 
@@ -161,7 +161,7 @@ class FsckReport:
 
     @property
     def level(self) -> Level:
-        """That of the worst finding."""
+        """The level of the worst finding."""
         return max((queue.level for queue in self.queues), default=Level.CLEAN)
 
     def shards(self) -> Iterator[ShardCheck]:
@@ -176,7 +176,7 @@ class FsckReport:
 
 
 def describe_ids(ranges: Iterable[tuple[int, int]]) -> str:
-    """Return half-open ranges of ids in words, the first ones of many."""
+    """Return half-open ranges of ids in words, at most eight of them."""
     spans = list(ranges)
     total = sum(hi - lo for lo, hi in spans)
     words = [str(lo) if hi == lo + 1 else f"{lo} to {hi - 1}" for lo, hi in spans[:8]]

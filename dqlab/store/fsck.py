@@ -1,50 +1,42 @@
 """Checks the files of queues against each other: every byte is read, nothing is written.
 
-A finding about damaged bytes says what they cost. That depends on who needs them: a frame that is settled, or a
-record before the newest checkpoint, is missed by nobody.
+A finding about damaged bytes names their cost, which depends on what still needs them: a settled frame, or a record
+before the newest checkpoint, costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
-from dqlab.log import RecordType, SegmentMissing
+from dqlab.frame import Frame, Settlement
+from dqlab.log import Corruption, Position, Record, RecordType, SegmentMissing
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import segment_name
-from dqlab.log.holder import look_at_lock
+from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog, SegmentCheck
-from dqlab.log.records import Position
-from dqlab.log.recovery import Corruption
-from dqlab.log.segment import SEGMENT_BYTES, Gap
-from dqlab.rules.ids import first_id
+from dqlab.log.records import HEADER_BYTES
+from dqlab.log.segment import SEGMENT_BYTES
+from dqlab.rules.ids import first_id, next_sequence
+from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
-from dqlab.store.contents import run_of_damaged, unreadable_frames, unreadable_results
 from dqlab.store.findings import Finding, FsckReport, Level, QueueCheck, ShardCheck, loss_of
-from dqlab.store.inspection import counts_of, steadily
-from dqlab.store.needed import needed_by
-from dqlab.store.records import unpack_plain
-from dqlab.store.stored import NotUnderstood, ReadShard, StillClock, StoredPlace, places_in, read_shard
-from dqlab.store.trail import Trail
+from dqlab.store.journal import needed_by
+from dqlab.store.offline import NotUnderstood, OfflineShard, StillClock, StoredPlace, places_in, steadily
+from dqlab.store.records import Move, open_settle, unpack_plain
 
 __all__ = ["check_log", "check_shard", "fsck"]
 
+_STRIDE = next_sequence(0)
+_ENDING = frozenset({"cancel", "drop"})
+_RUN = slice(HEADER_BYTES + 24, HEADER_BYTES + 40)
+"""Where the record of a PUT names the run of its frame."""
+
 
 def fsck(directory: Path, clock: Clock | None = None) -> FsckReport:
-    """Check a store, a queue or a shard.
-
-    Parameters
-    ----------
-    directory : Path
-        Of any of these.
-
-    Raises
-    ------
-    NotAQueue
-        It is none of these.
-    """
+    """Check the store, the queue or the shard in a directory; raise `NotAQueue` when none is there."""
     still = StillClock(clock or SystemClock())
     return FsckReport(str(directory), tuple(_queue(place, still) for place in places_in(directory)))
 
@@ -58,13 +50,7 @@ def check_shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> Sha
 
 
 def check_log(log: ReadOnlyLog, place: StoredPlace, index: int, clock: Clock) -> ShardCheck:
-    """Check the log of one shard.
-
-    Raises
-    ------
-    LogError
-        It cannot be read.
-    """
+    """Check the log of one shard, or raise `LogError`."""
     return _Check(log, place, index, clock).run()
 
 
@@ -104,13 +90,12 @@ class _Check:
         start = first_id(self._index, 0)
         if self._newest is not None:
             start = unpack_plain(log.body(self._newest))["next_id"]
-        order = {entry.seq: at for at, entry in enumerate(log.manifest.segments)}
-        trail = Trail(start, order)
-        read = self._read(self._newest, trail)
+        ids = _Ids(start)
+        read = self._read(self._newest, ids)
         self._contents(read)
         self._sums(read)
-        self._replayed(read, trail)
-        self._passed_over(read)
+        self._replayed(read, ids)
+        self._skipped_damage()
         self._older(read)
         self._tables(read)
         return ShardCheck(
@@ -119,18 +104,18 @@ class _Check:
             tuple(self.findings),
             tuple(self.lost),
             tuple(self.lost_results),
-            counts_of(read.ledger),
+            read.counts(),
             segments=len(self._segments),
             records=sum(check.records for check in self._segments.values()),
         )
 
-    def _read(self, checkpoint: Checkpoint | None, trail: Trail | None = None) -> ReadShard:
-        watch = None if trail is None else trail.watch
+    def _read(self, checkpoint: Checkpoint | None, ids: _Ids | None = None) -> OfflineShard:
+        watch = None if ids is None else ids.watch
         wanted = self._log, self._place, self._index, self._clock
         try:
-            return read_shard(*wanted, checkpoint=checkpoint, watch=watch)
+            return OfflineShard.read(*wanted, checkpoint=checkpoint, watch=watch)
         except NotUnderstood as error:
-            read = read_shard(*wanted, checkpoint=checkpoint, watch=watch, counted=False)
+            read = OfflineShard.read(*wanted, checkpoint=checkpoint, watch=watch, counted=False)
             self._add(Level.UNREADABLE, f"the log's own count of needed bytes contradicts its records ({error.reason})")
             return read
 
@@ -145,7 +130,7 @@ class _Check:
             error = SegmentMissing(directory=str(log.directory), file=name)
             self._add(Level.UNREADABLE, str(error).partition(". ")[0], name)
         for name in log.extra:
-            self._add(Level.CLEAN, "a file of an unfinished step, which nobody reads; the next open removes it", name)
+            self._add(Level.CLEAN, "a file of an unfinished step, which is never read; the next open removes it", name)
         for name in log.damaged:
             if log.checkpoints:
                 self._add(Level.DAMAGED, "the checkpoint cannot be read; another one is in its place", name)
@@ -159,33 +144,33 @@ class _Check:
     def _segment(self, check: SegmentCheck) -> None:
         name = check.entry.name
         if not check.header:
-            text = "the segment's header is damaged; its records carry all that is needed"
+            text = "the segment's header is damaged; its records hold all that is needed"
             self.findings.append(Finding(Level.DAMAGED, text, name, 0, SEGMENT_BYTES))
         if check.late:
-            self._add(Level.CLEAN, f"{check.late:,} bytes behind the end that counts, which nobody reads", name)
+            self._add(Level.CLEAN, f"{check.late:,} bytes behind the end that counts, which are never read", name)
         torn = check.size - check.end if check.entry.length is None else 0
         if torn > 0:
-            level, text = Level.DAMAGED, "a torn tail: what a crash cut off, and nobody was told was there"
+            level, text = Level.DAMAGED, "a torn tail: a crash cut it off, and it was never confirmed"
             if self._held:
                 level, text = Level.CLEAN, "what is being written at this moment"
             self.findings.append(Finding(level, text, name, check.end, torn))
 
     # --- what the ledger needs ----------------------------------------------------------------
 
-    def _contents(self, read: ReadShard) -> None:
+    def _contents(self, read: OfflineShard) -> None:
         """Read every frame and settlement that the ledger still needs."""
-        for position, ids, reason in unreadable_frames(read):
+        for position, ids, reason in read.unreadable_frames():
             self._loss(position, ids, f"a frame cannot be read ({reason})")
             for lo, hi in ids:
                 self.lost.add(lo, hi)
-        for position, ids, reason in unreadable_results(read):
+        for position, ids, reason in read.unreadable_results():
             count = sum(hi - lo for lo, hi in ids)
             self._loss(position, (), f"a settlement cannot be read ({reason}); {count:,} results are gone")
             for lo, hi in ids:
                 self.lost_results.add(lo, hi)
 
-    def _sums(self, read: ReadShard) -> None:
-        """Compare what is acked with the results that are kept."""
+    def _sums(self, read: OfflineShard) -> None:
+        """Compare the acked messages with the results that are kept."""
         for run, book in read.ledger.books.items():
             if book.missing:
                 name = run.hex() if book.record is None else book.record.name
@@ -199,86 +184,82 @@ class _Check:
         name = f"segment {segment}" if check is None else check.entry.name
         self.findings.append(Finding(Level.LOST, text, name, offset, size, tuple(lost)))
 
-    # --- what replay passes over --------------------------------------------------------------
+    # --- what replay skips --------------------------------------------------------------------
 
-    def _replayed(self, read: ReadShard, trail: Trail) -> None:
-        """Say what the damaged records behind the checkpoint cost."""
+    def _replayed(self, read: OfflineShard, ids: _Ids) -> None:
+        """Report the cost of the damaged records behind the checkpoint."""
         unknown: list[Corruption] = []
-        for found in read.records.corrupt:
+        for found in read.corrupt:
             if found.nbytes == SEGMENT_BYTES and found.offset == 0:
-                continue  # the header; said already
+                continue  # the segment's header, which `_segment` reports
             if found.type == RecordType.PUT and found.base is not None and found.count is not None:
-                self._put_lost(found, trail)
+                self._put_lost(found, found.base, found.base + found.count, ids)
             elif found.type is None:
                 unknown.append(found)
             else:
                 level, text = loss_of(found.type)
                 self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes))
         complete = self._newest is not None or not self._log.manifest.checkpoints
-        skipped = self._unsettled(trail.skipped(), trail) if complete else []
-        self._unknown(unknown, skipped, trail if complete else None)
-        homeless = self._unsettled(trail.homeless, trail)
+        self._unknown(unknown, ids if complete else None)
+        homeless = self._unsettled(ids.homeless, ids)
         if homeless:
             text = "frames are whole, and what run they belong to is not known: its opening is lost"
             self._add(Level.LOST, text, lost=homeless)
 
-    def _unsettled(self, ids: Ranges, trail: Trail) -> list[tuple[int, int]]:
-        """Count ids as lost that reached no end; return them."""
-        left = [span for lo, hi in ids for span in trail.ended.gaps(lo, hi)]
+    def _unsettled(self, spans: Iterable[tuple[int, int]], ids: _Ids) -> list[tuple[int, int]]:
+        """Count the ids that were not settled as lost; return them."""
+        left = [span for lo, hi in spans for span in ids.ended.gaps(lo, hi)]
         for lo, hi in left:
             self.lost.add(lo, hi)
         return left
 
-    def _unknown(self, unknown: list[Corruption], missing: list[tuple[int, int]], trail: Trail | None) -> None:
-        """Tell of bytes that may have been any records, and of the ids that no frame was met for."""
+    def _unknown(self, unknown: list[Corruption], ids: _Ids | None) -> None:
+        """Report bytes that may have been any records, and ids whose frames are missing."""
+        skipped = [] if ids is None else ids.skipped()
+        missing = [] if ids is None else self._unsettled(skipped, ids)
         for at, found in enumerate(unknown):
             level, text = loss_of(None)
-            start = None if trail is None else trail.open_end(_seq_of(found), found.offset)
-            if trail is None:
-                text += "; without a checkpoint it cannot be told which ids are missing"
-            elif start is not None:
-                text += f"; messages with ids from {start} on may be among them"
+            if ids is None:
+                text += "; without a checkpoint it is not known which ids are missing"
+            elif not skipped or len(unknown) > 1:  # else these bytes held the skipped ids, as a session has no gaps
+                text += f"; messages with ids from {ids.open_end()} on may be among them"
             lost = tuple(missing) if at == 0 else ()
             self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))
         if missing and not unknown:
             self._add(Level.LOST, "ids were given, and their frames are nowhere", lost=missing)
 
-    def _put_lost(self, found: Corruption, trail: Trail) -> None:
-        assert found.base is not None
-        assert found.count is not None
-        lo, hi = found.base, found.base + found.count
-        trail.met(_seq_of(found), found.offset, lo, hi)
-        entry = next(check.entry for check in self._segments.values() if check.entry.name == found.file)
-        run = run_of_damaged(self._log.bytes_at(entry, Gap(found.offset, found.offset + found.nbytes, None)))
-        lost = () if run in trail.closed else tuple(self._unsettled(Ranges([(lo, hi)]), trail))
+    def _put_lost(self, found: Corruption, first: int, stop: int, ids: _Ids) -> None:
+        ids.given.add(first, stop)
+        run = self._log.read(found.file, found.offset, found.nbytes)[_RUN]  # may itself be what is damaged
+        lost = () if run in ids.closed else tuple(self._unsettled([(first, stop)], ids))
         level = Level.LOST if lost else Level.DAMAGED
         text = "a frame is damaged" if lost else "a frame is damaged, and none of its messages is needed any more"
         self.findings.append(Finding(level, text, found.file, found.offset, found.nbytes, lost))
 
-    def _passed_over(self, read: ReadShard) -> None:
-        """Mention damage that nobody misses: it lies before the newest checkpoint, and nothing there is needed."""
-        told = [(finding.file, finding.offset, finding.offset + finding.nbytes) for finding in self.findings]
+    def _skipped_damage(self) -> None:
+        """Mention damage before the newest checkpoint that costs nothing."""
+        reported = [(finding.file, finding.offset, finding.offset + finding.nbytes) for finding in self.findings]
         for check in self._segments.values():
             for gap in check.gaps:
                 if check.entry.length is None and gap.start >= check.end:
                     continue  # the torn tail
-                if not any(name == check.entry.name and a < gap.stop and gap.start < b for name, a, b in told):
-                    text = "damaged bytes that nobody needs any more"
+                if not any(name == check.entry.name and a < gap.stop and gap.start < b for name, a, b in reported):
+                    text = "damaged bytes that nothing needs any more"
                     nbytes = gap.stop - gap.start
                     self.findings.append(Finding(Level.DAMAGED, text, check.entry.name, gap.start, nbytes))
 
     # --- one against the other ----------------------------------------------------------------
 
-    def _older(self, read: ReadShard) -> None:
-        """Replay from the older checkpoint, which must end in the same counts."""
+    def _older(self, read: OfflineShard) -> None:
+        """Replay from the older checkpoint, which must end with the same counts."""
         for checkpoint in self._log.checkpoints[:-1]:
             older = self._read(checkpoint)
-            if not older.records.corrupt and counts_of(older.ledger) != counts_of(read.ledger):
+            if not older.corrupt and older.counts() != read.counts():
                 text = f"a replay from it ends in other counts than one from {self._log.checkpoints[-1].name}"
                 self._add(Level.DAMAGED, text, checkpoint.name)
 
-    def _tables(self, read: ReadShard) -> None:
-        """Compare what the log counts as needed with what the ledger needs."""
+    def _tables(self, read: OfflineShard) -> None:
+        """Compare the log's count of needed bytes with the ledger."""
         listed, counted = read.needed.table(), needed_by(read.ledger)
         for segment in sorted(listed.keys() | counted.keys()):
             there, wanted = listed.get(segment, 0), counted.get(segment, 0)
@@ -291,5 +272,67 @@ class _Check:
         return segment_name(segment, 0) if check is None else check.entry.name
 
 
-def _seq_of(found: Corruption) -> int:
-    return int(found.file.partition("-")[0])
+class _Ids:
+    """The ids that the records behind a checkpoint mention, whether or not their frames can be read.
+
+    Attributes
+    ----------
+    given, homeless, ended : Ranges
+        Ids of frames that were met; of frames whose run is not known; of messages that were settled or purged.
+    closed : set of bytes
+        Runs that were cancelled or dropped.
+    """
+
+    def __init__(self, next_id: int) -> None:
+        self._start = next_id
+        self.given, self.homeless, self.ended = Ranges(), Ranges(), Ranges()
+        self.closed: set[bytes] = set()
+
+    def watch(self, ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
+        """Yield the records, which are then applied to the ledger."""
+        for record in records:
+            if record.type == RecordType.PUT:
+                frame = Frame.decode(record.body)
+                self.given.add(record.base, record.base + frame.count)
+                if frame.run not in ledger.shard.lanes:
+                    self.homeless.add(record.base, record.base + frame.count)
+            elif record.type == RecordType.SETTLE:
+                self._settled(record)
+            elif record.type == RecordType.STATE:
+                self._moved(Move.from_list(row) for row in unpack_plain(record.body))
+            elif record.type == RecordType.RUN:
+                op, run, _ = unpack_plain(record.body)
+                if op in _ENDING and run is not None:
+                    self.closed.add(run)
+            yield record
+
+    def skipped(self) -> list[tuple[int, int]]:
+        """Return the ids that were given and whose frames were not met: a session gives ids without gaps."""
+        starts = {max(session, self._start): end for session, end in self._ends().items()}
+        return [span for start, end in starts.items() for span in self.given.gaps(start, end)]
+
+    def open_end(self) -> int:
+        """Return the lowest id that a frame at the end of a session may have had."""
+        return self._ends().get(_session(self._start), self._start)
+
+    def _ends(self) -> dict[int, int]:
+        """Return the first id behind those met, by session."""
+        return {_session(lo): hi for lo, hi in self.given}
+
+    def _settled(self, record: Record) -> None:
+        ruling, blob = open_settle(record.body)
+        pieces = Settlement.decode(blob).pieces if ruling is None else [piece for piece, _ in ruling.acked]
+        for piece in pieces:
+            self.ended.add(piece.first, piece.first + piece.n)
+        if ruling is not None:
+            self._moved(ruling.moves)
+
+    def _moved(self, moves: Iterable[Move]) -> None:
+        for move in moves:
+            if move.state.final:
+                self.ended.add(move.lo, move.hi)
+
+
+def _session(id: int) -> int:
+    """Return the lowest id of the session that gave this one; each opening goes on at the next multiple."""
+    return id - id % _STRIDE

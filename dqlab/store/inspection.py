@@ -1,29 +1,40 @@
-"""What lies in the directories of queues: counts, files and bytes, read without touching anything."""
+"""Describes what lies in the directories of queues, without touching anything.
+
+`inspect` replays the logs: counts, runs, bytes. `survey`, for the doctor, reads only lists of files and the end of
+the last segment: who has them open, which format, what is damaged or missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
 from dqlab.log import SegmentMissing
-from dqlab.log.holder import Holder, look_at_lock
+from dqlab.log.directory import RESERVE
+from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
 from dqlab.rules.book import Book, RunRecord
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State
-from dqlab.store.stored import ChangedMeanwhile, ReadShard, StillClock, StoredPlace, places_in, read_shard
+from dqlab.store.directories import NotAQueue
+from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, places_in, steadily
 
-__all__ = ["QueueInfo", "RunInfo", "SegmentInfo", "ShardInfo", "StoreInfo", "counts_of", "inspect", "steadily"]
+__all__ = [
+    "QueueInfo",
+    "RunInfo",
+    "SegmentInfo",
+    "ShardInfo",
+    "StoreInfo",
+    "SurveyedShard",
+    "inspect",
+    "survey",
+]
 
 SCHEMA = 1
-_ATTEMPTS = 3
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,15 +46,15 @@ class RunInfo:
     run : str
         Its id, 32 hex digits; zeros for plain puts.
     name : str or None
-        Kept in shard 0 alone.
+        Known to shard 0 only.
     counts : dict of str to int
         Messages by state; those that were leased are ready.
     results : int
-        Results that are kept.
+        Number of results kept.
     versions, functions : int
-        Versions of its code, and how many of them can be run from here.
+        Versions of its code, and how many of their functions are stored.
     oldest_ready_s : float or None
-        Age of the front-most ready message, seconds.
+        Age of the first ready message, seconds.
     """
 
     run: str
@@ -68,7 +79,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """One shard; only `error` says anything when it could not be read.
+    """One shard; the other fields mean nothing when `error` is set.
 
     Attributes
     ----------
@@ -124,51 +135,9 @@ class StoreInfo:
 
 
 def inspect(directory: Path, clock: Clock | None = None) -> StoreInfo:
-    """Look at a store, a queue or a shard.
-
-    Parameters
-    ----------
-    directory : Path
-        Of any of these.
-
-    Raises
-    ------
-    NotAQueue
-        It is none of these.
-    """
+    """Describe the store, the queue or the shard in a directory; raise `NotAQueue` when none is there."""
     still = StillClock(clock or SystemClock())
     return StoreInfo(str(directory), tuple(_queue(place, still) for place in places_in(directory)))
-
-
-def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
-    """Return what `look` makes of a log that did not change meanwhile.
-
-    Raises
-    ------
-    ChangedMeanwhile
-        It did, three times.
-    """
-    for _ in range(_ATTEMPTS):
-        failed: DqlabError | None = None
-        try:
-            log = ReadOnlyLog(path)
-            found = look(log)
-            if not log.changed:
-                return found
-        except DqlabError as error:
-            failed = error
-        holder = look_at_lock(path)
-        if failed is not None and (holder is None or holder.held is False):
-            raise failed
-    raise failed or ChangedMeanwhile(directory=str(path))
-
-
-def counts_of(ledger: Ledger) -> dict[str, dict[str, int]]:
-    """Return the messages of each run by state."""
-    return {
-        run.hex(): {state.name.lower(): lane.counts[state] for state in State if lane.counts[state]}
-        for run, lane in ledger.shard.lanes.items()
-    }
 
 
 def _queue(place: StoredPlace, clock: Clock) -> QueueInfo:
@@ -183,7 +152,7 @@ def _shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> ShardInf
         if log.missing:
             raise SegmentMissing(directory=str(path), file=log.missing[0])
         newest = log.checkpoints[-1] if log.checkpoints else None
-        return _describe(read_shard(log, place, index, clock, checkpoint=newest), clock)
+        return _describe(OfflineShard.read(log, place, index, clock, checkpoint=newest), clock)
 
     try:
         return steadily(look, path)
@@ -191,7 +160,7 @@ def _shard(place: StoredPlace, index: int, path: Path, clock: Clock) -> ShardInf
         return ShardInfo(index, str(path), error=str(error))
 
 
-def _describe(read: ReadShard, clock: Clock) -> ShardInfo:
+def _describe(read: OfflineShard, clock: Clock) -> ShardInfo:
     log, ledger = read.log, read.ledger
     sizes, needed = log.sizes(), read.needed.table()
     usage = log.usage(sum(needed.values()))
@@ -239,3 +208,100 @@ def _run(run: bytes, book: Book, ledger: Ledger, clock: Clock) -> RunInfo:
         functions=sum(code.get("blob") in ledger.functions for code in codes),
         oldest_ready_s=None if oldest is None else max(0.0, clock.monotonic() - oldest),
     )
+
+
+# --- survey ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedShard:
+    """One shard's files.
+
+    Attributes
+    ----------
+    error : str
+        Why it, or its queue, cannot be opened; "" when it can.
+    holder : Holder or None
+        The process that opened it last.
+    clean : bool
+        The last session closed it.
+    missing, damaged : tuple of str
+        Missing segments; checkpoints that cannot be read.
+    quarantined : int
+        Number of files in quarantine.
+    reserve : bool
+        The reserve for a full disk exists.
+    """
+
+    queue: str
+    index: int
+    directory: str
+    error: str = ""
+    format: str = ""
+    epoch: int = 0
+    clean: bool = True
+    holder: Holder | None = None
+    missing: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
+    quarantined: int = 0
+    reserve: bool = True
+
+    @property
+    def open(self) -> bool:
+        """A process of this machine has it open."""
+        return self.holder is not None and self.holder.held is True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def survey(store: Path) -> tuple[SurveyedShard, ...]:
+    """Return the shards of all queues below a directory, none when there is no queue; blocks."""
+    try:
+        places = places_in(store)
+    except NotAQueue as error:
+        if not isinstance(error.__cause__, OSError) or isinstance(error.__cause__, FileNotFoundError):
+            return ()
+        folders = _folders(store)
+        if not folders:
+            return (SurveyedShard(store.name, 0, str(store), error=str(error)),)
+        return tuple(shard for folder in folders for shard in survey(folder))  # one of them cannot be read
+    return tuple(shard for place in places for shard in _surveyed_queue(place))
+
+
+def _folders(store: Path) -> list[Path]:
+    try:
+        return sorted(below for below in store.iterdir() if below.is_dir())
+    except OSError:
+        return []
+
+
+def _surveyed_queue(place: StoredPlace) -> list[SurveyedShard]:
+    if place.problem is not None:
+        return [SurveyedShard(place.name, 0, str(place.path), error=str(place.problem))]
+    return [_surveyed(place.name, index, path) for index, path in place.shards]
+
+
+def _surveyed(queue: str, index: int, path: Path) -> SurveyedShard:
+    def look(log: ReadOnlyLog) -> SurveyedShard:
+        return SurveyedShard(
+            queue,
+            index,
+            str(path),
+            format=log.format,
+            epoch=log.manifest.epoch,
+            clean=log.clean,
+            holder=look_at_lock(path),
+            missing=log.missing,
+            damaged=log.damaged,
+            quarantined=len(log.quarantined()),
+            reserve=(path / RESERVE).exists(),
+        )
+
+    if not path.is_dir():
+        return SurveyedShard(queue, index, str(path))  # of a new queue: it is created when the shard is first opened
+    try:
+        return steadily(look, path)
+    except DqlabError as error:
+        return SurveyedShard(queue, index, str(path), error=str(error))

@@ -1,45 +1,138 @@
-"""What happens to a shard, as records of a log, and which bytes of the log are still needed for it."""
+"""Records what happens to a shard in its log, and counts which bytes of the log the shard still needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dqlab.clock import Clock
 from dqlab.errors import FunctionTooLarge
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import Log, RecordType
+from dqlab.log import Log, Position, RecordType
 from dqlab.log.records import MAX_BODY
-from dqlab.rules.batches import Batch
+from dqlab.rules.batches import Batch, share
 from dqlab.rules.lane import Lane, microseconds
 from dqlab.rules.leases import Lease
+from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import Stretch
 from dqlab.rules.settling import Settled
-from dqlab.rules.states import State
-from dqlab.store.needed import NeededBytes
-from dqlab.store.places import place_of, position_of
-from dqlab.store.records import Counts, Move, Ruling, pack_plain, pack_settle
+from dqlab.rules.states import State, stretches
+from dqlab.store.records import Counts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
 
-__all__ = ["MAX_FUNCTION", "MAX_RESULT", "MOVES", "LogJournal"]
+__all__ = ["MAX_FUNCTION", "MAX_RESULT", "MOVES", "LogJournal", "NeededBytes", "needed_by"]
 
 MAX_FUNCTION = MAX_BODY - (1 << 20)
-"""Bytes of a function, with room beside it for the order that brings it."""
+"""Most bytes of a function: its record also holds the order that brings it."""
 MAX_RESULT = MAX_BODY - (4 << 20)
-"""Bytes of a result, with room beside it for its document's key and what else its settlement tells."""
+"""Most bytes of a result: its record also holds its document's key and the rest of its settlement."""
 MOVES = 100_000
 """Most moves in one record: some 20 MB."""
 
 _ADDED = 1024
 _UNRECORDED = frozenset({"why", "purge"})
-"""Orders that are no records: words for people, and one whose moves are recorded, for it depends on leases."""
+"""Orders that are not recorded: `why` is for people only, and what `purge` does depends on leases, which a replay does
+not have; its moves are recorded instead."""
+
+
+class NeededBytes:
+    """A `Journal` that records nothing and only counts the bytes still needed; for replays, online and offline.
+
+    Parameters
+    ----------
+    need, free : callable
+        Called with a segment and the bytes of it that become needed, or are no longer needed.
+
+    Attributes
+    ----------
+    stored : int
+        Bytes of settlements that are kept for their results.
+    """
+
+    # These books must agree with what the ledger holds, byte for byte, across restarts: the log deletes a segment once
+    # its count is 0. A byte freed too often deletes messages, and a byte never freed keeps its file for ever. So each
+    # count taken here has one way to end: a message's share when its state becomes final (`moved`) or its lane is
+    # dropped (`freed`), a settlement when its last result is forgotten (`forgot`). `needed_by` counts from the ledger
+    # alone, and tests and fsck compare the two.
+
+    def __init__(self, need: Callable[[int, int], None], free: Callable[[int, int], None]) -> None:
+        self._need = need
+        self._free = free
+        self.stored = 0
+
+    def room(self, nbytes: int) -> bool:
+        """Return False: a journal that only counts takes no frame."""
+        return False
+
+    def put(self, frame: Frame, first: int) -> int:
+        """Is not called: there is no room."""
+        raise AssertionError("a journal that is only read takes no frame")
+
+    def moved(
+        self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
+    ) -> None:
+        """Free the share of messages whose state is final now."""
+        if new.final:
+            self._free_share(batch, a, b)
+
+    def freed(self, batch: Batch) -> None:
+        """Free the share of messages that a dropped lane still had."""
+        if batch.left:
+            for a, b, state in stretches(batch.states, 0, len(batch.states)):
+                if not State(state).final:
+                    self._free_share(batch, a, b)
+
+    def forgot(self, results: Iterable[Stretch]) -> None:
+        """Free the settlements of forgotten results."""
+        for place in {stretch.place for stretch in results}:
+            position = position_of(place)
+            self._free(position.segment, position.size)
+            self.stored -= position.size
+
+    def admit(self, nbytes: int = 0) -> None:
+        """Do nothing: what is replayed was admitted."""
+
+    def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
+        """Is not called during a replay."""
+        raise AssertionError("a journal that is only read takes no settlement")
+
+    def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
+        """Is not called during a replay."""
+        raise AssertionError("a journal that is only read takes no order")
+
+    def begun(self, lease: Lease) -> None:
+        """Is not called during a replay."""
+        raise AssertionError("a journal that is only read takes no lease")
+
+    def function(self, hash: bytes, blob: bytes) -> None:
+        """Is not called during a replay."""
+        raise AssertionError("a journal that is only read takes no function")
+
+    def noted(self) -> None:
+        """Do nothing: moves of a replay are recorded already."""
+
+    def took(self, segment: int, nbytes: int) -> None:
+        """Count frames as needed."""
+        self._need(segment, nbytes)
+
+    def keep(self, position: Position) -> None:
+        """Count a settlement as needed, for the results in it."""
+        self._need(position.segment, position.size)
+        self.stored += position.size
+
+    def _free_share(self, batch: Batch, a: int, b: int) -> None:
+        position = position_of(batch.place)
+        self._free(position.segment, share(position.size, len(batch.states), a, b))
 
 
 class LogJournal(NeededBytes):
-    """A `Journal` over a log. Does no I/O but in `body`, when that is not in memory.
+    """A `Journal` over a log; only `body` does I/O.
 
-    Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they
-    were given, and everything else that the rules do as moves of messages between states.
+    Leases are not recorded: what was leased when a shard died is ready again. Orders are recorded as they were given,
+    everything else that the rules do as moves of messages between states.
 
     Parameters
     ----------
@@ -54,17 +147,17 @@ class LogJournal(NeededBytes):
         self._clock = clock
         self._moves: list[Move] = []
         self.recording = True
-        """False while records are read back: what moves then stands in the log already."""
+        """False during a replay: what moves then is in the log already."""
         self._early = Ranges()
 
-    # --- what the rules tell ----------------------------------------------------------------
+    # --- what the rules report ----------------------------------------------------------------
 
     def room(self, nbytes: int) -> bool:
         """Return whether the disk and the quota have room for a frame, and the reserve is there."""
         return self.log.room(nbytes)
 
     def put(self, frame: Frame, first: int) -> int:
-        """Append a frame; its place is that of its record."""
+        """Append a frame; return the place of its record."""
         position = self.log.append(RecordType.PUT, [frame.blob], count=frame.count, base=first, aux=self._now())
         self.took(position.segment, position.size)
         return place_of(position)
@@ -72,7 +165,7 @@ class LogJournal(NeededBytes):
     def moved(
         self, lane: Lane, batch: Batch, a: int, b: int, old: State, new: State, *, suspect: bool, due: int
     ) -> None:
-        """Free the share of what is final; remember what a later reader could not know."""
+        """Free the share of final messages; remember the moves that a replay could not repeat by itself."""
         super().moved(lane, batch, a, b, old, new, suspect=suspect, due=due)
         if not self.recording or new is State.LEASED or (old is State.DELAYED and new is State.READY):
             return
@@ -81,22 +174,22 @@ class LogJournal(NeededBytes):
         early = bool(self._early) and bool(self._early.overlap(lo, hi))
         self._early.discard(lo, hi)
         if new is State.READY and trouble is None and not suspect and not early:
-            return  # given back, as if it had never been leased
+            return  # given back, as if never leased
         delay = max(0, due - microseconds(self._clock.monotonic())) if new is State.DELAYED else 0
         counts = None if trouble is None or new.final else Counts.of(trouble)
         self._moves.append(Move(lane.run, lo, hi, new, suspect, delay, counts))
 
     def admit(self, nbytes: int = 0) -> None:
-        """Raise why the log would not take a record of so many bytes."""
+        """Raise the reason why the log would not take a record of this size."""
         self.log.admit(nbytes)
 
     def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Raise why the log would not take an order, with what carrying it out may add."""
+        """Raise the reason why the log would not take an order, with what carrying it out may add."""
         _check_function(meta.get("blob") or b"")
         self.log.admit(0 if op in _UNRECORDED else len(pack_plain([op, run, meta])) + _ADDED)
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Append a settlement that changed something; return where its results are."""
+        """Append a settlement that changed something; return the places of its results."""
         if not (settled.results or settled.failed or self._moves):
             return []
         moves, self._moves = self._moves, []
@@ -113,7 +206,7 @@ class LogJournal(NeededBytes):
         return [Stretch(piece, place, at) for piece, at in settled.results]
 
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Append an order; what moved by it will move again when it is read."""
+        """Append an order; a replay carries it out again, so its moves are not recorded."""
         if op in _UNRECORDED:
             self.noted()
             return
@@ -121,29 +214,29 @@ class LogJournal(NeededBytes):
         self.log.append(RecordType.RUN, [pack_plain([op, run, meta])], aux=self._now(), admitted=True)
 
     def noted(self) -> None:
-        """Append what has moved since the last record, in as many records as it takes."""
+        """Append the moves since the last record, in as many records as it takes."""
         moves, self._moves = self._moves, []
         for start in range(0, len(moves), MOVES):
             part = moves[start : start + MOVES]
             self.log.append(RecordType.STATE, [pack_plain(part)], aux=self._now(), admitted=True)
 
     def begun(self, lease: Lease) -> None:
-        """Append that these messages are never to be delivered again, unless they are given back untouched."""
+        """Append that these messages are acked early: never delivered again, unless given back untouched."""
         self.log.append(RecordType.LEASE, [pack_plain([lease.run, list(lease.remaining)])], aux=self._now())
         self.remember_begun([lease])
 
     def remember_begun(self, leases: Iterable[Lease]) -> None:
-        """Take in what the log says already, of leases of an earlier epoch."""
+        """Take over early acks of an earlier epoch, which are in the log already."""
         for lease in leases:
             for lo, hi in lease.remaining:
                 self._early.add(lo, hi)
 
     def function(self, hash: bytes, blob: bytes) -> None:
-        """Append a function, unless it fits no record."""
+        """Append a function, or raise `FunctionTooLarge`."""
         _check_function(blob)
         self.log.append(RecordType.FUNCTION, [hash, blob], aux=self._now())
 
-    # --- what was kept ----------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------
 
     def cached(self, place: int) -> bytes | None:
         """Return the body of the record at a place if that needs no I/O."""
@@ -160,3 +253,22 @@ class LogJournal(NeededBytes):
 def _check_function(blob: bytes) -> None:
     if len(blob) > MAX_FUNCTION:
         raise FunctionTooLarge(size=len(blob), limit=MAX_FUNCTION)
+
+
+def needed_by(ledger: Ledger) -> dict[int, int]:
+    """Return the bytes of each segment that a ledger needs, counted from the ledger alone."""
+    needed: dict[int, int] = {}
+
+    def add(place: int, nbytes: int) -> None:
+        segment = position_of(place).segment
+        needed[segment] = needed.get(segment, 0) + nbytes
+
+    for lane in ledger.shard.lanes.values():
+        for batch in lane.batches:
+            size, count = position_of(batch.place).size, len(batch.states)
+            for a, b, state in stretches(batch.states, 0, count):
+                if not State(state).final:
+                    add(batch.place, share(size, count, a, b))
+    for place in {stretch.place for book in ledger.books.values() for stretch in book.results}:
+        add(place, position_of(place).size)
+    return {segment: nbytes for segment, nbytes in needed.items() if nbytes}

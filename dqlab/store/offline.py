@@ -1,63 +1,360 @@
-"""Work on the queues of a store that nobody has open."""
+"""Reads queues from their files alone; every offline tool stands on it, and nothing here writes, locks or deletes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from typing import NamedTuple, Self, TypeVar
 
-from dqlab.log import LogOptions
+import msgpack
+
+from dqlab.clock import Clock
+from dqlab.errors import DqlabError, FrameCorrupt
+from dqlab.frame import Frame, Outcome, Settlement
+from dqlab.log import Corruption, LogError, ManifestCorrupt, Position, Record, RecordCorrupt, RecordType
+from dqlab.log.checkpoints import Checkpoint
+from dqlab.log.directory import is_ours
+from dqlab.log.ownership import look_at_lock
+from dqlab.log.readonly import ReadOnlyLog
+from dqlab.log.space import Needed
+from dqlab.rules.batches import Batch
+from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
-from dqlab.rules.retry import Retry
-from dqlab.store.compaction import MOSTLY, Compacted, compaction, run_through
-from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory, stored_directories
-from dqlab.store.shard import DurableShard
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.results import Stretch
+from dqlab.rules.shard import Shard
+from dqlab.rules.states import State, stretches
+from dqlab.store.directories import NotAQueue, StoredQueue, read_queue, shard_directory
+from dqlab.store.journal import NeededBytes
+from dqlab.store.records import open_settle, position_of
+from dqlab.store.replay import rebuild
+from dqlab.store.salvage import salvaged_manifest
 
-__all__ = ["compact_offline"]
+__all__ = [
+    "ChangedMeanwhile",
+    "NotUnderstood",
+    "OfflineShard",
+    "StillClock",
+    "StoredPlace",
+    "Unreadable",
+    "places_in",
+    "steadily",
+]
+
+_SHARD = re.compile(r"\d{3}")
+_ATTEMPTS = 3
+
+T = TypeVar("T")
+Watch = Callable[[Ledger, Iterator[Record]], Iterator[Record]]
 
 
-def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) -> Iterator[tuple[str, Compacted]]:
-    """Compact each shard of a queue, or of all queues of a store; yield its name and what that gave.
+class NotUnderstood(LogError):
+    """The bytes are whole, but their content makes no sense to this version."""
 
-    Parameters
+    text = (
+        "a record or checkpoint in {directory} is whole, and cannot be understood: {reason}. Nothing was touched. "
+        "Read it with the version of dqlab that wrote it."
+    )
+
+
+class ChangedMeanwhile(LogError):
+    """A process changes the files faster than they can be read."""
+
+    text = (
+        "the files in {directory} changed while they were read. Nothing was touched. "
+        "Run this again, or close the queue first."
+    )
+
+
+# --- where queues lie -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredPlace:
+    """A queue's directory.
+
+    Attributes
     ----------
-    directory : Path
-        A store, or one queue's directory.
-    progress : callable
-        Called with the shard's name, bytes gone through and bytes in all.
+    path : Path
+    queue : StoredQueue or None
+        None when ``queue.json`` cannot be read.
+    problem : DqlabError or None
+        Why not.
+    shards : tuple of (int, Path)
+        The shards to read, whether or not their directories exist.
+    """
+
+    path: Path
+    queue: StoredQueue | None
+    problem: DqlabError | None
+    shards: tuple[tuple[int, Path], ...]
+
+    @property
+    def name(self) -> str:
+        """The queue's name, that of its directory when it is not known."""
+        return self.path.name if self.queue is None else self.queue.name
+
+    @property
+    def options(self) -> QueueOptions:
+        """What the queue's shards are opened with; defaults when that is not known."""
+        return QueueOptions() if self.queue is None else self.queue.rules
+
+
+def places_in(path: Path) -> list[StoredPlace]:
+    """Return all queues of a store, the queue in this directory, or the queue of a shard's directory with that shard.
 
     Raises
     ------
     NotAQueue
-        There is no queue.
-    LogError
-        A log cannot be opened; its subclasses say why. What was compacted before stays so.
+        The directory is none of these.
     """
-    queues = stored_directories(directory)
-    if not queues:
-        hint = "Give a store, or one queue's directory in it."
-        raise NotAQueue(directory=str(directory), reason="no queue.json is in it or below", hint=hint)
-    for path in queues:
-        queue = read_queue(path)
-        assert queue is not None, "only directories of queues are listed"
-        for index in range(queue.shards):
-            name = f"{queue.name}/{index}"
-            yield name, _compact(path, queue, index, partial(progress, name))
-
-
-def _compact(path: Path, queue: StoredQueue, index: int, progress: Callable[[int, int], None]) -> Compacted:
-    kept = queue.options
-    options = QueueOptions(
-        kept["visibility_timeout"],
-        kept["max_deliveries"],
-        Retry(**kept["retry"]),
-        kept["maxsize"],
-        kept["max_bytes"],
-    )
-    shard = DurableShard.open(
-        shard_directory(path, index), queue.name, index, options, log_options=LogOptions(), owner="dqlab compact"
-    )
     try:
-        return run_through(compaction(shard, below=MOSTLY, progress=progress))
-    finally:
-        shard.journal.log.close()
+        if any(is_ours(entry.name) for entry in path.iterdir()):
+            queue = _place(path.parent)
+            index = int(path.name) if _SHARD.fullmatch(path.name) else 0
+            return [StoredPlace(path.parent, queue.queue, None, ((index, path),))]
+        if _is_queue(path):
+            return [_place(path)]
+        found = [_place(below) for below in sorted(path.iterdir()) if below.is_dir() and _is_queue(below)]
+    except OSError as error:
+        reason = f"it cannot be read ({type(error).__name__}: {error})"
+        raise NotAQueue(directory=str(path), reason=reason, hint="Check the path.") from error
+    if not found:
+        hint = "Give a store, a queue's directory, or that of one of its shards."
+        raise NotAQueue(directory=str(path), reason="neither a queue.json nor a log is in it or below", hint=hint)
+    return found
+
+
+def _is_queue(path: Path) -> bool:
+    return (path / "queue.json").exists() or any(_logs_in(path))
+
+
+def _logs_in(path: Path) -> Iterator[tuple[int, Path]]:
+    for below in sorted(path.iterdir()):
+        if _SHARD.fullmatch(below.name) and below.is_dir() and any(is_ours(entry.name) for entry in below.iterdir()):
+            yield int(below.name), below
+
+
+def _place(path: Path) -> StoredPlace:
+    problem: DqlabError | None = None
+    queue: StoredQueue | None = None
+    try:
+        queue = read_queue(path)
+    except DqlabError as error:
+        problem = error
+    if queue is not None:
+        shards = tuple((index, shard_directory(path, index)) for index in range(queue.shards))
+    else:
+        shards = tuple(_logs_in(path))
+    return StoredPlace(path, queue, problem, shards)
+
+
+# --- one shard ------------------------------------------------------------------------------
+
+
+class StillClock:
+    """A `Clock` that stands still, so that two readings of a log agree on what is ready."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic, self._wall = clock.monotonic(), clock.wall()
+
+    def monotonic(self) -> float:
+        """Return the instant at which the clock was made, seconds."""
+        return self._monotonic
+
+    def wall(self) -> float:
+        """Return that instant as seconds since 1970-01-01 UTC."""
+        return self._wall
+
+
+class Unreadable(NamedTuple):
+    """A needed record that cannot be read: its position, the ids that are lost with it, and the reason."""
+
+    position: Position
+    ids: tuple[tuple[int, int], ...]
+    reason: str
+
+
+@dataclass
+class OfflineShard:
+    """A shard as opening it would find it. Made by `read` or `rescue`.
+
+    Attributes
+    ----------
+    log : ReadOnlyLog
+    ledger : Ledger
+        Nothing is leased: what was leased is ready.
+    needed : Needed
+        The log's own count of needed bytes, as it would be after the replay.
+    corrupt : list of Corruption
+        Damage that the replay skipped.
+    """
+
+    log: ReadOnlyLog
+    ledger: Ledger
+    needed: Needed
+    corrupt: list[Corruption]
+
+    @classmethod
+    def read(
+        cls,
+        log: ReadOnlyLog,
+        place: StoredPlace,
+        index: int,
+        clock: Clock,
+        *,
+        checkpoint: Checkpoint | None,
+        watch: Watch | None = None,
+        counted: bool = True,
+    ) -> Self:
+        """Bring a ledger to where a log ends.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint or None
+            Where to begin; None = at the oldest record left.
+        watch : callable, optional
+            Gets the ledger and the records behind the checkpoint, and yields the records to apply.
+        counted : bool, default True
+            Keep the log's count of needed bytes, and fail where it is wrong.
+
+        Raises
+        ------
+        NotUnderstood, LogTooNew, LogError
+            The shard cannot be read.
+        """
+        needed = Needed({} if checkpoint is None else checkpoint.needed)
+        journal = NeededBytes(needed.add, needed.take) if counted else NeededBytes(_uncounted, _uncounted)
+        epoch, options = log.manifest.epoch, place.options
+        shard = Shard(place.name, index, epoch=epoch, options=options, clock=clock, random=Random(), journal=journal)
+        ledger, records = Ledger(shard), log.replay(checkpoint)
+        body = None if checkpoint is None else log.body(checkpoint)
+        try:
+            watched = iter(records) if watch is None else watch(ledger, iter(records))
+            rebuild(ledger, journal, body, watched).end_early()
+        except (ValueError, LookupError, TypeError, AssertionError, struct.error, msgpack.UnpackException) as error:
+            raise NotUnderstood(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
+        except OSError as error:
+            raise LogError(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
+        needed.keep_only(log.sealed.listed())
+        return cls(log, ledger, needed, records.corrupt)
+
+    @classmethod
+    def rescue(cls, place: StoredPlace, index: int, path: Path, clock: Clock) -> Self:
+        """Read a shard as far as possible, even without its manifest.
+
+        Raises
+        ------
+        Unsalvageable, NotUnderstood, LogTooNew, LogError
+            Nothing of it can be read.
+        """
+        try:
+            log = ReadOnlyLog(path)
+        except ManifestCorrupt:
+            log = ReadOnlyLog(path, salvaged_manifest(path))
+        newest = log.checkpoints[-1] if log.checkpoints else None
+        return cls.read(log, place, index, clock, checkpoint=newest, watch=_housed, counted=False)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return the messages of each run by state."""
+        return {
+            run.hex(): {state.name.lower(): lane.counts[state] for state in State if lane.counts[state]}
+            for run, lane in self.ledger.shard.lanes.items()
+        }
+
+    def frame(self, run: bytes, batch: Batch) -> tuple[Record, Frame]:
+        """Return the record of a batch and its frame, or raise `RecordCorrupt` or `FrameCorrupt`."""
+        record = self.log.record(position_of(batch.place))
+        frame = Frame.decode(record.body)
+        if (frame.run, frame.count, record.base) != (run, len(batch.states), batch.first):
+            raise FrameCorrupt(kind="frame", reason="it is another one", size=len(record.body))
+        return record, frame
+
+    def settlement(self, run: bytes, place: int, found: Sequence[Stretch]) -> Record:
+        """Return the record of the settlement with these results, or raise `RecordCorrupt` or `FrameCorrupt`."""
+        record = self.log.record(position_of(place))
+        settlement = Settlement.decode(open_settle(record.body)[1])
+        ids = list(settlement.ids())
+        for stretch in found:
+            first, _, n = stretch.piece
+            here = slice(stretch.at, stretch.at + n)
+            acked = settlement.outcomes[here] == bytes((Outcome.ACK,)) * n
+            if settlement.run != run or not acked or ids[here] != list(range(first, first + n)):
+                raise FrameCorrupt(kind="settlement", reason="it holds other results", size=len(record.body))
+        return record
+
+    def settlements(self) -> Iterator[tuple[bytes, int, list[Stretch]]]:
+        """Yield (run, place, results) of each settlement that is still needed."""
+        for run, book in self.ledger.books.items():
+            by_place: dict[int, list[Stretch]] = {}
+            for stretch in book.results:
+                by_place.setdefault(stretch.place, []).append(stretch)
+            for place, found in by_place.items():
+                yield run, place, found
+
+    def unreadable_frames(self) -> Iterator[Unreadable]:
+        """Yield each needed frame that cannot be read, with the ids of its unsettled messages."""
+        for run, lane in self.ledger.shard.lanes.items():
+            for batch in list(lane.batches):
+                try:
+                    self.frame(run, batch)
+                except DqlabError as error:
+                    ids = Ranges(
+                        (batch.first + a, batch.first + b)
+                        for a, b, state in stretches(batch.states, 0, len(batch.states))
+                        if not State(state).final
+                    )
+                    yield Unreadable(position_of(batch.place), tuple(ids), _reason(error))
+
+    def unreadable_results(self) -> Iterator[Unreadable]:
+        """Yield each needed settlement that cannot be read, with the ids of its results."""
+        for run, place, found in self.settlements():
+            try:
+                self.settlement(run, place, found)
+            except DqlabError as error:
+                ids = tuple((stretch.piece.first, stretch.piece.first + stretch.piece.n) for stretch in found)
+                yield Unreadable(position_of(place), ids, _reason(error))
+
+
+def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
+    """Return what `look` makes of a log that did not change meanwhile, in up to three attempts.
+
+    Raises
+    ------
+    ChangedMeanwhile
+        It changed each time.
+    """
+    for _ in range(_ATTEMPTS):
+        failed: DqlabError | None = None
+        try:
+            log = ReadOnlyLog(path)
+            found = look(log)
+            if not log.changed:
+                return found
+        except DqlabError as error:
+            failed = error
+        # While a process has the log open, files may vanish under the reader; this is not damage, so try again.
+        holder = look_at_lock(path)
+        if failed is not None and (holder is None or holder.held is False):
+            raise failed
+    raise failed or ChangedMeanwhile(directory=str(path))
+
+
+def _housed(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
+    """Yield records; open a nameless lane for a run whose opening is lost, when its first frame comes."""
+    for record in records:
+        if record.type == RecordType.PUT and (run := Frame.decode(record.body).run) not in ledger.shard.lanes:
+            ledger.open({"run": run})
+        yield record
+
+
+def _reason(error: DqlabError) -> str:
+    return str(error.reason) if isinstance(error, RecordCorrupt | FrameCorrupt) else str(error)
+
+
+def _uncounted(segment: int, nbytes: int) -> None:
+    pass

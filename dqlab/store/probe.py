@@ -1,7 +1,7 @@
-"""What can be done with a store's directory from this process: seen, written to, locked. Leaves nothing behind.
+"""Finds out whether this process can see, write and lock a store's directory. Leaves nothing behind.
 
-A `Marker` is a file that one process makes and locks, so that others can tell whether they see the same directory
-under the same path, and its locks. A store that is not made yet is judged by the directory that it will be made in.
+A `Marker` is a file that one process creates and locks; others look for it, and so learn whether they see the same
+directory, and its locks. For a store that does not exist yet, the directory above it is examined.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dqlab.log.ownership import seen_elsewhere
 __all__ = ["Marker", "Probe", "Seen", "probe"]
 
 Seen: TypeAlias = Literal["", "missing", "locked", "unlocked"]
-"""Of a marker: there was none to look for; it is not there; its lock is seen; its lock is not seen."""
+"""Of a marker: none to look for; not found; found locked; found without its lock."""
 
 _NAME = ".dqlab-doctor-"
 
@@ -31,9 +31,9 @@ class Probe:
     Attributes
     ----------
     error : str
-        Why nothing more is known; "" when it could be looked at.
+        Why nothing more is known; "" when it could be examined.
     made : bool
-        It is there; else all that follows is about the nearest directory above it that is.
+        It exists; if not, all that follows is about the nearest directory above it that does.
     filesystem : str
         Its type, such as "ext4" or "nfs4"; "" when unknown.
     shared : bool
@@ -41,13 +41,13 @@ class Probe:
     device, inode : int
         Equal for two processes of one machine that see the same directory.
     writable : bool
-        A file could be made in it.
+        A file could be created in it.
     lock : {"held", "unsupported", "ignored", ""}
-        What flock said to a file made there; ignored: it gave the same lock twice; "": it could not be tried.
+        Result of flock on a file there; ignored: it gave the same lock twice; "": it could not be tried.
     marker : Seen
-        What another process's marker looks like from here.
+        What this process sees of another one's marker.
     free, size : int
-        Bytes that may still be written, and of the whole file system.
+        Bytes that may still be written, and size of the whole file system.
     """
 
     directory: str
@@ -69,12 +69,12 @@ class Probe:
 
 
 class Marker:
-    """A locked file in a directory, as long as the block runs.
+    """A locked file in a directory while the block runs.
 
     Attributes
     ----------
     path : str
-        Nobody else's; "" when it could not be made.
+        Its unique path; "" when it could not be created.
     """
 
     def __init__(self, directory: Path, files: Files | None = None) -> None:
@@ -97,13 +97,7 @@ class Marker:
 
 
 def probe(directory: Path, marker: str = "", files: Files | None = None) -> Probe:
-    """Look at a directory; blocks, on a file system that hangs for ever.
-
-    Parameters
-    ----------
-    marker : str
-        Path of another process's marker, to look for; "" for none.
-    """
+    """Examine a directory, and look for another process's marker; blocks, for ever if the file system hangs."""
     files = files or Files()
     try:
         place = _nearest(directory)
@@ -131,7 +125,7 @@ def probe(directory: Path, marker: str = "", files: Files | None = None) -> Prob
 
 
 def _nearest(directory: Path) -> Path:
-    """Return the directory, or the nearest one above it that is there."""
+    """Return the directory, or the nearest one above it that exists."""
     for place in (directory, *directory.parents):
         with suppress(FileNotFoundError):
             place.stat()
@@ -140,7 +134,7 @@ def _nearest(directory: Path) -> Path:
 
 
 def _try_lock(directory: Path, files: Files) -> tuple[bool, str]:
-    """Return whether a file can be made, and what becomes of two locks on it."""
+    """Return whether a file can be created, and the result of locking it twice."""
     path = directory / _new_name()
     try:
         descriptor = files.create(path)

@@ -1,11 +1,11 @@
-"""What the journal's records say: bodies of SETTLE, STATE and RUN as plain data in msgpack.
+"""The bodies of the journal's records, plain data in msgpack, and the number by which the rules know a record.
 
 ::
 
     PUT       the frame, verbatim; base = first id, count = messages, aux = wall clock, ns
-    SETTLE    u32 size of the ruling | ruling | the settlement, verbatim; no ruling: all of it was acked
+    SETTLE    u32 size of the ruling | ruling | the settlement, verbatim; no ruling: every ack was accepted
     STATE     moves
-    RUN       [op, run, meta]: an order, made again when the log is read
+    RUN       [op, run, meta]: an order, carried out again by the replay
     FUNCTION  hash | blob
     LEASE     [run, [[lo, hi], ...]]: acked early, never to be delivered again
 """
@@ -21,34 +21,60 @@ from typing import Any, NamedTuple
 import msgpack
 
 from dqlab.frame import Piece, Settlement
+from dqlab.log import Position
 from dqlab.rules.settling import Failed, Settled
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Trouble
 from dqlab.texts import EXACT
 
-__all__ = ["Counts", "Move", "Ruling", "open_settle", "pack_plain", "pack_settle", "pack_with_list", "unpack_plain"]
+__all__ = [
+    "Counts",
+    "Move",
+    "Ruling",
+    "open_settle",
+    "pack_plain",
+    "pack_settle",
+    "pack_with_list",
+    "place_of",
+    "position_of",
+    "unpack_plain",
+]
 
 _SIZE = struct.Struct("<I")
+_OFFSET_BITS = _SIZE_BITS = 27
+"""A record's body is at most 64 MiB, and begins within a segment's first 128 MiB."""
+
+
+def place_of(position: Position) -> int:
+    """Return a record's position as the one number that the rules carry."""
+    segment, offset, size = position
+    return (segment << _OFFSET_BITS | offset) << _SIZE_BITS | size
+
+
+def position_of(place: int) -> Position:
+    """Return the position that `place_of` was given."""
+    rest, size = place >> _SIZE_BITS, place & ((1 << _SIZE_BITS) - 1)
+    return Position(rest >> _OFFSET_BITS, rest & ((1 << _OFFSET_BITS) - 1), size)
 
 
 class Counts(NamedTuple):
-    """What is remembered of a message in trouble, after a move; `failure` is None when that did not change."""
+    """The counts of a message in trouble after a move; `failure` is None when it did not change."""
 
     deliveries: int
     exceptions: int
     reason: str
     receipt: tuple[int, int] | None
     failure: int | bytes | None
-    """Where its record stands in the settlement, or the record itself."""
+    """The failure record, or its index in the settlement."""
 
     @classmethod
     def of(cls, trouble: Trouble) -> Counts:
-        """Return a message's counts; its failure record is left out."""
+        """Return a message's counts without its failure record."""
         return cls(trouble.deliveries, trouble.exceptions, trouble.reason, trouble.receipt, None)
 
 
 class Move(NamedTuple):
-    """Messages that went into another state.
+    """Messages that changed their state.
 
     Attributes
     ----------
@@ -57,7 +83,7 @@ class Move(NamedTuple):
     suspect : bool
         With READY: to be leased alone.
     delay : int
-        With DELAYED: microseconds from the record's time on.
+        With DELAYED: microseconds after the record's time.
     counts : Counts or None
         Of a single message in trouble.
     """
@@ -72,7 +98,7 @@ class Move(NamedTuple):
 
     @classmethod
     def from_list(cls, row: Sequence[Any]) -> Move:
-        """Return what msgpack made a list of."""
+        """Return the move that msgpack made a list of."""
         run, lo, hi, state, suspect, delay, counts = row
         if counts is not None:
             deliveries, exceptions, reason, receipt, failure = counts
@@ -82,7 +108,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What the rules made of a settlement, when that was not simply to accept every ack."""
+    """What the rules decided about a settlement, unless they accepted every ack."""
 
     acked: tuple[tuple[Piece, int], ...]
     failed: tuple[Failed, ...]
@@ -90,14 +116,14 @@ class Ruling:
 
     @classmethod
     def of(cls, settled: Settled, moves: Sequence[Move]) -> Ruling:
-        """Return the ruling; failure records are named by where they stand in the settlement."""
+        """Return the ruling, with failure records replaced by their index in the settlement."""
         at = {failed.id: failed.at for failed in settled.failed}
-        told = []
+        named = []
         for move in moves:
             if move.counts is not None and move.lo in at:
                 move = move._replace(counts=move.counts._replace(failure=at[move.lo]))
-            told.append(move)
-        return cls(settled.results, settled.failed, tuple(told))
+            named.append(move)
+        return cls(settled.results, settled.failed, tuple(named))
 
     def pack(self) -> bytes:
         """Return its bytes."""
@@ -105,7 +131,7 @@ class Ruling:
 
     @classmethod
     def unpack(cls, blob: bytes) -> Ruling:
-        """Return what `pack` was given."""
+        """Return the ruling that `pack` made bytes of."""
         acked, failed, moves = unpack_plain(blob)
         return cls(
             tuple((Piece(first, ordinal, n), at) for first, ordinal, n, at in acked),
@@ -121,7 +147,7 @@ def pack_plain(value: Any) -> bytes:
 
 
 def pack_with_list(state: dict[str, Any], name: str, packed: Sequence[bytes]) -> bytes:
-    """Return a dict with one more entry: a list of what `pack_plain` has packed already."""
+    """Return a packed dict with one more entry: a list of values that are packed already."""
     packer = msgpack.Packer(use_bin_type=True, unicode_errors=EXACT)
     entries = chain.from_iterable((packer.pack(key), packer.pack(value)) for key, value in state.items())
     head = (packer.pack_map_header(len(state) + 1), *entries, packer.pack(name), packer.pack_array_header(len(packed)))
@@ -140,7 +166,7 @@ def pack_settle(settlement: Settlement, ruling: Ruling | None) -> list[bytes | m
 
 
 def open_settle(body: bytes | memoryview) -> tuple[Ruling | None, memoryview]:
-    """Return a SETTLE record's ruling, None when every ack counted, and its settlement's bytes."""
+    """Return a SETTLE record's ruling, None when every ack was accepted, and its settlement's bytes."""
     view = memoryview(body)
     (size,) = _SIZE.unpack_from(view)
     at = _SIZE.size + size

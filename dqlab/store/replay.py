@@ -1,4 +1,8 @@
-"""The records of a log, applied again to a ledger, each with what it said then and never judged again."""
+"""Applies the records of a log to a ledger again.
+
+Each record states what the rules decided then. The replay carries that out and decides nothing itself: under
+other rules or at another time a message would end in another state than the one that was confirmed.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,9 @@ from dqlab.rules.rows import CHUNK, Row
 from dqlab.rules.settling import Settled
 from dqlab.rules.states import State
 from dqlab.rules.trouble import Trouble
-from dqlab.store.needed import NeededBytes
-from dqlab.store.places import place_of, position_of
-from dqlab.store.records import Move, open_settle, unpack_plain
-from dqlab.store.snapshot import restore
+from dqlab.store.checkpoint import restore
+from dqlab.store.journal import NeededBytes
+from dqlab.store.records import Move, open_settle, place_of, position_of, unpack_plain
 
 __all__ = ["Replay", "rebuild"]
 
@@ -33,9 +36,9 @@ class Replay:
     Attributes
     ----------
     highest : int
-        The highest id met, -1 when none was.
+        The highest id met, -1 before the first.
     skipped : int
-        Records about runs that are not known: their opening was lost with a corrupted record.
+        Records of unknown runs, whose opening was lost in a corrupt record.
     early : dict of bytes to Ranges
         Ids by run that were acked early and have no outcome yet.
     """
@@ -47,7 +50,7 @@ class Replay:
     early: dict[bytes, Ranges] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        clock = self.ledger.shard.clock  # asked once: records are many, and some seconds are nothing
+        clock = self.ledger.shard.clock  # read once, because there are many records
         self._monotonic, self._wall = clock.monotonic(), clock.wall()
         self._gathered = _Gathered(self.journal)
 
@@ -62,12 +65,12 @@ class Replay:
         self._gathered.store()
 
     def end_early(self, patience: float = 0.0) -> None:
-        """End what was acked early and never heard of again; this is news, to be recorded.
+        """Mark messages that were acked early and have no outcome as dead; these moves are new, and are recorded.
 
         Parameters
         ----------
         patience : float
-            Seconds that its consumers have to say that they still work on it.
+            Seconds for their consumers to reclaim them first.
         """
         for run, ids in self.early.items():
             lane = self.ledger.shard.lanes.get(run)
@@ -86,7 +89,7 @@ class Replay:
                 moves = [Move.from_list(row) for row in unpack_plain(record.body)]
                 for move in moves:
                     self._move(move, None, elapsed)
-                for run in {move.run for move in moves}:  # purged, or dead when their lease ended
+                for run in {move.run for move in moves}:  # after a purge, or a lease that ended in the last attempt
                     self._note_end(run, record)
             case RecordType.RUN:
                 op, run, meta = unpack_plain(record.body)
@@ -133,7 +136,7 @@ class Replay:
             return
         acked = _whole(settlement) if ruling is None else ruling.acked
         for piece, _ in acked:
-            self._heard_of(settlement.run, piece.first, piece.first + piece.n)
+            self._has_outcome(settlement.run, piece.first, piece.first + piece.n)
             for batch, a, b, state in lane.stretches(piece.first, piece.first + piece.n):
                 if not state.final:
                     lane.move(batch, a, b, State.ACKED)
@@ -153,7 +156,7 @@ class Replay:
         if lane is None:
             self.skipped += 1
             return
-        self._heard_of(move.run, move.lo, move.hi)
+        self._has_outcome(move.run, move.lo, move.hi)
         now = self.ledger.shard.clock.monotonic()
         due = microseconds(now + max(0.0, move.delay / 1e6 - elapsed))
         for batch, a, b, state in lane.stretches(move.lo, move.hi):
@@ -162,13 +165,13 @@ class Replay:
             if move.counts is not None:
                 self._remember(lane, move, settlement)
             if state is not State.READY and move.state is State.READY:
-                lane.move(batch, a, b, State.LEASED)  # so that it enters the ready line again
+                lane.move(batch, a, b, State.LEASED)  # so that the next move queues it again
             lane.move(batch, a, b, move.state, suspect=move.suspect, due=due)
 
     @staticmethod
     def _remember(lane: Lane, move: Move, settlement: Settlement | None) -> None:
         counts = move.counts
-        assert counts is not None, "asked only for messages in trouble"
+        assert counts is not None, "called only for messages in trouble"
         trouble = lane.trouble.get(move.lo)
         if trouble is None:
             trouble = lane.trouble[move.lo] = Trouble()
@@ -187,7 +190,7 @@ class Replay:
                 lane.count_delivery(batch.first + index).reason = "lost after early ack"
                 lane.move(batch, index, index + 1, State.DEAD)
 
-    def _heard_of(self, run: bytes, lo: int, hi: int) -> None:
+    def _has_outcome(self, run: bytes, lo: int, hi: int) -> None:
         if run in self.early:
             self.early[run].discard(lo, hi)
 
@@ -196,12 +199,12 @@ class Replay:
             self.ledger.end(run, record.aux / 1e9)
 
     def _elapsed(self, record: Record) -> float:
-        """Return the seconds since a record was written; 0 when the clock was set back meanwhile."""
+        """Return the seconds since a record was written, 0 when the clock was set back meanwhile."""
         return max(0.0, self._wall - record.aux / 1e9)
 
 
 class _Gathered:
-    """Frames that were put one after the other, to be stored together; nothing may be judged before they are."""
+    """Consecutive frames, to be stored together; any other record must wait until they are."""
 
     def __init__(self, journal: NeededBytes) -> None:
         self._journal = journal
@@ -210,7 +213,7 @@ class _Gathered:
         self._end = self._segment = self._needed = 0
 
     def add(self, lane: Lane, row: Row, weights: Sequence[int] | None, position: Position) -> None:
-        """Take in a frame."""
+        """Gather a frame, and store the gathered ones first if it does not fit in with them."""
         if (
             lane is not self._lane
             or row.first < self._end
@@ -228,7 +231,7 @@ class _Gathered:
             lane.put_row(row, weights)
 
     def store(self) -> None:
-        """Store what is gathered."""
+        """Store the gathered frames."""
         if self._needed:
             self._journal.took(self._segment, self._needed)
             self._needed = 0
@@ -238,9 +241,9 @@ class _Gathered:
 
 
 def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, records: Iterable[Record]) -> Replay:
-    """Bring a fresh ledger to where its log ends, and let what fell due since then be ready.
+    """Bring a fresh ledger to where its log ends, and make messages ready whose delay has passed.
 
-    `Replay.end_early` is left to the caller.
+    The caller then calls `Replay.end_early`.
     """
     shard = ledger.shard
     replay = Replay(ledger, journal)
@@ -259,7 +262,7 @@ def rebuild(ledger: Ledger, journal: NeededBytes, checkpoint: bytes | None, reco
 
 
 def _whole(settlement: Settlement) -> list[tuple[Piece, int]]:
-    """Return all pieces of a settlement, and where each begins in its columns."""
+    """Return all pieces of a settlement, each with its index in the settlement's columns."""
     at, found = 0, []
     for piece in settlement.pieces:
         found.append((piece, at))

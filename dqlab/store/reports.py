@@ -1,4 +1,4 @@
-"""What was found in the directories of queues, as text for people."""
+"""Formats the reports of `inspect` and `fsck` as text for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from dqlab.log.holder import Holder
+from dqlab.log.ownership import Holder
 from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.inspection import QueueInfo, RunInfo, ShardInfo, StoreInfo
 from dqlab.texts import one_line
@@ -16,14 +16,14 @@ __all__ = ["fsck_text", "inspect_text"]
 _LONG = 2_000
 _WORDS = {
     Level.CLEAN: "clean",
-    Level.DAMAGED: "damaged, and nothing is lost",
+    Level.DAMAGED: "damaged, but nothing is lost",
     Level.LOST: "data lost",
     Level.UNREADABLE: "cannot be opened as it is",
 }
 
 
 def inspect_text(found: StoreInfo) -> str:
-    """Return what lies in a store, one line a fact; numbers with commas, bytes decimal."""
+    """Return what lies in a store, one line per fact."""
     lines: list[str] = []
     for queue in found.queues:
         lines += [*_queue(queue), ""]
@@ -31,7 +31,7 @@ def inspect_text(found: StoreInfo) -> str:
 
 
 def fsck_text(found: FsckReport) -> str:
-    """Return the findings, worst shard and next step in plain sight."""
+    """Return the findings, what to do next, and the verdict."""
     lines: list[str] = []
     for queue in found.queues:
         lines.append(f"queue {one_line(queue.name)}: {one_line(queue.directory, _LONG)}")
@@ -126,14 +126,14 @@ def _holder(holder: Holder) -> str:
     who = f"process {holder.pid} on {one_line(holder.host)}{owner}"
     if holder.held:
         return f"open in {who}"
-    return f"last opened by {who}; whether it still is cannot be seen from here"
+    return f"last opened by {who}; whether it is still open cannot be seen from here"
 
 
 # --- layout ---------------------------------------------------------------------------------
 
 
 def _aligned(rows: Sequence[Sequence[str]], *, left: int) -> Iterator[str]:
-    """Yield rows as columns: the first `left` ones to the left, numbers to the right."""
+    """Yield rows in columns: the first `left` of them aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
     for row in rows:
         cells = [

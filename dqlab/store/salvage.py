@@ -1,4 +1,4 @@
-"""A manifest recreated from the files that are there, when the one in force cannot be read."""
+"""Recreates a manifest from the files of a log, when the one in force cannot be read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dqlab.log import Files, LogError
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import CHECKPOINT, EPOCH, MANIFEST, SEGMENT, Directory
 from dqlab.log.manifest import Manifest, SegmentEntry
-from dqlab.log.records import RecordType, seed_of
-from dqlab.log.segment import SEGMENT_BYTES, Scan
+from dqlab.log.records import RecordType
+from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.store.records import unpack_plain
 
 __all__ = ["Unsalvageable", "salvaged_manifest"]
@@ -21,16 +21,16 @@ _UUID_BYTES = 8
 
 
 class Unsalvageable(LogError):
-    """Too little is left to tell in which order the files were written."""
+    """Too little is left to find the order in which the files were written."""
 
     text = (
         "the manifest of {directory} cannot be read, and {reason}. Nothing was touched. Put the manifest back from a "
-        "copy; what quarantine and whole segments hold can still be saved by somebody who knows the format."
+        "copy; what quarantine and whole segments hold can still be saved by a person who knows the format."
     )
 
 
 class _Content(NamedTuple):
-    """What the records of a segment tell: where they end, their last time (ns) and the highest first id."""
+    """The records of a segment: where they end, their latest time (ns) and the highest first id of a frame."""
 
     end: int
     latest: int
@@ -40,24 +40,25 @@ class _Content(NamedTuple):
 def salvaged_manifest(path: Path) -> Manifest:
     """Return a manifest for a log's files.
 
-    The newest checkpoint says where replay goes on. Behind it come the segments with higher numbers, but for
-    compacted ones, which are known by holding nothing that is newer than that checkpoint. If the clock was set back,
-    settlements behind it may be taken for older ones; their messages are delivered again. Where records went that a
-    failed disk moved to another segment is not known; they count as lost.
+    The newest checkpoint names the segment where replay begins. Segments with higher numbers follow it, except
+    compacted ones, which are recognised by holding nothing newer than the checkpoint. If the clock was set back, later
+    settlements may be taken for older ones; their messages are delivered again. Records that a failing disk moved to
+    another segment cannot be found; they count as lost.
 
     Raises
     ------
     Unsalvageable
-        The newest checkpoint is damaged, or no segment is there.
+        The newest checkpoint is damaged, or there is no segment.
     """
     directory = Directory(path, Files())
     entries, prefix = _segments(directory)
     names = [name for name in directory.names() if CHECKPOINT.fullmatch(name)]
     found = _whole(directory, names[-1], prefix, entries) if names else None
-    if names and found is None:  # an older one would not tell what was compacted since
+    if names and found is None:  # an older one does not know what was compacted since
         raise Unsalvageable(directory=str(path), reason=f"its newest checkpoint, {names[-1]}, is damaged")
     uuid = (prefix + bytes(16 - _UUID_BYTES)).hex() if found is None else found[0]
-    contents = {seq: _content(directory, entry, uuid) for seq, entry in entries.items()}
+    manifest = Manifest(uuid, 0)
+    contents = {seq: _content(directory, manifest, entry) for seq, entry in entries.items()}
     epochs = directory.numbered(EPOCH) + directory.numbered(MANIFEST) + [e.epoch for e in entries.values()]
     sealed = [SegmentEntry(seq, entry.epoch, length=contents[seq].end) for seq, entry in sorted(entries.items())]
     if found is not None:
@@ -72,7 +73,7 @@ def salvaged_manifest(path: Path) -> Manifest:
 
 
 def _segments(directory: Directory) -> tuple[dict[int, SegmentEntry], bytes]:
-    """Return the segments by number, of two with one number the later, and the log's mark that most of them bear."""
+    """Return the segments by number (of two with one number, the later) and the uuid prefix that most of them have."""
     marks: Counter[bytes] = Counter()
     entries: dict[int, SegmentEntry] = {}
     for name in directory.names():
@@ -87,7 +88,7 @@ def _segments(directory: Directory) -> tuple[dict[int, SegmentEntry], bytes]:
 def _whole(
     directory: Directory, name: str, prefix: bytes, entries: dict[int, SegmentEntry]
 ) -> tuple[str, Checkpoint, bytes] | None:
-    """Return a checkpoint's log, itself and its body, None when it is damaged, or of another log."""
+    """Return a checkpoint's uuid, itself and its body; None when it is damaged or belongs to another log."""
     uuid = directory.read(name)[12:28].hex()
     found = read_checkpoint(directory, name, uuid) if len(uuid) == 32 else None
     if found is None or not uuid.startswith(prefix.hex()) or found[0].segment not in entries:
@@ -95,29 +96,17 @@ def _whole(
     return uuid, *found
 
 
-def _content(directory: Directory, entry: SegmentEntry, uuid: str) -> _Content:
-    descriptor = directory.files.open(directory / entry.name)
-    try:
+def _content(directory: Directory, manifest: Manifest, entry: SegmentEntry) -> _Content:
+    with directory.opened(entry.name) as descriptor:
         size = directory.files.size(descriptor)
-        seed = seed_of(bytes.fromhex(uuid), entry.seq)
-        scan = Scan(
-            directory.files,
-            descriptor,
-            segment=entry.seq,
-            epoch=entry.epoch,
-            seed=seed,
-            start=SEGMENT_BYTES,
-            limit=size,
-        )
+        scan = manifest.scan(directory.files, descriptor, entry, start=SEGMENT_BYTES, limit=size)
         latest, highest = 0, -1
         for record in scan:
             latest = max(latest, record.aux)
             highest = max(highest, record.base if record.type == RecordType.PUT else -1)
         return _Content(scan.end, latest, highest)
-    finally:
-        directory.files.close(descriptor)
 
 
 def _is_older(content: _Content, at: int, next_id: int) -> bool:
-    """Return whether a segment holds what a checkpoint knows: ids tell, and times where there are only settlements."""
+    """Return whether a checkpoint knows a segment's records: by their ids, or by time if there are only settlements."""
     return content.highest < next_id if content.highest >= 0 else 0 < content.latest < at

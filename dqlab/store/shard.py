@@ -1,4 +1,4 @@
-"""A durable shard: opened from its directory, or made there."""
+"""Opens a durable shard from its directory, and creates it if it is new."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dqlab.rules.leases import NOBODY
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.shard import Shard
+from dqlab.store.checkpoint import freeze, hold_resting
 from dqlab.store.journal import LogJournal
 from dqlab.store.replay import rebuild
-from dqlab.store.snapshot import freeze, hold_resting
 
 __all__ = ["DurableShard"]
 
 
 @dataclass
 class DurableShard:
-    """A ledger, the journal that records it, and what opening found. Made by `open`."""
+    """A ledger, the journal that records its changes, and what opening found. Made by `open`."""
 
     ledger: Ledger
     journal: LogJournal
@@ -49,29 +49,29 @@ class DurableShard:
         patience: float = 0.0,
         journal: Callable[[Log, Clock], LogJournal] = LogJournal,
     ) -> DurableShard:
-        """Open a shard and bring it to where its log ends; blocks.
+        """Open a shard and replay its log; blocks.
 
         Parameters
         ----------
         directory : Path
             The shard's own.
         name, index
-            Of the queue, and which of its shards.
+            Name of the queue, and number of the shard.
         options : QueueOptions
-            For lanes that are opened from now on.
+            For lanes opened from now on.
         log_options, files, owner, takeover
-            See `Log.open`.
+            As in `Log.open`.
         patience : float
-            Seconds that consumers have to reclaim what they had acked early; see `Shard.reclaim`.
+            Seconds for consumers to reclaim what they had acked early; see `Shard.reclaim`.
         journal : callable, optional
             Makes the journal.
 
         Raises
         ------
         LogError
-            See `Log.open`.
+            As in `Log.open`.
         FrameCorrupt
-            A record that this dqlab cannot read.
+            This version of dqlab cannot read a record.
         """
         clock = clock or SystemClock()
         log = Log.open(directory, options=log_options, files=files, clock=clock, owner=owner, takeover=takeover)
@@ -94,26 +94,28 @@ class DurableShard:
             raise
 
     def checkpoint(self) -> Callable[[], None]:
-        """Take the state of this instant; return what makes it durable, to be called in any thread."""
+        """Copy the state of this instant; return a function that makes it durable, for any thread."""
+        # No await in here: the mark, the state and the records before the mark must belong to one instant. Moves that
+        # are not recorded yet go first; behind the mark they would be applied a second time.
         self.journal.noted()
         self.ledger.note_functions()
         mark, pack = self.journal.log.mark(), freeze(self.ledger, reuse=True)
         return lambda: self.journal.log.checkpoint(mark, pack())
 
     def checkpointing(self) -> Generator[Callable[[], None], Any, None]:
-        """Do so in steps, that thousands of lanes at rest hold nobody up; yields what blocks, as `compaction` does."""
+        """Take a checkpoint in steps, so that thousands of lanes do not block the event loop; see `compaction`."""
         for _ in hold_resting(self.ledger):
             yield _let_others_go_on
         yield self.checkpoint()
 
 
 def _let_others_go_on() -> None:
-    """Do nothing, elsewhere."""
+    """Do nothing, in another thread."""
 
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Let nothing be searched for cycles: a replay makes many objects and none of those, and takes a quarter longer."""
+    """Stop the garbage collector: a replay makes many objects and no cycles, and would take a quarter longer."""
     enabled = gc.isenabled()
     gc.disable()
     try:

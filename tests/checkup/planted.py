@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from dqlab.checkup.facts import Actor, Facts, Lease, Process, Queue, Registered, Scheduler, Shard, Store, Worker
-from dqlab.log.holder import Holder
+from dqlab.log.ownership import Holder
 from dqlab.stats import Counts, QueueStats, RunState, RunStats, Snapshot
+from dqlab.store.inspection import SurveyedShard
 from dqlab.store.probe import Probe
-from dqlab.store.survey import SurveyedShard
 
 DIRECTORY = "/data/runs"
 PACKAGES = {"dask": "2026.8.0", "distributed": "2026.8.0", "cloudpickle": "3.1.2", "msgpack": "1.2.4"}

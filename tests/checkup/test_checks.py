@@ -10,7 +10,7 @@ import pytest
 from dqlab.checkup.checks import CHECKS, judge
 from dqlab.checkup.facts import Facts, Process, Queue, Store
 from dqlab.checkup.findings import Severity
-from dqlab.log.holder import Holder
+from dqlab.log.ownership import Holder
 from dqlab.stats import Counts
 from dqlab.store.probe import Probe
 from tests.checkup.planted import (

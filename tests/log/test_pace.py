@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dqlab.log import Files, Log, LogOptions, NewRecord, Record
-from dqlab.log.pace import GIVE_WAY, LONGEST_S, STRETCH_S, Pace
+from dqlab.log.compaction import GIVE_WAY, LONGEST_S, STRETCH_S, Pace
 from dqlab.testing import FakeClock
 
 

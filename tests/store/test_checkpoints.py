@@ -12,10 +12,10 @@ from dqlab.frame import NO_ID, Outcome
 from dqlab.rules import results
 from dqlab.rules.results import Stretch
 from dqlab.rules.shard import Shard
-from dqlab.store import snapshot
+from dqlab.store import checkpoint as checkpoints
+from dqlab.store.checkpoint import AT_ONCE, freeze
 from dqlab.store.compaction import MOSTLY, compaction, run_through
 from dqlab.store.records import unpack_plain
-from dqlab.store.snapshot import AT_ONCE, freeze
 from tests.store.test_functions import Desk, function, run_of
 
 MANY = 120
@@ -32,13 +32,13 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Runs of the lanes that were copied, for a test to read and clear."""
     runs: list[bytes] = []
-    copy = snapshot._freeze_lane
+    copy = checkpoints._freeze_lane
 
     def note(lane: Any, book: Any, shard: Shard, *, reuse: bool) -> Any:
         runs.append(lane.run)
         return copy(lane, book, shard, reuse=reuse)
 
-    monkeypatch.setattr(snapshot, "_freeze_lane", note)
+    monkeypatch.setattr(checkpoints, "_freeze_lane", note)
     return runs
 
 
@@ -146,13 +146,13 @@ def test_of_a_run_that_goes_on_the_results_are_copied_that_have_come_since(
     """A million of one document each stopped the event loop for 0.15 s at each checkpoint, and Python for 0.9 s."""
     monkeypatch.setattr(results, "BLOCK", 8)
     packed: list[int] = []
-    pack = snapshot._pack_results
+    pack = checkpoints._pack_results
 
     def note(stretches: Sequence[Stretch]) -> Any:
         packed.append(len(stretches))
         return pack(stretches)
 
-    monkeypatch.setattr(snapshot, "_pack_results", note)
+    monkeypatch.setattr(checkpoints, "_pack_results", note)
     run = run_of(1)
     desk.start(run, 1)
     for _ in range(40):

@@ -11,7 +11,7 @@ from dqlab.rules.leases import Lease
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
 from dqlab.store.compaction import Compacted, compaction, run_through
-from dqlab.store.needed import needed_by
+from dqlab.store.journal import needed_by
 from dqlab.store.records import open_settle
 from dqlab.store.shard import DurableShard
 

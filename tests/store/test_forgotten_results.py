@@ -14,7 +14,7 @@ from dqlab.rules.options import QueueOptions
 from dqlab.rules.results import ResultIndex, Stretch
 from dqlab.rules.states import State
 from dqlab.store.compaction import MOSTLY, compaction, run_through
-from dqlab.store.needed import needed_by
+from dqlab.store.journal import needed_by
 from dqlab.store.repair import _forget as leave_out
 from tests.store.test_functions import Desk
 

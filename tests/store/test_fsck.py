@@ -13,7 +13,7 @@ from dqlab.frame import NO_ID, Outcome
 from dqlab.store.directories import shard_directory
 from dqlab.store.findings import FsckReport, Level, ShardCheck
 from dqlab.store.fsck import fsck
-from dqlab.store.places import position_of
+from dqlab.store.records import position_of
 from dqlab.store.reports import fsck_text
 from dqlab.testing import FakeClock
 from tests.store.workload import RUNS, Workload, busy_queue, make_queue
@@ -167,7 +167,7 @@ def test_damage_that_nobody_needs_any_more_loses_nothing(load: Workload, store: 
     found = fsck(store, load.clock)
 
     assert found.level == Level.DAMAGED
-    assert "nobody needs" in fsck_text(found)
+    assert "nothing needs" in fsck_text(found)
 
 
 def test_a_damaged_settlement_names_the_results_that_went_with_it(load: Workload, store: Path) -> None:

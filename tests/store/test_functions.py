@@ -15,8 +15,8 @@ from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 from dqlab.rules.states import State, Verdict
+from dqlab.store.checkpoint import freeze
 from dqlab.store.shard import DurableShard
-from dqlab.store.snapshot import freeze
 from dqlab.testing import FakeClock
 
 OPTIONS = QueueOptions(retry=Retry(0))

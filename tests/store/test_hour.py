@@ -14,8 +14,8 @@ from dqlab.cluster.statistics.collector import Collector
 from dqlab.frame import NO_ID, Outcome
 from dqlab.log import tail
 from dqlab.rules import lane
+from dqlab.store.checkpoint import freeze
 from dqlab.store.compaction import MOSTLY, compaction, run_through
-from dqlab.store.snapshot import freeze
 from dqlab.testing import FakeClock
 from tests.cluster.reports import lane_report, shard_report
 from tests.store.test_functions import Desk, function, run_of

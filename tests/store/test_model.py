@@ -25,11 +25,10 @@ from dqlab.log import DiskFull, Fenced, Log, LogFailed, LogOptions, Position, Re
 from dqlab.rules import results
 from dqlab.rules.batches import share
 from dqlab.rules.states import State, stretches
+from dqlab.store.checkpoint import freeze
 from dqlab.store.compaction import compaction, run_through
-from dqlab.store.places import position_of
-from dqlab.store.records import unpack_plain
+from dqlab.store.records import position_of, unpack_plain
 from dqlab.store.shard import DurableShard
-from dqlab.store.snapshot import freeze
 from tests.rules.model import TIMEOUT, Held
 from tests.rules.test_model import OPTIONS, RUNS, ShardMachine
 from tests.store.recorded import RecordedShard

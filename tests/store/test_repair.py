@@ -18,8 +18,7 @@ from dqlab.rules.states import State
 from dqlab.store.directories import read_queue, shard_directory, stored_directories
 from dqlab.store.export import exported
 from dqlab.store.fsck import FsckReport, fsck
-from dqlab.store.places import position_of
-from dqlab.store.records import open_settle
+from dqlab.store.records import open_settle, position_of
 from dqlab.store.repair import TargetInUse, UnknownQueue, repair
 from dqlab.store.salvage import Unsalvageable
 from dqlab.store.shard import DurableShard

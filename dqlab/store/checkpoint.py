@@ -1,7 +1,7 @@
-"""A ledger as the body of a checkpoint, and back.
+"""Turns a ledger into the body of a checkpoint, and back.
 
-Plain data in msgpack; numbers of which there are many as columns of little-endian 64-bit integers. Times of
-the monotonic clock become wall times, delays become what is left of them, leases become what they came from.
+Plain data in msgpack; long lists of numbers as columns of little-endian 64-bit integers. Times of the monotonic clock
+become wall times, delays become the time left, and leased messages become ready.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ __all__ = ["freeze", "hold_resting", "restore"]
 
 _VERSION = 1
 AT_ONCE = 50
-"""Lanes that `hold_resting` holds before it lets others go on: some two milliseconds."""
+"""Lanes that `hold_resting` freezes per step: about two milliseconds."""
 
 
 def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
-    """Hold on to a ledger as it is now; return what packs it, to be called in any thread.
+    """Copy a ledger as it is now; return a function that packs the copy, for any thread.
 
-    What changes is copied here, which takes milliseconds; what does not, however much it is, is packed by the
-    callable, while the ledger lives on.
+    Only what can change is copied, which takes milliseconds. The rest, however large, is packed by the function while
+    the ledger goes on changing: it must never reach into anything that the ledger modifies in place.
 
     Parameters
     ----------
     reuse : bool, default False
-        Leave what is packed of a lane at rest, which holds nothing alive, with the ledger, and take it from there
-        until the lane changes: a lab keeps thousands of those, and each checkpoint would copy and pack them all.
+        Keep the packed bytes of lanes at rest, which have no unsettled messages, with the ledger until they change: a
+        lab keeps thousands of them, and each checkpoint would pack them all.
     """
     shard = ledger.shard
     if reuse:
@@ -67,10 +67,10 @@ def freeze(ledger: Ledger, *, reuse: bool = False) -> Callable[[], bytes]:
 
 
 def hold_resting(ledger: Ledger) -> Iterator[None]:
-    """Take hold of the lanes at rest, as `freeze` would that reuses them; yields after every few.
+    """Freeze the lanes at rest for the next `freeze` with `reuse`, in steps; the ledger may change between them.
 
-    What is left for `freeze` is what changes meanwhile, however many runs have ended, or were read back or moved by a
-    compaction, since the last checkpoint. The ledger may change between two steps.
+    `freeze` itself blocks the event loop. After this it only has to copy the lanes that changed meanwhile, however
+    many runs ended, were replayed or were moved by a compaction since the last checkpoint.
     """
     ledger.note_functions()
     held = 0
@@ -84,17 +84,12 @@ def hold_resting(ledger: Ledger) -> Iterator[None]:
 
 
 def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
-    """Bring a fresh ledger into the state that `freeze` saw.
-
-    Returns
-    -------
-    dict of bytes to Ranges
-        Ids by run that were acked early and not yet settled.
+    """Bring a fresh ledger into a checkpoint's state; return by run the ids that were acked early and not settled.
 
     Raises
     ------
     FrameCorrupt
-        A checkpoint of another version.
+        The checkpoint has another version.
     """
     state = unpack_plain(body)
     if state["version"] != _VERSION:
@@ -119,7 +114,7 @@ def restore(ledger: Ledger, body: bytes) -> dict[bytes, Ranges]:
 
 
 class _Packed:
-    """A lane as it was, packed when that is asked for the first time, in whichever thread."""
+    """A frozen lane, packed at the first call, in any thread."""
 
     __slots__ = ("_blob", "_freezing")
 
@@ -136,7 +131,7 @@ class _Packed:
 
 
 def _packing(ledger: Ledger, run: bytes, *, reuse: bool) -> Callable[[], bytes]:
-    """Return what packs a lane as it is now; if that is at rest, leave it with the ledger."""
+    """Freeze a lane as it is now; if it is at rest, keep it with the ledger for the next checkpoints."""
     lane = ledger.shard.lanes[run]
     packing = _Packed(_freeze_lane(lane, ledger.books.get(run), ledger.shard, reuse=reuse))
     if reuse and not lane.alive:
@@ -174,7 +169,7 @@ def _freeze_lane(lane: Lane, book: Book | None, shard: Shard, *, reuse: bool) ->
 def _pack_batches(
     rows: Sequence[FrozenRows], kept: Sequence[Batch], weights: dict[int, Sequence[int]], wall: float
 ) -> dict[str, Any]:
-    """Return columns of all batches: first those to which nothing had happened, then the others."""
+    """Return columns of all batches: first the untouched ones, then the others."""
     places = [*chain.from_iterable(some.column("place") for some in rows), *(batch.place for batch in kept)]
     put_at = chain.from_iterable(some.column("put_at") for some in rows)
     shift = microseconds(wall)
@@ -246,7 +241,7 @@ def _restore_batches(lane: Lane, entry: dict[str, Any], monotonic: float) -> Non
 
 
 def _not_as_put(firsts: Sequence[int], *noted: Mapping[int, Any]) -> list[int]:
-    """Return the positions of the batches that have more than their numbers noted."""
+    """Return the indices of batches with weights or states."""
     return [at for at, first in enumerate(firsts) if any(first in what for what in noted)] if any(noted) else []
 
 
