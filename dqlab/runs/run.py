@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -56,6 +55,7 @@ from dqlab.runs.streams import Streams
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.ticket import Entry
 from dqlab.runs.where import compile_where
+from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot, run_state
 from dqlab.texts import one_line
 
@@ -79,7 +79,7 @@ STALLED_AFTER = 5.0
 
 
 @dataclass(eq=False, repr=False)
-class Run:
+class Run(HasWidget):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
@@ -107,19 +107,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
-
-    @property
-    def widget(self) -> Any:
-        """A live view of this run as a widget, to be placed in a layout: ``VBox([run.widget, mine])``.
-
-        The same one each time; ``widget.close()`` ends it.
-
-        Raises
-        ------
-        ImportError
-            The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
-        """
-        return import_module("dqlab.live.display").widget_of(self)
 
     def pause(self) -> Self:
         """Lease no more of this run; what runs now ends, the rest is given back."""
