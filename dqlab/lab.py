@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.transport.handle import Handle
+from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
