@@ -9,7 +9,7 @@ from dqlab import numbers
 from dqlab.checkup.facts import Facts, Lease, Shard, Worker
 from dqlab.checkup.findings import Finding, Severity
 from dqlab.numbers import many
-from dqlab.stats import NO_ROOM, QueueStats, RunState, RunStats
+from dqlab.stats import NO_ROOM, QueueStats, RunState, RunStats, StopReason
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 
@@ -58,7 +58,7 @@ def _stopped(run: RunStats) -> Finding:
             f"%dq retry {shlex.quote(run.name)} --rest"
         )
         line = f"{attach}.retry(fn=..., rest=True)"
-    elif run.why.removeprefix(NO_ROOM):
+    elif run.stop is StopReason.DISK_FULL:
         remedy, line = "Free space there, or drop runs that were read; then let it go on", f"{attach}.resume()"
     else:
         remedy = "Read and drop runs that are finished, or return less per document; then let it go on"

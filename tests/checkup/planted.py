@@ -7,7 +7,7 @@ from typing import Any
 
 from dqlab.checkup.facts import Actor, Facts, Lease, Process, Queue, Registered, Scheduler, Shard, Store, Worker
 from dqlab.log.holder import Holder
-from dqlab.stats import Counts, QueueStats, RunState, RunStats, Snapshot
+from dqlab.stats import Counts, QueueStats, RunState, RunStats, Snapshot, StopReason
 from dqlab.store.probe import Probe
 from dqlab.store.survey import SurveyedShard
 
@@ -135,7 +135,7 @@ def with_lease(**more: Any) -> Facts:
     return with_shard(oldest=Lease(**given | more))
 
 
-def stopped_run(why: str = "no room for more results") -> Facts:
+def stopped_run(reason: StopReason = StopReason.RESULTS_FULL, why: str = "no room for more results") -> Facts:
     """A run that paused itself."""
-    run = RunStats("count", "pages", RunState.STOPPED, Counts(ready=1), why=why)
+    run = RunStats("count", "pages", RunState.STOPPED, Counts(ready=1), why=why, stop=reason)
     return replace(HEALTHY, snapshot=snapshot(queue(), runs=(run,)))

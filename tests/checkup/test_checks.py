@@ -11,7 +11,7 @@ from dqlab.checkup.checks import CHECKS, judge
 from dqlab.checkup.facts import Facts, Process, Queue, Store
 from dqlab.checkup.findings import Severity
 from dqlab.log.holder import Holder
-from dqlab.stats import Counts
+from dqlab.stats import Counts, StopReason
 from dqlab.store.probe import Probe
 from tests.checkup.planted import (
     DIRECTORY,
@@ -377,21 +377,31 @@ def test_what_is_planted_is_found_and_nothing_else_by_its_check(
 
 
 @pytest.mark.parametrize(
-    ("why", "told", "line"),
+    ("reason", "why", "told", "line"),
     [
         (
+            StopReason.ALL_FAILED,
             "all of its first 103 documents failed with KeyError: 'total'",
             "%dq retry count --rest",
             "lab.attach('count').retry(fn=..., rest=True)",
         ),
-        ("no room for more results", "return less per document", "lab.attach('count').resume()"),
-        ("no room for more results: results cannot be written to /tmp", "Free space", "lab.attach('count').resume()"),
-        ("", "return less per document", "lab.attach('count').resume()"),
+        (
+            StopReason.RESULTS_FULL,
+            "no room for more results",
+            "return less per document",
+            "lab.attach('count').resume()",
+        ),
+        (
+            StopReason.DISK_FULL,
+            "no room for more results: results cannot be written to /tmp",
+            "Free space",
+            "lab.attach('count').resume()",
+        ),
     ],
 )
-def test_a_run_that_paused_itself_is_advised_by_its_reason(why: str, told: str, line: str) -> None:
+def test_a_run_that_paused_itself_is_advised_by_its_reason(reason: StopReason, why: str, told: str, line: str) -> None:
     """Room for results helps no function with a mistake in it: the rest of its documents would fail as well."""
-    found = next(finding for finding in judge(stopped_run(why)).findings if finding.check == "queues")
+    found = next(finding for finding in judge(stopped_run(reason, why)).findings if finding.check == "queues")
 
     assert why in found.what
     assert told in found.advice
