@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dqlab.checkup.connections import answers, answers_fine, clocks, clocks_fine, connections, connections_fine
 from dqlab.checkup.facts import Facts
 from dqlab.checkup.files import files, files_fine
-from dqlab.checkup.findings import Checkup, Finding, Severity
+from dqlab.checkup.findings import Checkup, Finding
 from dqlab.checkup.imports import imports, imports_fine
 from dqlab.checkup.jobs import jobs, jobs_fine
 from dqlab.checkup.placement import placement, placement_fine
@@ -16,6 +16,7 @@ from dqlab.checkup.queues import leases, leases_fine, queues, queues_fine
 from dqlab.checkup.resources import resources, resources_fine
 from dqlab.checkup.stores import stores, stores_fine
 from dqlab.checkup.versions import plugins, plugins_fine, versions, versions_fine
+from dqlab.stats import Severity
 
 __all__ = ["CHECKS", "judge"]
 

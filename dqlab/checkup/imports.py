@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab.checkup.facts import Facts
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
+from dqlab.stats import Severity
 
 __all__ = ["imports", "imports_fine"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dqlab.checkup.facts import Facts, Process
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
+from dqlab.stats import Severity
 
 __all__ = ["plugins", "plugins_fine", "versions", "versions_fine"]
 

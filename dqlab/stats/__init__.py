@@ -24,6 +24,7 @@ from dqlab.stats.queues import (
     QueueStats,
     StorageStats,
     Unacked,
+    short_name,
     total_queue,
 )
 from dqlab.stats.runs import NO_ROOM, ClassStats, CodeStats, Eta, RunFacts, RunList, RunStats
@@ -66,6 +67,7 @@ __all__ = [
     "StorageStats",
     "Unacked",
     "run_state",
+    "short_name",
     "total_counts",
     "total_queue",
 ]

@@ -24,6 +24,7 @@ from dqlab.stats import History, Mark, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.eta import typical
 from dqlab.stats.rings import Ring
+from dqlab.stats.snapshot import MAX_ATTENTION
 
 __all__ = ["Collector"]
 
@@ -369,10 +370,10 @@ class Collector:
         """Wait up to `timeout` seconds while the newest change is not above number `since`."""
         await self._bell.until(lambda: self.seq > since, timeout)
 
-    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
+    def snapshot(self, queue: str = "", run: str = "", *, alerts: int = MAX_ATTENTION) -> Snapshot:
         """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
         self.remember()
-        return self._snapshots.snapshot(queue, run)
+        return self._snapshots.snapshot(queue, run, alerts)
 
     def history(self, span: float, queue: str = "", run: str = "") -> History:
         """Return how it was over the last `span` seconds."""

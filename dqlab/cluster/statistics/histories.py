@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
-from dqlab.cluster.statistics.joins import short_name
 from dqlab.cluster.statistics.tracks import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, QueueTrack
-from dqlab.stats import History
+from dqlab.stats import History, short_name
 from dqlab.stats.history import MAX_POINTS
 from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
 

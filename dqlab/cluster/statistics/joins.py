@@ -22,6 +22,7 @@ from dqlab.stats import (
     Held,
     StorageStats,
     Unacked,
+    short_name,
 )
 from dqlab.stats.eta import Effort
 from dqlab.stats.snapshot import MAX_CLASSES
@@ -35,7 +36,6 @@ __all__ = [
     "merged_classes",
     "merged_failures",
     "merged_storage",
-    "short_name",
     "storage_of",
     "sum_effort",
     "unacked_of",
@@ -54,12 +54,6 @@ class Shards(NamedTuple):
 
     reports: Sequence[dict[str, Any]]
     came: Sequence[float]
-
-
-def short_name(consumer: str) -> str:
-    """Return what views call a consumer or a slot of it: ``c5`` for ``consumer/pages/5#0``."""
-    name = consumer.rsplit("/", 1)[-1].split("#", 1)[0]
-    return f"c{name}" if name.isdecimal() else name
 
 
 def sum_effort(lanes: Iterable[dict[str, Any]]) -> Effort:

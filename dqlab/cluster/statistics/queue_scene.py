@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from dqlab.cluster.statistics.joins import (
     classes_of,
     mark_slow,
-    short_name,
     unacked_of,
 )
 from dqlab.cluster.statistics.known_lanes import record_of
 from dqlab.cluster.transport.run_standing import run_facts
-from dqlab.stats import ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats
+from dqlab.stats import ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, short_name
 from dqlab.stats.attention import Scene
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical
 from dqlab.stats.snapshot import MAX_CLASSES
