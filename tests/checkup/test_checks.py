@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dqlab.checkup.alerts import TOLD
-from dqlab.checkup.checks import CHECKS, judge
+from dqlab.checkup.examine import CHECKS, judge
 from dqlab.checkup.facts import Facts, Process, Queue, Store
 from dqlab.log.holder import Holder
 from dqlab.stats import ClassStats, Counts, Severity, StopReason, Unacked
