@@ -380,9 +380,12 @@ def register(found: Registration) -> Path:
     path = directory / f"{found.name}@{found.host}.json"
     try:
         _create(path, found)
-    except FileExistsError:  # somebody was faster
+    except FileExistsError:  # somebody was faster, or nobody can read it
         check_free(found.name)
-        raise
+        if time.time() - path.stat().st_mtime < UNFINISHED:
+            raise
+        unregister(path)
+        _create(path, found)
     return path
 
 

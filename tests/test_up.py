@@ -246,6 +246,19 @@ def test_a_file_that_cannot_be_read_is_passed_over(state: Path) -> None:
     assert find(None).name == "good"
 
 
+def test_a_file_that_nobody_can_read_does_not_keep_its_name_for_ever(state: Path) -> None:
+    """Half-written at a crash, or by another version; one that is being written is left alone."""
+    path = register(registration("night"))
+    path.write_text("{")
+    with pytest.raises(FileExistsError):
+        register(registration("night"))
+
+    os.utime(path, (1, 1))
+    register(registration("night"))
+
+    assert find("night").name == "night"
+
+
 def test_of_several_clusters_one_has_to_be_named() -> None:
     with ExitStack() as files:
         for name in ("day", "night"):
