@@ -11,8 +11,6 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dqlab.afterwards import after_import as _after_import
-
 if sys.platform == "win32":
     from dqlab.errors import UnsupportedSystem
 
@@ -126,12 +124,3 @@ def unload_ipython_extension(shell: Any) -> None:
     from dqlab.jupyter import unload
 
     unload(shell)
-
-
-def _preregister_panels() -> None:
-    from dqlab.live.panels import preregister
-
-    preregister()
-
-
-_after_import("distributed.dashboard.scheduler", _preregister_panels)  # a scheduler that starts here has our panels

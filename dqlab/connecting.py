@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from dqlab import local
-from dqlab.announce import keeper_of, way_to
 from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.findings import Checkup
 from dqlab.cluster.transport.internals import dask_version_through
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
+from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning
 from dqlab.hpc.jobs import system_of
@@ -183,9 +182,9 @@ def examine_at(
     """
     stores = [store] if store is not None else []
     of, what = address or "", ""
-    if address is None or address == local.LOCAL:
-        found = local.find(name)
-        address, of, what = found.address, found.name, f"which `dqlab up` has in process {found.pid}"
+    if address is None or address == LOCAL:
+        found = find(name)
+        address, of, what = found.scheduler, found.name, f"which `dqlab up` has in process {found.pid}"
         stores += [Path(found.store)] if found.store is not None else []
     client = _reach(address, None, min(seconds(timeout, name="timeout"), CONNECT_TIMEOUT), what)
     try:
@@ -217,15 +216,15 @@ def start_cluster(n: int, *, port: int | None = None) -> LocalCluster:
 def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:
     """Return what is meant by "local", and the directory of the store."""
     directory = None if store is None else check_directory(store)
-    if not (isinstance(target, str) and target == local.LOCAL):
+    if not (isinstance(target, str) and target == LOCAL):
         return target, directory
-    found = local.find(name)
+    found = find(name)
     found.check_store(directory)
     return found, Path(found.store) if found.store is not None else None
 
 
 def _key(target: Any, *others: Any) -> tuple[Any, ...]:
-    return (target if isinstance(target, str | local.Registration | Recipe | None) else id(target), *others)
+    return (target if isinstance(target, str | Registration | Recipe | None) else id(target), *others)
 
 
 def _open_lab(key: tuple[Any, ...]) -> Lab | None:
@@ -256,8 +255,8 @@ def _make(
         return _checked(_lab_of(target, name=name), store)
     if isinstance(target, Cluster):
         return _checked(_lab_of(Client(target, set_as_default=False), name=name, own_client=True), store)
-    if isinstance(target, local.Registration):
-        client = _reach(target.address, None, timeout, f"which `dqlab up` has in process {target.pid}")
+    if isinstance(target, Registration):
+        client = _reach(target.scheduler, None, timeout, f"which `dqlab up` has in process {target.pid}")
         return _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
     if scheduler_file is not None or isinstance(target, str):
         return _checked(_lab_of(_reach(target, scheduler_file, timeout), name=name, own_client=True), store)

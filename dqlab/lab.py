@@ -10,15 +10,14 @@ from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dqlab.announce import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.transport.handle import Handle
+from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
 from dqlab.log import OwnerStillAlive
@@ -28,6 +27,7 @@ from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, stored_in
 from dqlab.runs.timeline import Timeline
+from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, RunList, RunStats, Snapshot
 from dqlab.store.compaction import Compacted
 
@@ -52,7 +52,7 @@ class QueueHeld(OwnerStillAlive):
     text = "queue {queue!r} was not opened: {who}. Nothing was touched."
 
 
-class Lab:
+class Lab(HasWidget):
     """A connection to one cluster: its queues, its runs. Made by `connect`.
 
     Attributes
@@ -315,19 +315,6 @@ class Lab:
             consumers=consumers,
             cell=cell,
         )
-
-    @property
-    def widget(self) -> Any:
-        """A live view of the queues of this lab as a widget, to be placed in a layout: ``VBox([lab.widget, mine])``.
-
-        The same one each time; ``widget.close()`` ends it.
-
-        Raises
-        ------
-        ImportError
-            The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
-        """
-        return import_module("dqlab.live.display").widget_of(self)
 
     def attach(self, name: str) -> Run:
         """Return the run of that name.

@@ -11,7 +11,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cli.command import main
-from dqlab.local import Registration, register
+from dqlab.clusters_here import Registration, register
 from dqlab.log import Files
 from dqlab.log.files import Lock
 from dqlab.testing import FakeClock
@@ -45,7 +45,7 @@ def test_cluster_of_dqlab_up_is_found_without_an_address(
 ) -> None:
     store = tmp_path / "runs"
     store.mkdir()
-    register(Registration("local", lab.session.link.address, str(store), 2, "0", dq.__version__))
+    register(Registration(name="local", scheduler=lab.session.link.address, store=str(store), reserved="0"))
 
     for words in ([], ["local"], ["--name", "local", "--store", str(store)]):
         main(["doctor", *words])

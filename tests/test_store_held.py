@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab import announce, connecting
-from dqlab.announce import Announcement
+from dqlab import clusters_here, connecting
 from dqlab.cluster.transport.link import Link
+from dqlab.clusters_here import Announcement
 from dqlab.errors import DqlabWarning, RunNotFound
 from dqlab.jupyter import commands
 from dqlab.lab import Lab
@@ -51,8 +51,8 @@ def test_a_second_notebook_on_a_store_is_told_how_to_reach_the_first_one(
     def start(*_: Any) -> Lab:
         raise Started
 
-    monkeypatch.setattr(announce, "directory", lambda: tmp_path)
-    monkeypatch.setattr(announce, "announced", lambda place: [first_notebook(tmp_path / "runs", os.getppid())])
+    monkeypatch.setattr(clusters_here, "directory", lambda: tmp_path)
+    monkeypatch.setattr(clusters_here, "announced", lambda place: [first_notebook(tmp_path / "runs", os.getppid())])
     monkeypatch.setattr(connecting, "_make", start)
     with pytest.warns(UserWarning, match=r"%dq connect tcp://127\.0\.0\.1:4711\. Here"), pytest.raises(Started):
         dq.connect(n=1, store=tmp_path / "runs")
@@ -63,10 +63,10 @@ def test_a_second_notebook_on_a_store_is_told_how_to_reach_the_first_one(
 def test_a_lab_of_this_process_or_of_one_that_has_ended_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announce, "directory", lambda: tmp_path)
+    monkeypatch.setattr(clusters_here, "directory", lambda: tmp_path)
     for pid in (os.getpid(), 2**22 - 3):
-        monkeypatch.setattr(announce, "announced", lambda place, pid=pid: [first_notebook(tmp_path, pid)])
-        assert announce.keeper_of(tmp_path) is None
+        monkeypatch.setattr(clusters_here, "announced", lambda place, pid=pid: [first_notebook(tmp_path, pid)])
+        assert clusters_here.keeper_of(tmp_path) is None
 
 
 def test_a_run_that_may_be_in_a_queue_held_elsewhere_is_not_said_to_be_none(
@@ -99,8 +99,8 @@ def second(lab: dq.Lab, queue_name: str, tmp_path: Path, monkeypatch: pytest.Mon
     second = Lab(lab.client)
     before = second.session.runs.open_others
     second.keep_in(store)
-    monkeypatch.setattr(announce, "directory", lambda: tmp_path)
-    monkeypatch.setattr(announce, "announced", lambda place: [first_notebook(store, os.getppid())])
+    monkeypatch.setattr(clusters_here, "directory", lambda: tmp_path)
+    monkeypatch.setattr(clusters_here, "announced", lambda place: [first_notebook(store, os.getppid())])
     yield second
     second.session.runs.open_others, second.session.runs.elsewhere = before, ""
     held.close()

@@ -17,19 +17,21 @@ import psutil
 import pytest
 
 import dqlab as dq
-from dqlab.announce import Announcement, announced, directory
 from dqlab.cli.command import main
-from dqlab.errors import BadOption, ConnectFailed
-from dqlab.local import (
+from dqlab.clusters_here import (
+    Announcement,
     NameInUse,
     NoLocalCluster,
     Registration,
     SeveralLocalClusters,
+    announced,
+    directory,
     find,
     register,
     registrations,
     unregister,
 )
+from dqlab.errors import BadOption, ConnectFailed
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -108,7 +110,7 @@ def services(pid: int) -> list[Announcement]:
 
 
 def registration(name: str, store: str | None = "/no/store", **fields: object) -> Registration:
-    return Registration(name, "tcp://127.0.0.1:9", store, 1, "0", "0", **fields)  # type: ignore[arg-type]
+    return Registration(name=name, scheduler="tcp://127.0.0.1:9", store=store, reserved="0", **fields)  # type: ignore[arg-type]
 
 
 def run(tmp_path: Path, text: str) -> str:
@@ -224,8 +226,8 @@ def test_a_file_whose_process_is_gone_is_told_of_and_removed(state: Path, ended:
 
 def test_a_process_that_was_given_the_number_of_an_ended_one_is_not_taken_for_it() -> None:
     """After a restart of the machine numbers begin again."""
-    assert registration("a").alive
-    assert not registration("a", started=psutil.Process().create_time() - 3600).alive
+    assert registration("a").runs
+    assert not registration("a", started=psutil.Process().create_time() - 3600).runs
 
 
 def test_a_file_of_another_machine_is_passed_over(state: Path, ended: int) -> None:
@@ -242,6 +244,19 @@ def test_a_file_that_cannot_be_read_is_passed_over(state: Path) -> None:
     (state / "bad.json").write_text("{")
 
     assert find(None).name == "good"
+
+
+def test_a_file_that_nobody_can_read_does_not_keep_its_name_for_ever(state: Path) -> None:
+    """Half-written at a crash, or by another version; one that is being written is left alone."""
+    path = register(registration("night"))
+    path.write_text("{")
+    with pytest.raises(FileExistsError):
+        register(registration("night"))
+
+    os.utime(path, (1, 1))
+    register(registration("night"))
+
+    assert find("night").name == "night"
 
 
 def test_of_several_clusters_one_has_to_be_named() -> None:

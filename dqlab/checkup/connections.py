@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from dqlab import numbers
 from dqlab.checkup.facts import Facts, Worker
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
+from dqlab.stats import Severity
 
 __all__ = ["answers", "answers_fine", "clocks", "clocks_fine", "connections", "connections_fine"]
 

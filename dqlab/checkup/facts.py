@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dqlab.stats import Snapshot
+from dqlab.stats import Attention, Snapshot
 from dqlab.store.inspection import SurveyedShard, survey
 from dqlab.store.probe import Probe, probe
 
@@ -263,6 +263,11 @@ class Facts:
     limit: float = 10.0
     at: float = 0.0
     took: float = 0.0
+
+    @property
+    def alerts(self) -> tuple[Attention, ...]:
+        """What the scheduler's statistics find wrong, the worst first."""
+        return () if self.snapshot is None else self.snapshot.attention
 
     @property
     def registry(self) -> Registered | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab.checkup.facts import Facts, Shard
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
+from dqlab.stats import Severity
 from dqlab.store.inspection import SurveyedShard
 
 __all__ = ["files", "files_fine"]

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import IntEnum
 from typing import Any
 
 from dqlab.live.checkups import checkup_text
+from dqlab.stats import Severity
 
-__all__ = ["Checkup", "Finding", "Severity"]
+__all__ = ["Checkup", "Finding"]
 
 SCHEMA = 1
-
-
-class Severity(IntEnum):
-    """How bad a finding is."""
-
-    OK = 0
-    """What was checked is as it should be."""
-    NOTE = 1
-    """Worth knowing."""
-    WARNING = 2
-    """It works, and costs speed or safety."""
-    PROBLEM = 3
-    """Something does not work, or will not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ _FIRST = 0.4
 _DIRECT = 0.5
 """Share of the time of a worker after which it is asked through the scheduler."""
 
+_ALERTS = 1000
+"""Alerts that are asked for; views are shown the worst few."""
 _NAMES = ["dqlab", *PACKAGES]
 
 
@@ -139,7 +141,7 @@ class Gathering:
         if scheduler.registry is None:
             return None
         try:
-            said = await asyncio.wait_for(scheduler_rpc(self._link.client).dq_snapshot(), self._left())
+            said = await asyncio.wait_for(scheduler_rpc(self._link.client).dq_snapshot(alerts=_ALERTS), self._left())
             return Snapshot.from_dict(said)
         except Exception:  # noqa: BLE001 - without it fewer checks are made
             return None

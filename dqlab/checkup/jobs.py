@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab import numbers
+from dqlab.checkup.alerts import alerted, alerts
 from dqlab.checkup.facts import Facts, Worker
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
+from dqlab.stats import Severity
 
 __all__ = ["jobs", "jobs_fine"]
 
@@ -32,17 +34,20 @@ def jobs(facts: Facts) -> Iterator[Finding]:
     near = [(left, worker) for left, worker in _ends(facts) if left <= SOON]
     if near:
         left, first = near[0]
+        alert = next(iter(alerted(facts, "leaving")), None)
         hosting = sorted({shard.queue for _, worker in near for shard in worker.shards})
         moves = f"; queue {', '.join(hosting)} moves, or waits for a worker" if hosting else ""
         yield Finding(
             "jobs",
-            Severity.NOTE,
+            Severity.NOTE if alert is None else alert.severity,
             f"{len(near)} of {many(len(facts.workers), 'worker')} {'leaves' if len(near) == 1 else 'leave'} in "
             f"{numbers.duration(left)} or a little later, because jobs end: {first.name} first{moves}",
             "Nothing, if the cluster asks for more jobs by itself; else ask for some now",
             "cluster.scale(jobs=4)",
             {"workers": [worker.address for _, worker in near], "left": left},
         )
+    else:
+        yield from alerts(facts, "jobs")
     yield from _in_memory(facts)
 
 

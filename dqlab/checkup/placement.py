@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab.checkup.facts import Actor, Facts, Registered
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
+from dqlab.stats import Severity
 
 __all__ = ["placement", "placement_fine"]
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from dqlab import numbers
+from dqlab.checkup.alerts import alerted, alerts
 from dqlab.checkup.facts import Facts, Lease, Shard, Worker
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
-from dqlab.stats import NO_ROOM, QueueStats, RunState, RunStats
+from dqlab.stats import QueueStats, Severity, short_name
 
 __all__ = ["leases", "leases_fine", "queues", "queues_fine"]
 
 PATIENCE = 5.0
-"""Seconds that messages may wait without a consumer before it is a problem; a run says so then too."""
+"""Seconds after its end for which a lease may still be there."""
 NEARLY_FULL = 0.9
 MOST_NAMES = 3
 MOST_QUEUES = 5
@@ -22,56 +22,28 @@ MOST_QUEUES = 5
 
 
 def queues(facts: Facts) -> Iterator[Finding]:
-    """Judge what queues and runs report."""
+    """Pass on the alerts, and note what is as somebody wanted it, or not yet wrong."""
     snapshot = facts.snapshot
     if snapshot is None:
         return
     lag: dict[str, float] = {}
     for shard in (shard for worker in facts.workers for shard in worker.shards):
         lag[shard.queue] = max(lag.get(shard.queue, 0.0), shard.lag)
+    yield from alerts(facts, "queues")
     for queue in snapshot.queues:
-        yield from _waiting(queue, max(queue.lag, lag.get(queue.name, 0.0)))
+        if not alerted(facts, "no-consumer", queue=queue.name):
+            yield from _waiting(queue, max(queue.lag, lag.get(queue.name, 0.0)))
         yield from _state(queue)
-        yield from _full(queue)
-        yield from _failed(queue)
-    for need in snapshot.attention:
-        if need.kind == "missing":
-            yield Finding(
-                "queues",
-                Severity.PROBLEM,
-                f"{need.subject} {need.text}: they were acknowledged, and are not there",
-                "This must not happen. Look up which documents, and map these once more under another name",
-                f"lab.attach({need.run!r}).wait()",
-                {"run": need.run, "queue": need.queue},
-            )
-    for run in snapshot.runs:
-        if run.state is RunState.STOPPED:
-            yield _stopped(run)
-
-
-def _stopped(run: RunStats) -> Finding:
-    """Return why a run paused itself; what has it go on is another thing for each of the reasons."""
-    attach = f"lab.attach({run.name!r})"
-    if run.fails_throughout:
-        remedy = (
-            f"See {attach}.failures(), and define the mended function; then give it to all of the run, in a notebook "
-            f"%dq retry {shlex.quote(run.name)} --rest"
-        )
-        line = f"{attach}.retry(fn=..., rest=True)"
-    elif run.why.removeprefix(NO_ROOM):
-        remedy, line = "Free space there, or drop runs that were read; then let it go on", f"{attach}.resume()"
-    else:
-        remedy = "Read and drop runs that are finished, or return less per document; then let it go on"
-        line = f"{attach}.resume()"
-    said = f"run {run.name} paused itself: {run.why or NO_ROOM}"
-    return Finding("queues", Severity.PROBLEM, said, remedy, line, {"run": run.name, "queue": run.queue})
+        if not alerted(facts, "puts-wait", queue=queue.name):
+            yield from _full(queue)
+        yield from _failed(facts, queue)
 
 
 def _waiting(queue: QueueStats, lag: float) -> Iterator[Finding]:
     if queue.counts.left and not queue.consumers:
         yield Finding(
             "queues",
-            Severity.PROBLEM if lag > PATIENCE else Severity.NOTE,
+            Severity.NOTE,
             f"{many(queue.counts.left, 'message')} of queue {queue.name} wait and it has no consumer",
             "Start consumers: more workers, or a consumer pool of your own",
             f"dq.ConsumerPool(lab.client, lab.queue({queue.name!r})).start()",
@@ -95,7 +67,7 @@ def _full(queue: QueueStats) -> Iterator[Finding]:
     said = "is full" if full else "is nearly full"
     yield Finding(
         "queues",
-        Severity.WARNING if full else Severity.NOTE,
+        Severity.NOTE,
         f"queue {queue.name} {said}: {numbers.count(queue.counts.left)} messages, one lane takes "
         f"{numbers.count(queue.maxsize)}; who puts more waits",
         "Runs wait by themselves. For plain puts add workers, or open a queue with a larger maxsize",
@@ -103,7 +75,7 @@ def _full(queue: QueueStats) -> Iterator[Finding]:
     )
 
 
-def _failed(queue: QueueStats) -> Iterator[Finding]:
+def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
     if queue.counts.dead:
         yield Finding(
             "queues",
@@ -113,7 +85,7 @@ def _failed(queue: QueueStats) -> Iterator[Finding]:
             "run.failures()",
             {"queue": queue.name, "dead": queue.counts.dead},
         )
-    if queue.counts.lost:
+    if queue.counts.lost and not alerted(facts, "lost", queue=queue.name):
         yield Finding(
             "queues",
             Severity.WARNING,
@@ -137,11 +109,16 @@ def queues_fine(facts: Facts) -> str:
 
 
 def leases(facts: Facts) -> Iterator[Finding]:
-    """Judge the shards themselves: their oldest leases, and what they can still keep."""
+    """Pass on the alerts, and judge the shards themselves: their oldest leases, and what they can still keep."""
+    shards = [shard for worker in facts.workers for shard in worker.shards]
+    failing = {shard.queue for shard in shards if shard.failure or (shard.log is not None and not shard.log["room"])}
+    yield from alerts(
+        facts, "leases", without=[each for each in alerted(facts, "store", "no-room") if each.queue in failing]
+    )
     for worker in facts.workers:
         yield from _abandoned(worker)
         for shard in worker.shards:
-            yield from _lease(shard, worker.address)
+            yield from _lease(facts, shard, worker.address)
             if shard.failure:
                 yield Finding(
                     "leases",
@@ -179,7 +156,7 @@ def _abandoned(worker: Worker) -> Iterator[Finding]:
         )
 
 
-def _lease(shard: Shard, address: str) -> Iterator[Finding]:
+def _lease(facts: Facts, shard: Shard, address: str) -> Iterator[Finding]:
     lease = shard.oldest
     if lease is None:
         return
@@ -196,10 +173,12 @@ def _lease(shard: Shard, address: str) -> Iterator[Finding]:
             f"lab.client.restart_workers([{address!r}])",
             values,
         )
-    elif lease.held > lease.timeout:
+    elif lease.held > lease.timeout and short_name(lease.consumer) not in {
+        alert.target for alert in alerted(facts, "held", queue=shard.queue)
+    }:
         yield Finding(
             "leases",
-            Severity.WARNING,
+            Severity.NOTE,
             f"{held}, longer than the visibility timeout of {numbers.duration(lease.timeout)}; the lease is renewed",
             "A slow document, or one that hangs. Give such runs a limit, map(..., timeout='90s'), and see who has it",
             f"lab.queue({shard.queue!r}).unacked()",

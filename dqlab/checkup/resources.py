@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from dqlab import numbers
 from dqlab.checkup.facts import Facts, Process, Worker
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
+from dqlab.stats import Severity
 
 __all__ = ["resources", "resources_fine"]
 

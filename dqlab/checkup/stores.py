@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from dqlab import numbers
 from dqlab.checkup.facts import Facts, Store, Worker
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
 from dqlab.log import LogOptions
 from dqlab.numbers import many
+from dqlab.stats import Severity
 from dqlab.store.probe import Probe
 
 __all__ = ["stores", "stores_fine"]

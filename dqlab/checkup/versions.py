@@ -1,14 +1,15 @@
-"""Checks that all processes run the same versions, and that dqlab is installed where it is needed."""
+"""Checks that all processes run the same versions, and that dqlab and what functions need is installed everywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from dqlab.checkup.facts import Facts, Process
-from dqlab.checkup.findings import Finding, Severity
+from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
+from dqlab.stats import Severity
 
-__all__ = ["plugins", "plugins_fine", "versions", "versions_fine"]
+__all__ = ["imports", "imports_fine", "plugins", "plugins_fine", "versions", "versions_fine"]
 
 _SERIOUS = ("dask", "distributed", "cloudpickle")
 _NONE = "none"
@@ -76,6 +77,46 @@ def plugins(facts: Facts) -> Iterator[Finding]:
 def plugins_fine(facts: Facts) -> str:
     """Say where dqlab is."""
     return f"dqlab's plugins are on the scheduler and on {many(len(facts.answering), 'worker')}"
+
+
+def imports(facts: Facts) -> Iterator[Finding]:
+    """Find packages that some workers lack."""
+    lacking: dict[str, list[str]] = {}
+    serving = () if facts.registry is None else facts.registry.serving
+    unknown = []
+    for worker in facts.answering:
+        if worker.address in serving and facts.packages:
+            unknown += [worker.who] if worker.missing is None else []
+            for package in worker.missing or ():
+                lacking.setdefault(package, []).append(worker.who)
+    if unknown:
+        yield Finding(
+            "imports",
+            Severity.NOTE,
+            f"whether {_names(unknown)} can import what open runs need ({', '.join(facts.packages)}) is not known: "
+            "nothing was heard of it in time",
+            "Give it more time",
+            "lab.doctor(timeout='60s')",
+            {"packages": list(facts.packages), "workers": unknown},
+        )
+    for package, workers in lacking.items():
+        yield Finding(
+            "imports",
+            Severity.PROBLEM,
+            f"{package} cannot be imported on {_names(workers)}, and functions of open runs need it: documents that "
+            "come there fail with ImportError",
+            "Install it there, then send what failed again with run.retry(). A module of your own must lie where "
+            "workers find it",
+            f"pip install {package}",
+            {"package": package, "workers": workers},
+        )
+
+
+def imports_fine(facts: Facts) -> str:
+    """Say what was looked for."""
+    if not facts.packages:
+        return f"no open run needs a package{facts.unknown}"
+    return f"every worker can import what open runs need ({', '.join(facts.packages)}){facts.unknown}"
 
 
 def _differing(facts: Facts, what: str, value: Callable[[Process], str], severity: Severity) -> Iterator[Finding]:

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from dqlab import __version__
+from dqlab.clusters_here import LOCAL, Registration, check_free, register, unregister
 from dqlab.config import check_name
 from dqlab.connecting import RESERVED, embedded_lab
 from dqlab.errors import BadOption, DqlabError
 from dqlab.lab import Lab
-from dqlab.local import LOCAL, Registration, check_free, register, unregister
 from dqlab.runs.session import result_limit
 
 __all__ = ["NotStarted", "up"]
@@ -73,11 +72,11 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
     with _signals() as arrived, _lab(n, name, port) as lab:
         address = lab.session.link.address
         lab.keep_in(store)
-        about = Registration(name, address, str(store) if store else None, n, RESERVED, __version__)
+        about = Registration(name=name, scheduler=address, store=str(store) if store else None, reserved=RESERVED)
         file = register(about)
         try:
             lab.announce()
-            say(_ready(about, lab.dashboard))
+            say(_ready(about, n, lab.dashboard))
             if port is not None:
                 say(OPEN.format(address=address))
             arrived.get()
@@ -127,11 +126,11 @@ def _lab(n: int, name: str, port: int | None) -> Iterator[Lab]:
         lab.close()
 
 
-def _ready(about: Registration, dashboard: str) -> str:
+def _ready(about: Registration, n: int, dashboard: str) -> str:
     named = f", name={about.name!r}" if about.name != LOCAL else ""
-    plural = "" if about.n == 1 else "es"
+    plural = "" if n == 1 else "es"
     return (
-        f"dqlab up: {about.n} consumer process{plural} at {about.address}, dashboard {dashboard}, {about.keeps}; "
+        f"dqlab up: {n} consumer process{plural} at {about.scheduler}, dashboard {dashboard}, {about.keeps}; "
         f'in a notebook: dq.connect("local"{named}); Ctrl-C ends it'
     )
 

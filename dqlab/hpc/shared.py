@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.checkup.facts import Facts, Process, Store, Worker, known
-from dqlab.checkup.findings import Severity
 from dqlab.checkup.stores import stores
 from dqlab.cluster.transport.internals import scheduler_rpc
 from dqlab.cluster.transport.link import Link
 from dqlab.hpc.errors import StoreNotShared
+from dqlab.stats import Severity
 from dqlab.store.probe import Marker, Probe
 
 __all__ = ["check_store"]

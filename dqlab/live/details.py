@@ -55,7 +55,7 @@ def needs(lines: Sequence[Attention], actions: Collection[str], limit: int = MOS
 
 
 def _need(line: Attention, action: str) -> Need:
-    dead = line.severity is Severity.DEAD
+    dead = line.severity is Severity.PROBLEM
     pane = {"retry": "failures", "show": "leases" if line.kind == "held" else "consumers"}.get(action, "")
     return Need(
         key=one_line(f"{line.kind} {line.queue} {line.target}", 120),

@@ -246,7 +246,7 @@ def _row(snapshot: Snapshot, queue: QueueStats, deepest: int) -> QueueRow:
 
 def _is_bad(need: Attention | None, queue: QueueStats) -> bool:
     halted = queue.state not in ("running", "keeping up", "submitting")
-    return halted and (queue.state == "stopped" or (need is not None and need.severity is Severity.DEAD))
+    return halted and (queue.state == "stopped" or (need is not None and need.severity is Severity.PROBLEM))
 
 
 def _why(queue: QueueStats, need: Attention | None) -> str:
@@ -276,7 +276,7 @@ def _notice(snapshot: Snapshot, silence: Silence | None, trouble: str, busy: str
         return Notice(one_line(busy, 300))
     for each in snapshot.attention:
         if not each.queue:
-            tone = Tone.BAD if each.severity is Severity.DEAD else Tone.WARN
+            tone = Tone.BAD if each.severity is Severity.PROBLEM else Tone.WARN
             return Notice(one_line(f"{each.subject} {each.text}", 300), tone)
     return Notice()
 

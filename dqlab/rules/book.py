@@ -16,7 +16,6 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import ResultIndex
 from dqlab.rules.states import State, stretches
 from dqlab.stats.eta import Effort
-from dqlab.stats.runs import ALL_FAIL
 from dqlab.texts import one_line
 
 __all__ = ["CANCELLED", "CUT_OFF", "WORDS", "Book", "RunRecord"]
@@ -111,7 +110,7 @@ class Book:
     def explain_failing(self) -> str:
         """Return in a few words what failed."""
         dead, top = self.lane.counts[State.DEAD], self.classes.top(1)
-        what = f"{ALL_FAIL} {dead:,} documents failed"
+        what = f"all of its first {dead:,} documents failed"
         if top and top[0].dead:
             of = "" if top[0].dead == dead else f", {top[0].dead:,} of them"
             return f"{what}{of} with {one_line(f'{top[0].error}: {top[0].message}', _WHAT)}"

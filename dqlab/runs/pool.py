@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +31,7 @@ from dqlab.runs.session import Durability, Session, consumer_options, queue_opti
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.unacked import Unacked
+from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
 
@@ -76,7 +76,7 @@ class ShardView:
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
-class QueuePool:
+class QueuePool(HasWidget):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
     ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
@@ -293,19 +293,6 @@ class QueuePool:
             serve=consumers == "auto",
             cell=cell,
         )
-
-    @property
-    def widget(self) -> Any:
-        """A live view of this queue as a widget, to be placed in a layout: ``VBox([pool.widget, mine])``.
-
-        The same one each time; ``widget.close()`` ends it.
-
-        Raises
-        ------
-        ImportError
-            The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
-        """
-        return import_module("dqlab.live.display").widget_of(self)
 
     # --- acting -----------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -56,7 +55,8 @@ from dqlab.runs.streams import Streams
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.ticket import Entry
 from dqlab.runs.where import compile_where
-from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot, run_state
+from dqlab.runs.widget import HasWidget
+from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ STALLED_AFTER = 5.0
 
 
 @dataclass(eq=False, repr=False)
-class Run:
+class Run(HasWidget):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
@@ -107,19 +107,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
-
-    @property
-    def widget(self) -> Any:
-        """A live view of this run as a widget, to be placed in a layout: ``VBox([run.widget, mine])``.
-
-        The same one each time; ``widget.close()`` ends it.
-
-        Raises
-        ------
-        ImportError
-            The package anywidget is not installed; ``pip install 'dqlab[lab]'``.
-        """
-        return import_module("dqlab.live.display").widget_of(self)
 
     def pause(self) -> Self:
         """Lease no more of this run; what runs now ends, the rest is given back."""
@@ -684,42 +671,19 @@ class Run:
             Seconds to wait for an answer.
         """
         progress = self._progress(timeout=timeout)
-        record, counts = progress.record, progress.counts
         snapshot, known = self._reported(progress, timeout)
-        consumers = known.consumers if known else progress.consumers
-        state = run_state(
-            counts,
-            sealed=progress.sealed,
-            incomplete=record["incomplete"] is not None,
-            paused=progress.paused,
-            stopped=progress.stopped,
-            consumers=max(consumers, progress.consumers),
-            blocked=bool(progress.blocked),
-        )
-        ends = [shard["ended"] for shard in progress.shards]
-        units = [Counts(*shard["units"]) for shard in progress.shards if shard["units"]]
-        return RunStats(
-            name=self.name,
-            queue=self.queue,
-            state=state,
-            counts=counts,
-            units=sum(units[1:], units[0]) if units else None,
-            why=progress.halted
-            or progress.blocked
-            or (known.why if known and known.state == state else record["incomplete"] or ""),
-            code=self._code_stats(record),
-            total=record["total"] if progress.sealed else None,
-            retrying=sum(shard["retrying"] for shard in progress.shards),
-            started=record["started"],
-            ended=max(ends) if None not in ends else None,
-            idle=max(shard["idle"] for shard in progress.shards),
+        if known is None:
+            return progress.facts(self.queue).stats(at=snapshot.at, consumers=progress.consumers)
+        paused_by = known.why if known.state is RunState.PAUSED else ""
+        facts = progress.facts(self.queue, paused_by=paused_by, consumers=known.consumers)
+        return facts.stats(
             at=snapshot.at,
-            rate=known.rate if known else None,
-            units_rate=known.units_rate if known else None,
-            consumers=consumers,
-            classes=known.classes if known else (),
-            classes_total=known.classes_total if known else 0,
-            eta=known.eta if known and known.state == state else None,
+            rate=known.rate,
+            units_rate=known.units_rate,
+            consumers=known.consumers,
+            classes=known.classes,
+            classes_total=known.classes_total,
+            eta=known.eta if known.state is facts.state else None,
         )
 
     def snapshot(self, *, timeout: float | None = None) -> Snapshot:
@@ -760,10 +724,6 @@ class Run:
         asked = link.scheduler("dq_snapshot", **later, queue=self.queue, run=self.name)
         snapshot = Snapshot.from_dict(link.sync(asked, timeout=timeout))
         return snapshot, next((run for run in snapshot.runs if run.name == self.name and run.queue == self.queue), None)
-
-    def _code_stats(self, record: dict[str, Any]) -> CodeStats:
-        code = record["codes"][-1]
-        return CodeStats(code["name"], code["short"], len(record["codes"]), code["cell"])
 
     def record(self) -> dict[str, Any]:
         """Return the run record as the queue keeps it: code versions, elements submitted, their digest."""

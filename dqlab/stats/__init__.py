@@ -13,7 +13,7 @@ Units: counts are messages (documents, for people), `units` are pages, times are
 rates are in seconds and per second.
 """
 
-from dqlab.stats.counts import Counts, RunState, run_state, total_counts
+from dqlab.stats.counts import Counts, RunState, StopReason, run_state, total_counts
 from dqlab.stats.history import History
 from dqlab.stats.meter import Meter, Speed
 from dqlab.stats.queues import (
@@ -24,9 +24,10 @@ from dqlab.stats.queues import (
     QueueStats,
     StorageStats,
     Unacked,
+    short_name,
     total_queue,
 )
-from dqlab.stats.runs import ALL_FAIL, NO_ROOM, ClassStats, CodeStats, Eta, RunList, RunStats
+from dqlab.stats.runs import NO_ROOM, ClassStats, CodeStats, Eta, RunFacts, RunList, RunStats
 from dqlab.stats.snapshot import (
     SCHEMA,
     Attention,
@@ -39,7 +40,6 @@ from dqlab.stats.snapshot import (
 
 __all__ = [
     "AGE_EDGES",
-    "ALL_FAIL",
     "NO_ROOM",
     "SCHEMA",
     "Attention",
@@ -56,15 +56,18 @@ __all__ = [
     "Mark",
     "Meter",
     "QueueStats",
+    "RunFacts",
     "RunList",
     "RunState",
     "RunStats",
     "Severity",
     "Snapshot",
     "Speed",
+    "StopReason",
     "StorageStats",
     "Unacked",
     "run_state",
+    "short_name",
     "total_counts",
     "total_queue",
 ]

@@ -205,7 +205,7 @@ def _class(scene: Scene, run: RunStats, entry: ClassStats) -> Attention:
     rest = [f"{numbers.count(entry.retrying)} waiting to retry"] if entry.dead and entry.retrying else []
     when = f"first {numbers.minute(entry.first)}, last {numbers.age(entry.last, now=scene.at)}"
     detail = " · ".join([", ".join(where), *rest, when])
-    severity, action = (Severity.DEAD, "retry") if entry.dead else (Severity.WARNING, "show")
+    severity, action = (Severity.PROBLEM, "retry") if entry.dead else (Severity.WARNING, "show")
     text = f"{entry.error} {entry.message}".strip()
     return Attention(severity, "failing", subject, text, detail, action, scene.queue.name, run.name, entry.fingerprint)
 
@@ -249,11 +249,11 @@ _RULES = (
     _growing,
     _lag,
 )
-_BAD = frozenset({"stopped", "store", "no-room", "missing", "lost"})
+_BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "missing", "lost"})
 
 
 def _of(
     scene: Scene, kind: str, subject: str, text: str, detail: str, action: str = "", *, run: str = "", target: str = ""
 ) -> Attention:
-    severity = Severity.DEAD if kind in _BAD else Severity.WARNING
+    severity = Severity.PROBLEM if kind in _BAD else Severity.WARNING
     return Attention(severity, kind, subject, text, detail, action, scene.queue.name, run, target)

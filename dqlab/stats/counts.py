@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-__all__ = ["Counts", "RunState", "run_state", "total_counts"]
+__all__ = ["Counts", "RunState", "StopReason", "run_state", "total_counts"]
 
 
 class RunState(StrEnum):
@@ -22,7 +22,18 @@ class RunState(StrEnum):
     INCOMPLETE = "incomplete"
     """The input ended early; what was submitted goes on."""
     STOPPED = "stopped"
-    """Paused itself: no room for results, or its first documents all failed; its `why` has the reason."""
+    """Paused itself: no room for results, or its first documents all failed; see `StopReason`."""
+
+
+class StopReason(StrEnum):
+    """Why a run paused itself."""
+
+    ALL_FAILED = "all-failed"
+    """Its first documents all failed."""
+    RESULTS_FULL = "results-full"
+    """Its queue keeps as many bytes of results as it may."""
+    DISK_FULL = "disk-full"
+    """Results that are not kept in memory cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ __all__ = [
     "QueueStats",
     "StorageStats",
     "Unacked",
+    "short_name",
     "total_queue",
 ]
 
@@ -106,6 +107,12 @@ def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueSta
         put_waiting=sum(queue.put_waiting for queue in queues),
         disk=int(sum(disks)) if disks else None,
     )
+
+
+def short_name(consumer: str) -> str:
+    """Return what views call a consumer or a slot of it: ``c5`` for ``consumer/pages/5#0``."""
+    name = consumer.rsplit("/", 1)[-1].split("#", 1)[0]
+    return f"c{name}" if name.isdecimal() else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-from dqlab.stats.counts import Counts, RunState
+from dqlab.stats.counts import Counts, RunState, StopReason
 
-__all__ = ["ALL_FAIL", "NO_ROOM", "ClassStats", "CodeStats", "Eta", "RunList", "RunStats"]
+__all__ = ["NO_ROOM", "ClassStats", "CodeStats", "Eta", "RunFacts", "RunList", "RunStats"]
 
-ALL_FAIL = "all of its first"
-"""How the reason of a run begins that paused itself because its first documents all failed."""
 NO_ROOM = "no room for more results"
-"""The same of one that paused itself because its queue can keep no more results."""
+"""How the reason of a run begins that paused itself because its queue can keep no more results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +55,9 @@ class ClassStats:
 class RunStats:
     """One run. `units` is None where page counts are unknown; `total` is None while submitting.
 
-    `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. A Snapshot
-    has `classes` in the run that was asked for alone, `classes_total` in all.
+    `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. `stop` is the
+    reason of a run that is STOPPED, and `why` says it in words. A Snapshot has `classes` in the run that was asked for
+    alone, `classes_total` in all.
     """
 
     name: str
@@ -80,6 +79,7 @@ class RunStats:
     classes: tuple[ClassStats, ...] = ()
     classes_total: int = 0
     eta: Eta | None = None
+    stop: StopReason | None = None
 
     @property
     def unit(self) -> str:
@@ -164,12 +164,116 @@ class RunStats:
     @property
     def fails_throughout(self) -> bool:
         """It paused itself because its first documents all failed; else a run that did had no room for results."""
-        return self.state is RunState.STOPPED and self.why.startswith(ALL_FAIL)
+        return self.stop is StopReason.ALL_FAILED
 
     @property
     def eta_in(self) -> float | None:
         """Seconds until it will probably be done."""
         return None if self.eta is None else max(0.0, self.eta.p50 - self.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is known of one run from the shards of its queue, joined: the one way to its `RunStats`.
+
+    Attributes
+    ----------
+    state : RunState
+        What it is doing; see `run_state`.
+    sealed : bool
+        The input has ended, and `total` is known.
+    incomplete : str or None
+        Why the input ended early.
+    said : str
+        What was noted when it was paused; "" once it goes on.
+    paused_by : str
+        Who paused its queue last.
+    halted : str
+        Why it paused itself because its first documents all failed.
+    full : bool
+        It paused itself because its queue can keep no more results.
+    trouble : str
+        Why results cannot be written to disk.
+    blocked : str
+        Why the queue's store can confirm nothing.
+    """
+
+    name: str
+    queue: str
+    state: RunState
+    counts: Counts
+    units: Counts | None
+    retrying: int
+    sealed: bool
+    total: int | None
+    incomplete: str | None
+    said: str
+    paused_by: str
+    halted: str
+    full: bool
+    trouble: str
+    blocked: str
+    code: CodeStats
+    started: float
+    ended: float | None
+    idle: float
+
+    @property
+    def stop(self) -> StopReason | None:
+        """Why it paused itself; None when it did not."""
+        if self.state is not RunState.STOPPED:
+            return None
+        if self.halted:
+            return StopReason.ALL_FAILED
+        return StopReason.DISK_FULL if self.trouble else StopReason.RESULTS_FULL
+
+    @property
+    def why(self) -> str:
+        """What holds it up, paused it, or ended it early; "" when there is nothing to say."""
+        if self.halted:
+            return self.halted
+        if self.full:
+            return f"{NO_ROOM}: {self.trouble}" if self.trouble else NO_ROOM
+        if self.blocked and (self.counts.left or not self.sealed):
+            return self.blocked
+        if self.state is RunState.WAITING:
+            return f"no consumer serves queue {self.queue}"
+        return self.incomplete or self.said or (self.paused_by if self.state is RunState.PAUSED else "")
+
+    def stats(
+        self,
+        *,
+        at: float,
+        consumers: int,
+        rate: float | None = None,
+        units_rate: float | None = None,
+        classes: Sequence[ClassStats] = (),
+        classes_total: int = 0,
+        eta: Eta | None = None,
+    ) -> RunStats:
+        """Return its statistics, with what only reports over time tell; `at` is seconds since 1970 UTC."""
+        return RunStats(
+            name=self.name,
+            queue=self.queue,
+            state=self.state,
+            counts=self.counts,
+            units=self.units,
+            why=self.why,
+            code=self.code,
+            total=self.total if self.sealed else None,
+            retrying=self.retrying,
+            started=self.started,
+            ended=self.ended,
+            idle=self.idle,
+            at=at,
+            rate=rate,
+            units_rate=units_rate,
+            consumers=consumers,
+            classes=tuple(classes),
+            classes_total=classes_total,
+            eta=eta,
+            stop=self.stop,
+        )
 
 
 class RunList(Sequence[RunStats]):

@@ -10,7 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -50,11 +50,17 @@ MAX_RUNS, MAX_QUEUES, MAX_DETAILED_QUEUES, MAX_CONSUMERS, MAX_CLASSES, MAX_MARKS
 )
 
 
-class Severity(StrEnum):
-    """How bad something is that needs somebody."""
+class Severity(IntEnum):
+    """How bad something is, in alerts and in what the doctor finds; plain data has its name, in small letters."""
 
-    DEAD = "dead"
-    WARNING = "warning"
+    OK = 0
+    """What was checked is as it should be."""
+    NOTE = 1
+    """Worth knowing."""
+    WARNING = 2
+    """It works, and costs speed or safety."""
+    PROBLEM = 3
+    """Something does not work, or will not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +259,8 @@ def plain(value: Any) -> Any:
     """Return dataclasses as JSON-ready data, without the fields that are at their default; floats to four places."""
     if isinstance(value, StrEnum):
         return str(value)
+    if isinstance(value, IntEnum):
+        return value.name.lower()
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if isinstance(value, float):
@@ -313,4 +321,6 @@ def _builder(hint: Any) -> Any:
         return lambda values: tuple(map(inner, values))
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return lambda value: from_plain(hint, value)
+    if isinstance(hint, type) and issubclass(hint, IntEnum):
+        return lambda value: hint[value.upper()]
     return hint if isinstance(hint, type) and issubclass(hint, StrEnum) else lambda value: value

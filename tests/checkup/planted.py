@@ -7,7 +7,8 @@ from typing import Any
 
 from dqlab.checkup.facts import Actor, Facts, Lease, Process, Queue, Registered, Scheduler, Shard, Store, Worker
 from dqlab.log.ownership import Holder
-from dqlab.stats import Counts, QueueStats, RunState, RunStats, Snapshot
+from dqlab.stats import ConsumerStats, Counts, QueueStats, RunState, RunStats, Snapshot, StopReason
+from dqlab.stats.attention import Scene, Thresholds, find, find_leaving
 from dqlab.store.inspection import SurveyedShard
 from dqlab.store.probe import Probe
 
@@ -62,8 +63,20 @@ def queue(**more: Any) -> QueueStats:
     return QueueStats(**given | more)
 
 
-def snapshot(*queues: QueueStats, runs: tuple[RunStats, ...] = ()) -> Snapshot:
-    return Snapshot(at=0.0, seq=1, workers=3, queues=queues, queues_total=len(queues), runs=runs)
+def snapshot(queue: QueueStats, runs: tuple[RunStats, ...] = (), **scene: Any) -> Snapshot:
+    """What a scheduler's statistics know of one queue, with their alerts."""
+    unserved = queue.lag if queue.counts.waiting and not queue.consumers else None
+    alerts = find([Scene(queue, runs=runs, unserved=unserved, **scene)], Thresholds())
+    return Snapshot(at=0.0, seq=1, workers=3, queues=(queue,), queues_total=1, runs=runs, attention=tuple(alerts))
+
+
+def leaving() -> Snapshot:
+    """What they know when a worker's job ends."""
+    return replace(snapshot(queue()), attention=tuple(find_leaving(1, 3, 240.0)))
+
+
+def consumer(**more: Any) -> ConsumerStats:
+    return ConsumerStats(**{"name": "c0", "queue": "pages", "worker": "w-1", "document": "a.pdf"} | more)
 
 
 def actor(name: str, number: int, **more: Any) -> Actor:
@@ -119,6 +132,16 @@ def with_log(**more: Any) -> Facts:
     return with_shard(log=LOG | more)
 
 
+def with_scene(*runs: RunStats, **scene: Any) -> Facts:
+    """Change what else is known of the queue, and its runs."""
+    return replace(HEALTHY, snapshot=snapshot(queue(), runs, **scene))
+
+
+def a_run(**more: Any) -> RunStats:
+    """A run of the queue."""
+    return RunStats(**{"name": "count", "queue": "pages", "state": RunState.RUNNING, "counts": Counts(ready=1)} | more)
+
+
 def with_queue(**more: Any) -> Facts:
     """Change what the queue reports."""
     return replace(HEALTHY, snapshot=snapshot(queue(**more)))
@@ -135,7 +158,6 @@ def with_lease(**more: Any) -> Facts:
     return with_shard(oldest=Lease(**given | more))
 
 
-def stopped_run(why: str = "no room for more results") -> Facts:
+def stopped_run(reason: StopReason = StopReason.RESULTS_FULL, why: str = "no room for more results") -> Facts:
     """A run that paused itself."""
-    run = RunStats("count", "pages", RunState.STOPPED, Counts(ready=1), why=why)
-    return replace(HEALTHY, snapshot=snapshot(queue(), runs=(run,)))
+    return with_scene(a_run(state=RunState.STOPPED, why=why, stop=reason))

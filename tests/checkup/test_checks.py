@@ -7,19 +7,25 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.checkup.checks import CHECKS, judge
+from dqlab.checkup.alerts import TOLD
+from dqlab.checkup.examine import CHECKS, judge
 from dqlab.checkup.facts import Facts, Process, Queue, Store
-from dqlab.checkup.findings import Severity
 from dqlab.log.ownership import Holder
-from dqlab.stats import Counts
+from dqlab.stats import ClassStats, Counts, Severity, StopReason, Unacked
+from dqlab.stats.attention import brief
 from dqlab.store.probe import Probe
 from tests.checkup.planted import (
     DIRECTORY,
     HEALTHY,
     PACKAGES,
+    a_run,
     actor,
+    consumer,
+    leaving,
     process,
+    queue,
     seen,
+    snapshot,
     stopped_run,
     stored,
     with_lease,
@@ -27,6 +33,7 @@ from tests.checkup.planted import (
     with_process,
     with_queue,
     with_registry,
+    with_scene,
     with_scheduler,
     with_shard,
     with_store,
@@ -184,21 +191,88 @@ PLANTED = {
         with_queue(consumers=0, lag=60.0),
         "queues",
         PROBLEM,
-        "6 messages of queue pages wait and it has no consumer",
+        "queue pages has no consumer: 5 messages wait for 1 min",
     ),
     "put, not started yet": (with_queue(consumers=0, lag=1.0), "queues", NOTE, "wait and it has no consumer"),
     "paused": (with_queue(state="paused"), "queues", NOTE, "queue pages is paused, and 6 messages wait"),
     "draining": (with_queue(state="draining"), "queues", NOTE, "queue pages is draining"),
-    "full": (with_queue(counts=Counts(ready=1000)), "queues", WARNING, "queue pages is full: 1,000 messages"),
+    "full": (with_queue(counts=Counts(ready=1000)), "queues", NOTE, "queue pages is full: 1,000 messages"),
+    "full, and nothing leaves": (
+        with_queue(counts=Counts(ready=1000), put_waiting=3),
+        "queues",
+        WARNING,
+        "3 puts wait for room: queue pages is full, and nothing leaves it",
+    ),
     "nearly full": (with_queue(counts=Counts(ready=950)), "queues", NOTE, "queue pages is nearly full: 950 messages"),
     "dead": (with_queue(counts=Counts(dead=2)), "queues", NOTE, "queue pages has 2 dead letters"),
     "lost": (with_queue(counts=Counts(lost=1)), "queues", WARNING, "queue pages has lost 1 message"),
+    "lost by a run": (
+        with_scene(a_run(counts=Counts(lost=3))),
+        "queues",
+        PROBLEM,
+        "run count lacks documents: 3 lost",
+    ),
+    "results missing": (
+        with_scene(missing={"count": 2}),
+        "queues",
+        PROBLEM,
+        "2 results missing of run count, though processed: they were acknowledged, and are not there",
+    ),
+    "failing": (
+        with_scene(a_run(classes=(ClassStats("f1", "KeyError", "'total'", "totals:12", 9, 0, 1.0, 2.0),))),
+        "queues",
+        PROBLEM,
+        "9 dead in run count: KeyError 'total'; totals:12",
+    ),
+    "growing": (
+        replace(HEALTHY, snapshot=snapshot(queue(lag=60.0), in_lately=9.0, out_lately=3.0)),
+        "queues",
+        WARNING,
+        "queue pages gets 9.00 messages/s and does 3.00 for 5 min; 5 wait",
+    ),
+    "behind": (with_queue(lag=3600.0), "queues", WARNING, "queue pages is 1 h behind, and falls further"),
     "stopped": (stopped_run(), "queues", PROBLEM, "run count paused itself: no room for more results"),
     "held for long": (
         with_lease(held=600.0),
         "leases",
-        WARNING,
+        NOTE,
         "consumer/pages/0#0 holds 3 messages of shard 0 of queue pages for 10 min, longer than the visibility timeout",
+    ),
+    "a document held for long": (
+        replace(with_lease(held=600.0), snapshot=snapshot(queue(), consumers=[consumer(oldest_age=590.0)])),
+        "leases",
+        WARNING,
+        "consumer c0 of queue pages held one document for 9 min 50 s: a.pdf",
+    ),
+    "slow": (
+        with_scene(consumers=[consumer(slow=True, units_rate=1.0)], median=9.0),
+        "leases",
+        WARNING,
+        "consumer c0 of queue pages does 1.00/s, median 9.00/s, on w-1",
+    ),
+    "leases that are not renewed": (
+        with_scene(unacked=Unacked(ending_20s=3)),
+        "leases",
+        WARNING,
+        "3 leases end within 20 s in queue pages: their consumers do not renew",
+    ),
+    "a store that fails, on a worker that is silent": (
+        with_scene(trouble="the disk died"),
+        "leases",
+        PROBLEM,
+        "queue pages can confirm nothing: the disk died",
+    ),
+    "a store without room": (
+        with_scene(trouble="the disk is full", full=True),
+        "leases",
+        PROBLEM,
+        "queue pages waits for room in its store: the disk is full",
+    ),
+    "a failed store that both see": (
+        replace(with_shard(failure="the disk died."), snapshot=snapshot(queue(), trouble="the disk died")),
+        "leases",
+        PROBLEM,
+        "shard 0 of queue pages can confirm nothing any more: the disk died",
     ),
     "never ended": (
         with_lease(held=90.0, left=-30.0),
@@ -339,6 +413,12 @@ PLANTED = {
         NOTE,
         "1 of 3 workers leaves in 4 min or a little later, because jobs end: 0 first; queue pages moves",
     ),
+    "job that its worker leaves now": (
+        replace(with_worker(0, batch="PBS", job_left=240.0), snapshot=leaving()),
+        "jobs",
+        WARNING,
+        "1 of 3 workers leaves in 4 min or a little later, because jobs end: 0 first; queue pages moves",
+    ),
     "queue in the memory of a job": (
         replace(
             with_worker(0, batch="Slurm", job_left=7200.0),
@@ -377,21 +457,31 @@ def test_what_is_planted_is_found_and_nothing_else_by_its_check(
 
 
 @pytest.mark.parametrize(
-    ("why", "told", "line"),
+    ("reason", "why", "told", "line"),
     [
         (
+            StopReason.ALL_FAILED,
             "all of its first 103 documents failed with KeyError: 'total'",
             "%dq retry count --rest",
             "lab.attach('count').retry(fn=..., rest=True)",
         ),
-        ("no room for more results", "return less per document", "lab.attach('count').resume()"),
-        ("no room for more results: results cannot be written to /tmp", "Free space", "lab.attach('count').resume()"),
-        ("", "return less per document", "lab.attach('count').resume()"),
+        (
+            StopReason.RESULTS_FULL,
+            "no room for more results",
+            "return less per document",
+            "lab.attach('count').resume()",
+        ),
+        (
+            StopReason.DISK_FULL,
+            "no room for more results: results cannot be written to /tmp",
+            "Free space",
+            "lab.attach('count').resume()",
+        ),
     ],
 )
-def test_a_run_that_paused_itself_is_advised_by_its_reason(why: str, told: str, line: str) -> None:
+def test_a_run_that_paused_itself_is_advised_by_its_reason(reason: StopReason, why: str, told: str, line: str) -> None:
     """Room for results helps no function with a mistake in it: the rest of its documents would fail as well."""
-    found = next(finding for finding in judge(stopped_run(why)).findings if finding.check == "queues")
+    found = next(finding for finding in judge(stopped_run(reason, why)).findings if finding.check == "queues")
 
     assert why in found.what
     assert told in found.advice
@@ -414,6 +504,17 @@ def test_first_end_of_a_job_is_told_when_nothing_is_wrong() -> None:
 
 def test_every_check_has_something_planted() -> None:
     assert {check for _, check, _, _ in PLANTED.values()} == {check.name for check in CHECKS}
+
+
+def test_every_alert_has_a_finding_of_its_own_and_is_no_worse_or_better_there() -> None:
+    """What views show in red must not be healthy for the doctor, and nothing is decided twice."""
+    alerts = {alert.kind: (alert, facts) for facts, *_ in PLANTED.values() for alert in facts.alerts}
+
+    assert alerts.keys() == TOLD.keys()
+    for alert, facts in alerts.values():
+        found = [each for each in judge(facts).findings if each.check == TOLD[alert.kind].check]
+        assert alert.severity in {each.severity for each in found}
+        assert brief(alert)
 
 
 def test_the_worst_comes_first() -> None:

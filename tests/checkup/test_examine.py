@@ -19,11 +19,11 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.checkup.examine import examine, examine_store
 from dqlab.checkup.facts import Store
-from dqlab.checkup.findings import Checkup, Finding, Severity
+from dqlab.checkup.findings import Checkup, Finding
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.errors import BadOption, LabClosed, UsageError
-from dqlab.stats import Snapshot
+from dqlab.stats import Severity, Snapshot
 from dqlab.store.probe import Probe
 
 

@@ -303,7 +303,7 @@ def test_a_failure_class_that_is_new_since_the_last_cell_needs_somebody(hall: Ha
 
     (need,) = hall.see("a", "r").attention
 
-    assert (need.severity, need.kind, need.action) == (Severity.DEAD, "failing", "retry")
+    assert (need.severity, need.kind, need.action) == (Severity.PROBLEM, "failing", "retry")
     assert need.subject == "1 dead"
     assert "parse v1" in need.detail
 

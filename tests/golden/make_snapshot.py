@@ -162,7 +162,7 @@ STORAGE = StorageStats(
 )
 ATTENTION = (
     Attention(
-        Severity.DEAD, "failing", "61 dead", "KeyError 'total'", "totals:12, parse v4 · first 14:03, last 5 s ago",
+        Severity.PROBLEM, "failing", "61 dead", "KeyError 'total'", "totals:12, parse v4 · first 14:03, last 5 s ago",
         "retry", "pages", "parse-invoices", "7b0f44a1",
     ),
     Attention(
@@ -170,7 +170,7 @@ ATTENTION = (
         "pages", "parse-invoices", "c5",
     ),
     Attention(
-        Severity.DEAD, "failing", "128 dead", "PdfError invalid xref table", "parse:31 · 140 waiting to retry",
+        Severity.PROBLEM, "failing", "128 dead", "PdfError invalid xref table", "parse:31 · 140 waiting to retry",
         "retry", "pages", "parse-invoices", "d2c81e07",
     ),
 )  # fmt: skip

@@ -67,7 +67,7 @@ def many_queues() -> Snapshot:
     queues += [QueueStats(f"rest-{n:02}", "empty", Counts(acked=9), disk=0) for n in range(53)]
     attention = (
         Attention(
-            Severity.DEAD, "stopped", "ocr-07", "paused itself: 31 % failing", "", "retry", "ocr-07", "ocr", "f1"
+            Severity.PROBLEM, "stopped", "ocr-07", "paused itself: 31 % failing", "", "retry", "ocr-07", "ocr", "f1"
         ),
         Attention(Severity.WARNING, "no-consumer", "parse-03", "no consumers", "", "scale", "parse-03"),
     )

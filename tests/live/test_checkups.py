@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dqlab.checkup.findings import Checkup, Finding, Severity
+from dqlab.checkup.findings import Checkup, Finding
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.style import PLAIN, TextStyle
+from dqlab.stats import Severity
 from tests.live.test_html import ALLOWED_ATTRIBUTES, ALLOWED_TAGS, Reader
 
 LONG = "lab.client.restart_workers(['tcp://a-host-with-a-long-name.cluster.example:40123', 'tcp://another:40124'])"

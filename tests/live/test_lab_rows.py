@@ -106,7 +106,7 @@ def test_only_durable_queues_can_be_compacted_and_only_dead_ones_purged(snapshot
 
 def test_what_needs_somebody_of_no_queue_stands_above_all(snapshot: Snapshot) -> None:
     """A disk that is full has no row of its own."""
-    full = Attention(Severity.DEAD, "store-full", "StoreFull", "0 bytes left under runs/")
+    full = Attention(Severity.PROBLEM, "store-full", "StoreFull", "0 bytes left under runs/")
     view = lab_view(replace(snapshot, attention=(full, *snapshot.attention)), place=PAPERS)
 
     assert view.notice == ("StoreFull 0 bytes left under runs/", Tone.BAD)

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.stats import (
-    ALL_FAIL,
-    NO_ROOM,
     Counts,
     History,
     Meter,
@@ -19,6 +17,7 @@ from dqlab.stats import (
     RunState,
     RunStats,
     Snapshot,
+    StopReason,
     run_state,
     total_counts,
     total_queue,
@@ -278,7 +277,7 @@ def test_a_queue_that_was_filled_at_once_falls_soon_after() -> None:
 
 def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:
     """A button that goes on would fail the rest of the documents as well, where a function is what is wrong."""
-    for why, action in ((f"{ALL_FAIL} 100 documents failed with KeyError", "retry"), (NO_ROOM, "resume")):
-        run = RunStats("typo", "pages", RunState.STOPPED, Counts(ready=5, dead=100), why=why)
+    for reason, action in ((StopReason.ALL_FAILED, "retry"), (StopReason.RESULTS_FULL, "resume")):
+        run = RunStats("typo", "pages", RunState.STOPPED, Counts(ready=5, dead=100), stop=reason)
         [need] = find([Scene(QueueStats("pages", "paused", run.counts), runs=(run,))], Thresholds())
         assert (need.kind, need.action, need.run) == ("stopped", action, "typo")

@@ -603,6 +603,7 @@ class QueueActor:
             "consumers": len(self._lot.known),
             "failure": "" if self._store.failure is None else str(self._store.failure),
             "short": "" if self._store.short is None else str(self._store.short),
+            "trouble": self._store.trouble,
             "parked": len(self._lot.parked),
             "queue_paused": self.shard.paused,
             **self._fill(book),

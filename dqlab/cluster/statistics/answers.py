@@ -15,6 +15,7 @@ from dqlab.cluster.statistics.collector import Collector
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption
 from dqlab.stats.attention import Thresholds
+from dqlab.stats.snapshot import MAX_ATTENTION
 
 __all__ = ["Statistics", "thresholds"]
 
@@ -59,11 +60,13 @@ class Statistics:
                 undo()
         self._undo.clear()
 
-    async def snapshot(self, since: int = -1, wait: float = 0.0, queue: str = "", run: str = "") -> dict[str, Any]:
+    async def snapshot(
+        self, since: int = -1, wait: float = 0.0, queue: str = "", run: str = "", alerts: int = MAX_ATTENTION
+    ) -> dict[str, Any]:
         """Return the newest snapshot; wait up to `wait` seconds for one newer than `since`."""
         if wait > 0:
             await self.collector.change(since, wait)
-        return self.collector.snapshot(queue, run).to_dict()
+        return self.collector.snapshot(queue, run, alerts=alerts).to_dict()
 
     async def history(self, span: float, queue: str = "", run: str = "") -> dict[str, Any]:
         """Return how it was over the last `span` seconds."""

@@ -13,14 +13,16 @@ from typing import Any
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.cluster.statistics.histories import history
-from dqlab.cluster.statistics.joins import state_of, sum_counts, sum_effort, sum_units
+from dqlab.cluster.statistics.joins import sum_effort
 from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.known_lanes import KnownLanes
 from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
+from dqlab.cluster.transport.run_standing import state_of, sum_counts, sum_units
 from dqlab.stats import History, Mark, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
+from dqlab.stats.snapshot import MAX_ATTENTION
 
 __all__ = ["Collector"]
 
@@ -172,8 +174,9 @@ class Collector:
         reports, lanes = list(known.reports[queue].values()), known.lanes(queue)
         lag, before = max(report["lag"] for report in reports), track.gauges
         works, slots = now - self._woke >= WAKES, known.slots(queue)
-        free = works and not any(report["failure"] or report["short"] for report in reports)
-        free = free and all(report["state"] != "paused" for report in reports)
+        blocked = next((why for report in reports if (why := report["failure"] or report["short"])), "")
+        paused, served = any(report["state"] == "paused" for report in reports), bool(known.serving.get(queue))
+        free = works and not blocked and not paused
         grown = track.feed(now, wall, lanes.counts, lag, lanes.failed, reports, works=free)
         known.all.note(wall, tuple(map(add, known.all.gauges, map(sub, track.gauges, before))), grown)
         track.count_classes(wall, lanes.failed_by_class())
@@ -184,7 +187,9 @@ class Collector:
                 track_of_run = known.run_tracks[queue, run] = RunTrack()
             elif run not in changed and lanes.rests(run):
                 continue  # it stands where it stood
-            state = state_of(own, reports, len(known.serving.get(queue, ()))) if works else RunState.WAITING
+            state = RunState.WAITING
+            if works:
+                state = state_of(own, paused=paused, blocked=blocked, served=served)
             sums = sum_counts(own), sum_units(own), sum_effort(own)
             track_of_run.feed(now, wall, *sums, state=state, slots=slots)
         for key in [key for key in known.run_tracks if key[0] == queue and key[1] not in listed]:
@@ -271,10 +276,10 @@ class Collector:
         """Wait up to `timeout` seconds while the newest change is not above number `since`."""
         await self._bell.until(lambda: self.known.seq > since, timeout)
 
-    def snapshot(self, queue: str = "", run: str = "") -> Snapshot:
+    def snapshot(self, queue: str = "", run: str = "", *, alerts: int = MAX_ATTENTION) -> Snapshot:
         """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
         self.remember()
-        return self._snapshots.snapshot(queue, run)
+        return self._snapshots.snapshot(queue, run, alerts)
 
     def history(self, span: float, queue: str = "", run: str = "") -> History:
         """Return how it was over the last `span` seconds."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import ceil, floor
 
-from dqlab.cluster.statistics.joins import short_name
 from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.tracks import CLASS_MINUTES, DEPTH_MINUTES, ConsumerTrack, QueueTrack
-from dqlab.stats import History
+from dqlab.stats import History, short_name
 from dqlab.stats.history import MAX_POINTS
 from dqlab.stats.snapshot import MAX_CONSUMERS, MAX_QUEUES
 

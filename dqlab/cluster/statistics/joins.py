@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest
 from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
+from dqlab.cluster.transport.run_standing import sum_counts
 from dqlab.failures.classes import shown_name
 from dqlab.stats import (
     AGE_EDGES,
     ClassStats,
     Compaction,
     ConsumerStats,
-    Counts,
     FailingDocument,
     Failures,
     Held,
-    RunState,
     StorageStats,
     Unacked,
-    run_state,
+    short_name,
 )
 from dqlab.stats.eta import Effort
 from dqlab.stats.snapshot import MAX_CLASSES
@@ -37,12 +36,8 @@ __all__ = [
     "merged_classes",
     "merged_failures",
     "merged_storage",
-    "short_name",
-    "state_of",
     "storage_of",
-    "sum_counts",
     "sum_effort",
-    "sum_units",
     "unacked_of",
 ]
 
@@ -59,43 +54,6 @@ class Shards(NamedTuple):
 
     reports: Sequence[dict[str, Any]]
     came: Sequence[float]
-
-
-def short_name(consumer: str) -> str:
-    """Return what views call a consumer or a slot of it: ``c5`` for ``consumer/pages/5#0``."""
-    name = consumer.rsplit("/", 1)[-1].split("#", 1)[0]
-    return f"c{name}" if name.isdecimal() else name
-
-
-def sum_counts(lanes: Iterable[dict[str, Any]]) -> Counts:
-    """Return the messages of lanes by state."""
-    return _summed([lane["counts"] for lane in lanes])
-
-
-def sum_units(lanes: Iterable[dict[str, Any]]) -> Counts | None:
-    """Return the pages of lanes by state, None where none is known."""
-    known = [lane["units"] for lane in lanes if lane["units"]]
-    return _summed(known) if known else None
-
-
-def _summed(rows: Sequence[Sequence[int]]) -> Counts:
-    if len(rows) == 1:
-        return Counts(*rows[0])
-    return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
-
-
-def state_of(lanes: Collection[dict[str, Any]], reports: Iterable[dict[str, Any]], consumers: int) -> RunState:
-    """Return what the run of these lanes does, from the reports of its queue's shards and how many consumers it has."""
-    reports = list(reports)
-    return run_state(
-        sum_counts(lanes),
-        sealed=all(lane["sealed"] for lane in lanes),
-        incomplete=any(lane["name"] is not None and lane["incomplete"] is not None for lane in lanes),
-        paused=any(report["state"] == "paused" for report in reports) or any(lane["paused"] for lane in lanes),
-        stopped=any(lane["stopped"] or lane["halted"] for lane in lanes),
-        consumers=consumers,
-        blocked=any(report["failure"] or report["short"] for report in reports),
-    )
 
 
 def sum_effort(lanes: Iterable[dict[str, Any]]) -> Effort:

@@ -12,7 +12,8 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from dqlab.cluster.statistics.joins import classes_of, failed_by_class, merged_classes, sum_counts
+from dqlab.cluster.statistics.joins import classes_of, failed_by_class, merged_classes
+from dqlab.cluster.transport.run_standing import sum_counts
 from dqlab.rules.states import State
 from dqlab.stats import ClassStats, Counts
 from dqlab.stats.snapshot import MAX_RUNS

@@ -9,16 +9,13 @@ from typing import Any
 from dqlab.cluster.statistics.joins import (
     classes_of,
     mark_slow,
-    short_name,
-    state_of,
-    sum_counts,
-    sum_units,
     unacked_of,
 )
 from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.known_lanes import record_of
 from dqlab.cluster.statistics.tracks import RunTrack
-from dqlab.stats import NO_ROOM, CodeStats, ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats
+from dqlab.cluster.transport.run_standing import run_facts
+from dqlab.stats import ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, short_name
 from dqlab.stats.attention import Scene
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical
 from dqlab.stats.snapshot import MAX_CLASSES
@@ -212,45 +209,25 @@ class QueueScene:
         return track.settled.rate(self._now), track.units.rate(self._now) if units is not None else None
 
     def _run(self, run: str, lanes: list[dict[str, Any]], record: dict[str, Any]) -> RunStats:
-        counts, units, track = sum_counts(lanes), sum_units(lanes), self._known.track_of(self._name, run)
-        sealed, stopped = (
-            all(lane["sealed"] for lane in lanes),
-            any(lane["stopped"] or lane["halted"] for lane in lanes),
-        )
-        state = state_of(lanes, self._shards.reports, len(self._consumers))
-        why = record["incomplete"] or record["why"]
-        if state is RunState.WAITING:
-            why = self._trouble or f"no consumer serves queue {self._name}"
-        elif halted := next((lane["halted"] for lane in lanes if lane["halted"]), ""):
-            why = halted
-        elif stopped:
-            trouble = next((report["trouble"] for report in self._shards.reports if report["trouble"]), "")
-            why = f"{NO_ROOM}: {trouble}" if trouble else NO_ROOM
-        elif state is RunState.PAUSED and not why:
-            why = self._known.paused_by.get(self._name, "")
-        ends = [lane["ended"] for lane in lanes]
-        classes = classes_of(lanes)
-        listed = max(len(classes), sum(lane["classes_total"] for lane in lanes) if len(lanes) == 1 else 0)
-        code, (rate, units_rate) = record["code"], self._rates(units, track)
-        return RunStats(
-            name=record["name"],
+        reports, track = self._shards.reports, self._known.track_of(self._name, run)
+        facts = run_facts(
+            lanes,
+            record,
             queue=self._name,
-            state=state,
-            counts=counts,
-            units=units,
-            why=why,
-            code=CodeStats(name=code["name"], short=code["short"], version=record["versions"], cell=code["cell"]),
-            total=record["total"] if sealed else None,
-            retrying=sum(lane["retrying"] for lane in lanes),
-            started=record["started"],
-            ended=max(ends) if None not in ends else None,
-            idle=max(lane["idle"] for lane in lanes),
+            paused=any(report["state"] == "paused" for report in reports),
+            paused_by=self._known.paused_by.get(self._name, ""),
+            trouble=next((report["trouble"] for report in reports if report["trouble"]), ""),
+            blocked=self._trouble,
+            served=bool(self._consumers),
+        )
+        classes, (rate, units_rate) = classes_of(lanes), self._rates(facts.units, track)
+        return facts.stats(
             at=self._wall,
             rate=rate,
             units_rate=units_rate,
             consumers=len(self._consumers),
-            classes=tuple(classes[:MAX_CLASSES]),
-            classes_total=listed,
+            classes=classes[:MAX_CLASSES],
+            classes_total=max(len(classes), lanes[0]["classes_total"] if len(lanes) == 1 else 0),
         )
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:

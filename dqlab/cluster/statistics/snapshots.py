@@ -12,7 +12,6 @@ from dqlab.cluster.statistics.queue_scene import QueueScene
 from dqlab.stats import Counts, Failures, QueueStats, RunStats, Snapshot, StorageStats, Unacked, total_queue
 from dqlab.stats.attention import Scene, brief, find, find_leaving
 from dqlab.stats.snapshot import (
-    MAX_ATTENTION,
     MAX_CONSUMERS,
     MAX_DETAILED_QUEUES,
     MAX_MARKS,
@@ -50,7 +49,7 @@ class Snapshots:
         self._known = known
         self._pictures: dict[str, Picture] = {}
 
-    def snapshot(self, queue: str, run: str) -> Snapshot:
+    def snapshot(self, queue: str, run: str, alerts: int) -> Snapshot:
         """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
         known, now, wall = self._known, self._known.clock.monotonic(), self._known.clock.wall()
         names = known.queues
@@ -85,7 +84,7 @@ class Snapshots:
             of_run=run,
             units="pages" if paged else "documents",
             busy_share=_mean(each.busy_share for each in consumers),
-            attention=tuple(needs[:MAX_ATTENTION]),
+            attention=tuple(needs[:alerts]),
             attention_total=len(needs),
             marks=tuple(known.marks_of(queue)[-MAX_MARKS:]),
             queues=tuple(

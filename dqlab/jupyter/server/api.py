@@ -10,7 +10,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from dqlab.announce import Announcement
+from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.services import NoSuchService, Services, ServiceUp
 from dqlab.jupyter.server.upstream import NoAnswer, Refused
 

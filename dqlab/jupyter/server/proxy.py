@@ -22,7 +22,7 @@ from tornado.websocket import (
     websocket_connect,
 )
 
-from dqlab.announce import Announcement
+from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.paths import Trick, answer_headers, location, query, request_headers, upstream_path
 from dqlab.jupyter.server.services import NoSuchService, Services
 from dqlab.jupyter.server.upstream import LARGEST, NoAnswer, Refused

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dqlab.announce import KEEP_ENDED, Announcement, announced, forget, seen, sweep
+from dqlab.clusters_here import KEEP_ENDED, Announcement, announced, forget, seen, sweep
 from dqlab.errors import DqlabError
 from dqlab.jupyter.server.upstream import NoAnswer, Refused, Upstream
 

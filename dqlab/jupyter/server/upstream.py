@@ -15,7 +15,7 @@ from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
 from tornado.httputil import url_concat
 from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
-from dqlab.announce import Announcement
+from dqlab.clusters_here import Announcement
 from dqlab.errors import DqlabError
 from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, misplaced, nonce, same
 

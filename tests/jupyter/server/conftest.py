@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("jupyter_server", reason="the extra `lab` is not installed")
 
-from dqlab.announce import Announcement
+from dqlab.clusters_here import Announcement
 from tests.jupyter.server.dashboards import TOKEN, Dashboards, serving
 
 BASE = "/user/x/"

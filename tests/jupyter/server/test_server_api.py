@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab import announce as announcing
-from dqlab.announce import Announcement
+from dqlab import clusters_here
+from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.api import OURS, panels
 from dqlab.jupyter.server.routes import routes
 from dqlab.jupyter.server.upstream import NoAnswer, Upstream
@@ -207,9 +207,9 @@ def test_extension_loads_neither_dask_nor_what_draws() -> None:
 
 def test_real_lab_is_found_looked_at_and_told(jupyter: Jupyter, lab: dq.Lab, queue: dq.QueuePool) -> None:
     """From the file to the action, without a kernel that takes part."""
-    place = announcing.directory()
+    place = clusters_here.directory()
     assert place is not None
-    (service,) = [found for found in announcing.announced(place) if found.token == lab.session.token]
+    (service,) = [found for found in clusters_here.announced(place) if found.token == lab.session.token]
     with jupyter.announced(service):
         services: list[dict[str, Any]] = jupyter("GET", "dq/api/services").said["services"]
         assert [row["state"] for row in services if row["id"] == service.id] == ["up"]

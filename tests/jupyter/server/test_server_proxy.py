@@ -15,8 +15,8 @@ from tornado.iostream import StreamClosedError
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
 import dqlab as dq
-from dqlab import announce as announcing
-from dqlab.announce import Announcement
+from dqlab import clusters_here
+from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.paths import Trick, location, query, upstream_path
 from dqlab.jupyter.server.upstream import LARGEST
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
@@ -284,9 +284,9 @@ def test_websockets_are_refused_before_they_open(
 def test_panel_of_a_real_lab_is_live(jupyter: Jupyter, lab: dq.Lab) -> None:
     """Bokeh's page, its scripts, and its session, below Jupyter."""
     pytest.importorskip("bokeh", reason="the extra `lab` is not installed")
-    place = announcing.directory()
+    place = clusters_here.directory()
     assert place is not None
-    (service,) = [found for found in announcing.announced(place) if found.token == lab.session.token]
+    (service,) = [found for found in clusters_here.announced(place) if found.token == lab.session.token]
     here = f"dq/dashboard/{service.id}"
     with jupyter.announced(service):
         page = jupyter("GET", f"{here}/individual-dq-depth?theme=dark")

@@ -24,8 +24,8 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketHandler, websocket_connect
 
 import dqlab as dq
-from dqlab import announce as announcing
-from dqlab.announce import Announcement
+from dqlab import clusters_here
+from dqlab.clusters_here import Announcement
 from dqlab.proof import NONCE, PROOF, machine
 from tests.jupyter.server.conftest import BASE, Jupyter
 from tests.jupyter.server.dashboards import TOKEN, Dashboards, serving
@@ -207,9 +207,9 @@ def test_address_is_announced_that_the_dashboard_is_bound_to(tmp_path: Any, monk
     ):
         with pytest.warns(UserWarning, match="too few workers"):
             lab = dq.connect(client, name="bound")
-        (found,) = announcing.announced(tmp_path)
+        (found,) = clusters_here.announced(tmp_path)
         assert found.scheduler.startswith("tcp://127.0.0.2:")
         assert found.dashboard == f"http://127.0.0.1:{lab.session.http['port']}"
         assert found.dashboard_host == socket.gethostname()
         lab.close()
-        assert announcing.announced(tmp_path) == [], "connected to by address: withdrawn when it is closed"
+        assert clusters_here.announced(tmp_path) == [], "connected to by address: withdrawn when it is closed"

@@ -207,20 +207,11 @@ def test_a_preloaded_scheduler_has_dqlab_before_anybody_connects() -> None:
     asyncio.run(main())
 
 
-def test_a_cluster_made_after_dqlab_was_imported_lists_the_panels() -> None:
-    """The dashboard was perhaps opened before anybody connected."""
-    script = """
-import json, urllib.request
-import dqlab
-from distributed import LocalCluster
-with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
-    port = cluster.scheduler.http_server.port
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/individual-plots.json") as answer:
-        print(*sorted(url for url in json.load(answer).values() if "dq" in url))
-"""
-    listed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=50)
+def test_importing_dqlab_leaves_the_import_system_as_it_was() -> None:
+    """A finder of ours would be in every traceback of a failed import, in processes that show no panel."""
+    script = "import sys; before = list(sys.meta_path); import dqlab; sys.exit(sys.meta_path != before)"
 
-    assert listed.stdout.split() == sorted(url for url in URLS if url != "/dq")
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 @pytest.mark.parametrize(

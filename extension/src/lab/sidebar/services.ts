@@ -63,7 +63,7 @@ export function servicesSection(desk: Desk, filter: () => string): Drawn {
     const lines = open && model.fresh ? model.snapshot!.attention : [];
     show(needs, lines.length > 0);
     sync(needs, lines, (line) => `${line.kind} ${line.queue} ${line.run} ${line.target} ${line.subject}`, needLine, (element, line) => {
-      face(part(element, '.dq-slot'), line.severity === 'dead' ? 'cross' : 'warning');
+      face(part(element, '.dq-slot'), line.severity === 'problem' ? 'cross' : 'warning');
       say(part(element, 'b'), line.subject);
       say(part(element, '.dq-t'), ` ${line.text}`);
       say(part(element, '.dq-d'), line.detail);

@@ -119,10 +119,10 @@ export class Sidebar extends Widget {
     this.settle();
   }
 
-  /** The icon says how many lines need somebody; red when one is about dead documents. */
+  /** The icon says how many lines need somebody; red when one is a problem. */
   private drawRail(): void {
     const { model } = this.desk;
-    const dead = model.fresh && model.snapshot!.attention.some((each) => each.severity === 'dead');
+    const dead = model.fresh && model.snapshot!.attention.some((each) => each.severity === 'problem');
     const needs = model.needs ? String(model.needs) : '';
     if (this.title.dataset['dq-needs'] === needs && this.title.dataset['dq-dead'] === String(dead)) return;
     this.title.dataset = { ...this.title.dataset, 'dq-needs': needs, 'dq-dead': String(dead) };

@@ -1,7 +1,9 @@
-"""Announcements: one file for each cluster with dqlab on it, in Jupyter's runtime directory, for its server to read.
+"""Clusters that this user's processes have written down on this machine, one file each, and who finds them there.
 
-Owns those files: written by labs, read by the server extension. A service is known by its id, which is its
-name made unique, and which it has again after a restart of its kernel or scheduler.
+Owns two kinds of file of one format. An `Announcement` is in Jupyter's runtime directory: labs write it, the server
+extension reads it. A service is known by its id, which is its name made unique, and which it has again after a restart
+of its kernel or scheduler. A `Registration` is of a cluster of `dqlab up`, in a directory that needs no Jupyter:
+written when the cluster is ready, removed at its end, or when its process is found gone.
 """
 
 from __future__ import annotations
@@ -18,34 +20,51 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from threading import Thread
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 
 import psutil
 
+from dqlab.errors import BadOption, ConnectFailed, UsageError
 from dqlab.proof import loopback
 
 __all__ = [
     "KEEP_ENDED",
+    "LOCAL",
     "Announcement",
+    "NameInUse",
+    "NoLocalCluster",
+    "Registration",
+    "SeveralLocalClusters",
     "address_of",
     "announce",
     "announced",
+    "check_free",
     "directory",
+    "find",
     "forget",
+    "keeper_of",
+    "look",
+    "register",
+    "registrations",
     "seen",
     "sweep",
+    "unregister",
+    "way_to",
     "withdraw",
 ]
 
-logger = logging.getLogger("dqlab.announce")
+logger = logging.getLogger("dqlab.clusters_here")
 
-SCHEMA = 2
+LOCAL = "local"
+"""What `connect` is given to look for a cluster of `dqlab up`, and the name of one that was given none."""
+SCHEMA = 3
 SLACK = 60.0
-"""Seconds that a process may seem to have begun after it announced something: clocks are set."""
+"""Seconds that a process may seem to have begun after it wrote a file: clocks are set."""
 LARGEST = 1 << 16
 KEEP_ENDED = 7 * 86_400.0
 """Seconds for which an ended service is listed, to be opened again."""
@@ -58,56 +77,131 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """One service.
+class NoLocalCluster(ConnectFailed):
+    """No cluster of `dqlab up` runs on this machine, or none of that name."""
+
+    text = (
+        "no cluster {which}of `dqlab up` runs on {host}.{found} Nothing was started. Start one in a terminal, with "
+        "`{command}`, then connect again; dq.connect() starts one that ends with this process."
+    )
+
+
+class SeveralLocalClusters(UsageError):
+    """More than one cluster of `dqlab up` runs, and none was named."""
+
+    text = (
+        "{count} clusters of `dqlab up` run here: {names}. None was chosen. Name one: "
+        "dq.connect('local', name={first!r}), or %dq connect local --name {first}"
+    )
+
+
+class NameInUse(UsageError):
+    """A cluster of that name runs already."""
+
+    text = (
+        "cluster {name!r} of `dqlab up` runs already, in process {pid} at {address}, {store}. Nothing was started. "
+        "Give this one another name, `dqlab up --name {suggestion}`, or end the other with Ctrl-C or `kill {pid}`."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What every file has.
 
     Attributes
     ----------
-    id : str
-        Made when it is announced.
     name : str
-        What its lab is called.
-    dashboard : str
-        Address that the scheduler's HTTP server is bound to: "http://127.0.0.1:40123".
-    dashboard_host : str
-        Name of the machine on which that address is meant.
-    tunnel : bool
-        It leads to another machine, where the scheduler is.
-    scheduler, scheduler_id : str
-        Address of the scheduler, and the id that it has until it is restarted.
-    token : str
-        Opens the scheduler's control route; it is never sent, see `dqlab.proof`.
-    embedded : bool
-        It ends with the process that announced it.
+        What its lab or its cluster is called.
+    scheduler : str
+        Address of the scheduler.
     store : str or None
-        Where its lab keeps queues.
-    where : str
-        "local", else the scheduler's host.
+        Absolute path of the directory that keeps its queues; None: they are transient.
     pid, host, started
-        Of who announced it, and when; `started` in seconds since 1970.
+        Of who wrote it, and when; `started` in seconds since 1970.
     """
 
-    id: str
     name: str
-    dashboard: str
     scheduler: str
-    scheduler_id: str
-    token: str = field(repr=False)
-    embedded: bool
     store: str | None
-    where: str
-    dashboard_host: str = field(default_factory=socket.gethostname)
-    tunnel: bool = False
     pid: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)
     started: float = field(default_factory=time.time)
     schema: int = SCHEMA
 
     @property
+    def here(self) -> bool:
+        """Whether it was written on this machine: a home directory is often that of many."""
+        return self.host == socket.gethostname()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process that wrote it, and no other that was given the same number, still runs here."""
+        try:
+            process = psutil.Process(self.pid)
+            if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                return False
+            return bool(process.create_time() - self.started < SLACK)
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.Error:
+            return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration(_Written):
+    """One cluster of `dqlab up`, which ends with the process that wrote this; `reserved` is the worker for queues."""
+
+    reserved: str
+
+    @property
+    def keeps(self) -> str:
+        """What it keeps its queues in, as part of a sentence."""
+        return f"store {self.store}" if self.store is not None else "without a store"
+
+    def check_store(self, store: Path | None) -> None:
+        """Raise `BadOption` when somebody asks for another store than this cluster's."""
+        if store is not None and str(store) != self.store:
+            problem = f"but cluster {self.name!r} of `dqlab up` runs {self.keeps}. Leave store= out to use that one."
+            raise BadOption(option="store", value=str(store), problem=problem)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement(_Written):
+    """One service.
+
+    Attributes
+    ----------
+    id : str
+        Made when it is announced.
+    dashboard : str
+        Address that the scheduler's HTTP server is bound to: "http://127.0.0.1:40123".
+    dashboard_host : str
+        Name of the machine on which that address is meant.
+    tunnel : bool
+        It leads to another machine, where the scheduler is.
+    scheduler_id : str
+        The id that the scheduler has until it is restarted.
+    token : str
+        Opens the scheduler's control route; it is never sent, see `dqlab.proof`.
+    embedded : bool
+        It ends with the process that announced it.
+    where : str
+        "local", else the scheduler's host.
+    """
+
+    id: str = ""
+    dashboard: str
+    scheduler_id: str
+    token: str = field(repr=False)
+    embedded: bool
+    where: str
+    dashboard_host: str = field(default_factory=socket.gethostname)
+    tunnel: bool = False
+
+    @property
     def ended(self) -> bool:
         """Whether it was embedded in a process of this machine that has ended."""
-        return self.embedded and self.host == socket.gethostname() and not self._runs()
+        return self.embedded and self.here and not self.runs
 
     @property
     def unreachable(self) -> str:
@@ -120,19 +214,6 @@ class Announcement:
             "scheduler with a --dashboard-address that this machine can reach"
         )
 
-    def _runs(self) -> bool:
-        try:
-            process = psutil.Process(self.pid)
-            if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                return False
-            return bool(process.create_time() - self.started < SLACK)  # else the number was given to another one
-        except psutil.NoSuchProcess:
-            return False
-        except psutil.Error:
-            return True
-
-
-_TYPES = {"embedded": bool, "tunnel": bool, "store": str | None, "pid": int, "started": int | float, "schema": int}
 
 _ours: dict[str, Announcement] = {}
 """What this process announced, and takes back at its end."""
@@ -140,7 +221,7 @@ _held: Counter[tuple[Path, str]] = Counter()
 """By directory and scheduler's id: how many labs of this process have announced it, and not taken it back."""
 
 
-# --- for who has a lab ----------------------------------------------------------------------
+# --- announcements: what labs write ----------------------------------------------------------------------
 
 
 def directory() -> Path | None:
@@ -195,7 +276,7 @@ def withdraw(service: Announcement, *, ended: bool = False) -> None:
         return
     with suppress(OSError), _alone(place):
         path = _path(place, service.id)
-        there = _read(path)
+        there = _announcement(path)
         if there is not None and (there.pid, there.scheduler_id) == (service.pid, service.scheduler_id):
             path.unlink(missing_ok=True)
 
@@ -214,12 +295,12 @@ def address_of(scheduler: str) -> tuple[str, bool]:
     return f"[{host}]" if ":" in host else host, host in _LOOPBACK or host == socket.gethostname()
 
 
-# --- for who looks --------------------------------------------------------------------------
+# --- announcements: what is read --------------------------------------------------------------------------
 
 
 def announced(place: Path) -> list[Announcement]:
     """Return the services that this user announced in a directory, oldest first."""
-    found = (_read(path) for path in place.glob("dq-*.json"))
+    found = (_announcement(path) for path in place.glob("dq-*.json"))
     return sorted((service for service in found if service is not None), key=lambda service: service.started)
 
 
@@ -257,7 +338,7 @@ def forget(place: Path, service: Announcement) -> None:
     """Remove the file of a service that is over, unless another one has its id by now."""
     with suppress(OSError), _alone(place):
         path = _path(place, service.id)
-        if _read(path) == service:
+        if _announcement(path) == service:
             path.unlink(missing_ok=True)
 
 
@@ -271,6 +352,102 @@ def sweep(place: Path) -> None:
         with suppress(OSError):
             if now - leftover.stat().st_mtime > UNFINISHED:
                 leftover.unlink()
+
+
+# --- clusters of `dqlab up` -----------------------------------------------------------------
+
+
+def registrations() -> Path:
+    """Return the directory of the files: ``$XDG_STATE_HOME/dqlab``, by default ``~/.local/state/dqlab``.
+
+    Not the session's runtime directory: that one ends with a login, and a cluster may outlive it.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "dqlab"
+
+
+def register(found: Registration) -> Path:
+    """Write a cluster's file, readable by its user alone; return it.
+
+    Raises
+    ------
+    NameInUse
+        A cluster of that name runs on this machine.
+    """
+    directory = registrations()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_free(found.name)
+    path = directory / f"{found.name}@{found.host}.json"
+    try:
+        _create(path, found)
+    except FileExistsError:  # somebody was faster, or nobody can read it
+        check_free(found.name)
+        if time.time() - path.stat().st_mtime < UNFINISHED:
+            raise
+        unregister(path)
+        _create(path, found)
+    return path
+
+
+def unregister(path: Path) -> None:
+    """Remove a cluster's file."""
+    path.unlink(missing_ok=True)
+
+
+def look() -> tuple[list[Registration], list[Registration]]:
+    """Return the clusters that run on this machine, and those whose process is gone; the files of these are removed."""
+    alive, gone = [], []
+    for path in sorted(registrations().glob("*.json")):
+        found = _read(path, Registration)
+        if found is None or not found.here:
+            continue
+        if found.runs:
+            alive.append(found)
+        else:
+            unregister(path)
+            gone.append(found)
+    return alive, gone
+
+
+def check_free(name: str) -> None:
+    """Raise `NameInUse` when a cluster of that name runs on this machine."""
+    alive, _ = look()
+    for found in alive:
+        if found.name == name:
+            suggestion = next(f"{name}-{n}" for n in range(2, 1000) if f"{name}-{n}" not in {at.name for at in alive})
+            raise NameInUse(name=name, pid=found.pid, address=found.scheduler, store=found.keeps, suggestion=suggestion)
+
+
+def find(name: str | None) -> Registration:
+    """Return the cluster of that name, or the only one there is.
+
+    Raises
+    ------
+    NoLocalCluster
+        There is none; names the others that run, and those that left only a file.
+    SeveralLocalClusters
+        There are several, and `name` is None.
+    """
+    alive, gone = look()
+    chosen = [found for found in alive if name in (None, found.name)]
+    if len(chosen) == 1:
+        return chosen[0]
+    if chosen:
+        names = ", ".join(f"{found.name!r} ({found.keeps})" for found in chosen)
+        raise SeveralLocalClusters(count=len(chosen), names=names, first=chosen[0].name)
+    said = "".join(f" Running: {found.name!r}, {found.keeps}." for found in alive)
+    said += "".join(
+        f" Process {found.pid} of cluster {found.name!r}, {found.keeps}, has ended; its file was removed."
+        for found in gone
+    )
+    last = next((found for found in reversed(gone) if name in (None, found.name)), None)
+    command = "dqlab up" + (f" --name {name}" if name is not None else "")
+    raise NoLocalCluster(
+        which=f"named {name!r} " if name is not None else "",
+        host=socket.gethostname(),
+        found=said,
+        command=f"{command} --store {last.store if last is not None and last.store is not None else 'runs/'}",
+    )
 
 
 # --- inside ---------------------------------------------------------------------------------
@@ -335,39 +512,55 @@ def _path(place: Path, id: str) -> Path:
 def _write(place: Path, service: Announcement) -> None:
     unfinished = place / f".dq-{service.id}.{os.getpid()}.tmp"
     unfinished.unlink(missing_ok=True)
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(asdict(service), file, indent=1)
+    _create(unfinished, service)
     unfinished.replace(_path(place, service.id))
 
 
-def _read(path: Path) -> Announcement | None:
-    """Return what a file says; None when it is not one of ours, or another user's, or others could have written it."""
+def _create(path: Path, record: _Written) -> None:
+    """Write a new file, readable by its user alone; raises `FileExistsError` where there is one."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(asdict(record), file, indent=1)
+
+
+_Record = TypeVar("_Record", bound=_Written)
+
+
+def _read(path: Path, kind: type[_Record]) -> _Record | None:
+    """Return what a file has; None when it is not one of ours, or another user's, or others could have written it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             about = os.fstat(descriptor)
             if about.st_uid != os.geteuid() or about.st_mode & 0o077 or not stat.S_ISREG(about.st_mode):
                 return None
-            said = json.loads(os.read(descriptor, LARGEST))
+            found = json.loads(os.read(descriptor, LARGEST))
         finally:
             os.close(descriptor)
     except (OSError, ValueError, RecursionError):
         return None
-    return _checked(said, path)
+    types = _types(kind)
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        return None
+    if not all(name in found and isinstance(found[name], each) for name, each in types.items()):
+        return None
+    return kind(**{name: found[name] for name in types})
 
 
-def _checked(said: object, path: Path) -> Announcement | None:
-    if not isinstance(said, dict) or said.get("schema") != SCHEMA:
+def _types(kind: Any) -> dict[str, Any]:
+    """Return what the fields of a file are, as JSON has it."""
+    return {name: int | float if each is float else each for name, each in get_type_hints(kind).items()}
+
+
+def _announcement(path: Path) -> Announcement | None:
+    """Return the service of a file whose name is its id, and to whose dashboard a browser can be sent."""
+    service = _read(path, Announcement)
+    if service is None or not _ID.fullmatch(service.id) or _path(path.parent, service.id) != path:
         return None
-    names = [each.name for each in fields(Announcement)]
-    if not all(name in said and isinstance(said[name], _TYPES.get(name, str)) for name in names):
-        return None
-    service = Announcement(**{name: said[name] for name in names})
     at = urlsplit(service.dashboard)
     if at.scheme not in ("http", "https") or not at.hostname or at.username or at.path.strip("/") or at.query:
         return None
-    return service if _ID.fullmatch(service.id) and _path(path.parent, service.id) == path else None
+    return service
 
 
 @contextmanager

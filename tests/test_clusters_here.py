@@ -16,15 +16,26 @@ from typing import Any
 import pytest
 
 import dqlab as dq
-from dqlab import announce as announcing
-from dqlab.announce import Announcement, announce, announced, forget, seen, sweep, withdraw
+from dqlab import clusters_here
+from dqlab.clusters_here import Announcement, announce, announced, forget, seen, sweep, withdraw
 
 pytest.importorskip("jupyter_core", reason="the extra `lab` is not installed")
 
 ENDED = """
 import os, sys
-from dqlab.announce import Announcement, announce
-announce(Announcement("", "local", "http://127.0.0.1:1", "tcp://127.0.0.1:1", sys.argv[1], "t", True, None, "local"))
+from dqlab.clusters_here import Announcement, announce
+announce(
+    Announcement(
+        name="local",
+        dashboard="http://127.0.0.1:1",
+        scheduler="tcp://127.0.0.1:1",
+        scheduler_id=sys.argv[1],
+        token="t",
+        embedded=True,
+        store=None,
+        where="local",
+    )
+)
 if sys.argv[2] == "fork" and os.fork() == 0:
     sys.exit()  # runs the exit handlers that it inherited
 if sys.argv[2] == "fork":
@@ -169,7 +180,7 @@ def test_scheduler_on_another_machine_is_asked_in_the_background(
         raise TimeoutError
 
     announce(service("papers", scheduler="tcp://10.9.9.9:8786", embedded=False))
-    monkeypatch.setattr(announcing.socket, "create_connection", nobody)
+    monkeypatch.setattr(clusters_here.socket, "create_connection", nobody)
     threads: list[Any] = []
 
     class Later:
@@ -179,7 +190,7 @@ def test_scheduler_on_another_machine_is_asked_in_the_background(
         def start(self) -> None:
             threads.append(self)
 
-    monkeypatch.setattr(announcing, "Thread", Later)
+    monkeypatch.setattr(clusters_here, "Thread", Later)
     assert announce(service("papers", 2, embedded=False)) is None
     assert not asked
     threads[0].run()
@@ -198,11 +209,19 @@ def test_files_of_others_are_passed_over(runtime: Path) -> None:
         ("list", "[]", 0o600),
         ("deep", "[" * 60_000, 0o600),
         ("other-id", good, 0o600),
-        ("new", good.replace('"schema": 2', '"schema": 3').replace('"id": "local"', '"id": "new"'), 0o600),
-        ("typed", good.replace('"local"', '"typed"', 1).replace('"embedded": true', '"embedded": "yes"'), 0o600),
-        ("file", good.replace('"local"', '"file"', 1).replace("http://127.0.0.1:1", "file:///etc"), 0o600),
-        ("user", good.replace('"local"', '"user"', 1).replace("http://", "http://u:p@"), 0o600),
-        ("path", good.replace('"local"', '"path"', 1).replace("0.1:1", "0.1:1/x/", 1), 0o600),
+        ("new", good.replace('"schema": 3', '"schema": 4').replace('"id": "local"', '"id": "new"'), 0o600),
+        (
+            "typed",
+            good.replace('"id": "local"', '"id": "typed"').replace('"embedded": true', '"embedded": "yes"'),
+            0o600,
+        ),
+        ("file", good.replace('"id": "local"', '"id": "file"').replace("http://127.0.0.1:1", "file:///etc"), 0o600),
+        ("user", good.replace('"id": "local"', '"id": "user"').replace("http://", "http://u:p@"), 0o600),
+        (
+            "path",
+            good.replace('"id": "local"', '"id": "path"').replace('0.1:1",', '0.1:1/x/",'),
+            0o600,
+        ),
     ):
         path = runtime / f"dq-{id}.json"
         path.write_text(text)

@@ -1,0 +1,162 @@
+"""The alerts of the statistics as findings: `stats.attention` alone decides that something is wrong, and how bad it is.
+
+Here is how the doctor words it, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from dqlab.checkup.facts import Facts
+from dqlab.checkup.findings import Finding
+from dqlab.stats import Attention, RunStats, StopReason
+
+__all__ = ["TOLD", "alerted", "alerts"]
+
+
+class Advice(NamedTuple):
+    """What to do next, a sentence without its period, and a line to be copied."""
+
+    text: str
+    command: str = ""
+
+
+class Told(NamedTuple):
+    """How alerts of one kind are told: by which check, as what, and with what to do."""
+
+    check: str
+    what: Callable[[Attention], str]
+    advice: Callable[[Facts, Attention], Advice]
+
+
+def alerts(facts: Facts, check: str, *, without: Collection[Attention] = ()) -> Iterator[Finding]:
+    """Return what one check makes of the alerts, but of those about which probing has found more."""
+    for alert in facts.alerts:
+        told = TOLD.get(alert.kind, _OTHER)
+        if told.check == check and alert not in without:
+            advice = told.advice(facts, alert)
+            values = {"queue": alert.queue, "run": alert.run}
+            yield Finding(check, alert.severity, told.what(alert), advice.text, advice.command, values)
+
+
+def alerted(facts: Facts, *kinds: str, queue: str = "") -> list[Attention]:
+    """Return the alerts of some kinds, of one queue if it is named."""
+    return [alert for alert in facts.alerts if alert.kind in kinds and queue in ("", alert.queue)]
+
+
+def _stopped(facts: Facts, alert: Attention) -> Advice:
+    """Return what has a run go on that paused itself: another thing for each of the reasons."""
+    attach = f"lab.attach({alert.run!r})"
+    run = _run(facts, alert)
+    reason = run.stop if run is not None else StopReason.ALL_FAILED if alert.action == "retry" else None
+    if reason is StopReason.ALL_FAILED:
+        text = (
+            f"See {attach}.failures(), and define the mended function; then give it to all of the run, in a notebook "
+            f"%dq retry {shlex.quote(alert.run)} --rest"
+        )
+        return Advice(text, f"{attach}.retry(fn=..., rest=True)")
+    if reason is StopReason.DISK_FULL:
+        return Advice("Free space there, or drop runs that were read; then let it go on", f"{attach}.resume()")
+    text = "Read and drop runs that are finished, or return less per document; then let it go on"
+    return Advice(text, f"{attach}.resume()")
+
+
+def _run(facts: Facts, alert: Attention) -> RunStats | None:
+    runs = facts.snapshot.runs if facts.snapshot is not None else ()
+    return next((run for run in runs if (run.queue, run.name) == (alert.queue, alert.run)), None)
+
+
+def _store(facts: Facts, alert: Attention) -> Advice:
+    actors = facts.registry.actors if facts.registry is not None else ()
+    hosts = sorted({actor.address for actor in actors if actor.is_shard and actor.queue == alert.queue})
+    text = "What was confirmed is on disk. Restart the worker of the shard: another one opens the log"
+    return Advice(text, f"lab.client.restart_workers({hosts!r})")
+
+
+def _no_consumer(_: Facts, alert: Attention) -> Advice:
+    line = f"dq.ConsumerPool(lab.client, lab.queue({alert.queue!r})).start()"
+    return Advice("Start consumers: more workers, or a consumer pool of your own", line)
+
+
+def _more_consumers(_: Facts, alert: Attention) -> Advice:
+    text = "Add workers, and have a consumer on each of them"
+    return Advice(text, f"lab.queue({alert.queue!r}).scale('auto')")
+
+
+def _unacked(text: str) -> Callable[[Facts, Attention], Advice]:
+    return lambda _, alert: Advice(text, f"lab.queue({alert.queue!r}).unacked()")
+
+
+def _of_run(text: str, call: str) -> Callable[[Facts, Attention], Advice]:
+    return lambda _, alert: Advice(text, f"lab.attach({alert.run!r}){call}")
+
+
+def _listed(text: str) -> str:
+    """Return the parts of a detail as one sentence."""
+    return text.removesuffix(".").replace(" · ", "; ")
+
+
+TOLD = {
+    "stopped": Told("queues", lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}", _stopped),
+    "no-consumer": Told("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _no_consumer),
+    "missing": Told(
+        "queues",
+        lambda it: f"{it.subject} {it.text}: they were acknowledged, and are not there",
+        _of_run("This must not happen. Look up which documents, and map these once more under another name", ".wait()"),
+    ),
+    "lost": Told(
+        "queues",
+        lambda it: f"run {it.run} lacks documents: {it.subject}",
+        _of_run(
+            "See which with run.lost(), and send them again; of a durable queue, `dqlab fsck` says why",
+            ".resubmit_lost()",
+        ),
+    ),
+    "failing": Told(
+        "queues",
+        lambda it: f"{it.subject} in run {it.run}: {it.text}; {_listed(it.detail)}",
+        _of_run("See why, and retry them with a function that was mended", ".failures()"),
+    ),
+    "puts-wait": Told(
+        "queues",
+        lambda it: f"{it.subject} {it.text}: {it.detail}",
+        _unacked("See what its consumers do, and whether there are any"),
+    ),
+    "growing": Told("queues", lambda it: f"queue {it.queue} {it.text} {_listed(it.detail)}", _more_consumers),
+    "lag": Told("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _more_consumers),
+    "store": Told("leases", lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}", _store),
+    "no-room": Told(
+        "leases",
+        lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}",
+        lambda _, __: Advice("Make room: delete files, drop runs that are finished, compact", "lab.gc()"),
+    ),
+    "lease-ends": Told(
+        "leases",
+        lambda it: f"{it.subject} {it.text} in queue {it.queue}: {it.detail}",
+        _unacked("See whose they are, and whether those workers hang"),
+    ),
+    "held": Told(
+        "leases",
+        lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}" + (f": {it.detail}" if it.detail else ""),
+        _unacked("A slow document, or one that hangs. Give such runs a limit, map(..., timeout='90s')"),
+    ),
+    "slow": Told(
+        "leases",
+        lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}, {it.detail}",
+        _unacked("See what else runs on that worker's machine, and which document it has"),
+    ),
+    "leaving": Told(
+        "jobs",
+        lambda it: f"{it.subject} {it.text}: {it.detail}",
+        lambda _, __: Advice(
+            "Nothing, if the cluster asks for more jobs by itself; else ask for some now", "cluster.scale(jobs=4)"
+        ),
+    ),
+}
+"""By kind of alert."""
+_OTHER = Told(
+    "queues", lambda it: f"{it.subject} {it.text}", lambda _, __: Advice("See what the views show of it", "lab")
+)
+"""Of a kind that only a newer dqlab on the scheduler knows."""
