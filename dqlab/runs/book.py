@@ -18,6 +18,7 @@ from dqlab.cluster.consumer.running.isolation import Isolation
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
 from dqlab.config import check_name
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, RunExists, RunNotFound
 from dqlab.frame import Kind
@@ -238,9 +239,7 @@ class RunBook:
         id = uuid.uuid4().bytes
         record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id, "stop_if": stop_if}
         record |= {} if process is None else {"process": process.record()}
-        opening: dict[str, Any] = {"run": id, "record": record}
-        if retry is not None:
-            opening["retry"] = asdict(retry)
+        opening = Open(id, record, None if retry is None else asdict(retry))
         sender = RunSender(
             pool.handle.of_run(name),
             entry,
@@ -253,8 +252,7 @@ class RunBook:
         submitter = Submitter(name, elements, sender)
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
         try:
-            self._link.sync(pool.handle.note(id, {"open": opening}))
-            self._link.sync(pool.handle.control("open", open=opening))
+            self._link.sync(pool.handle.order(opening))
             self._runs[name] = run
             submitter.start()
         except BaseException:  # Ctrl-C, or a shard out of reach: nobody submits it, and nobody is to wait for it
@@ -273,8 +271,7 @@ class RunBook:
                 await asyncio.sleep(SOON)
             while True:
                 try:
-                    await handle.note(run, None)
-                    await handle.control("drop", run=run)
+                    await handle.order(Drop(run))
                     return
                 except CallTimeout:
                     if time.monotonic() > deadline:
@@ -329,9 +326,9 @@ class RunBook:
                 raise RunExists(run=run.name, difference=_difference(version, codes[-1]))
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # what is over keeps no functions
                 newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
-                entry = Entry(Kind.ELEMENT, newest["function"], newest["blob"])
+                entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
         # Sealed when it was mapped: until the input is compared, a name that it uses may come to mean something else.
-        given = {"function": entry.function, "blob": entry.blob, "code": code}
+        given = Code(entry.function, entry.blob, code)
         then = (lambda: run._send_through(given)) if retries else None
         former = run.submitter
         chain = former.chain if former is not None else []
@@ -345,10 +342,7 @@ class RunBook:
             entry,
             run=run.id,
             producer=uuid.uuid4().bytes,
-            opening={
-                "run": run.id,
-                "record": {part: record[part] for part in ("name", "codes", "process", "stop_if")},
-            },
+            opening=OpenMissing(run.id, {part: record[part] for part in ("name", "codes", "process", "stop_if")}),
             maxsize=bounds.get("maxsize"),
             max_bytes=bounds.get("max_bytes"),
         )

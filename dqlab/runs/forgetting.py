@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections import deque
 
-from dqlab.cluster.transport.handle import Handle, shard_of
+from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
+from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.ref import Replaced
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
+from dqlab.rules.ids import shard_of
 from dqlab.runs.submit.ticket import Ticket
 
 __all__ = ["Forgetting"]
@@ -72,9 +74,9 @@ class Forgetting:
             ranges.sort()
             handle = self._handle.of_actor(shard, actor)
             for at in range(0, len(ranges), AT_ONCE):
-                order = {"op": "forget", "run": NO_ID, "ids": ranges[at : at + AT_ONCE], "coming": True}
+                order = Forget(NO_ID, ranges[at : at + AT_ONCE], coming=True)
                 try:
-                    await handle.ask(shard, "control", order)
+                    await handle.order(order, shard=shard)
                 except Replaced:  # they went with it, and their ids are those of others now
                     break
                 except DqlabError as error:  # they stay where they are, and cost room

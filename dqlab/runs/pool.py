@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.run_orders import compact
 from dqlab.config import check_directory, check_name, seconds
 from dqlab.documents import labelled, parsed_natively
@@ -333,17 +334,17 @@ class QueuePool:
 
     def pause(self) -> None:
         """Lease nothing more from this queue; puts are still accepted."""
-        self.handle.link.sync(self.handle.control("pause", run=None))
+        self.handle.link.sync(self.handle.order(Pause(None)))
         self._mark("pause", by=pausing())
 
     def resume(self) -> None:
         """Go on after `pause` or `drain`."""
-        self.handle.link.sync(self.handle.control("resume", run=None))
+        self.handle.link.sync(self.handle.order(Resume(None)))
         self._mark("resume")
 
     def drain(self) -> None:
         """Refuse puts, process all that is here, then pause."""
-        self.handle.link.sync(self.handle.control("drain"))
+        self.handle.link.sync(self.handle.order(Drain(None)))
         self._mark("drain", by=pausing())
 
     def purge(self, state: str = "dead") -> int:
@@ -360,7 +361,7 @@ class QueuePool:
         """
         if state not in ("ready", "delayed", "dead"):
             raise BadOption(option="state", value=state, problem="is 'ready', 'delayed' or 'dead'.")
-        count = self.handle.link.sync(self.handle.control("purge", run=None, state=state.upper()))
+        count = self.handle.link.sync(self.handle.order(Purge(None, state.upper())))
         self._mark(f"purge {state}")
         return count
 
@@ -371,7 +372,7 @@ class QueuePool:
         clients that ended before, and those of a queue with a `ConsumerPool`. Runs keep theirs until `Run.drop`.
         """
         self._check_open()
-        return self.handle.link.sync(self.handle.control("forget", run=NO_ID, ids=[(0, END)]))
+        return self.handle.link.sync(self.handle.order(Forget(NO_ID, [(0, END)])))
 
     def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
         """Give back the disk space of what is settled, beside live traffic; a transient queue has none.

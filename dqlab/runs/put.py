@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any, Literal
 
-from dqlab.cluster.transport.handle import Handle, shard_of
+from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import Replaced
 from dqlab.config import seconds
@@ -22,6 +22,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.trimming import interruptible
 from dqlab.frame import NO_ID
+from dqlab.rules.ids import shard_of
 from dqlab.rules.states import State
 from dqlab.runs.deadline import Deadline
 from dqlab.runs.failures import Failures

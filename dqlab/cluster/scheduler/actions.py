@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dqlab.cluster.scheduler.action import Action
 from dqlab.cluster.scheduler.scheduler_calls import SchedulerCalls
 from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport.orders import Drain, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
 from dqlab.errors import DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import many, minute
@@ -101,17 +102,17 @@ class Actions:
     # --- the actions ------------------------------------------------------------------------
 
     async def _pause(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.control("pause", run=run)
+        await queue.order(Pause(run))
         self._mark("pause", queue, stops=True)
         return None, f"{_subject(action)} is paused: what runs now ends, nothing more is leased."
 
     async def _resume(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.control("resume", run=run)
+        await queue.order(Resume(run))
         self._mark("resume", queue)
         return None, f"{_subject(action)} goes on."
 
     async def _drain(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.control("drain")
+        await queue.order(Drain(None))
         self._mark("drain", queue, stops=True)
         return None, f"{_subject(action)} takes no more messages; what it has is processed, then it pauses."
 
@@ -123,7 +124,7 @@ class Actions:
         return None, f"{_subject(action)} has {amount} from now on."
 
     async def _purge(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
-        count = await queue.control("purge", run=None, state=action.state.upper())
+        count = await queue.order(Purge(None, action.state.upper()))
         self._mark(f"purge {action.state}", queue)
         return count, f"{_subject(action)}: {many(count, f'{action.state} message')} thrown away."
 

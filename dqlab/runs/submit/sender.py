@@ -17,6 +17,7 @@ from typing import Any
 
 from dqlab.cluster.transport.handle import TRANSIENT, Handle
 from dqlab.cluster.transport.internals import event_loop
+from dqlab.cluster.transport.orders import Open
 from dqlab.cluster.transport.ref import Place, Replaced
 from dqlab.errors import (
     ActorGone,
@@ -64,8 +65,8 @@ class Sender:
         Lane to put into; `NO_ID` for plain puts.
     producer : bytes
         Who numbers the frames.
-    opening : dict, optional
-        Specification of the run's lane; rides on frames until one is confirmed.
+    opening : Open, optional
+        What opens the run's lane; rides on frames until one is confirmed.
     patient : bool
         Wait for room as long as it takes (a run), or raise `QueueFull` when nobody makes room.
     maxsize, max_bytes : int or None
@@ -78,7 +79,7 @@ class Sender:
         *,
         run: bytes,
         producer: bytes,
-        opening: dict[str, Any] | None = None,
+        opening: Open | None = None,
         patient: bool = False,
         maxsize: int | None = None,
         max_bytes: int | None = None,
@@ -392,8 +393,8 @@ class Sender:
             for batch in parcel
         ]
         meta: dict[str, Any] = {"frames": len(parts), "wait": ROOM_WAIT}
-        if not self._opened[shard]:
-            meta["open"] = self.opening
+        if self.opening is not None and not self._opened[shard]:
+            meta["open"] = self.opening.spec
         if entry.blob and entry.function not in self._functions[shard]:
             meta["function"] = entry.function
             parts.append(entry.blob)

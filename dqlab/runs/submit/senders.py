@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.orders import Open
 from dqlab.errors import DqlabError, NotSentAgain, PutFailed, PutTimeout
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import Verdict
@@ -78,6 +79,7 @@ class RunSender(Sender):
     """
 
     buffer: deque[bytes]
+    opening: Open
 
     def __init__(self, handle: Handle, entry: Entry, **options: Any) -> None:
         super().__init__(handle, patient=True, **options)
@@ -141,7 +143,7 @@ class RunSender(Sender):
 
     def _judge(self, answer: dict[str, Any]) -> None:
         if self.room is not None and answer["verdict"] == Verdict.SEALED.name and self.failure is None:
-            raise NotSentAgain(run=self.options["opening"]["record"]["name"])
+            raise NotSentAgain(run=self.opening.record["name"])
         super()._judge(answer)
 
     def _encode(self, parcel: list[Batch]) -> tuple[dict[str, Any], Sequence[bytes]]:
