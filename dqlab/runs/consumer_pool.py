@@ -204,9 +204,9 @@ class ConsumerPool:
         """
         check_count("n", n)
         with self._lock:
-            self.n_consumers = n
             if self._running:
                 self._link.sync(self._link.scheduler("dq_scale", service=self._service, n=n))
+            self.n_consumers = n
 
     def join(
         self,

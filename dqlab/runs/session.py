@@ -166,8 +166,9 @@ class Session:
 
     async def serve_from_loop(self, pool: QueuePool) -> None:
         """Do so from the client's event loop."""
-        self._served.add(pool.name)
         await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
+        if self.pools.get(pool.name) is pool:  # it may have been closed meanwhile
+            self._served.add(pool.name)
 
     def serve_once(self, pool: QueuePool) -> None:
         """Do so unless this client has done it before."""
