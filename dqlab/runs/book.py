@@ -23,6 +23,7 @@ from dqlab.config import check_name
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
+from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
 from dqlab.runs.code.versions import CodeVersion
@@ -33,7 +34,6 @@ from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.elements import as_mapped
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.senders import RunSender
-from dqlab.runs.submit.submitted import Submitted
 from dqlab.runs.submit.ticket import Entry
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class RunBook:
         )
         if progress.sealed and not sending:
             cut_off = record["incomplete"] is not None and not progress.cancelled
-            before = Submitted.of(record, progress.came)
+            before = Submitted.of(record).extended(progress.came)
             sender.go_on(progress.kept_of(before.held), before.held)
             run.submitter = Submitter(
                 run.name,

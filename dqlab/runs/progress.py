@@ -10,7 +10,7 @@ from dqlab.errors import SubmissionIncomplete
 from dqlab.rules.book import CUT_OFF
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
-from dqlab.runs.submit.submitted import Submitted
+from dqlab.rules.submitted import Submitted
 
 __all__ = ["Progress"]
 

@@ -14,11 +14,14 @@ from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CallTimeout, RunCancelled
 from dqlab.frame import NO_ID
 from dqlab.rules.ids import first_id
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.submitted import Submitted
 
 RUN = b"r" * 16
 RECORD = {"name": "n", "codes": [{"hash": "1"}]}
 CODE = Code(b"f" * 16, b"blob", {"hash": "2"})
-SUBMITTED = orders.Submitted(RUN, {"submitted": 5, "digest": "d"})
+SUBMITTED = orders.RecordSubmitted(RUN, Submitted(5, "d", Ranges([(7, 9)]), "e"))
+KNOWN = {"submitted": 5, "digest": "d", "beyond": [[7, 9]], "end_digest": "e"}
 
 
 class Queue(QueueCalls):
@@ -38,7 +41,7 @@ class Queue(QueueCalls):
         return pack({"count": 10})
 
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        self.events.append(("note", facts))
+        self.events.append(("note", unpack(pack({"facts": facts}))[0]["facts"]))
 
     def give(self, order: Order, shard: int | None = None) -> int:
         return asyncio.run(self.order(order, shard=shard))
@@ -72,11 +75,11 @@ FORMS: list[tuple[Order, list[tuple[int, dict[str, Any]]]]] = [
     ),
     (orders.Adopt(RUN, CODE), [(at, {"op": "adopt", "run": RUN, **CODE._asdict()}) for at in range(3)]),
     (orders.Retries(NO_ID, 7), [(at, {"op": "retries", "run": NO_ID, "retries": 7}) for at in range(3)]),
-    (SUBMITTED, [(0, {"op": "submitted", "run": RUN, "submitted": 5, "digest": "d"})]),
+    (SUBMITTED, [(0, {"op": "submitted", "run": RUN, **KNOWN})]),
     (
         orders.Seal(RUN, [3, 2, 0], "why", SUBMITTED),
         [
-            (0, {"op": "submitted", "run": RUN, "submitted": 5, "digest": "d"}),
+            (0, {"op": "submitted", "run": RUN, **KNOWN}),
             *(
                 (at, {"op": "seal", "seal": {"total": 5, "incomplete": "why", "run": RUN, "here": here}})
                 for at, here in enumerate([3, 2, 0])
@@ -93,8 +96,8 @@ NOTES = {
     "LearnCode": CODE._asdict(),
     "Adopt": {**CODE._asdict(), "adopted": True},
     "Retries": {"retries": 7},
-    "Submitted": {"submitted": SUBMITTED.known},
-    "Seal": {"seal": {"total": 5, "incomplete": "why", "here": [3, 2, 0]}, "submitted": SUBMITTED.known},
+    "RecordSubmitted": {"submitted": KNOWN},
+    "Seal": {"seal": {"total": 5, "incomplete": "why", "here": [3, 2, 0]}, "submitted": KNOWN},
     "Reopen": {"seal": None, "client": "me"},
 }
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dqlab.rules.ids import shard_of
+from dqlab.rules.submitted import Submitted
 
 __all__ = [
     "Adopt",
@@ -26,12 +27,12 @@ __all__ = [
     "Order",
     "Pause",
     "Purge",
+    "RecordSubmitted",
     "Reopen",
     "Resume",
     "Retries",
     "Retry",
     "Seal",
-    "Submitted",
 ]
 
 Message = dict[str, Any]
@@ -294,11 +295,11 @@ class Retries(RunOrder):
 
 
 @dataclass(frozen=True)
-class Submitted(RunOrder):
+class RecordSubmitted(RunOrder):
     """Record how far the input is submitted: the next process that maps it compares it with that."""
 
     op = "submitted"
-    known: dict[str, Any]
+    known: Submitted
 
     def shards(self, count: int) -> Iterable[int]:
         """Return the first, which has the run record."""
@@ -306,11 +307,11 @@ class Submitted(RunOrder):
 
     def fields(self, shard: int) -> Message:
         """Return the record."""
-        return self.known
+        return self.known.record()
 
     def note(self) -> Note | None:
         """Have the record in a first shard that is recreated."""
-        return Note(self.run, {"submitted": self.known})
+        return Note(self.run, {"submitted": self.known.record()})
 
 
 @dataclass(frozen=True)
@@ -323,7 +324,7 @@ class Seal(RunOrder):
         Documents that each shard holds.
     incomplete : str or None
         Why the input is not complete.
-    submitted : Submitted
+    submitted : RecordSubmitted
         How far it came; the first shard has that before it is sealed.
     """
 
@@ -331,7 +332,7 @@ class Seal(RunOrder):
     in_turn = True
     here: Sequence[int]
     incomplete: str | None
-    submitted: Submitted
+    submitted: RecordSubmitted
 
     def messages(self, shard: int) -> Sequence[Message]:
         """Return what ends it here; its run is part of that."""
@@ -342,7 +343,7 @@ class Seal(RunOrder):
     def note(self) -> Note | None:
         """Have a shard that dies with its seal recreated as a sealed one."""
         seal = {"total": sum(self.here), "incomplete": self.incomplete, "here": list(self.here)}
-        return Note(self.run, {"seal": seal, "submitted": self.submitted.known})
+        return Note(self.run, {"seal": seal, "submitted": self.submitted.known.record()})
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,10 @@ from dqlab.errors import (
 from dqlab.log import DiskFull
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.submitted import Submitted
+from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.elements import length_of, watched
 from dqlab.runs.submit.senders import RunSender
-from dqlab.runs.submit.submitted import Digest, Submitted
 
 __all__ = ["Submitter"]
 
@@ -309,9 +310,9 @@ class Submitter:
     async def _held(self) -> Ranges:
         return Ranges(self.sender.held)  # on the loop, where it changes
 
-    def _submitted(self, held: Ranges) -> orders.Submitted:
+    def _submitted(self, held: Ranges) -> orders.RecordSubmitted:
         """Return the order that records what the queue holds."""
-        return orders.Submitted(self.sender.run, Submitted.now(held, self.digest, self._before).record())
+        return orders.RecordSubmitted(self.sender.run, self.digest.submitted(held, self._before))
 
     def _open_again(self) -> None:
         """Take documents again: the input is that of the run so far."""

@@ -12,9 +12,9 @@ from dqlab.documents import Document
 from dqlab.errors import InputChanged, RunExists
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.claiming import Claim
+from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.senders import RunSender
-from dqlab.runs.submit.submitted import Digest
 from dqlab.runs.submit.ticket import Entry
 
 __all__ = ["Resubmission", "claim_of"]
