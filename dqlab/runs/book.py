@@ -33,7 +33,7 @@ from dqlab.runs.run import Run
 from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.elements import as_mapped
 from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.sender import RunSender
 from dqlab.runs.submit.ticket import Entry
 
 if TYPE_CHECKING:

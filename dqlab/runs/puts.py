@@ -19,8 +19,7 @@ from dqlab.frame import NO_ID, Kind
 from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.forgetting import Forgetting
 from dqlab.runs.put import PutResult
-from dqlab.runs.submit.sender import CONFIRM_WAIT
-from dqlab.runs.submit.senders import PutSender
+from dqlab.runs.submit.sender import CONFIRM_WAIT, PutSender
 from dqlab.runs.submit.ticket import Entry, Ticket
 
 __all__ = ["PlainPuts"]

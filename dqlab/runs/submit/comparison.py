@@ -14,7 +14,7 @@ from dqlab.runs.progress import Progress
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission
-from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.sender import RunSender
 
 __all__ = ["Comparison"]
 

@@ -12,7 +12,6 @@ from dqlab.cluster.transport import orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
-from dqlab.documents import Document
 from dqlab.errors import (
     CallTimeout,
     DocumentsNotPut,
@@ -29,7 +28,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.elements import length_of, watched
-from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.sender import RunSender
 
 __all__ = ["Submitter"]
 
@@ -213,9 +212,7 @@ class Submitter:
         return link.closed_error() if link.closed else None
 
     def _submit(self) -> None:
-        sender, limit, seal, update = self.sender, self._limit, make_sealer(), self.digest.update
-        put, hand_over = sender.buffer.append, sender.hand_over
-        weighted: bool | None = None  # the first element that is put decides
+        append, limit, seal, update = self.sender.append, self._limit, make_sealer(), self.digest.update
         before = self._before
         skip, beyond = before.through, before.beyond
         self.by_input = True
@@ -240,13 +237,7 @@ class Submitter:
                     self._open_again()
                 if beyond and self._is_there():
                     continue
-                if weighted is None:
-                    weighted = type(element) is Document and bool(element.page_count)
-                if weighted:
-                    sender.weights.append((type(element) is Document and element.page_count) or 0)
-                put(payload)
-                sender.handed_bytes += len(payload)
-                hand_over()
+                append(element, payload)
             except BaseException:
                 self.by_input = False
                 raise
