@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from dqlab.cluster.consumer.running.isolation import Isolation
@@ -36,10 +36,7 @@ from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender
 from dqlab.runs.submit.ticket import Entry
 
-if TYPE_CHECKING:
-    from dqlab.runs.pool import QueuePool
-
-__all__ = ["RunBook"]
+__all__ = ["OpenQueue", "RunBook"]
 
 logger = logging.getLogger("dqlab.runs")
 
@@ -62,6 +59,16 @@ _books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
 """The books of this process by their client."""
 
 
+class OpenQueue(Protocol):
+    """A queue that a client has open, as far as its session and its runs need it; users hold a `QueuePool`."""
+
+    name: str
+    handle: Handle
+    options: dict[str, Any]
+    consumer_options: dict[str, Any]
+    served: bool
+
+
 class RunBook:
     """Every run this lab knows of, by name.
 
@@ -74,7 +81,7 @@ class RunBook:
     """
 
     def __init__(
-        self, link: Link, serve: Callable[[QueuePool], None], pools: Callable[[], Iterable[QueuePool]]
+        self, link: Link, serve: Callable[[OpenQueue], None], pools: Callable[[], Iterable[OpenQueue]]
     ) -> None:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
@@ -90,7 +97,7 @@ class RunBook:
 
     def map(
         self,
-        pool: QueuePool,
+        pool: OpenQueue,
         fn: Callable[[Any], Any],
         documents: Iterable[Any],
         *,
@@ -164,7 +171,7 @@ class RunBook:
             self._dropped(before)
         return run
 
-    def closed(self, pool: QueuePool) -> None:
+    def closed(self, pool: OpenQueue) -> None:
         """Forget the runs of a queue that was closed."""
         runs = {name: run for name, run in list(self._runs.items()) if run.queue == pool.name}
         submitters = [one for run in runs.values() if run.submitter is not None for one in run.submitter.chain]
@@ -227,7 +234,7 @@ class RunBook:
 
     def _start(
         self,
-        pool: QueuePool,
+        pool: OpenQueue,
         name: str,
         elements: Iterable[Any],
         entry: Entry,

@@ -26,22 +26,18 @@ from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.marks import mark, pausing
-from dqlab.runs.put import PutResult
-from dqlab.runs.puts import PlainPuts
+from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, consumer_options, queue_options
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
-from dqlab.runs.unacked import Unacked
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dqlab.runs.session import Session
-
-__all__ = ["QueuePool", "ShardView"]
+__all__ = ["QueuePool", "ShardView", "Unacked"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +68,25 @@ class ShardView:
     def empty(self) -> bool:
         """Return whether nothing is ready, delayed or leased."""
         return self.qsize() == 0
+
+
+@dataclass(frozen=True)
+class Unacked:
+    """Messages one consumer slot holds under one lease. Times in seconds.
+
+    Attributes
+    ----------
+    run : str or None
+        The run's name; None for plain puts.
+    held, ends_in : float
+        Since delivery, and until the lease ends unless it is renewed.
+    """
+
+    run: str | None
+    consumer: str
+    messages: int
+    held: float
+    ends_in: float
 
 
 OnExisting = Literal["attach", "new", "retry-failed"]
@@ -146,7 +161,7 @@ class QueuePool:
         dirpath: str | os.PathLike[str] | None = None,
     ) -> None:
         check_count("concurrency", concurrency)
-        self.session = Session.of(client)
+        self.session: Session[QueuePool] = Session.of(client)
         self.durability = Durability(durability)
         self.name = check_name(name, kind="queue") if name is not None else f"queue-{uuid.uuid4().hex[:8]}"
         asked = queue_options(

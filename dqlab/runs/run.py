@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, Retry
+from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
@@ -47,21 +48,16 @@ from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.versions import code_version
 from dqlab.runs.deadline import GRACE, Deadline
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.in_place import InPlace
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import Lost, LostDocument, repeats
 from dqlab.runs.marks import mark, pausing
-from dqlab.runs.progress import Progress
-from dqlab.runs.results import Results, check_errors
-from dqlab.runs.streams import Streams
+from dqlab.runs.results import InPlace, Results, Streams, check_errors
+from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.ticket import Entry
 from dqlab.runs.where import compile_where
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot, run_state
 from dqlab.texts import one_line
-
-if TYPE_CHECKING:
-    from dqlab.runs.submit.mapping import Submitter
 
 __all__ = ["Run"]
 

@@ -144,7 +144,7 @@ class Actions:
 
     async def _retry(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are retried"
-        codes = (await run_orders.standing(queue, run)).record["codes"]
+        codes = (await run_orders.progress_of(queue, run)).record["codes"]
         count = await run_orders.retry(queue, run, classes=action.fingerprints, limit=action.limit)
         if not count:
             return 0, f"{_subject(action)} has no dead document of that kind; nothing was sent."

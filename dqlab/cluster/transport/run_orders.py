@@ -8,19 +8,17 @@ from functools import reduce
 from operator import add
 
 from dqlab.cluster.transport.orders import Adopt, Cancel, CancelledNothing, Code, LearnCode
+from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.queue_calls import QueueCalls
-from dqlab.cluster.transport.run_standing import RunStanding
 from dqlab.errors import CodeGone
 from dqlab.store.compaction import Compacted
 
-__all__ = ["begin_retry", "cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing"]
+__all__ = ["begin_retry", "cancel", "compact", "dead_counts", "newest_code", "progress_of", "retry", "runs_of"]
 
 AT_ONCE = 5000
 """Messages that one order sends through again."""
 LOOK_EVERY = 0.2
 """Seconds between two looks at the progress of a compaction; the queue answers at once when it is done."""
-
-Progress = Callable[[int, int], None]
 
 
 async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
@@ -28,15 +26,15 @@ async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
     return {name: run for answer in await queue.ask_all("runs", {}) for run, name in answer["runs"]}
 
 
-async def standing(queue: QueueCalls, run: bytes) -> RunStanding:
+async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
     """Return what a run's shards say of it now."""
-    return RunStanding(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
+    return Progress(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
 
 
 async def cancel(queue: QueueCalls, run: bytes) -> int:
     """Give up every document of a run that has no result yet; return how many."""
-    cancelled = await queue.order(Cancel(run, complete=(await standing(queue, run)).complete))
-    if not (await standing(queue, run)).cancelled:  # it has ended meanwhile
+    cancelled = await queue.order(Cancel(run, complete=(await progress_of(queue, run)).complete))
+    if not (await progress_of(queue, run)).cancelled:  # it has ended meanwhile
         await queue.order(CancelledNothing(run))
     return cancelled
 
@@ -49,7 +47,7 @@ async def newest_code(queue: QueueCalls, run: bytes) -> Code:
     CodeGone
         No shard has its function.
     """
-    record = (await standing(queue, run)).record
+    record = (await progress_of(queue, run)).record
     code = record["codes"][-1]
     for shard in range(queue.shards):  # one that was lost has lost its functions too
         meta, parts = await queue.ask(shard, "function", {"hash": code["blob"]})
@@ -66,7 +64,7 @@ async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:
     failed goes on in all its shards, with this code for its rest.
     """
     chosen = code if code is not None else await newest_code(queue, run)
-    if (await standing(queue, run)).halted:
+    if (await progress_of(queue, run)).halted:
         await queue.order(Adopt(run, chosen))
     elif code is not None:
         await queue.order(LearnCode(run, code))
@@ -120,7 +118,7 @@ async def retry(
     return sent
 
 
-async def compact(queue: QueueCalls, progress: Progress | None = None) -> Compacted:
+async def compact(queue: QueueCalls, progress: Callable[[int, int], None] | None = None) -> Compacted:
     """Compact every shard of a queue at once, and wait for the end; see `QueuePool.compact`."""
     far = [(0, 0)] * queue.shards
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqlab.runs.progress import Progress
+from dqlab.cluster.transport.progress import Progress
 
 
 def shard(acked: int, lost: int, came: list[tuple[int, int]], **more: Any) -> dict[str, Any]:
