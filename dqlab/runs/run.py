@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
-from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, Retry
+from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.config import seconds
@@ -244,7 +244,7 @@ class Run:
         work = sync(run_orders.begin_retry(self.handle, self.id, code))
         for at in range(0, len(ids), run_orders.AT_ONCE):
             part = slice(at, at + run_orders.AT_ONCE)
-            count += sync(self.handle.order(Retry(self.id, ids[part], ordinals[part], work.function, work.blob)))
+            count += sync(self.handle.order(RetryDead(self.id, ids[part], ordinals[part], work.function, work.blob)))
         return count
 
     def resubmit_lost(self) -> int:

@@ -63,7 +63,7 @@ FORMS: list[tuple[Order, list[tuple[int, dict[str, Any]]]]] = [
     (orders.Cancel(RUN), [(at, {"op": "cancel", "run": RUN}) for at in range(3)]),
     (orders.CancelledNothing(RUN), []),
     (
-        orders.Retry(RUN, ids, [(3, 5)], CODE.function, CODE.blob),
+        orders.RetryDead(RUN, ids, [(3, 5)], CODE.function, CODE.blob),
         [
             (at, {"op": "retry", "run": RUN, "ids": own, "ordinals": [[3, 5]], "function": b"f" * 16, "blob": b"blob"})
             for at, own in ((0, []), (1, [[*ids[0]]]), (2, [[*ids[1]]]))

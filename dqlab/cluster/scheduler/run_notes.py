@@ -36,7 +36,7 @@ class RunNotes:
     # --- what clients say -------------------------------------------------------------------
 
     async def note(self, queue: str, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Keep facts about a run, or forget it with None.
+        """Keep facts about a run, or forget it with None; `transport.orders` has those of each order.
 
         Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
         its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, who goes on submitting it;

@@ -31,7 +31,7 @@ __all__ = [
     "Reopen",
     "Resume",
     "Retries",
-    "Retry",
+    "RetryDead",
     "Seal",
 ]
 
@@ -224,7 +224,7 @@ class CancelledNothing(RunOrder):
 
 
 @dataclass(frozen=True)
-class Retry(RunOrder):
+class RetryDead(RunOrder):
     """Deliver dead messages again, by id and ordinal, with a function of which the run knows the code version."""
 
     op = "retry"
