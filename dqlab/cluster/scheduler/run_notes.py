@@ -47,6 +47,8 @@ class RunNotes:
         if facts is None or queue not in self._registry.queues:
             runs.pop(run, None)
             return
+        if run not in runs and run != NO_ID and "open" not in facts:
+            return  # dropped while another client went on with it
         known = runs.setdefault(run, {"codes": [], "functions": {}})
         code = facts.pop("code", None)
         if code is not None:
