@@ -83,7 +83,7 @@ class Lab(HasWidget):
         self.name = name or ("local" if cluster is not None else str(getattr(client.scheduler, "address", "cluster")))
         self._own_client, self._cluster, self._reserved = own_client, cluster, len(reserved)
         self._batch = batch
-        self.session = Session.of(client, reserved, self.name, grows=grows)
+        self.session: Session[QueuePool] = Session.of(client, reserved, self.name, grows=grows)
         if own_client:
             self.session.link.lab, self.session.link.embedded = self.name, cluster is not None
         self.closed = False

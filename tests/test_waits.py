@@ -25,7 +25,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.errors import ConnectFailed, DqlabError, QueueFull, ResultsFull, StoreFailed
-from dqlab.runs.put import PutResult
+from dqlab.runs.puts import PutResult
 from dqlab.runs.results import Results
 from tests.disks import asked, break_disk, unplugged
 

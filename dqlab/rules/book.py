@@ -45,6 +45,10 @@ class RunRecord:
     incomplete: str | None = None
     digest: str = ""
     """Rolling blake2b over (key, version) of what was submitted."""
+    beyond: list[tuple[int, int]] = field(default_factory=list)
+    """Ordinals that are held behind a gap, see `Submitted`; older logs have them in the text of `digest`."""
+    end_digest: str = ""
+    """Of all elements before the end of those."""
     client: str = ""
     """Who submits it; another client may go on when that one is gone."""
     cancelled: bool = False

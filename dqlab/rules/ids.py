@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dqlab.errors import BadOption
 
-__all__ = ["END", "first_id", "next_sequence"]
+__all__ = ["END", "first_id", "next_sequence", "shard_of"]
 
 _SEQUENCE_BITS = 45
 _EPOCH_STRIDE = 1 << 24
@@ -27,6 +27,11 @@ def first_id(index: int, sequence: int) -> int:
     if not 0 <= sequence < 1 << _SEQUENCE_BITS:
         raise BadOption(option="first_sequence", value=sequence, problem=f"fits {_SEQUENCE_BITS} bits, from 0.")
     return index << _SEQUENCE_BITS | sequence
+
+
+def shard_of(id: int) -> int:
+    """Return the shard a message id belongs to."""
+    return id >> _SEQUENCE_BITS
 
 
 def next_sequence(highest: int | None) -> int:

@@ -22,6 +22,7 @@ from dqlab.rules.retry import Retry
 from dqlab.rules.settling import Settled
 from dqlab.rules.shard import Shard
 from dqlab.rules.states import State
+from dqlab.rules.submitted import Submitted
 from dqlab.texts import brief
 
 __all__ = ["Ledger"]
@@ -482,4 +483,6 @@ class Ledger:
     def _submitted(self, run: bytes, meta: dict[str, Any]) -> None:
         record = self.book(run).record
         if record is not None:
-            record.submitted, record.digest = meta["submitted"], meta["digest"]
+            known = Submitted.of(meta)
+            record.submitted, record.digest = known.through, known.digest
+            record.beyond, record.end_digest = list(known.beyond), known.end_digest

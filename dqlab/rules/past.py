@@ -34,7 +34,7 @@ class PastLane(TypedDict):
     seal: NotRequired[dict[str, Any]]
     """The order that sealed it: {here, total, incomplete}."""
     submitted: NotRequired[dict[str, Any]]
-    """How far the input was submitted: {submitted, digest}."""
+    """How far the input was submitted: `Submitted.record`."""
     functions: NotRequired[dict[bytes, bytes]]
     """Of newer code versions: blobs by hash."""
     adopted: NotRequired[bytes]
@@ -76,8 +76,8 @@ def recall(ledger: Ledger, past: Past) -> None:
             ledger.adopt(run, told["adopted"])
         if "retries" in told:
             ledger.order("retries", run, {"retries": told["retries"]})
-        if book.record is not None and "submitted" in told:
-            book.record.submitted, book.record.digest = told["submitted"]["submitted"], told["submitted"]["digest"]
+        if "submitted" in told:
+            ledger.order("submitted", run, told["submitted"])
         if "seal" in told:
             ledger.order("seal", run, {"seal": {"run": run, **told["seal"]}})
             book.ended = told.get("ended")

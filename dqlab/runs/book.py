@@ -11,17 +11,19 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from dqlab.cluster.consumer.running.isolation import Isolation
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.orders import Code, Drop, Open, OpenMissing
 from dqlab.config import check_name
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, RunExists, RunNotFound
 from dqlab.frame import Kind
 from dqlab.rules.retry import Retry
+from dqlab.rules.submitted import Submitted
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function, tell_uncertain
 from dqlab.runs.code.versions import CodeVersion
@@ -31,14 +33,10 @@ from dqlab.runs.run import Run
 from dqlab.runs.submit.comparison import Comparison
 from dqlab.runs.submit.elements import as_mapped
 from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.submit.senders import RunSender
-from dqlab.runs.submit.submitted import Submitted
+from dqlab.runs.submit.sender import RunSender
 from dqlab.runs.submit.ticket import Entry
 
-if TYPE_CHECKING:
-    from dqlab.runs.pool import QueuePool
-
-__all__ = ["RunBook"]
+__all__ = ["OpenQueue", "RunBook"]
 
 logger = logging.getLogger("dqlab.runs")
 
@@ -61,6 +59,16 @@ _books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
 """The books of this process by their client."""
 
 
+class OpenQueue(Protocol):
+    """A queue that a client has open, as far as its session and its runs need it; users hold a `QueuePool`."""
+
+    name: str
+    handle: Handle
+    options: dict[str, Any]
+    consumer_options: dict[str, Any]
+    served: bool
+
+
 class RunBook:
     """Every run this lab knows of, by name.
 
@@ -73,7 +81,7 @@ class RunBook:
     """
 
     def __init__(
-        self, link: Link, serve: Callable[[QueuePool], None], pools: Callable[[], Iterable[QueuePool]]
+        self, link: Link, serve: Callable[[OpenQueue], None], pools: Callable[[], Iterable[OpenQueue]]
     ) -> None:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
@@ -89,7 +97,7 @@ class RunBook:
 
     def map(
         self,
-        pool: QueuePool,
+        pool: OpenQueue,
         fn: Callable[[Any], Any],
         documents: Iterable[Any],
         *,
@@ -163,7 +171,7 @@ class RunBook:
             self._dropped(before)
         return run
 
-    def closed(self, pool: QueuePool) -> None:
+    def closed(self, pool: OpenQueue) -> None:
         """Forget the runs of a queue that was closed."""
         runs = {name: run for name, run in list(self._runs.items()) if run.queue == pool.name}
         submitters = [one for run in runs.values() if run.submitter is not None for one in run.submitter.chain]
@@ -226,7 +234,7 @@ class RunBook:
 
     def _start(
         self,
-        pool: QueuePool,
+        pool: OpenQueue,
         name: str,
         elements: Iterable[Any],
         entry: Entry,
@@ -238,9 +246,7 @@ class RunBook:
         id = uuid.uuid4().bytes
         record: dict[str, Any] = {"name": name, "codes": [code], "client": self._link.client.id, "stop_if": stop_if}
         record |= {} if process is None else {"process": process.record()}
-        opening: dict[str, Any] = {"run": id, "record": record}
-        if retry is not None:
-            opening["retry"] = asdict(retry)
+        opening = Open(id, record, None if retry is None else asdict(retry))
         sender = RunSender(
             pool.handle.of_run(name),
             entry,
@@ -253,8 +259,7 @@ class RunBook:
         submitter = Submitter(name, elements, sender)
         run = Run(name, id, pool.handle, submitter, on_drop=self._dropped)
         try:
-            self._link.sync(pool.handle.note(id, {"open": opening}))
-            self._link.sync(pool.handle.control("open", open=opening))
+            self._link.sync(pool.handle.order(opening))
             self._runs[name] = run
             submitter.start()
         except BaseException:  # Ctrl-C, or a shard out of reach: nobody submits it, and nobody is to wait for it
@@ -273,8 +278,7 @@ class RunBook:
                 await asyncio.sleep(SOON)
             while True:
                 try:
-                    await handle.note(run, None)
-                    await handle.control("drop", run=run)
+                    await handle.order(Drop(run))
                     return
                 except CallTimeout:
                     if time.monotonic() > deadline:
@@ -329,9 +333,9 @@ class RunBook:
                 raise RunExists(run=run.name, difference=_difference(version, codes[-1]))
             if codes[-1]["hash"] != code["hash"] and not progress.complete:  # what is over keeps no functions
                 newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
-                entry = Entry(Kind.ELEMENT, newest["function"], newest["blob"])
+                entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
         # Sealed when it was mapped: until the input is compared, a name that it uses may come to mean something else.
-        given = {"function": entry.function, "blob": entry.blob, "code": code}
+        given = Code(entry.function, entry.blob, code)
         then = (lambda: run._send_through(given)) if retries else None
         former = run.submitter
         chain = former.chain if former is not None else []
@@ -345,16 +349,13 @@ class RunBook:
             entry,
             run=run.id,
             producer=uuid.uuid4().bytes,
-            opening={
-                "run": run.id,
-                "record": {part: record[part] for part in ("name", "codes", "process", "stop_if")},
-            },
+            opening=OpenMissing(run.id, {part: record[part] for part in ("name", "codes", "process", "stop_if")}),
             maxsize=bounds.get("maxsize"),
             max_bytes=bounds.get("max_bytes"),
         )
         if progress.sealed and not sending:
             cut_off = record["incomplete"] is not None and not progress.cancelled
-            before = Submitted.of(record, progress.came)
+            before = Submitted.of(record).extended(progress.came)
             sender.go_on(progress.kept_of(before.held), before.held)
             run.submitter = Submitter(
                 run.name,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.consumer.custom import CustomConsumer
 from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.orders import Retries
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.sealed import seal_or_explain, seal_value
@@ -179,8 +180,7 @@ class ConsumerPool:
             if self._running:
                 return
             if self._retries is not None:
-                self._link.sync(self._handle.note(NO_ID, {"retries": self._retries}))
-                self._link.sync(self._handle.control("retries", run=NO_ID, retries=self._retries))
+                self._link.sync(self._handle.order(Retries(NO_ID, self._retries)))
             made = self._link.scheduler(
                 "dq_serve",
                 queue=self.queue_pool.name,
@@ -204,9 +204,9 @@ class ConsumerPool:
         """
         check_count("n", n)
         with self._lock:
-            self.n_consumers = n
             if self._running:
                 self._link.sync(self._link.scheduler("dq_scale", service=self._service, n=n))
+            self.n_consumers = n
 
     def join(
         self,

@@ -9,11 +9,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, overload
 
 from dqlab.cluster.transport.dead_pages import described
-from dqlab.cluster.transport.handle import Handle, shard_of
+from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind
+from dqlab.rules.ids import shard_of
 from dqlab.runs.frames import frame_of, index_of
 from dqlab.texts import one_line
 

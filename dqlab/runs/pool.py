@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.run_orders import compact
 from dqlab.config import check_directory, check_name, seconds
 from dqlab.documents import labelled, parsed_natively
@@ -24,13 +25,11 @@ from dqlab.rules.states import State
 from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.marks import mark, pausing
-from dqlab.runs.put import PutResult
-from dqlab.runs.puts import PlainPuts
+from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, consumer_options, queue_options
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
-from dqlab.runs.unacked import Unacked
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
@@ -38,9 +37,7 @@ from dqlab.store.compaction import Compacted
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dqlab.runs.session import Session
-
-__all__ = ["QueuePool", "ShardView"]
+__all__ = ["QueuePool", "ShardView", "Unacked"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,25 @@ class ShardView:
     def empty(self) -> bool:
         """Return whether nothing is ready, delayed or leased."""
         return self.qsize() == 0
+
+
+@dataclass(frozen=True)
+class Unacked:
+    """Messages one consumer slot holds under one lease. Times in seconds.
+
+    Attributes
+    ----------
+    run : str or None
+        The run's name; None for plain puts.
+    held, ends_in : float
+        Since delivery, and until the lease ends unless it is renewed.
+    """
+
+    run: str | None
+    consumer: str
+    messages: int
+    held: float
+    ends_in: float
 
 
 OnExisting = Literal["attach", "new", "retry-failed"]
@@ -145,7 +161,7 @@ class QueuePool(HasWidget):
         dirpath: str | os.PathLike[str] | None = None,
     ) -> None:
         check_count("concurrency", concurrency)
-        self.session = Session.of(client)
+        self.session: Session[QueuePool] = Session.of(client)
         self.durability = Durability(durability)
         self.name = check_name(name, kind="queue") if name is not None else f"queue-{uuid.uuid4().hex[:8]}"
         asked = queue_options(
@@ -320,17 +336,17 @@ class QueuePool(HasWidget):
 
     def pause(self) -> None:
         """Lease nothing more from this queue; puts are still accepted."""
-        self.handle.link.sync(self.handle.control("pause", run=None))
+        self.handle.link.sync(self.handle.order(Pause(None)))
         self._mark("pause", by=pausing())
 
     def resume(self) -> None:
         """Go on after `pause` or `drain`."""
-        self.handle.link.sync(self.handle.control("resume", run=None))
+        self.handle.link.sync(self.handle.order(Resume(None)))
         self._mark("resume")
 
     def drain(self) -> None:
         """Refuse puts, process all that is here, then pause."""
-        self.handle.link.sync(self.handle.control("drain"))
+        self.handle.link.sync(self.handle.order(Drain(None)))
         self._mark("drain", by=pausing())
 
     def purge(self, state: str = "dead") -> int:
@@ -347,7 +363,7 @@ class QueuePool(HasWidget):
         """
         if state not in ("ready", "delayed", "dead"):
             raise BadOption(option="state", value=state, problem="is 'ready', 'delayed' or 'dead'.")
-        count = self.handle.link.sync(self.handle.control("purge", run=None, state=state.upper()))
+        count = self.handle.link.sync(self.handle.order(Purge(None, state.upper())))
         self._mark(f"purge {state}")
         return count
 
@@ -358,7 +374,7 @@ class QueuePool(HasWidget):
         clients that ended before, and those of a queue with a `ConsumerPool`. Runs keep theirs until `Run.drop`.
         """
         self._check_open()
-        return self.handle.link.sync(self.handle.control("forget", run=NO_ID, ids=[(0, END)]))
+        return self.handle.link.sync(self.handle.order(Forget(NO_ID, [(0, END)])))
 
     def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
         """Give back the disk space of what is settled, beside live traffic; a transient queue has none.

@@ -1,32 +1,63 @@
-"""Single calls and values on their way into a queue."""
+"""Single calls and values: put into a queue, confirmed, awaited, and forgotten when nobody can ask for them."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 import uuid
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from dqlab.cluster.consumer.message import Message
 from dqlab.cluster.consumer.running.functions import pack_function
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.internals import event_loop
+from dqlab.cluster.transport.orders import Forget
+from dqlab.cluster.transport.protocol import PARK
+from dqlab.cluster.transport.ref import Replaced
 from dqlab.cluster.transport.sealed import blob_hash, seal_or_explain
-from dqlab.config import nbytes, option
-from dqlab.errors import BadOption, DqlabWarning, MessageTooLarge
+from dqlab.config import nbytes, option, seconds
+from dqlab.errors import (
+    BadOption,
+    CallsFailed,
+    CallTimeout,
+    DqlabError,
+    DqlabWarning,
+    MessagesLost,
+    MessageTooLarge,
+    NoAnswer,
+    PutTimeout,
+    ResultsFull,
+    RunStalled,
+    WaitTimeout,
+)
+from dqlab.errors.trimming import interruptible
 from dqlab.frame import NO_ID, Kind
+from dqlab.rules.ids import shard_of
+from dqlab.rules.states import State
 from dqlab.runs.code.sealing import function_bytes
-from dqlab.runs.forgetting import Forgetting
-from dqlab.runs.put import PutResult
-from dqlab.runs.submit.sender import CONFIRM_WAIT
-from dqlab.runs.submit.senders import PutSender
+from dqlab.runs.deadline import Deadline
+from dqlab.runs.failures import Failures
+from dqlab.runs.keywords import checks_keywords
+from dqlab.runs.results import check_errors, check_readable, open_settlements
+from dqlab.runs.submit.sender import CONFIRM_WAIT, PutSender
 from dqlab.runs.submit.ticket import Entry, Ticket
 
-__all__ = ["PlainPuts"]
+__all__ = ["PlainPuts", "PutResult"]
 
+logger = logging.getLogger("dqlab.sender")
+
+PAGE = 1000
+"""Messages whose results are fetched with one call."""
+GATHER_S = 0.5
+"""Seconds for which calls are gathered whose results nobody can ask for any more."""
+FORGOTTEN_AT_ONCE = 1000
+"""Ranges of ids in one order."""
 CLOSE_TIMEOUT = 5.0
-
 WARNED_AT = 6
 """Frames between a warning and the user's line: every put comes here the same way, without comprehensions,
 which are frames of their own before Python 3.12."""
@@ -145,7 +176,251 @@ class PlainPuts:
         return payload
 
 
+class PutResult:
+    """The messages of one put. Made without waiting; `ids` and `durability` wait for the confirm.
+
+    Parameters
+    ----------
+    ticket : Ticket
+        Where the sender notes what became of the messages.
+    """
+
+    def __init__(self, handle: Handle, ticket: Ticket) -> None:
+        self._handle, self._ticket = handle, ticket
+
+    def __repr__(self) -> str:
+        done = self._ticket.done
+        state = "sending" if not done.done() else "refused" if done.exception() else "confirmed"
+        return f"<PutResult of {self._ticket.count:,} messages on {self._handle.name!r}: {state}>"
+
+    def __len__(self) -> int:
+        return self._ticket.count
+
+    @property
+    def ids(self) -> list[int]:
+        """The messages' ids, in the order they were put; waits at most 30 s.
+
+        Raises
+        ------
+        PutTimeout
+            Not confirmed within 30 s.
+        QueueFull, QueueDraining
+            The put was refused.
+        """
+        return [id for lo, hi in self._ranges() for id in range(lo, hi)]
+
+    @property
+    def durability(self) -> str:
+        """What these messages survive, now that they are confirmed.
+
+        "transient": nothing, they are in the memory of one process. "always": the end of every process, and a power
+        cut. "interval": both, but for the last 50 ms before a power cut. "os": the end of every process.
+        """
+        self._ranges()
+        return self._handle.promise
+
+    @checks_keywords
+    def results(self, timeout: float | str | None = None, errors: Literal["raise", "return"] = "raise") -> list[Any]:
+        """Wait until all messages are settled; return their values in the order they were put.
+
+        Parameters
+        ----------
+        errors : {"raise", "return"}
+            What to do about messages that failed, and results that cannot be unpickled here: raise, or put their
+            `DeadLetter` or `ResultUnreadable` in their place.
+        timeout : float or str, optional
+            Seconds, or "5m"; without one there is no limit.
+
+        Raises
+        ------
+        CallsFailed
+            Some are dead, or were cancelled; the first failure is named.
+        ResultUnreadable
+            One cannot be unpickled in this process.
+        MessagesLost
+            Some were in the memory of a worker that died, or of a queue that was closed and opened again.
+        WaitTimeout
+            The time is over; the messages stay queued.
+        RunStalled
+            No consumer has existed for 5 s.
+        ResultsFull
+            The queue has no room for more results of single calls, and stands still.
+        """
+        check_errors(errors)
+        text = f"no longer waiting for {self!r}, which was left as it is. Call results() again."
+        with interruptible(text):
+            return self._results(Deadline(seconds(timeout, name="timeout")), instead=errors == "return")
+
+    def _results(self, deadline: Deadline, *, instead: bool) -> list[Any]:
+        sync, values = self._handle.link.sync, list[Any]()
+        self._ticket.read = True
+        try:
+            ranges, parts = sync(self._first_look(deadline))
+            for (lo, hi), actor in zip(ranges, self._ticket.actors, strict=True):
+                handle = self._handle.of_actor(shard_of(lo), actor)
+                for start in range(lo, hi, PAGE):
+                    stop = min(hi, start + PAGE)
+                    if parts is None:
+                        parts = sync(self._settled(handle, start, stop, deadline))
+                    values += self._page(handle, start, stop, parts, instead=instead)
+                    parts = None
+        except Replaced:
+            raise sync(self._lost()) from None
+        return values
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        self._ticket.read = True
+        return self._handle.link.sync(self._confirmed())
+
+    async def _confirmed(self, limit: float | None = None) -> list[tuple[int, int]]:
+        limit = CONFIRM_WAIT if limit is None else min(limit, CONFIRM_WAIT)
+        try:
+            async with asyncio.timeout(limit):
+                return await self._ticket.landed()
+        except TimeoutError:
+            raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None
+
+    async def _first_look(self, deadline: Deadline) -> tuple[list[tuple[int, int]], list[memoryview] | None]:
+        """Wait for the ids and the first page's results in one go: crossing threads costs as much as a call."""
+        ranges = await self._confirmed(deadline.limit)
+        if not ranges:
+            return ranges, None
+        lo, hi = ranges[0]
+        handle = self._handle.of_actor(shard_of(lo), self._ticket.actors[0])
+        return ranges, await self._settled(handle, lo, min(hi, lo + PAGE), deadline)
+
+    async def _lost(self) -> MessagesLost:
+        """Return the error for messages whose shard in memory is another one now: it may have others with their ids."""
+        lost, how = 0, ""
+        for (lo, hi), actor in zip(self._ticket.ranges, self._ticket.actors, strict=True):
+            shard = shard_of(lo)
+            if actor == (await self._handle.refs[shard].place()).key:
+                continue
+            lost += hi - lo
+            answer, _ = await self._handle.ask(shard, "settled", {"run": NO_ID, "lo": lo, "hi": hi, "wait": 0.0})
+            died = f"worker {answer['died'][-1]} died" if answer["lost"] else MessagesLost.CLOSED
+            how = how or died
+        return MessagesLost(queue=self._handle.name, lost=lost, total=self._ticket.count, how=how)
+
+    async def _settled(self, handle: Handle, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
+        """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
+        alone_since: float | None = None
+        name = f"put on {self._handle.name}"
+        while True:
+            wait = deadline.within(PARK if alone_since is None else 0.5)
+            meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": wait}
+            try:
+                async with asyncio.timeout(deadline.patience):
+                    answer, parts = await handle.ask(shard_of(lo), "settled", meta, wait=wait)
+            except (CallTimeout, TimeoutError) as error:  # the shard is being recreated, and takes its time
+                if deadline.over:
+                    raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
+                continue
+            if not answer["left"]:
+                return parts
+            if answer["stopped"]:
+                puts = f"puts on {self._handle.name}"
+                raise ResultsFull(run=puts, used=answer["stored"], limit=answer["results_maxsize"])
+            now = time.monotonic()
+            if deadline.over:
+                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"], why=answer["why"])
+            alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
+            if alone_since is not None and now - alone_since > PARK:
+                raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)
+
+    def _page(self, handle: Handle, lo: int, hi: int, parts: list[memoryview], *, instead: bool) -> list[Any]:
+        found: dict[int, Any] = {}
+        cursor = lo
+        while cursor < hi:
+            if cursor > lo:
+                meta = {"run": NO_ID, "lo": cursor, "hi": hi}
+                _, parts = handle.link.sync(handle.ask(shard_of(lo), "page", meta))
+            page = open_settlements(parts)
+            if not page:
+                break
+            for stretch in page:
+                values = stretch.values if instead else check_readable(stretch).values
+                found.update(zip(range(stretch.ordinal, stretch.end), values, strict=True))
+            cursor = page[-1].end
+        acked = len(found)
+        if instead and acked < hi - lo:
+            found.update((letter.id, letter) for letter in _letters(handle).named(set(range(lo, hi)) - found.keys()))
+        if len(found) < hi - lo:
+            raise self._dead(handle, lo, hi, acked)
+        return [found[ordinal] for ordinal in range(lo, hi)]
+
+    def _dead(self, handle: Handle, lo: int, hi: int, acked: int) -> CallsFailed:
+        first = next((letter for letter in _letters(handle) if lo <= letter.id < hi), None)
+        what = f"{first.error} ({first.reason}): {first.message}" if first else "a cancelled message"
+        others = CallsFailed.OTHERS if acked else ""
+        run = f"put on {self._handle.name}"
+        return CallsFailed(run=run, dead=hi - lo - acked, total=hi - lo, first=what, others=others)
+
+
+class Forgetting:
+    """Tells a queue which results nobody will ask for."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._tickets: deque[Ticket] = deque()
+        self._awake = False
+
+    def drop(self, ticket: Ticket) -> None:
+        """Note that nobody can ask for a put's results any more; from any thread, also while garbage is collected."""
+        self._tickets.append(ticket)
+        if not self._awake:
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._handle.link.closed:
+            self._awake = True
+            try:
+                event_loop(self._handle.link.client).call_soon_threadsafe(self._begin)
+            except RuntimeError:  # the loop has ended, and this client with it
+                self._tickets.clear()
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dqlab-forget-{self._handle.name}")
+
+    async def _run(self) -> None:
+        try:
+            while self._tickets and not self._handle.link.closed:
+                await asyncio.sleep(GATHER_S)
+                await self._tell()
+        finally:
+            self._awake = False
+            if self._tickets:
+                self._wake()
+
+    async def _tell(self) -> None:
+        """Send what is confirmed; what is not yet is looked at again."""
+        forgotten: dict[tuple[int, str | None], list[tuple[int, int]]] = {}
+        for _ in range(len(self._tickets)):
+            ticket = self._tickets.popleft()
+            if not ticket.done.done():
+                self._tickets.append(ticket)
+            elif ticket.done.exception() is None:
+                for ids, actor in zip(ticket.ranges, ticket.actors, strict=True):
+                    forgotten.setdefault((shard_of(ids[0]), actor), []).append(ids)
+        for (shard, actor), ranges in forgotten.items():
+            ranges.sort()
+            handle = self._handle.of_actor(shard, actor)
+            for at in range(0, len(ranges), FORGOTTEN_AT_ONCE):
+                order = Forget(NO_ID, ranges[at : at + FORGOTTEN_AT_ONCE], coming=True)
+                try:
+                    await handle.order(order, shard=shard)
+                except Replaced:  # they went with it, and their ids are those of others now
+                    break
+                except DqlabError as error:  # they stay where they are, and cost room
+                    logger.debug("event=forget_failed queue=%s %s", self._handle.name, error)
+
+
 def _entry(fn: Callable[..., Any]) -> Entry:
     pickled = function_bytes(fn, remember=True)
     hash = blob_hash(pickled)
     return Entry(Kind.CALL, hash, pack_function(pickled, code=hash.hex()[:6]))
+
+
+def _letters(handle: Handle) -> Failures:
+    progress = handle.link.sync(handle.ask_all("watch", {"run": NO_ID, "wait": 0.0}))
+    return Failures("puts", handle, NO_ID, [shard["counts"][State.DEAD] for shard in progress])

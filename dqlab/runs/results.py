@@ -1,11 +1,12 @@
-"""Results of a run, in document order, fetched a page at a time."""
+"""Results of a run: in document order, fetched a page at a time, or in the order in which they are finished."""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
@@ -15,22 +16,26 @@ from dqlab.cluster.shard.vault import PAGE_VALUES
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.documents import label_of
-from dqlab.errors import BadOption, MessageNotFound, ResultUnreadable
+from dqlab.errors import BadOption, CallTimeout, MessageNotFound, ResultUnreadable
 from dqlab.failures.tracebacks import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
+from dqlab.rules.ranges import Ranges
+from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.frames import frame_of, index_of
-from dqlab.runs.in_place import InPlace
+from dqlab.runs.lost import LostDocument
 from dqlab.texts import one_line, said_by
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Results", "Stretch", "check_errors", "check_readable", "open_settlements"]
+__all__ = ["InPlace", "Results", "Streams", "Stretch", "check_errors", "check_readable", "open_settlements"]
 
 READ_AHEAD = 2
 """Calls under way while values are read: an answer takes longer to come than to open."""
 READ_VALUES = 4 * PAGE_VALUES
 """Values in one call while all are read in turn: a call costs a millisecond of CPU, whatever it carries."""
+IN_TURN = 0.05
+"""Seconds that one shard is waited for while others may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,41 @@ def _without(whole: Stretch, errors: dict[int, BaseException], *, single: bool) 
             unreadable.__cause__ = error.with_traceback(users_part(error.__traceback__, None))
             yield Stretch(whole.ordinal + i, [unreadable], whole.keys and [key], unreadable)
         start = i + 1
+
+
+class InPlace:
+    """Dead letters and lost documents by ordinal.
+
+    A dead letter has a traceback of up to 16 KiB, and there may be a million: only where they are is held.
+    """
+
+    def __init__(self, failures: Failures | None, lost: Mapping[int, LostDocument]) -> None:
+        self._failures, self._lost = failures, dict(sorted(lost.items()))
+        places = failures.places() if failures is not None else []
+        self._dead = array("Q", (ordinal for ordinal, _ in places))
+        self._ids = array("Q", (id for _, id in places))
+        self._gone = array("Q", self._lost)
+
+    def __bool__(self) -> bool:
+        return bool(self._dead or self._gone)
+
+    @staticmethod
+    def is_one(value: object) -> bool:
+        """Return whether a value stands in place of a result."""
+        return isinstance(value, DeadLetter | LostDocument | ResultUnreadable)
+
+    @property
+    def ordinals(self) -> Iterator[int]:
+        """All ordinals, those of dead letters first."""
+        yield from self._dead
+        yield from self._gone
+
+    def between(self, lo: int, hi: int) -> Iterator[DeadLetter | LostDocument]:
+        """Yield what stands at ordinals from `lo` to below `hi`; dead letters are fetched."""
+        if self._failures is not None:
+            yield from self._failures.named(self._ids[bisect_left(self._dead, lo) : bisect_left(self._dead, hi)])
+        for ordinal in self._gone[bisect_left(self._gone, lo) : bisect_left(self._gone, hi)]:
+            yield self._lost[ordinal]
 
 
 class Results(Sequence[Any]):
@@ -322,3 +362,68 @@ def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((lo, hi))
     return joined
+
+
+class Streams:
+    """A cursor into each shard's results, and which results were given already.
+
+    A shard in memory that was lost starts at zero; what it had is not given twice when it comes once more.
+    """
+
+    def __init__(self, handle: Handle, run: bytes) -> None:
+        self._handle, self._run = handle, run
+        self._cursors: list[dict[str, Any]] = [{"cursor": 0} for _ in handle.refs]
+        self._done = [False] * len(handle.refs)
+        self._given = Ranges()
+        self._unreadable: Stretch | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every shard said, when it was asked last, that it has no more."""
+        return all(self._done)
+
+    def pages(self, wait: float, patience: float | None = None) -> Iterator[list[Stretch]]:
+        """Ask every shard once for what is new; yield what came and can be read.
+
+        Parameters
+        ----------
+        wait : float
+            Seconds that a shard which is alone is waited for.
+        patience : float, optional
+            Seconds after which a shard gets no more time to answer.
+
+        Raises
+        ------
+        CallTimeout
+            One gave no answer; the others were asked all the same.
+        """
+        alone, silent = self._done.count(False) == 1, None
+        for shard, cursor in enumerate(self._cursors):
+            meta = {"run": self._run, **cursor, "wait": wait if alone and not self._done[shard] else IN_TURN}
+            asked = self._handle.ask(shard, "stream", meta, wait=wait)
+            try:
+                answer, parts = self._handle.link.sync(asked, timeout=patience)
+            except CallTimeout as error:
+                silent = error
+                continue
+            page = [stretch for found in open_settlements(parts) for stretch in self._new(found)]
+            if page:
+                yield page
+            self._cursors[shard] = {"cursor": answer["cursor"], "epoch": answer["epoch"]}
+            self._done[shard] = answer["done"]
+        if silent is not None:
+            raise silent
+
+    def check_readable(self) -> None:
+        """Raise the first `ResultUnreadable` that came."""
+        if self._unreadable is not None:
+            check_readable(self._unreadable)
+
+    def _new(self, stretch: Stretch) -> Iterator[Stretch]:
+        """Cut out what was given before, and what cannot be read: who reads as it comes still gets all the rest."""
+        if stretch.unreadable is not None:
+            self._unreadable = self._unreadable or stretch
+            return
+        for lo, hi in self._given.gaps(stretch.ordinal, stretch.end):
+            yield stretch.cut(lo, hi)
+        self._given.add(stretch.ordinal, stretch.end)

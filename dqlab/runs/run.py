@@ -8,11 +8,13 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from dqlab.cluster.consumer.running.isolation import isolation
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
+from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.config import seconds
 from dqlab.errors import (
@@ -45,22 +47,17 @@ from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.versions import code_version
 from dqlab.runs.deadline import GRACE, Deadline
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.in_place import InPlace
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import Lost, LostDocument, repeats
 from dqlab.runs.marks import mark, pausing
-from dqlab.runs.progress import Progress
-from dqlab.runs.results import Results, check_errors
-from dqlab.runs.streams import Streams
+from dqlab.runs.results import InPlace, Results, Streams, check_errors
+from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.ticket import Entry
 from dqlab.runs.where import compile_where
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
-
-if TYPE_CHECKING:
-    from dqlab.runs.submit.mapping import Submitter
 
 __all__ = ["Run"]
 
@@ -110,11 +107,11 @@ class Run(HasWidget):
 
     def pause(self) -> Self:
         """Lease no more of this run; what runs now ends, the rest is given back."""
-        return self._order("pause", by=pausing())
+        return self._order(Pause(self.id), by=pausing())
 
     def resume(self) -> Self:
         """Go on after `pause`."""
-        return self._order("resume")
+        return self._order(Resume(self.id))
 
     def cancel(self) -> int:
         """Give up every document that has no result yet; return how many. Results that exist stay.
@@ -134,8 +131,7 @@ class Run(HasWidget):
     def drop(self) -> None:
         """Cancel what is left and forget the run, its results and failures; frees their space."""
         self.cancel()
-        self.handle.link.sync(self.handle.note(self.id, None))
-        self.handle.link.sync(self.handle.control("drop", run=self.id))
+        self.handle.link.sync(self.handle.order(Drop(self.id)))
         self.on_drop(self)
 
     def scale(self, n: int | Literal["auto"]) -> None:
@@ -199,13 +195,13 @@ class Run(HasWidget):
             raise BadOption(option="rest", value=rest, problem="gives the rest of the run the code of fn=; pass that.")
         # A run that is done would count this code as its own, though no result is of it.
         if rest and code is not None and not self._progress().complete:
-            self.handle.link.sync(run_orders.adopt(self.handle, self.id, code))
+            self.handle.link.sync(self.handle.order(Adopt(self.id, code)))
         if chosen is None:
             return self._send_through(code, classes)
         return self._marked(self._retry_chosen(chosen, classes, code))
 
-    def _send_through(self, code: dict[str, Any] | None, classes: Collection[str] = ()) -> int:
-        """Send dead documents through again with code that is sealed already, {function, blob, code}; see `retry`."""
+    def _send_through(self, code: Code | None, classes: Collection[str] = ()) -> int:
+        """Send dead documents through again with code that is sealed already; see `retry`."""
         return self._marked(self.handle.link.sync(run_orders.retry(self.handle, self.id, code, classes=classes)))
 
     def _marked(self, count: int) -> int:
@@ -223,9 +219,7 @@ class Run(HasWidget):
         asked.doubt = code_version(fn).hash, error
         return asked
 
-    def _retry_chosen(
-        self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: dict[str, Any] | None
-    ) -> int:
+    def _retry_chosen(self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: Code | None) -> int:
         """Send through again those dead documents, perhaps of some failure classes, that a filter chooses."""
         count = 0
         letters = [letter for letter in self.failures().of(classes) if chosen(letter)]
@@ -237,7 +231,7 @@ class Run(HasWidget):
         work = sync(run_orders.begin_retry(self.handle, self.id, code))
         for at in range(0, len(ids), run_orders.AT_ONCE):
             part = slice(at, at + run_orders.AT_ONCE)
-            count += sync(self.handle.control_ids("retry", self.id, ids[part], ordinals=ordinals[part], **work))
+            count += sync(self.handle.order(RetryDead(self.id, ids[part], ordinals[part], work.function, work.blob)))
         return count
 
     def resubmit_lost(self) -> int:
@@ -275,7 +269,7 @@ class Run(HasWidget):
         entry = submitter.sender.entry
         if entry.function != progress.record["codes"][-1]["blob"]:
             code = self.handle.link.sync(run_orders.newest_code(self.handle, self.id))
-            entry = Entry(Kind.ELEMENT, code["function"], code["blob"])
+            entry = Entry(Kind.ELEMENT, code.function, code.blob)
         claim = Claim(self.handle.link, claim_of(self.id))
         if claim.take():
             try:
@@ -291,15 +285,15 @@ class Run(HasWidget):
         progress = self._progress(covered=True)
         return progress.lost, [counts.lost for counts in progress.by_shard]
 
-    def _new_code(self, fn: Callable[..., Any]) -> dict[str, Any]:
+    def _new_code(self, fn: Callable[..., Any]) -> Code:
         if self._progress().record["process"] is not None:
             isolation("process", fn)
         hash, blob, version = sealed_function(fn)
-        return {"function": hash, "blob": blob, "code": code_record(version, hash)}
+        return Code(hash, blob, code_record(version, hash))
 
-    def _order(self, op: str, *, by: str = "") -> Self:
-        self.handle.link.sync(self.handle.control(op, run=self.id))
-        mark(self.handle.link, op, self.queue, by=by)
+    def _order(self, order: Pause | Resume, *, by: str = "") -> Self:
+        self.handle.link.sync(self.handle.order(order))
+        mark(self.handle.link, order.op, self.queue, by=by)
         return self
 
     # --- waiting: each ends, or raises why nothing more comes -------------------------------------

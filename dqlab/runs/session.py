@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from distributed import Client
 
@@ -26,16 +26,15 @@ from dqlab.config import nbytes, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
-from dqlab.runs.book import RunBook
+from dqlab.runs.book import OpenQueue, RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.journal import MAX_RESULT
 
-if TYPE_CHECKING:
-    from dqlab.runs.pool import QueuePool
-
 __all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in"]
 
-_sessions: weakref.WeakKeyDictionary[Client, Session] = weakref.WeakKeyDictionary()
+Pool = TypeVar("Pool", bound=OpenQueue)
+
+_sessions: weakref.WeakKeyDictionary[Client, Session[Any]] = weakref.WeakKeyDictionary()
 _turns: weakref.WeakKeyDictionary[Client, threading.Lock] = weakref.WeakKeyDictionary()
 """Who makes a client's session holds its lock; a scheduler that hangs meanwhile holds up no other client."""
 _lock = threading.Lock()
@@ -62,7 +61,7 @@ class Durability(Enum):
     """It is on disk."""
 
 
-class Session:
+class Session(Generic[Pool]):
     """A client's queues and runs. One for each client, made on first use.
 
     Parameters
@@ -77,13 +76,15 @@ class Session:
 
     def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> None:
         self.link = Link(client)
-        self.pools: dict[str, QueuePool] = {}
+        self.pools: dict[str, Pool] = {}
         self._served: set[str] = set()
         self._install(reserved, where or self.link.address, grows=grows)
         self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
 
     @classmethod
-    def of(cls, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> Session:
+    def of(
+        cls, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False
+    ) -> Session[Any]:
         """Return the client's session; the first call installs dqlab on the cluster."""
         if not isinstance(client, Client):
             raise BadOption(option="client", value=client, problem="is not a dask.distributed.Client.")
@@ -161,26 +162,27 @@ class Session:
         names: list[str] = self.link.sync(self.link.scheduler("dq_stored", store=str(store)))
         return names
 
-    def serve(self, pool: QueuePool) -> None:
+    def serve(self, pool: OpenQueue) -> None:
         """Have one consumer on every consumer worker; that is so for good, unless somebody recreates the queue."""
         self.link.sync(self.serve_from_loop(pool))
 
-    async def serve_from_loop(self, pool: QueuePool) -> None:
+    async def serve_from_loop(self, pool: OpenQueue) -> None:
         """Do so from the client's event loop."""
-        self._served.add(pool.name)
         await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
+        if self.pools.get(pool.name) is pool:  # it may have been closed meanwhile
+            self._served.add(pool.name)
 
-    def serve_once(self, pool: QueuePool) -> None:
+    def serve_once(self, pool: OpenQueue) -> None:
         """Do so unless this client has done it before."""
         if pool.name not in self._served:
             self.serve(pool)
 
-    def scale(self, pool: QueuePool, n: int | None) -> None:
+    def scale(self, pool: OpenQueue, n: int | None) -> None:
         """Have `n` of these, or one on every consumer worker."""
         self.serve(pool)
         self.link.sync(self.link.scheduler("dq_scale", service=pool.name, n=n))
 
-    def forget(self, pool: QueuePool) -> None:
+    def forget(self, pool: OpenQueue) -> None:
         """Forget a queue that was closed."""
         self.pools.pop(pool.name, None)
         self._served.discard(pool.name)

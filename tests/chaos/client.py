@@ -15,7 +15,7 @@ from typing import Any
 
 import dqlab as dq
 from dqlab.errors import CallTimeout, DocumentsLost, PutTimeout, RunStalled, SubmissionIncomplete
-from dqlab.runs.put import PutResult
+from dqlab.runs.puts import PutResult
 from dqlab.testing import Footprint
 from tests.chaos import ends, truth
 from tests.chaos.functions import Element, answer, elements, function, told, trait_of, work

@@ -116,6 +116,15 @@ def test_a_run_that_was_dropped_does_not_come_back(beside: Beside) -> None:
     assert [told["run"] for told in beside.run_notes.past(beside.entry)["lanes"]] == [NO_ID]
 
 
+def test_what_is_noted_of_a_run_after_it_was_dropped_is_not_kept(beside: Beside) -> None:
+    """Another client goes on submitting it for a moment; nobody would ever drop these notes."""
+    beside.note(open=opened())
+    asyncio.run(beside.run_notes.note("q", RUN, None))
+    beside.note(submitted={"submitted": 14, "digest": "d"})
+
+    assert beside.run_notes._runs["q"] == {}
+
+
 def test_nothing_is_kept_of_a_queue_that_is_closed(beside: Beside) -> None:
     beside.note(open=opened())
     beside.run_notes.forget("q")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dqlab.cluster.transport import run_orders
+from dqlab.cluster.transport.orders import Code
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import CodeGone
@@ -57,14 +58,14 @@ def test_retry_whose_code_is_kept_nowhere_is_refused_and_sends_nothing() -> None
 def test_new_code_for_a_run_that_paused_itself_in_one_shard_is_that_of_its_rest_in_all() -> None:
     """The others went on with the code that failed, until they paused too."""
     shards = Shards(halted="the first 100 failed")
-    assert asyncio.run(run_orders.retry(shards, RUN, {"function": b"g" * 16, "blob": b"", "code": CODE})) == 2
+    assert asyncio.run(run_orders.retry(shards, RUN, Code(b"g" * 16, b"", CODE))) == 2
     assert shards.ordered == [(0, "adopt"), (1, "adopt")]
 
 
 def test_every_shard_learns_new_code_before_any_document_runs_it() -> None:
     """One with nothing to run keeps it for a later retry."""
     shards = Shards()
-    asyncio.run(run_orders.retry(shards, RUN, {"function": b"g" * 16, "blob": b"", "code": CODE}))
+    asyncio.run(run_orders.retry(shards, RUN, Code(b"g" * 16, b"", CODE)))
     assert shards.ordered == [(0, "retry"), (1, "retry")]
     assert shards.asked.index("control") < shards.asked.index("retry")
 

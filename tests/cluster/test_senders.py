@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from dqlab.documents import Document
 from dqlab.frame import NO_ID, Kind
-from dqlab.runs.submit.sender import BUFFER_BYTES
-from dqlab.runs.submit.senders import PutSender, RunSender
+from dqlab.runs.submit.sender import BUFFER_BYTES, PutSender, RunSender
 from dqlab.runs.submit.ticket import Entry, Ticket
 
 MiB = 1 << 20
@@ -38,9 +38,7 @@ def make(kind: Any, handle: Any, *first: Any, **options: Any) -> Any:
 def run_sender(handle: Any, sizes: list[int], **options: Any) -> RunSender:
     sender: RunSender = make(RunSender, handle, ENTRY, **options)
     for size in sizes:
-        sender.weights.append(size)
-        sender.buffer.append(bytes(size))
-        sender.handed_bytes += size
+        sender.append(Document(f"{size}.pdf", "", "", n_pages=size), bytes(size))
     return sender
 
 
@@ -61,8 +59,8 @@ def test_puts_of_large_values_wait_for_room_in_bytes(handle: Any, waiting: threa
 
 def test_a_run_of_large_elements_waits_for_room_in_bytes(handle: Any, waiting: threading.Event) -> None:
     """Likewise where the input is iterated: it is taken lazily, and never held whole."""
-    sender = run_sender(handle, [BUFFER_BYTES // 8] * 9)
-    handing = threading.Thread(target=sender.hand_over)
+    sender = run_sender(handle, [])
+    handing = threading.Thread(target=lambda: [sender.append(None, bytes(BUFFER_BYTES // 8)) for _ in range(9)])
     handing.start()
 
     assert waiting.wait(10)

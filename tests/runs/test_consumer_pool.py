@@ -14,7 +14,8 @@ import pytest
 from distributed import Client
 
 from dqlab import ConsumerBaseClass, ConsumerPool, DummyConsumer, GeneralConsumer, Message, QueuePool
-from dqlab.errors import ActorGone, BadOption, JoinStalled, NotPicklable, QueueClosed, ResultsFull
+from dqlab.cluster.transport.link import Link
+from dqlab.errors import ActorGone, BadOption, CallTimeout, JoinStalled, NotPicklable, QueueClosed, ResultsFull
 from dqlab.runs import consumer_pool
 
 
@@ -286,3 +287,27 @@ def test_large_message_warns_at_the_line_that_put_it(pool: QueuePool) -> None:
         pool.submit(len, bytes(70_000))
 
     assert [warning.filename for warning in [*of_value, *of_call]] == [__file__] * 2
+
+
+def test_consumers_that_could_not_be_scaled_are_as_many_as_before(
+    pool: QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`len` gave the number that was asked for, and the cluster had another one."""
+    consumers = ConsumerPool(pool.session.link.client, pool)
+    consumers.start()
+    asked = Link.scheduler
+
+    async def out_of_reach(self: Link, call: str, **arguments: Any) -> Any:
+        if call == "dq_scale":
+            raise CallTimeout(name="scheduler", call=call, seconds=1.0)
+        return await asked(self, call, **arguments)
+
+    monkeypatch.setattr(Link, "scheduler", out_of_reach)
+    with pytest.raises(CallTimeout):
+        consumers.scale(4)
+    monkeypatch.undo()
+
+    assert len(consumers) == len(list(consumers)) == 1
+    consumers.scale(2)
+    assert len(consumers) == len(list(consumers)) == 2
+    consumers.cancel()

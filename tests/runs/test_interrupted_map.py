@@ -10,6 +10,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.orders import Open, Order
 from dqlab.errors import CallTimeout
 from dqlab.runs.book import RunBook
 from dqlab.runs.submit.mapping import Submitter
@@ -44,8 +45,8 @@ def runs_of(pool: dq.QueuePool) -> list[Any]:
 
 
 PLACES = [
-    (Handle, "note", OUT_OF_REACH),
-    (Handle, "control", OUT_OF_REACH),
+    (Handle, "keep_note", OUT_OF_REACH),
+    (Handle, "order", OUT_OF_REACH),
     (Submitter, "start", KeyboardInterrupt()),
     (Submitter, "__init__", KeyboardInterrupt()),
 ]
@@ -79,18 +80,18 @@ def test_an_interrupted_map_without_a_name_leaves_no_run(
 def test_an_interrupt_while_the_run_is_opened_drops_it(queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order is on its way to the shards when the interrupt comes."""
     link = queue.handle.link
-    control = Handle.control
+    give = Handle.order
 
-    async def interrupted(self: Handle, op: str, **meta: Any) -> int:
-        done = await control(self, op, **meta)
-        if op == "open":
+    async def interrupted(self: Handle, order: Order, *, shard: int | None = None) -> int:
+        done = await give(self, order, shard=shard)
+        if isinstance(order, Open):
             raise KeyboardInterruptOfTheTest
         return done
 
     class KeyboardInterruptOfTheTest(Exception):
         """A real one would end the client's loop."""
 
-    monkeypatch.setattr(Handle, "control", interrupted)
+    monkeypatch.setattr(Handle, "order", interrupted)
     with pytest.raises(KeyboardInterruptOfTheTest):
         queue.map(double, range(10))
 
@@ -104,7 +105,7 @@ def test_a_run_that_could_not_be_let_go_of_is_cut_off_when_it_is_mapped_again(
 ) -> None:
     """Its shard was out of reach all the time, or this process was too busy; its client lives, and submits nothing."""
     monkeypatch.setattr(RunBook, "_let_go", lambda *args: None)
-    after(monkeypatch, Handle, "control", OUT_OF_REACH)
+    after(monkeypatch, Handle, "order", OUT_OF_REACH)
     with pytest.raises(CallTimeout):
         queue.map(double, range(100), name="ghost")
     monkeypatch.undo()

@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.link import Link
+from dqlab.cluster.transport.orders import Cancel, Resume
 from dqlab.errors import (
     DocumentsLost,
     InputChanged,
@@ -409,7 +410,7 @@ def test_who_sends_lost_documents_while_the_run_is_cancelled_is_told(pool: dq.Qu
     run.append(pool.map(double, Slow(3000), name="meanwhile").wait(timeout=30))
     kill(pool)
     run[0].resubmit_lost()
-    run[0].handle.link.sync(run[0].handle.control("cancel", run=run[0].id))  # as somebody else would
+    run[0].handle.link.sync(run[0].handle.order(Cancel(run[0].id, complete=True)))  # as somebody else would
     held.set()
 
     with pytest.raises(NotSentAgain, match="cancelled"):
@@ -552,16 +553,16 @@ def test_a_run_that_ends_while_it_is_cancelled_is_complete(pool: dq.QueuePool, m
     run = pool.map(double, range(10), name="nearly")
     assert run.submitter is not None
     assert run.submitter.join(30)
-    real = Handle.note
+    real = Handle.keep_note
 
-    async def note(self: Handle, run_id: bytes, facts: dict[str, Any] | None) -> None:
+    async def keep_note(self: Handle, run_id: bytes, facts: dict[str, Any] | None) -> None:
         await real(self, run_id, facts)
         if facts == {"cancelled": True}:
-            await self.control("resume", run=None)
+            await self.order(Resume(None))
             while sum((await self.ask_all("watch", {"run": run_id, "wait": 1.0}, wait=1.0))[0]["counts"][:3]):
                 pass
 
-    monkeypatch.setattr(Handle, "note", note)
+    monkeypatch.setattr(Handle, "keep_note", keep_note)
     assert run.cancel() == 0
     kill(pool)
     pool.resume()  # its last report may have been that it was paused

@@ -14,6 +14,7 @@ import pytest
 from distributed import Scheduler
 
 import dqlab as dq
+from dqlab.cluster.transport.orders import Drop
 from dqlab.cluster.transport.run_orders import cancel
 from dqlab.errors import BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
 from dqlab.frame import NO_ID
@@ -369,7 +370,7 @@ def test_errors_name_a_dropped_run_as_people_know_it(queue: dq.QueuePool) -> Non
     run = queue.map(same, range(100), name=queue.name)
     results, failures, stream = run.results(timeout=30), run.failures(), run.as_completed()
     next(stream)
-    queue.handle.link.sync(queue.handle.control("drop", run=run.id))
+    queue.handle.link.sync(queue.handle.order(Drop(run.id)))
 
     asked: dict[str, Callable[[], object]] = {
         "wait": run.wait,

@@ -19,8 +19,8 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import run_orders
-from dqlab.cluster.transport.handle import shard_of
 from dqlab.errors import BadOption, RunFailed
+from dqlab.rules.ids import shard_of
 from dqlab.runs.book import _iterable
 from dqlab.testing import Tally
 

@@ -11,6 +11,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.link import Link
 from dqlab.errors import (
     BadOption,
     CallTimeout,
@@ -232,3 +233,25 @@ def test_streaming_results_raises_when_there_is_no_consumer(unserved: dq.QueuePo
     """As `wait` does: nothing comes by itself."""
     with pytest.raises(RunStalled):
         next(iter(unserved.map(bytes, [1], consumers=None).as_completed()))
+
+
+def test_consumers_that_could_not_be_made_are_asked_for_with_the_next_put(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first put noted that the queue has its consumers before the scheduler had the order."""
+    served, asked = list[str](), Link.scheduler
+
+    async def out_of_reach(self: Link, call: str, **arguments: Any) -> Any:
+        if call == "dq_serve":
+            served.append(arguments["queue"])
+            if len(served) == 1:
+                raise CallTimeout(name="scheduler", call=call, seconds=1.0)
+        return await asked(self, call, **arguments)
+
+    monkeypatch.setattr(Link, "scheduler", out_of_reach)
+    monkeypatch.setattr(queue._puts._sender, "on_unserved", None)  # which mends it later, by what the queue answers
+    with pytest.raises(CallTimeout):
+        queue.submit(add, 1)
+
+    assert queue.submit(add, 2, b=3).results(timeout=20) == [5]
+    assert served == [queue.name] * 2

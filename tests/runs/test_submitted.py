@@ -6,7 +6,8 @@ import pytest
 
 from dqlab.documents import Document
 from dqlab.rules.ranges import Ranges
-from dqlab.runs.submit.submitted import Digest, Submitted
+from dqlab.rules.submitted import Submitted
+from dqlab.runs.submit.digest import Digest
 
 
 def digest_of(elements: list[bytes], confirmed: int = 0) -> Digest:
@@ -51,7 +52,7 @@ def test_documents_are_known_by_key_and_version() -> None:
 )
 def test_submitted_survives_the_run_record(held: list[tuple[int, int]]) -> None:
     """Another process reads it."""
-    submitted = Submitted.now(Ranges(held), digest_of(INPUT), Submitted())
+    submitted = digest_of(INPUT).submitted(Ranges(held), Submitted())
 
     again = Submitted.of(submitted.record())
 
@@ -62,9 +63,9 @@ def test_submitted_survives_the_run_record(held: list[tuple[int, int]]) -> None:
 
 def test_input_that_ended_before_a_gap_was_filled_leaves_the_end_as_it_was() -> None:
     """Nobody has seen the elements behind it this time."""
-    before = Submitted.now(Ranges([(0, 700), (900, 1100)]), digest_of(INPUT), Submitted())
+    before = digest_of(INPUT).submitted(Ranges([(0, 700), (900, 1100)]), Submitted())
 
-    now = Submitted.now(Ranges([(0, 800), (900, 1100)]), digest_of(INPUT[:850]), before)
+    now = digest_of(INPUT[:850]).submitted(Ranges([(0, 800), (900, 1100)]), before)
 
     assert (now.through, list(now.beyond), now.end_digest) == (800, [(900, 1100)], before.end_digest)
     assert now.digest == digest_of(INPUT[:800]).at(800)
@@ -72,8 +73,30 @@ def test_input_that_ended_before_a_gap_was_filled_leaves_the_end_as_it_was() -> 
 
 def test_input_that_ended_in_a_filled_gap_is_known_as_far_as_it_was_read() -> None:
     """All is in the queue up to 1100, but only 900 elements have been seen again."""
-    before = Submitted.now(Ranges([(0, 700), (900, 1100)]), digest_of(INPUT), Submitted())
+    before = digest_of(INPUT).submitted(Ranges([(0, 700), (900, 1100)]), Submitted())
 
-    now = Submitted.now(Ranges([(0, 1100)]), digest_of(INPUT[:900]), before)
+    now = digest_of(INPUT[:900]).submitted(Ranges([(0, 1100)]), before)
 
     assert (now.through, list(now.beyond), now.end_digest) == (900, [(900, 1100)], before.end_digest)
+
+
+def test_gaps_of_a_record_are_fields_and_no_text() -> None:
+    """The digest is a digest, also where one shard refused a frame."""
+    record = Submitted(50, "d", Ranges([(60, 80), (90, 91)]), "e").record()
+
+    assert record == {"submitted": 50, "digest": "d", "beyond": [(60, 80), (90, 91)], "end_digest": "e"}
+
+
+def test_records_of_older_logs_are_read() -> None:
+    """They have gaps in the text of the digest, or nothing beside it."""
+    assert Submitted.of({"submitted": 50, "digest": "d"}) == Submitted(50, "d")
+    text = {"submitted": 50, "digest": "d+e+60-80+90-91", "beyond": [], "end_digest": ""}
+    assert Submitted.of(text) == Submitted(50, "d", Ranges([(60, 80), (90, 91)]), "e")
+
+
+def test_what_shards_hold_beside_the_record_is_known_without_a_digest_of_its_end() -> None:
+    """Who died while submitting did not record the last ones."""
+    known = Submitted(50, "d", Ranges([(60, 80)]), "e")
+
+    assert known.extended([(40, 55), (70, 80)]) == Submitted(50, "d", Ranges([(50, 55), (60, 80)]), "e")
+    assert known.extended([(70, 90)]) == Submitted(50, "d", Ranges([(60, 90)]), "")

@@ -13,8 +13,7 @@ import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.documents import Document
 from dqlab.errors import DocumentsNotPut, NotPicklable, PutFailed, SubmissionIncomplete
-from dqlab.runs.submit.sender import Sender
-from dqlab.runs.submit.senders import RunSender
+from dqlab.runs.submit.sender import RunSender, Sender
 from dqlab.runs.submit.ticket import Batch
 
 

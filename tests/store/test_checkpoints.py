@@ -10,8 +10,10 @@ import pytest
 
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules import results
+from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import Stretch
 from dqlab.rules.shard import Shard
+from dqlab.rules.submitted import Submitted
 from dqlab.store import checkpoint as checkpoints
 from dqlab.store.checkpoint import AT_ONCE, freeze
 from dqlab.store.compaction import MOSTLY, compaction, run_through
@@ -91,7 +93,7 @@ CHANGES: dict[str, Callable[[Desk], Any]] = {
     "pause": lambda desk: desk.order("pause", run_of(1), {}),
     "pause at the rules": lambda desk: desk.ledger.shard.pause(run_of(1)),
     "retries": lambda desk: desk.order("retries", run_of(1), {"retries": 7}),
-    "submitted": lambda desk: desk.order("submitted", run_of(0), {"submitted": 9, "digest": "d"}),
+    "submitted": lambda desk: desk.order("submitted", run_of(0), {"submitted": 9, "digest": "d", "beyond": [[11, 12]]}),
     "reopen": lambda desk: desk.order("reopen", run_of(0), {"client": "another"}),
     "purge": lambda desk: desk.order("purge", None, {"state": "DEAD"}),
     "halt": lambda desk: desk.order("halt", run_of(1), {"halted": "all failed"}),
@@ -118,6 +120,19 @@ def test_what_changes_a_run_that_has_ended_is_in_the_next_checkpoint(desk: Desk,
     after = body(desk, reuse=True)
     assert after == body(desk, reuse=False)
     assert after != before
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("known", [{"digest": "d", "beyond": [[11, 12]], "end_digest": "e"}, {"digest": "d+e+11-12"}])
+def test_gaps_of_an_input_survive_a_restart(desk: Desk, known: dict[str, Any], *, checkpoint: bool) -> None:
+    """Also those that an older dqlab wrote into the text of the digest."""
+    end(desk, 0)
+    desk.order("submitted", run_of(0), {"submitted": 9} | known)
+    desk.reopen(checkpoint=checkpoint)
+
+    record = desk.ledger.books[run_of(0)].record
+    assert record is not None
+    assert Submitted.of(vars(record)) == Submitted(9, "d", Ranges([(11, 12)]), "e")
 
 
 def test_thousands_of_lanes_at_rest_are_copied_in_slices(desk: Desk, copied: list[bytes]) -> None:

@@ -59,7 +59,7 @@ ORDERS: dict[str, tuple[bytes | None, dict[str, Any]]] = {
     "drop": (RUN, {}),
     "forget": (NO_ID, {"ids": [(0, 1 << 50)], "coming": True}),
     "halt": (RUN, {"halted": "all of it failed"}),
-    "submitted": (RUN, {"submitted": 3, "digest": "abc"}),
+    "submitted": (RUN, {"submitted": 3, "digest": "abc", "beyond": [[5, 7]], "end_digest": "abd"}),
 }
 """Every order that the log has, each with what it is told; "why" is words for people, and not kept."""
 

@@ -17,6 +17,7 @@ from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
+from dqlab.cluster.transport.orders import Drain, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import many, minute
@@ -192,17 +193,17 @@ class Actions:
     # --- the actions ------------------------------------------------------------------------
 
     async def _pause(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.control("pause", run=run)
+        await queue.order(Pause(run))
         self._mark("pause", queue, stops=True)
         return None, f"{_subject(action)} is paused: what runs now ends, nothing more is leased."
 
     async def _resume(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.control("resume", run=run)
+        await queue.order(Resume(run))
         self._mark("resume", queue)
         return None, f"{_subject(action)} goes on."
 
     async def _drain(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[None, str]:
-        await queue.control("drain")
+        await queue.order(Drain(None))
         self._mark("drain", queue, stops=True)
         return None, f"{_subject(action)} takes no more messages; what it has is processed, then it pauses."
 
@@ -214,7 +215,7 @@ class Actions:
         return None, f"{_subject(action)} has {amount} from now on."
 
     async def _purge(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
-        count = await queue.control("purge", run=None, state=action.state.upper())
+        count = await queue.order(Purge(None, action.state.upper()))
         self._mark(f"purge {action.state}", queue)
         return count, f"{_subject(action)}: {many(count, f'{action.state} message')} thrown away."
 
@@ -234,7 +235,7 @@ class Actions:
 
     async def _retry(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are retried"
-        codes = (await run_orders.standing(queue, run)).record["codes"]
+        codes = (await run_orders.progress_of(queue, run)).record["codes"]
         count = await run_orders.retry(queue, run, classes=action.fingerprints, limit=action.limit)
         if not count:
             return 0, f"{_subject(action)} has no dead document of that kind; nothing was sent."

@@ -30,7 +30,7 @@ class RunNotes:
     # --- what clients say -------------------------------------------------------------------
 
     async def note(self, queue: str, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Keep facts about a run, or forget it with None.
+        """Keep facts about a run, or forget it with None; `transport.orders` has those of each order.
 
         Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
         its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, who goes on submitting it;
@@ -41,6 +41,8 @@ class RunNotes:
         if facts is None or queue not in self._state.queues:
             runs.pop(run, None)
             return
+        if run not in runs and run != NO_ID and "open" not in facts:
+            return  # dropped while another client went on with it
         known = runs.setdefault(run, {"codes": [], "functions": {}})
         code = facts.pop("code", None)
         if code is not None:

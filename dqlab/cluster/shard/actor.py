@@ -610,6 +610,8 @@ class QueueActor:
             "codes": record.codes if record else [],
             "submitted": record.submitted if record else 0,
             "digest": record.digest if record else "",
+            "beyond": record.beyond if record else [],
+            "end_digest": record.end_digest if record else "",
             "keyed": record.keyed if record else False,
             "cancelled": record.cancelled if record else False,
             "client": record.client if record else "",

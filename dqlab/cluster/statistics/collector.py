@@ -19,7 +19,7 @@ from dqlab.cluster.statistics.known_lanes import KnownLanes
 from dqlab.cluster.statistics.snapshots import Snapshots
 from dqlab.cluster.statistics.tracks import ConsumerTrack, QueueTrack, RunTrack
 from dqlab.cluster.transport.parking import Bell
-from dqlab.cluster.transport.run_standing import state_of, sum_counts, sum_units
+from dqlab.cluster.transport.run_facts import state_of, sum_counts, sum_units
 from dqlab.stats import History, Mark, RunState, Snapshot
 from dqlab.stats.attention import Thresholds
 from dqlab.stats.snapshot import MAX_ATTENTION

@@ -10,7 +10,7 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
-from dqlab.cluster.transport.run_standing import sum_counts
+from dqlab.cluster.transport.run_facts import sum_counts
 from dqlab.failures.classes import shown_name
 from dqlab.stats import (
     AGE_EDGES,

@@ -13,7 +13,7 @@ from typing import Any
 from sortedcontainers import SortedDict
 
 from dqlab.cluster.statistics.joins import classes_of, failed_by_class, merged_classes
-from dqlab.cluster.transport.run_standing import sum_counts
+from dqlab.cluster.transport.run_facts import sum_counts
 from dqlab.rules.states import State
 from dqlab.stats import ClassStats, Counts
 from dqlab.stats.snapshot import MAX_RUNS

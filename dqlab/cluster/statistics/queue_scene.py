@@ -14,7 +14,7 @@ from dqlab.cluster.statistics.joins import (
 from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.known_lanes import record_of
 from dqlab.cluster.statistics.tracks import RunTrack
-from dqlab.cluster.transport.run_standing import run_facts
+from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.stats import ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, short_name
 from dqlab.stats.attention import Scene
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical

@@ -7,11 +7,11 @@ import copy
 from typing import Any, Self
 
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls, shard_of
+from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
 from dqlab.cluster.transport.ref import Ref
 from dqlab.errors import RunNotFound
 
-__all__ = ["TRANSIENT", "Handle", "shard_of"]
+__all__ = ["TRANSIENT", "Handle"]
 
 
 class Handle(QueueCalls):

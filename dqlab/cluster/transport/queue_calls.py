@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
+from dqlab.cluster.transport.orders import Order
 from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.wire import pack, unpack
 
-__all__ = ["TRANSIENT", "QueueCalls", "shard_of"]
+__all__ = ["TRANSIENT", "QueueCalls"]
 
-SHARD_SHIFT = 45
 TRANSIENT = "transient"
 """Promise of a queue in memory."""
-
-
-def shard_of(id: int) -> int:
-    """Return the shard a message id belongs to."""
-    return id >> SHARD_SHIFT
 
 
 class QueueCalls(ABC):
@@ -60,21 +54,20 @@ class QueueCalls(ABC):
         answers = await asyncio.gather(*(self.ask(index, call, meta, wait=wait) for index in range(self.shards)))
         return [meta for meta, _ in answers]
 
-    async def note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Have facts about a run in memory kept outside of its shards, or forgotten; see `RunNotes.note`."""
-        if self.promise == TRANSIENT:
-            await self.keep_note(run, facts)
+    async def order(self, order: Order, *, shard: int | None = None) -> int:
+        """Give an order to the shards that it is for, or to one of them; return the messages it touched.
 
-    async def control(self, op: str, **meta: Any) -> int:
-        """Give an order to every shard; return the messages it touched."""
-        return sum(answer["count"] for answer in await self.ask_all("control", {"op": op, **meta}))
+        What must not be lost with a shard in memory is noted before any shard has it: one that dies in between is
+        recreated with it. A note may be ahead of the shards, and never behind.
+        """
+        note = order.note()
+        if note is not None and self.promise == TRANSIENT:
+            await self.keep_note(note.run, note.facts)
+        shards = order.shards(self.shards) if shard is None else (shard,)
+        if order.in_turn:
+            return sum([await self._give(order, at) for at in shards])
+        return sum(await asyncio.gather(*(self._give(order, at) for at in shards)))
 
-    async def control_ids(self, op: str, run: bytes, ids: Sequence[tuple[int, int]], **meta: Any) -> int:
-        """Give an order about id ranges to the shards they belong to, and to the first, which keeps the run record."""
-        by_shard: dict[int, list[tuple[int, int]]] = {0: []}
-        for lo, hi in ids:
-            by_shard.setdefault(shard_of(lo), []).append((lo, hi))
-        answers = await asyncio.gather(
-            *(self.ask(at, "control", {"op": op, "run": run, "ids": own, **meta}) for at, own in by_shard.items())
-        )
+    async def _give(self, order: Order, shard: int) -> int:
+        answers = [await self.ask(shard, "control", message) for message in order.messages(shard)]
         return sum(answer["count"] for answer, _ in answers)

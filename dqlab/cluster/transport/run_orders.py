@@ -6,21 +6,19 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import reduce
 from operator import add
-from typing import Any
 
+from dqlab.cluster.transport.orders import Adopt, Cancel, CancelledNothing, Code, LearnCode
+from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.queue_calls import QueueCalls
-from dqlab.cluster.transport.run_standing import RunStanding
 from dqlab.errors import CodeGone
 from dqlab.store.compaction import Compacted
 
-__all__ = ["adopt", "begin_retry", "cancel", "compact", "dead_counts", "newest_code", "retry", "runs_of", "standing"]
+__all__ = ["begin_retry", "cancel", "compact", "dead_counts", "newest_code", "progress_of", "retry", "runs_of"]
 
 AT_ONCE = 5000
 """Messages that one order sends through again."""
 LOOK_EVERY = 0.2
 """Seconds between two looks at the progress of a compaction; the queue answers at once when it is done."""
-
-Progress = Callable[[int, int], None]
 
 
 async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
@@ -28,52 +26,49 @@ async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
     return {name: run for answer in await queue.ask_all("runs", {}) for run, name in answer["runs"]}
 
 
-async def standing(queue: QueueCalls, run: bytes) -> RunStanding:
+async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
     """Return what a run's shards say of it now."""
-    return RunStanding(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
+    return Progress(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
 
 
 async def cancel(queue: QueueCalls, run: bytes) -> int:
     """Give up every document of a run that has no result yet; return how many."""
-    if not (await standing(queue, run)).complete:
-        await queue.note(run, {"cancelled": True})
-    cancelled = await queue.control("cancel", run=run)
-    if not (await standing(queue, run)).cancelled:  # it has ended meanwhile
-        await queue.note(run, {"cancelled": False})
+    cancelled = await queue.order(Cancel(run, complete=(await progress_of(queue, run)).complete))
+    if not (await progress_of(queue, run)).cancelled:  # it has ended meanwhile
+        await queue.order(CancelledNothing(run))
     return cancelled
 
 
-async def newest_code(queue: QueueCalls, run: bytes) -> dict[str, Any]:
-    """Return {function, blob, code} of a run's newest code version.
+async def newest_code(queue: QueueCalls, run: bytes) -> Code:
+    """Return a run's newest code version.
 
     Raises
     ------
     CodeGone
         No shard has its function.
     """
-    record = (await standing(queue, run)).record
+    record = (await progress_of(queue, run)).record
     code = record["codes"][-1]
     for shard in range(queue.shards):  # one that was lost has lost its functions too
         meta, parts = await queue.ask(shard, "function", {"hash": code["blob"]})
         if meta["known"]:
-            return {"function": code["blob"], "blob": bytes(parts[0]), "code": code}
+            return Code(code["blob"], bytes(parts[0]), code)
     raise CodeGone(run=record["name"], code=code["name"], version=code["short"])
 
 
-async def begin_retry(queue: QueueCalls, run: bytes, code: dict[str, Any] | None) -> dict[str, Any]:
-    """Have all shards of a run ready for a retry with some code, else with the newest; return its {function, blob}.
+async def begin_retry(queue: QueueCalls, run: bytes, code: Code | None) -> Code:
+    """Have all shards of a run ready for a retry with some code, else with the newest; return that.
 
     Shards with nothing to run get new code too: each keeps the newest that it knows as long as it has dead documents,
     and where only those with work knew it, it was gone with that work. A run that paused itself because everything
     failed goes on in all its shards, with this code for its rest.
     """
     chosen = code if code is not None else await newest_code(queue, run)
-    if (await standing(queue, run)).halted:
-        await adopt(queue, run, chosen)
+    if (await progress_of(queue, run)).halted:
+        await queue.order(Adopt(run, chosen))
     elif code is not None:
-        await queue.note(run, dict(code))
-        await queue.control("retry", run=run, ids=[], ordinals=[], **code)
-    return {part: chosen[part] for part in ("function", "blob")}  # its version is noted already, and must come once
+        await queue.order(LearnCode(run, code))
+    return chosen
 
 
 async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[str] = ()) -> list[dict[bytes, int]]:
@@ -85,7 +80,7 @@ async def dead_counts(queue: QueueCalls, run: bytes | None, classes: Collection[
 async def retry(
     queue: QueueCalls,
     run: bytes,
-    code: dict[str, Any] | None = None,
+    code: Code | None = None,
     *,
     classes: Collection[str] = (),
     limit: int | None = None,
@@ -94,9 +89,8 @@ async def retry(
 
     Parameters
     ----------
-    code : dict, optional
-        What they run from now on: {function, blob, code}, a version that the run may not have had. Default: the
-        run's newest.
+    code : Code, optional
+        What they run from now on, a version that the run may not have had. Default: the run's newest.
     classes : collection of str
         Fingerprints of failures; none = all dead messages.
     limit : int, optional
@@ -110,7 +104,8 @@ async def retry(
     dead = [sum(counts.values()) for counts in await dead_counts(queue, run, classes)]
     if not any(dead):
         return 0
-    work = await begin_retry(queue, run, code)
+    chosen = await begin_retry(queue, run, code)
+    work = {"function": chosen.function, "blob": chosen.blob}  # its version is known already, and must come once
     sent = 0
     for shard, count in enumerate(dead):
         after: int | None = -1 if count else None
@@ -123,19 +118,7 @@ async def retry(
     return sent
 
 
-async def adopt(queue: QueueCalls, run: bytes, code: dict[str, Any]) -> int:
-    """Have all of a run that is not done, and what comes of it, run this code; return how many documents wait for it.
-
-    Parameters
-    ----------
-    code : dict
-        {function, blob, code}, all of them.
-    """
-    await queue.note(run, {**code, "adopted": True})
-    return await queue.control("adopt", run=run, **code)
-
-
-async def compact(queue: QueueCalls, progress: Progress | None = None) -> Compacted:
+async def compact(queue: QueueCalls, progress: Callable[[int, int], None] | None = None) -> Compacted:
     """Compact every shard of a queue at once, and wait for the end; see `QueuePool.compact`."""
     far = [(0, 0)] * queue.shards
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.errors import CallTimeout, RunExists
-from dqlab.runs.progress import Progress
+from dqlab.rules.submitted import Submitted
+from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission
-from dqlab.runs.submit.senders import RunSender
-from dqlab.runs.submit.submitted import Digest, Submitted
+from dqlab.runs.submit.sender import RunSender
 
 __all__ = ["Comparison"]
 

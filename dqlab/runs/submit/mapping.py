@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from dqlab.cluster.transport import orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
-from dqlab.documents import Document
 from dqlab.errors import (
     CallTimeout,
     DocumentsNotPut,
@@ -25,9 +25,10 @@ from dqlab.errors import (
 from dqlab.log import DiskFull
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.submitted import Submitted
+from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.elements import length_of, watched
-from dqlab.runs.submit.senders import RunSender
-from dqlab.runs.submit.submitted import Digest, Submitted
+from dqlab.runs.submit.sender import RunSender
 
 __all__ = ["Submitter"]
 
@@ -211,9 +212,7 @@ class Submitter:
         return link.closed_error() if link.closed else None
 
     def _submit(self) -> None:
-        sender, limit, seal, update = self.sender, self._limit, make_sealer(), self.digest.update
-        put, hand_over = sender.buffer.append, sender.hand_over
-        weighted: bool | None = None  # the first element that is put decides
+        append, limit, seal, update = self.sender.append, self._limit, make_sealer(), self.digest.update
         before = self._before
         skip, beyond = before.through, before.beyond
         self.by_input = True
@@ -238,13 +237,7 @@ class Submitter:
                     self._open_again()
                 if beyond and self._is_there():
                     continue
-                if weighted is None:
-                    weighted = type(element) is Document and bool(element.page_count)
-                if weighted:
-                    sender.weights.append((type(element) is Document and element.page_count) or 0)
-                put(payload)
-                sender.handed_bytes += len(payload)
-                hand_over()
+                append(element, payload)
             except BaseException:
                 self.by_input = False
                 raise
@@ -302,26 +295,22 @@ class Submitter:
             held = handle.link.sync(self._held())
             order = self._submitted(held)
             with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
-                handle.link.sync(handle.note(self.sender.run, {"submitted": order}))
-                handle.link.sync(handle.ask(0, "control", order))
+                handle.link.sync(handle.order(order))
                 self._noted = held.size  # only now: what did not arrive is sent again
 
     async def _held(self) -> Ranges:
         return Ranges(self.sender.held)  # on the loop, where it changes
 
-    def _submitted(self, held: Ranges) -> dict[str, Any]:
+    def _submitted(self, held: Ranges) -> orders.RecordSubmitted:
         """Return the order that records what the queue holds."""
-        submitted = Submitted.now(held, self.digest, self._before)
-        return {"op": "submitted", "run": self.sender.run, **submitted.record()}
+        return orders.RecordSubmitted(self.sender.run, self.digest.submitted(held, self._before))
 
     def _open_again(self) -> None:
         """Take documents again: the input is that of the run so far."""
         self._raise_given_up()  # a run that was cancelled stays so
-        self._reopen = False
+        self._reopen = False  # at once: one shard may take it although another one does not, and is sealed again then
         handle = self.sender.handle
-        client = handle.link.client.id
-        handle.link.sync(handle.note(self.sender.run, {"seal": None, "client": client}))
-        handle.link.sync(handle.control("reopen", run=self.sender.run, client=client))
+        handle.link.sync(handle.order(orders.Reopen(self.sender.run, handle.link.client.id)))
 
     def _same_end(self) -> bool:
         """Whether the input of a run that was cut off ended again before anything new; its record stays."""
@@ -372,18 +361,10 @@ class Submitter:
         sender, why = self.sender, incomplete
         for shard in range(len(sender.here)):
             if not (self._stopped or self.refused):  # one that was dropped stays so
-                await handle.ask(shard, "control", {"op": "open", "open": sender.opening})
+                await handle.order(sender.opening.where_missing, shard=shard)
             if why is not None:
                 answer, _ = await handle.ask(shard, "watch", {"run": sender.run, "wait": 0.0})
                 sender.recount(shard, sum(answer["counts"]))
                 if shard == 0 and self.refused and not self._stopped:
                     incomplete = answer["incomplete"]  # the queue knows why it ended
-        submitted = self._submitted(sender.held)
-        seal = {"total": sum(sender.here), "incomplete": incomplete}
-        # Before any shard has it: one that is lost with its seal is recreated with what was noted.
-        facts = {"seal": seal | {"here": list(sender.here)}, "submitted": submitted}
-        await handle.note(sender.run, facts)
-        for shard, here in enumerate(sender.here):
-            if shard == 0:
-                await handle.ask(0, "control", submitted)
-            await handle.ask(shard, "control", {"op": "seal", "seal": seal | {"run": sender.run, "here": here}})
+        await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, self._submitted(sender.held)))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
-from dqlab.documents import Document
 from dqlab.errors import InputChanged, RunExists
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.claiming import Claim
+from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.submit.senders import RunSender
-from dqlab.runs.submit.submitted import Digest
 from dqlab.runs.submit.ticket import Entry
 
 __all__ = ["Resubmission", "claim_of"]
@@ -51,9 +48,7 @@ class Resubmission(Submitter):
         lost: Callable[[], tuple[list[tuple[int, int]], list[int]]],
         claim: Claim,
     ) -> None:
-        before = earlier.sender
-        options = before.options | {"producer": uuid.uuid4().bytes}
-        super().__init__(earlier.name, earlier.elements, RunSender(before.handle, entry, **options))
+        super().__init__(earlier.name, earlier.elements, earlier.sender.successor(entry))
         self._had = earlier._had
         self.source: Submitter = earlier.source if isinstance(earlier, Resubmission) else earlier
         self.digest = self.source.digest
@@ -83,15 +78,8 @@ class Resubmission(Submitter):
         if not lost or self._stopped:
             return
         sender.replace(lost, room, number)
-        weighted: bool | None = None
         for element, payload in self._read(Ranges(lost), lost[-1][1]):
-            if weighted is None:
-                weighted = type(element) is Document and bool(element.page_count)
-            if weighted:
-                sender.weights.append((type(element) is Document and element.page_count) or 0)
-            sender.buffer.append(payload)
-            sender.handed_bytes += len(payload)
-            sender.hand_over()
+            sender.append(element, payload)
 
     def _read(self, lost: Ranges, end: int) -> Iterator[tuple[Any, bytes]]:
         """Yield the lost elements and their payloads, each after the input around it was compared."""

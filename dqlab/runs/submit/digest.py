@@ -1,19 +1,19 @@
-"""How far the input of a run was submitted: which elements the queue holds, and a hash to know them again."""
+"""A hash of the input of a run, to know again what a queue holds of it."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 from dqlab.documents import Document
 from dqlab.rules.ranges import Ranges
+from dqlab.rules.submitted import Submitted
 from dqlab.texts import kept
 
-__all__ = ["Digest", "Submitted"]
+__all__ = ["Digest"]
 
 BLOCK = 500
 _ENDLESS = 1 << 62
@@ -79,75 +79,18 @@ class Digest:
         while self._blocks and self._blocks[0][0] + len(self._blocks[0][2]) <= confirmed:
             self._blocks.popleft()
 
-
-@dataclass(frozen=True)
-class Submitted:
-    """What a queue holds of an input.
-
-    Attributes
-    ----------
-    through : int
-        Elements from the first on.
-    digest : str
-        Theirs.
-    beyond : Ranges
-        Ordinals behind a gap: one shard refused a frame, others took later ones.
-    end_digest : str
-        Digest of all elements before the end of those, "" when nobody recorded it.
-    """
-
-    through: int = 0
-    digest: str = ""
-    beyond: Ranges = field(default_factory=Ranges)
-    end_digest: str = ""
-
-    @classmethod
-    def now(cls, held: Ranges, digest: Digest, before: Submitted) -> Submitted:
-        """Return what the queue holds.
+    def submitted(self, held: Ranges, before: Submitted) -> Submitted:
+        """Return what the queue holds of the input, as far as that was read.
 
         Parameters
         ----------
         held : Ranges
-            Its ordinals.
-        digest : Digest
-            Of the input, as far as it was iterated.
+            The ordinals that it holds.
         before : Submitted
-            What the queue held before that; the input need not have reached its end again.
+            What it held before that; the input need not have reached its end again.
         """
-        through = min(held.gaps(0, _ENDLESS)[0][0], digest.count)
+        through = min(held.gaps(0, _ENDLESS)[0][0], self.count)
         beyond = Ranges(held.within(through, _ENDLESS))
         end = max((hi for _, hi in beyond), default=0)
-        end_digest = digest.at(end) if end <= digest.count else before.end_digest
-        return cls(through, digest.at(through), beyond, end_digest if beyond else "")
-
-    @classmethod
-    def of(cls, record: dict[str, Any], came: Iterable[tuple[int, int]] = ()) -> Submitted:
-        """Return what `record` put into a run record, and with it what came since.
-
-        Parameters
-        ----------
-        came : iterable of (int, int)
-            Ranges of ordinals that the shards hold: who died while submitting had no time to record the last ones.
-        """
-        digest, *more = record["digest"].split("+")
-        beyond = Ranges((int(lo), int(hi)) for lo, hi in (span.split("-") for span in more[1:]))
-        known = cls(record["submitted"], digest, beyond, "".join(more[:1]))
-        held = Ranges([*known.held, *came])
-        later = Ranges(held.within(known.through, _ENDLESS))
-        end = max((hi for _, hi in later), default=0)
-        return cls(known.through, digest, later, known.end_digest if end == known.end else "")
-
-    def record(self) -> dict[str, Any]:
-        """Return it as the run record keeps it: {submitted, digest}; with gaps, the digest has them in its text."""
-        gaps = [self.end_digest, *(f"{lo}-{hi}" for lo, hi in self.beyond)] if self.beyond else []
-        return {"submitted": self.through, "digest": "+".join([self.digest, *gaps])}
-
-    @property
-    def held(self) -> list[tuple[int, int]]:
-        """All ordinals the queue holds, as half-open ranges."""
-        return [(0, self.through), *self.beyond]
-
-    @property
-    def end(self) -> int:
-        """One more than the last ordinal the queue holds."""
-        return max(hi for _, hi in self.held)
+        end_digest = self.at(end) if end <= self.count else before.end_digest
+        return Submitted(through, self.at(through), beyond, end_digest if beyond else "")

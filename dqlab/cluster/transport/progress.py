@@ -1,99 +1,24 @@
-"""What the shards of a queue report of one run, joined: for the client that asks them and for the collector.
-
-A lane is what one shard reports of one run: `rules.book.Book.report`.
-"""
+"""What the shards of a queue say of one run, joined: how far it is, and which of its documents are where."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dqlab.rules.book import CANCELLED
-from dqlab.stats import CodeStats, Counts, RunFacts, RunState, run_state, total_counts
+from dqlab.cluster.transport.run_facts import run_facts
+from dqlab.errors import SubmissionIncomplete
+from dqlab.rules.book import CANCELLED, CUT_OFF
+from dqlab.rules.ranges import Ranges
+from dqlab.rules.states import State
+from dqlab.rules.submitted import Submitted
+from dqlab.stats import Counts, RunFacts, total_counts
 
-__all__ = ["RunStanding", "run_facts", "state_of", "sum_counts", "sum_units"]
-
-
-def sum_counts(lanes: Iterable[dict[str, Any]]) -> Counts:
-    """Return the messages of lanes by state."""
-    return _summed([lane["counts"] for lane in lanes])
-
-
-def sum_units(lanes: Iterable[dict[str, Any]]) -> Counts | None:
-    """Return the pages of lanes by state, None where none is known."""
-    known = [lane["units"] for lane in lanes if lane["units"]]
-    return _summed(known) if known else None
-
-
-def _summed(rows: Sequence[Sequence[int]]) -> Counts:
-    if len(rows) == 1:
-        return Counts(*rows[0])
-    return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
-
-
-def state_of(lanes: Collection[dict[str, Any]], *, paused: bool, blocked: str, served: bool) -> RunState:
-    """Return what the run of these lanes does; `paused`, `blocked` and `served` are of its queue."""
-    return run_state(
-        sum_counts(lanes),
-        sealed=all(lane["sealed"] for lane in lanes),
-        incomplete=any(lane["name"] is not None and lane["incomplete"] is not None for lane in lanes),
-        paused=paused or any(lane["paused"] for lane in lanes),
-        stopped=any(lane["stopped"] or lane["halted"] for lane in lanes),
-        consumers=int(served),
-        blocked=bool(blocked),
-    )
-
-
-def run_facts(
-    lanes: Collection[dict[str, Any]],
-    record: dict[str, Any],
-    *,
-    queue: str,
-    paused: bool,
-    paused_by: str,
-    trouble: str,
-    blocked: str,
-    served: bool,
-) -> RunFacts:
-    """Return what the lanes of a run tell, and its queue.
-
-    Parameters
-    ----------
-    record : dict
-        The lane with the run's record.
-    paused, served : bool
-        The queue is paused, and has a consumer.
-    paused_by, trouble, blocked : str
-        See `RunFacts`.
-    """
-    ends = [lane["ended"] for lane in lanes]
-    code = record["code"]
-    return RunFacts(
-        name=record["name"],
-        queue=queue,
-        state=state_of(lanes, paused=paused, blocked=blocked, served=served),
-        counts=sum_counts(lanes),
-        units=sum_units(lanes),
-        retrying=sum(lane["retrying"] for lane in lanes),
-        sealed=all(lane["sealed"] for lane in lanes),
-        total=record["total"],
-        incomplete=record["incomplete"],
-        said=record["why"],
-        paused_by=paused_by,
-        halted=next((lane["halted"] for lane in lanes if lane["halted"]), ""),
-        full=any(lane["stopped"] for lane in lanes),
-        trouble=trouble,
-        blocked=blocked,
-        code=CodeStats(name=code["name"], short=code["short"], version=record["versions"], cell=code["cell"]),
-        started=record["started"],
-        ended=max(ends) if None not in ends else None,
-        idle=max(lane["idle"] for lane in lanes),
-    )
+__all__ = ["Progress"]
 
 
 @dataclass(frozen=True)
-class RunStanding:
+class Progress:
     """What a run's shards say of it right now, joined: their answers to ``watch``."""
 
     shards: list[dict[str, Any]]
@@ -180,3 +105,57 @@ class RunStanding:
     def consumers(self) -> int:
         """Consumer slots that ever parked and are alive, at the shard that has most."""
         return max(int(shard["consumers"]) for shard in self.shards)
+
+    # --- its documents by ordinal -----------------------------------------------------------------
+
+    @property
+    def came(self) -> list[tuple[int, int]]:
+        """Ordinals that were put and are not lost, as half-open ranges; asked with `covered`."""
+        return [(lo, hi) for shard in self.shards for lo, hi in shard["came"]]
+
+    def kept_of(self, held: Iterable[tuple[int, int]]) -> list[int]:
+        """Return how many documents each shard holds, if lost ones that are not among the ordinals `held` come again.
+
+        Which shard had which of the lost ones is not known; together they have all of them. A shard that died may have
+        had more than it had reported: who died confirmed them a moment before.
+        """
+        kept = [counts.all - counts.lost for counts in self.by_shard]
+        came = Ranges(self.came)
+        gone = sum(b - a for lo, hi in held for a, b in came.gaps(lo, hi))
+        for shard, counts in enumerate(self.by_shard):
+            share = min(gone, counts.lost)
+            kept[shard] += share
+            gone -= share
+        kept[max(range(len(kept)), key=lambda shard: len(self.shards[shard]["died"]))] += gone
+        return kept
+
+    def cut_off(self, name: str) -> SubmissionIncomplete | None:
+        """Return the error of a run that has a part of its input; None when it has all, or was cancelled."""
+        incomplete = self.record["incomplete"]
+        if incomplete is None or self.cancelled:
+            return None
+        if incomplete == CUT_OFF:
+            reason = f"{CUT_OFF}; map the same documents under this name again to go on"
+            return SubmissionIncomplete(run=name, position=self.counts.all, reason=reason)
+        return SubmissionIncomplete(run=name, position=self.record["submitted"], reason=incomplete)
+
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """Ordinals that were put and are lost, as half-open ranges; asked with `covered`."""
+        held = Submitted.of(self.record).held
+        if self.sealed and self.record["incomplete"] is None:
+            held = [(0, self.record["total"])]
+        came = Ranges(self.came)
+        return [gap for lo, hi in held for gap in came.gaps(lo, hi)] if self.counts.lost else []
+
+    def how_lost(self, queue: str) -> str:
+        """Say how many documents were lost in which shard, and with which workers."""
+        parts = []
+        for index, shard in enumerate(self.shards):
+            lost = shard["counts"][State.LOST]
+            if lost and shard["died"]:
+                workers = ", ".join(shard["died"][-3:])
+                parts.append(f"{lost:,} were in memory, in shard {index} of queue {queue!r}, and worker {workers} died")
+            elif lost:
+                parts.append(f"{lost:,} were in damaged files of shard {index} of queue {queue!r} (see `dqlab fsck`)")
+        return "; ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqlab.runs.progress import Progress
+from dqlab.cluster.transport.progress import Progress
 
 
 def shard(acked: int, lost: int, came: list[tuple[int, int]], **more: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def test_lost_is_what_no_shard_has_of_a_complete_input() -> None:
 
 
 def test_what_was_never_submitted_of_an_incomplete_input_is_not_lost() -> None:
-    cut_off = {"incomplete": "the input ended", "submitted": 50, "digest": "d+e+60-80"}
+    cut_off = {"incomplete": "the input ended", "submitted": 50, "digest": "d", "beyond": [(60, 80)]}
     progress = Progress([shard(20, 10, [(0, 20)], **cut_off), shard(40, 0, [(30, 50), (60, 80)])])
 
     assert progress.lost == [(20, 30)]

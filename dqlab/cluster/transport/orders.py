@@ -1,0 +1,362 @@
+"""Orders to a queue and its runs: what the shards get of each, and what the scheduler keeps about it.
+
+`QueueCalls.order` gives them. The messages are what shards write to their logs, so their names and fields stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from dqlab.rules.ids import shard_of
+from dqlab.rules.submitted import Submitted
+
+__all__ = [
+    "Adopt",
+    "Cancel",
+    "CancelledNothing",
+    "Code",
+    "Drain",
+    "Drop",
+    "Forget",
+    "LearnCode",
+    "Note",
+    "Open",
+    "OpenMissing",
+    "Order",
+    "Pause",
+    "Purge",
+    "RecordSubmitted",
+    "Reopen",
+    "Resume",
+    "Retries",
+    "RetryDead",
+    "Seal",
+]
+
+Message = dict[str, Any]
+
+
+class Note(NamedTuple):
+    """What the scheduler keeps about a run on a queue in memory; with facts None it forgets the run."""
+
+    run: bytes
+    facts: dict[str, Any] | None
+
+
+class Code(NamedTuple):
+    """A code version with its function."""
+
+    function: bytes
+    blob: bytes
+    code: dict[str, Any]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """As orders and notes have it."""
+        return self._asdict()
+
+
+@dataclass(frozen=True)
+class Order:
+    """One order about a run, or about the whole queue where `run` is None."""
+
+    op: ClassVar[str]
+    in_turn: ClassVar[bool] = False
+    """Whether a shard gets it only when the ones before have carried it out."""
+    run: bytes | None
+
+    def shards(self, count: int) -> Iterable[int]:
+        """Return which of so many shards get it."""
+        return range(count)
+
+    def messages(self, shard: int) -> Sequence[Message]:
+        """Return what a shard gets, one after the other."""
+        return [{"op": self.op, "run": self.run, **self.fields(shard)}]
+
+    def fields(self, shard: int) -> Message:
+        """Return what a shard gets beside the run."""
+        return {}
+
+    def note(self) -> Note | None:
+        """Return what must not be lost with a shard in memory; None = nothing."""
+        return None
+
+
+# --- about a run or the whole queue: no notes, for what is paused or drains stands in reports ---------------------
+
+
+@dataclass(frozen=True)
+class Pause(Order):
+    """Lease nothing more."""
+
+    op = "pause"
+
+
+@dataclass(frozen=True)
+class Resume(Order):
+    """Lease again."""
+
+    op = "resume"
+
+
+@dataclass(frozen=True)
+class Drain(Order):
+    """Refuse puts, process what is there, then pause."""
+
+    op = "drain"
+
+
+@dataclass(frozen=True)
+class Purge(Order):
+    """Throw away messages in a state, by its name."""
+
+    op = "purge"
+    state: str
+
+    def fields(self, shard: int) -> Message:
+        """Return the state."""
+        return {"state": self.state}
+
+
+@dataclass(frozen=True)
+class Forget(Order):
+    """Forget results by id, with `coming` also those of messages that are not settled yet."""
+
+    op = "forget"
+    ids: Sequence[tuple[int, int]]
+    coming: bool = False
+
+    def fields(self, shard: int) -> Message:
+        """Return the ids."""
+        return {"ids": self.ids} | ({"coming": True} if self.coming else {})
+
+
+# --- about one run ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunOrder(Order):
+    """An order about one run."""
+
+    run: bytes
+
+
+@dataclass(frozen=True)
+class Open(RunOrder):
+    """Open a run's lane; a shard that has it leaves it as it is.
+
+    Attributes
+    ----------
+    record : dict
+        What the run record begins with.
+    retry : dict or None
+        Options of its `Retry`; None = the queue's.
+    """
+
+    op = "open"
+    record: dict[str, Any]
+    retry: dict[str, Any] | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What a lane is opened with; put frames carry it too."""
+        return {"run": self.run, "record": self.record} | ({} if self.retry is None else {"retry": self.retry})
+
+    @property
+    def where_missing(self) -> OpenMissing:
+        """The same for shards that may have the lane already."""
+        return OpenMissing(self.run, self.record, self.retry)
+
+    def messages(self, shard: int) -> Sequence[Message]:
+        """Return the order; its run is part of the specification."""
+        return [{"op": self.op, "open": self.spec}]
+
+    def note(self) -> Note | None:
+        """Have the run known."""
+        return Note(self.run, {"open": self.spec})
+
+
+@dataclass(frozen=True)
+class OpenMissing(Open):
+    """Open the lane of a run that was started before, in shards that do not have it."""
+
+    def note(self) -> Note | None:
+        """Leave the note of the start as it is: it may say more, and has newer code."""
+        return None
+
+
+@dataclass(frozen=True)
+class Drop(RunOrder):
+    """Forget a run, its results and failures."""
+
+    op = "drop"
+
+    def note(self) -> Note | None:
+        """Forget the run."""
+        return Note(self.run, None)
+
+
+@dataclass(frozen=True)
+class Cancel(RunOrder):
+    """Give up what has no result yet and take nothing more; `complete` = the run had ended when it was looked at."""
+
+    op = "cancel"
+    complete: bool = False
+
+    def note(self) -> Note | None:
+        """Have a shard that is recreated take nothing more; of a run that has ended all results stay."""
+        return None if self.complete else Note(self.run, {"cancelled": True})
+
+
+@dataclass(frozen=True)
+class CancelledNothing(RunOrder):
+    """Take back the note of a `Cancel` that found the run ended; shards know that already."""
+
+    def shards(self, count: int) -> Iterable[int]:
+        """Return none."""
+        return ()
+
+    def note(self) -> Note | None:
+        """Have the run as one that was not cancelled."""
+        return Note(self.run, {"cancelled": False})
+
+
+@dataclass(frozen=True)
+class RetryDead(RunOrder):
+    """Deliver dead messages again, by id and ordinal, with a function of which the run knows the code version."""
+
+    op = "retry"
+    ids: Sequence[tuple[int, int]]
+    ordinals: Sequence[tuple[int, int]]
+    function: bytes
+    blob: bytes
+
+    def shards(self, count: int) -> Iterable[int]:
+        """Return those that have the messages, and the first, which has the run record."""
+        return dict.fromkeys((0, *(shard_of(lo) for lo, _ in self.ids)))
+
+    def fields(self, shard: int) -> Message:
+        """Return the ids of this shard, and all ordinals."""
+        ids = [(lo, hi) for lo, hi in self.ids if shard_of(lo) == shard]
+        return {"ids": ids, "ordinals": self.ordinals, "function": self.function, "blob": self.blob}
+
+
+@dataclass(frozen=True)
+class LearnCode(RunOrder):
+    """Know a newer code version; what is retried from now on runs it."""
+
+    op = "retry"
+    version: Code
+
+    def fields(self, shard: int) -> Message:
+        """Return a retry of nothing, which brings the code."""
+        return {"ids": [], "ordinals": [], **self.version.fields}
+
+    def note(self) -> Note | None:
+        """Have the code in a shard that is recreated."""
+        return Note(self.run, self.version.fields)
+
+
+@dataclass(frozen=True)
+class Adopt(RunOrder):
+    """Run this code for all that is not done, and for what still comes."""
+
+    op = "adopt"
+    version: Code
+
+    def fields(self, shard: int) -> Message:
+        """Return the code."""
+        return self.version.fields
+
+    def note(self) -> Note | None:
+        """Have what comes to a shard that is recreated run it too."""
+        return Note(self.run, self.version.fields | {"adopted": True})
+
+
+@dataclass(frozen=True)
+class Retries(RunOrder):
+    """Deliver failed messages of a lane so many times again."""
+
+    op = "retries"
+    retries: int
+
+    def fields(self, shard: int) -> Message:
+        """Return how often."""
+        return {"retries": self.retries}
+
+    def note(self) -> Note | None:
+        """Have it in a shard that is recreated."""
+        return Note(self.run, {"retries": self.retries})
+
+
+# --- about the input of a run -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecordSubmitted(RunOrder):
+    """Record how far the input is submitted: the next process that maps it compares it with that."""
+
+    op = "submitted"
+    known: Submitted
+
+    def shards(self, count: int) -> Iterable[int]:
+        """Return the first, which has the run record."""
+        return (0,)
+
+    def fields(self, shard: int) -> Message:
+        """Return the record."""
+        return self.known.record()
+
+    def note(self) -> Note | None:
+        """Have the record in a first shard that is recreated."""
+        return Note(self.run, {"submitted": self.known.record()})
+
+
+@dataclass(frozen=True)
+class Seal(RunOrder):
+    """End the input of a run.
+
+    Attributes
+    ----------
+    here : sequence of int
+        Documents that each shard holds.
+    incomplete : str or None
+        Why the input is not complete.
+    submitted : RecordSubmitted
+        How far it came; the first shard has that before it is sealed.
+    """
+
+    op = "seal"
+    in_turn = True
+    here: Sequence[int]
+    incomplete: str | None
+    submitted: RecordSubmitted
+
+    def messages(self, shard: int) -> Sequence[Message]:
+        """Return what ends it here; its run is part of that."""
+        seal = {"total": sum(self.here), "incomplete": self.incomplete, "run": self.run, "here": self.here[shard]}
+        before = self.submitted.messages(shard) if shard in self.submitted.shards(len(self.here)) else ()
+        return [*before, {"op": self.op, "seal": seal}]
+
+    def note(self) -> Note | None:
+        """Have a shard that dies with its seal recreated as a sealed one."""
+        seal = {"total": sum(self.here), "incomplete": self.incomplete, "here": list(self.here)}
+        return Note(self.run, {"seal": seal, "submitted": self.submitted.known.record()})
+
+
+@dataclass(frozen=True)
+class Reopen(RunOrder):
+    """Take documents again after a seal, from this client; of a run that was cancelled it is refused."""
+
+    op = "reopen"
+    client: str
+
+    def fields(self, shard: int) -> Message:
+        """Return the client."""
+        return {"client": self.client}
+
+    def note(self) -> Note | None:
+        """Forget the seal."""
+        return Note(self.run, {"seal": None, "client": self.client})

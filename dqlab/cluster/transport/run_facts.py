@@ -1,0 +1,90 @@
+"""What the shards of a queue report of one run, joined: for the client that asks them and for the collector.
+
+A lane is what one shard reports of one run: `rules.book.Book.report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from dqlab.stats import CodeStats, Counts, RunFacts, RunState, run_state
+
+__all__ = ["run_facts", "state_of", "sum_counts", "sum_units"]
+
+
+def sum_counts(lanes: Iterable[dict[str, Any]]) -> Counts:
+    """Return the messages of lanes by state."""
+    return _summed([lane["counts"] for lane in lanes])
+
+
+def sum_units(lanes: Iterable[dict[str, Any]]) -> Counts | None:
+    """Return the pages of lanes by state, None where none is known."""
+    known = [lane["units"] for lane in lanes if lane["units"]]
+    return _summed(known) if known else None
+
+
+def _summed(rows: Sequence[Sequence[int]]) -> Counts:
+    if len(rows) == 1:
+        return Counts(*rows[0])
+    return Counts(*map(sum, zip(*rows, strict=True))) if rows else Counts()
+
+
+def state_of(lanes: Collection[dict[str, Any]], *, paused: bool, blocked: str, served: bool) -> RunState:
+    """Return what the run of these lanes does; `paused`, `blocked` and `served` are of its queue."""
+    return run_state(
+        sum_counts(lanes),
+        sealed=all(lane["sealed"] for lane in lanes),
+        incomplete=any(lane["name"] is not None and lane["incomplete"] is not None for lane in lanes),
+        paused=paused or any(lane["paused"] for lane in lanes),
+        stopped=any(lane["stopped"] or lane["halted"] for lane in lanes),
+        consumers=int(served),
+        blocked=bool(blocked),
+    )
+
+
+def run_facts(
+    lanes: Collection[dict[str, Any]],
+    record: dict[str, Any],
+    *,
+    queue: str,
+    paused: bool,
+    paused_by: str,
+    trouble: str,
+    blocked: str,
+    served: bool,
+) -> RunFacts:
+    """Return what the lanes of a run tell, and its queue.
+
+    Parameters
+    ----------
+    record : dict
+        The lane with the run's record.
+    paused, served : bool
+        The queue is paused, and has a consumer.
+    paused_by, trouble, blocked : str
+        See `RunFacts`.
+    """
+    ends = [lane["ended"] for lane in lanes]
+    code = record["code"]
+    return RunFacts(
+        name=record["name"],
+        queue=queue,
+        state=state_of(lanes, paused=paused, blocked=blocked, served=served),
+        counts=sum_counts(lanes),
+        units=sum_units(lanes),
+        retrying=sum(lane["retrying"] for lane in lanes),
+        sealed=all(lane["sealed"] for lane in lanes),
+        total=record["total"],
+        incomplete=record["incomplete"],
+        said=record["why"],
+        paused_by=paused_by,
+        halted=next((lane["halted"] for lane in lanes if lane["halted"]), ""),
+        full=any(lane["stopped"] for lane in lanes),
+        trouble=trouble,
+        blocked=blocked,
+        code=CodeStats(name=code["name"], short=code["short"], version=record["versions"], cell=code["cell"]),
+        started=record["started"],
+        ended=max(ends) if None not in ends else None,
+        idle=max(lane["idle"] for lane in lanes),
+    )
