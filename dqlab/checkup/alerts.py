@@ -13,7 +13,7 @@ from dqlab.checkup.facts import Facts
 from dqlab.checkup.findings import Finding
 from dqlab.stats import Attention, RunStats, StopReason
 
-__all__ = ["TOLD", "alerted", "alerts"]
+__all__ = ["WORDINGS", "alerted", "alerts"]
 
 
 class Advice(NamedTuple):
@@ -23,8 +23,8 @@ class Advice(NamedTuple):
     command: str = ""
 
 
-class Told(NamedTuple):
-    """How alerts of one kind are told: by which check, as what, and with what to do."""
+class Wording(NamedTuple):
+    """The check, the sentence and the advice of a finding that is made of an alert of one kind."""
 
     check: str
     what: Callable[[Attention], str]
@@ -34,11 +34,11 @@ class Told(NamedTuple):
 def alerts(facts: Facts, check: str, *, without: Collection[Attention] = ()) -> Iterator[Finding]:
     """Return what one check makes of the alerts, but of those about which probing has found more."""
     for alert in facts.alerts:
-        told = TOLD.get(alert.kind, _OTHER)
-        if told.check == check and alert not in without:
-            advice = told.advice(facts, alert)
+        wording = WORDINGS.get(alert.kind, _OTHER)
+        if wording.check == check and alert not in without:
+            advice = wording.advice(facts, alert)
             values = {"queue": alert.queue, "run": alert.run}
-            yield Finding(check, alert.severity, told.what(alert), advice.text, advice.command, values)
+            yield Finding(check, alert.severity, wording.what(alert), advice.text, advice.command, values)
 
 
 def alerted(facts: Facts, *kinds: str, queue: str = "") -> list[Attention]:
@@ -47,7 +47,7 @@ def alerted(facts: Facts, *kinds: str, queue: str = "") -> list[Attention]:
 
 
 def _stopped(facts: Facts, alert: Attention) -> Advice:
-    """Return what has a run go on that paused itself: another thing for each of the reasons."""
+    """Return how a run that paused itself can go on, which depends on the reason."""
     attach = f"lab.attach({alert.run!r})"
     run = _run(facts, alert)
     reason = run.stop if run is not None else StopReason.ALL_FAILED if alert.action == "retry" else None
@@ -98,15 +98,15 @@ def _listed(text: str) -> str:
     return text.removesuffix(".").replace(" · ", "; ")
 
 
-TOLD = {
-    "stopped": Told("queues", lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}", _stopped),
-    "no-consumer": Told("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _no_consumer),
-    "missing": Told(
+WORDINGS = {
+    "stopped": Wording("queues", lambda it: f"run {it.run} {it.text}: {_listed(it.detail)}", _stopped),
+    "no-consumer": Wording("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _no_consumer),
+    "missing": Wording(
         "queues",
         lambda it: f"{it.subject} {it.text}: they were acknowledged, and are not there",
         _of_run("This must not happen. Look up which documents, and map these once more under another name", ".wait()"),
     ),
-    "lost": Told(
+    "lost": Wording(
         "queues",
         lambda it: f"run {it.run} lacks documents: {it.subject}",
         _of_run(
@@ -114,40 +114,40 @@ TOLD = {
             ".resubmit_lost()",
         ),
     ),
-    "failing": Told(
+    "failing": Wording(
         "queues",
         lambda it: f"{it.subject} in run {it.run}: {it.text}; {_listed(it.detail)}",
         _of_run("See why, and retry them with a function that was mended", ".failures()"),
     ),
-    "puts-wait": Told(
+    "puts-wait": Wording(
         "queues",
         lambda it: f"{it.subject} {it.text}: {it.detail}",
         _unacked("See what its consumers do, and whether there are any"),
     ),
-    "growing": Told("queues", lambda it: f"queue {it.queue} {it.text} {_listed(it.detail)}", _more_consumers),
-    "lag": Told("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _more_consumers),
-    "store": Told("leases", lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}", _store),
-    "no-room": Told(
+    "growing": Wording("queues", lambda it: f"queue {it.queue} {it.text} {_listed(it.detail)}", _more_consumers),
+    "lag": Wording("queues", lambda it: f"queue {it.queue} {it.text}: {it.detail}", _more_consumers),
+    "store": Wording("leases", lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}", _store),
+    "no-room": Wording(
         "leases",
         lambda it: f"queue {it.queue} {it.text}: {_listed(it.detail)}",
         lambda _, __: Advice("Make room: delete files, drop runs that are finished, compact", "lab.gc()"),
     ),
-    "lease-ends": Told(
+    "lease-ends": Wording(
         "leases",
         lambda it: f"{it.subject} {it.text} in queue {it.queue}: {it.detail}",
         _unacked("See whose they are, and whether those workers hang"),
     ),
-    "held": Told(
+    "held": Wording(
         "leases",
         lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}" + (f": {it.detail}" if it.detail else ""),
         _unacked("A slow document, or one that hangs. Give such runs a limit, map(..., timeout='90s')"),
     ),
-    "slow": Told(
+    "slow": Wording(
         "leases",
         lambda it: f"consumer {it.subject} of queue {it.queue} {it.text}, {it.detail}",
         _unacked("See what else runs on that worker's machine, and which document it has"),
     ),
-    "leaving": Told(
+    "leaving": Wording(
         "jobs",
         lambda it: f"{it.subject} {it.text}: {it.detail}",
         lambda _, __: Advice(
@@ -156,7 +156,7 @@ TOLD = {
     ),
 }
 """By kind of alert."""
-_OTHER = Told(
+_OTHER = Wording(
     "queues", lambda it: f"{it.subject} {it.text}", lambda _, __: Advice("See what the views show of it", "lab")
 )
 """Of a kind that only a newer dqlab on the scheduler knows."""

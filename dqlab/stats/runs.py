@@ -184,7 +184,7 @@ class RunFacts:
         The input has ended, and `total` is known.
     incomplete : str or None
         Why the input ended early.
-    said : str
+    noted : str
         What was noted when it was paused; "" once it goes on.
     paused_by : str
         Who paused its queue last.
@@ -207,7 +207,7 @@ class RunFacts:
     sealed: bool
     total: int | None
     incomplete: str | None
-    said: str
+    noted: str
     paused_by: str
     halted: str
     full: bool
@@ -238,7 +238,7 @@ class RunFacts:
             return self.blocked
         if self.state is RunState.WAITING:
             return f"no consumer serves queue {self.queue}"
-        return self.incomplete or self.said or (self.paused_by if self.state is RunState.PAUSED else "")
+        return self.incomplete or self.noted or (self.paused_by if self.state is RunState.PAUSED else "")
 
     def stats(
         self,
@@ -251,7 +251,7 @@ class RunFacts:
         classes_total: int = 0,
         eta: Eta | None = None,
     ) -> RunStats:
-        """Return its statistics, with what only reports over time tell; `at` is seconds since 1970 UTC."""
+        """Return its statistics, with what takes several reports to know; `at` is seconds since 1970 UTC."""
         return RunStats(
             name=self.name,
             queue=self.queue,

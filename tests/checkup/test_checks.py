@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.checkup.alerts import TOLD
+from dqlab.checkup.alerts import WORDINGS
 from dqlab.checkup.examine import CHECKS, judge
 from dqlab.checkup.facts import Facts, Process, Queue, Store
 from dqlab.log.ownership import Holder
@@ -510,9 +510,9 @@ def test_every_alert_has_a_finding_of_its_own_and_is_no_worse_or_better_there() 
     """What views show in red must not be healthy for the doctor, and nothing is decided twice."""
     alerts = {alert.kind: (alert, facts) for facts, *_ in PLANTED.values() for alert in facts.alerts}
 
-    assert alerts.keys() == TOLD.keys()
+    assert alerts.keys() == WORDINGS.keys()
     for alert, facts in alerts.values():
-        found = [each for each in judge(facts).findings if each.check == TOLD[alert.kind].check]
+        found = [each for each in judge(facts).findings if each.check == WORDINGS[alert.kind].check]
         assert alert.severity in {each.severity for each in found}
         assert brief(alert)
 

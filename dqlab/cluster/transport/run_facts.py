@@ -77,7 +77,7 @@ def run_facts(
         sealed=all(lane["sealed"] for lane in lanes),
         total=record["total"],
         incomplete=record["incomplete"],
-        said=record["why"],
+        noted=record["why"],
         paused_by=paused_by,
         halted=next((lane["halted"] for lane in lanes if lane["halted"]), ""),
         full=any(lane["stopped"] for lane in lanes),
