@@ -86,7 +86,7 @@ class Upkeep:
                 # What settled their messages may only be in memory. If the files went first, a power cut would leave
                 # messages that are neither settled nor there.
                 self._writer.commit(sync=True)
-                with catalog.lock:  # asked again: a checkpoint or a compaction may need one of them by now
+                with catalog.lock:  # asked again: a compaction may have changed the manifest
                     doomed = [entry for entry in self._removable() if entry in doomed]
                     catalog.publish(catalog.manifest.without({entry.seq for entry in doomed}))
             # After the manifest without them is on disk: a listed segment that is missing stops every open.

@@ -208,7 +208,7 @@ def test_a_process_without_descriptors_confirms_nothing_and_goes_on_when_it_has_
         files.begun = True
         log.append(16, [b"x"])
         for _ in range(3):
-            with pytest.raises(NoDescriptors, match=r"Too many open files.*tried again every second"):
+            with pytest.raises(NoDescriptors, match=r"Too many open files.*tries again every second"):
                 log.commit()
         log.append(16, [b"y"])
         assert log.commit() == 2
