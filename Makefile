@@ -9,7 +9,7 @@ STAMP     := $(VENV)/.installed
 LOWEST    := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 MODULES   := extension/node_modules/.yarn-state.yml
-BUILT     := dqlab/labextension/package.json
+BUILT     := dqlab/live/static/widget.js dqlab/labextension/package.json
 SOURCES    = $(shell find extension/src extension/style extension/schema -type f) \
 	$(addprefix extension/,package.json yarn.lock .yarnrc.yml tsconfig.json)
 TOOLED    := PATH="$(abspath $(BIN)):$$PATH"
@@ -61,7 +61,7 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@$(TOOLED) $(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[lab,hpc,test,dev]'
 	@touch $@
 
-# Without the extra test: its tools ask for newer versions than dqlab does. The extension is not built, nor tested.
+# Without the extra test: its tools ask for newer versions than dqlab does. What a browser loads is built by $(VENV).
 $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 	@echo "Installing the lowest versions into $(LOWEST), about two minutes the first time."
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
@@ -73,11 +73,11 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 	@$(LOWEST)/bin/python -m pip check
 	@touch $@
 
-extension: $(STAMP) ## Build the JupyterLab extension again; reload the page to see it.
+extension: $(STAMP) ## Build the live widget and the JupyterLab extension again; reload the page to see it.
 	@$(TOOLED) $(BIN)/python extension/build.py --force
 
-$(BUILT): $(SOURCES) | $(STAMP)
-	@echo "Building the JupyterLab extension, about a minute; the first time it also fetches what it is built with."
+$(BUILT) &: $(SOURCES) | $(STAMP)
+	@echo "Building what a browser loads, about a minute; the first time it also fetches what it is built with."
 	@$(TOOLED) $(BIN)/python extension/build.py
 
 $(MODULES): extension/package.json extension/yarn.lock | $(STAMP)
@@ -89,14 +89,14 @@ lab: $(STAMP) $(BUILT) ## Open JupyterLab here, on a copy of the quickstart.
 	@echo "Starting JupyterLab; it prints its address in a few seconds."
 	$(BIN)/dqlab lab $(ARGS)
 
-demo: $(STAMP) ## Run the quickstart notebook here, without a browser.
+demo: $(STAMP) $(BUILT) ## Run the quickstart notebook here, without a browser.
 	$(BIN)/python -m dqlab demo $(ARGS)
 
-notebooks: $(STAMP) ## Run the notebooks and store what their cells show, also that for batch systems.
+notebooks: $(STAMP) $(BUILT) ## Run the notebooks and store what their cells show, also that for batch systems.
 	$(BIN)/python -m tests.notebooks $(NOTEBOOKS)
 	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m tests.notebooks $(ON_SLURM)
 
-slurm-notebook: $(STAMP) ## Run the notebook for batch systems on a Slurm of its own on this machine.
+slurm-notebook: $(STAMP) $(BUILT) ## Run the notebook for batch systems on a Slurm of its own on this machine.
 	$(call play,$(ON_SLURM))
 	$(BIN)/python -m tests.hpc.single_node $(BIN)/python -m pytest -p no:cacheprovider --timeout=600 \
 		$(NBVAL) $(PLAYED)/slurm.ipynb $(ARGS)
@@ -105,14 +105,14 @@ test: $(STAMP) $(BUILT) $(MODULES) ## Run every test but the slow ones, and the 
 	$(call play,$(NOTEBOOKS))
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not slow and not bench' tests $(NBVAL) $(PLAYED) $(ARGS)
 
-test-fast: $(STAMP) ## Run the tests that need neither a cluster nor a browser: for every save.
+test-fast: $(STAMP) $(BUILT) ## Run the tests that need neither a cluster nor a browser: for every save.
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not bench and not cluster and not browser and not slurm' tests $(ARGS)
 
 test-slow: $(STAMP) $(BUILT) ## Run the slow tests.
 	$(BIN)/python -m pytest -m slow --timeout=600 tests $(ARGS)
 
 # Old versions use what newer versions of their own dependencies deprecate: those warnings are no errors here.
-test-lowest: $(LOWEST_STAMP) ## Run what touches Dask and Jupyter with the oldest versions of all that dqlab needs.
+test-lowest: $(LOWEST_STAMP) $(BUILT) ## Run what touches Dask and Jupyter with the oldest versions of all that dqlab needs.
 	$(LOWEST)/bin/python -m pytest -W ignore::DeprecationWarning \
 		-m 'not slow and not bench and not browser and not slurm' $(ON_LOWEST) $(ARGS)
 
@@ -152,6 +152,6 @@ constraints-lowest: $(LOWEST_STAMP) ## The same for .venv-lowest and constraints
 	$(call write-versions,$(LOWEST))
 
 clean: ## Remove .venv, .venv-lowest and all that the tools left behind.
-	rm -rf dqlab/labextension extension/lib extension/node_modules extension/*.tsbuildinfo
+	rm -rf dqlab/labextension dqlab/live/static extension/lib extension/node_modules extension/*.tsbuildinfo
 	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

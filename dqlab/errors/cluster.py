@@ -1,4 +1,4 @@
-"""Errors of the cluster: connecting to it, and who is gone."""
+"""Errors of the cluster and of this installation: connecting, what is missing, and who is gone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ __all__ = [
     "StoreFailed",
     "UnsupportedSystem",
     "VersionMismatch",
+    "WidgetNotBuilt",
     "WorkersGone",
 ]
 
@@ -33,6 +34,16 @@ class UnsupportedSystem(DqlabError, ImportError):
     text = (
         "dqlab does not run on {system}: it needs Linux or macOS. Nothing was imported. Install the Windows Subsystem "
         "for Linux, WSL, with `wsl --install`, then install and start dqlab and Jupyter inside it."
+    )
+
+
+class WidgetNotBuilt(DqlabError, ImportError):
+    """A live widget is to be shown, and its files were not built when dqlab was installed."""
+
+    text = (
+        "the live widget has not been built: {file} is missing. Queues and runs are not touched by this, and their "
+        "tables are there without it. In a checkout run `make extension`; elsewhere install dqlab again, without "
+        "SKIP_JUPYTER_BUILDER."
     )
 
 

@@ -1,8 +1,8 @@
 """The live widget of a run, a lab or a queue, for front ends that speak anywidget.
 
-Python sends the parts of a picture that changed, in one message; the module in `js/` draws them and sends back which
-button was pressed. A press only calls `on_press`: it may arrive in a thread of its own while a cell is busy, so nothing
-of the user's is touched here.
+Python sends the parts of a picture that changed, in one message; the module in `static/`, which is built from
+`extension/`, draws them and sends back which button was pressed. A press only calls `on_press`: it may arrive in a
+thread of its own while a cell is busy, so nothing of the user's is touched here.
 """
 
 from __future__ import annotations
@@ -15,30 +15,34 @@ import anywidget
 import traitlets
 
 from dqlab.clock import Clock
+from dqlab.errors import WidgetNotBuilt
 from dqlab.live.lab_view import QueuesView
 from dqlab.live.pace import Pace
 from dqlab.live.view import Command, Press, RunView
 
 __all__ = ["LiveWidget", "script", "styles"]
 
-_HERE = Path(__file__).parent
+_STATIC = Path(__file__).parent / "static"
 _COMMANDS = {command.value: command for command in Command}
 _LONGEST = 300
 _MOST_CONSUMERS = 100_000
 
 
 def script() -> str:
-    """Return the widget's ES module: the files of `js/` in the order of their names, which import nothing."""
-    return _joined("js")
+    """Return the widget's ES module, which imports nothing."""
+    return _built("widget.js")
 
 
 def styles() -> str:
     """Return the widget's style sheet."""
-    return _joined("css")
+    return _built("widget.css")
 
 
-def _joined(kind: str) -> str:
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((_HERE / kind).glob(f"*.{kind}")))
+def _built(name: str) -> str:
+    try:
+        return (_STATIC / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise WidgetNotBuilt(file=str(_STATIC / name)) from None
 
 
 def _part() -> Any:

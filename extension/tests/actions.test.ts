@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { queueDangers, queueEntries, retryEntries, runDangers, runEntries } from '../src/actions';
+import { queueDangers, queueEntries, retryEntries, runDangers, runEntries } from '../src/lab/actions';
 import { goldenSnapshot } from './golden';
 
 const snapshot = goldenSnapshot();

@@ -1,7 +1,7 @@
 import { ServerConnection } from '@jupyterlab/services';
 import { afterEach, expect, test } from 'vitest';
 
-import { Client, Refusal } from '../src/client';
+import { Client, Refusal } from '../src/lab/client';
 import { plainSnapshot } from './golden';
 
 const BASE = 'http://localhost/user/ana/';

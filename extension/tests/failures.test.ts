@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
-import type { FailurePage } from '../src/client';
-import { ceiling } from '../src/failures/chart';
-import { lastMinutes, minutesOf } from '../src/failures/minutes';
-import { FailuresModel, PAGE, versionWord, type Asking } from '../src/failures/model';
-import { summary } from '../src/failures/view';
-import type { Snapshot } from '../src/snapshot';
+import type { FailurePage } from '../src/lab/client';
+import { ceiling } from '../src/shared/plot';
+import { lastMinutes, minutesOf } from '../src/lab/failures/minutes';
+import { FailuresModel, PAGE, versionWord, type Asking } from '../src/lab/failures/model';
+import { summary } from '../src/lab/failures/view';
+import type { Snapshot } from '../src/shared/snapshot';
 import { goldenHistory, goldenSnapshot } from './golden';
 
 const TOTAL = 120;

@@ -2,8 +2,8 @@
 
 import history from '../../tests/golden/history.json';
 import snapshot from '../../tests/golden/snapshot.json';
-import { historyReader, snapshotReader, type History, type Snapshot } from '../src/snapshot';
-import type { Service } from '../src/client';
+import { historyReader, snapshotReader, type History, type Snapshot } from '../src/shared/snapshot';
+import type { Service } from '../src/lab/client';
 
 export const plainSnapshot: unknown = snapshot;
 export const plainHistory: unknown = history;

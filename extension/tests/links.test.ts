@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 
-import { interceptLinks, markedOpening, openingOf } from '../src/links';
+import { interceptLinks, markedOpening, openingOf } from '../src/lab/links';
 import { service } from './golden';
 
 const BASE = `${window.location.origin}/user/ana/`;

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
-import { Refusal, type Action, type Answer, type Service } from '../src/client';
-import { Model, type Asking } from '../src/model';
-import type { Snapshot } from '../src/snapshot';
+import { Refusal, type Action, type Answer, type Service } from '../src/lab/client';
+import { Model, type Asking } from '../src/lab/model';
+import type { Snapshot } from '../src/shared/snapshot';
 import { goldenHistory, goldenSnapshot, service } from './golden';
 
 class Server implements Asking {

@@ -1,11 +1,11 @@
 import { Widget } from '@lumino/widgets';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
-import type { Action, Service } from '../src/client';
-import type { Desk } from '../src/desk';
-import { Model } from '../src/model';
-import { Sidebar } from '../src/sidebar/sidebar';
-import type { Snapshot } from '../src/snapshot';
+import type { Action, Service } from '../src/lab/client';
+import type { Desk } from '../src/lab/desk';
+import { Model } from '../src/lab/model';
+import { Sidebar } from '../src/lab/sidebar/sidebar';
+import type { Snapshot } from '../src/shared/snapshot';
 import { answers, asked } from './host/dialogs';
 import { goldenHistory, goldenSnapshot, service } from './golden';
 

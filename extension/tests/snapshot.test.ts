@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 
-import { historyReader, settledShare, snapshotReader, troubled, waiting } from '../src/snapshot';
-import { runWord } from '../src/sidebar/runs';
-import { share } from '../src/format';
+import { historyReader, settledShare, snapshotReader, troubled, waiting } from '../src/shared/snapshot';
+import { runWord } from '../src/lab/sidebar/runs';
+import { share } from '../src/shared/format';
 import { goldenHistory, goldenSnapshot, plainHistory, plainSnapshot } from './golden';
 
 test('every field that the scheduler sends is known here', () => {

@@ -6,19 +6,22 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
 
+from dqlab.errors import WidgetNotBuilt
 from dqlab.live.canvas import HtmlCanvas, WidgetCanvas
 from dqlab.live.lab_rows import Place, lab_view, queue_view
-from dqlab.live.lab_view import QueuesView
+from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
 from dqlab.live.pace import PARTS
+from dqlab.live.pieces import Chart, CodePane, ConsumerRow, Consumers, Example, HeldRow, Leases, Need
 from dqlab.live.rows import Focus, run_view
-from dqlab.live.view import Command, Press, RunView
-from dqlab.live.widget import LiveWidget, script
+from dqlab.live.view import Ask, Button, Command, FailureRow, Figure, Notice, Press, RunView
+from dqlab.live.widget import LiveWidget, script, styles
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.live.scenes import lab_history, many_queues
 
@@ -290,9 +293,40 @@ def test_another_state_takes_all_parts_along(running: RunStats, clock: Any) -> N
 
 def test_script_is_one_module_without_imports() -> None:
     """Front ends load it as one string."""
-    assert not re.search(r"^\s*import\b", script(), flags=re.MULTILINE)
-    assert script().count("export default") == 1
+    assert not re.search(r"\bimport\b", script())
+    assert script().count("export") == 1
+    assert re.search(r"export\s*\{\s*\w+ as default\s*\};?\s*$", script())
     assert "innerHTML" not in script()
+
+
+def test_widget_that_was_not_built_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout that was installed without the build has Python alone, and an empty output would say nothing."""
+    monkeypatch.setattr("dqlab.live.widget._STATIC", tmp_path)
+
+    with pytest.raises(WidgetNotBuilt, match="make extension") as missing:
+        styles()
+
+    assert missing.value.file == str(tmp_path / "widget.css")
+
+
+PARTS_IN_THE_BROWSER = Path(__file__).parents[2] / "extension" / "src" / "widget" / "parts.ts"
+RECORDS = (Ask, Button, Chart, CodePane, ConsumerRow, Consumers, Example, FailureRow, Figure, HeldRow, Leases, Need)
+RECORDS += (Notice, QueueRow, RunLine)
+
+
+@pytest.mark.skipif(not PARTS_IN_THE_BROWSER.exists(), reason="not a checkout")
+def test_parts_have_the_fields_that_the_widget_reads() -> None:
+    """A field that is renamed on one side shows as an empty place, and only where somebody looks."""
+    source = PARTS_IN_THE_BROWSER.read_text(encoding="utf-8")
+    typed = dict(re.findall(r"^export interface (\w+) \{\n(.*?)^\}", source, flags=re.MULTILINE | re.DOTALL))
+    (order,) = re.findall(r"FIELDS: readonly.*?= \[(.*?)\];", source, flags=re.DOTALL)
+    (toggle,) = re.findall(r"^export type Toggle = \[(.*)\];", source, flags=re.MULTILINE)
+
+    for record in RECORDS:
+        known = re.findall(r"^  (\w+): ", typed[record.__name__], flags=re.MULTILINE)
+        assert known == list(record.__annotations__), record.__name__
+    assert re.findall(r"'(\w+)'", order) == list(QueueRow._fields)
+    assert re.findall(r"(\w+): ", toggle) == list(Toggle._fields)
 
 
 def test_lab_and_queue_have_widgets_of_their_own_kind(snapshot: Snapshot, past: History) -> None:

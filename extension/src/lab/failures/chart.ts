@@ -1,0 +1,103 @@
+// Failed deliveries per minute over time, drawn at the real width; the text in it never scales.
+
+import { draw, make, mark } from '../../shared/dom';
+import { count, minute } from '../../shared/format';
+import { ceiling, label } from '../../shared/plot';
+import type { Mark } from '../../shared/snapshot';
+import type { Minute } from './minutes';
+
+const HEIGHT = 96;
+const EDGE = { left: 44, right: 12, top: 18, bottom: 22 };
+/** Seconds that are shown at least, so that the first minutes do not look like hours. */
+const SPAN = 1_800;
+const TITLE = 'failed deliveries per minute: ';
+
+export function minutesChart(): { element: HTMLElement; draw(minutes: Minute[], marks: Mark[]): void; dispose(): void } {
+  const element = make('div', { class: 'dq-chart' });
+  let minutes: Minute[] = [];
+  let marks: Mark[] = [];
+  let drawn = '';
+  const redraw = (): void => {
+    const width = Math.floor(element.getBoundingClientRect().width);
+    const key = JSON.stringify([width, minutes, marks]);
+    if (!width || key === drawn) return;
+    drawn = key;
+    element.replaceChildren(minutes.length ? picture(minutes, marks, width) : make('div', { class: 'dq-rest' }, 'No failed delivery is known of the last half hour.'));
+  };
+  const watcher = new ResizeObserver(redraw);
+  watcher.observe(element);
+  return {
+    element,
+    draw(newer, newerMarks) {
+      minutes = newer;
+      marks = newerMarks;
+      redraw();
+    },
+    dispose: () => watcher.disconnect()
+  };
+}
+
+function picture(minutes: Minute[], marks: Mark[], width: number): SVGElement {
+  const bottom = HEIGHT - EDGE.bottom;
+  const last = minutes[minutes.length - 1]!.at + 60;
+  const first = Math.min(minutes[0]!.at, last - SPAN);
+  const peak = minutes.reduce((most, each) => (each.failed > most.failed ? each : most));
+  const top = ceiling(peak.failed);
+  const x = (at: number): number => EDGE.left + ((at - first) / (last - first)) * (width - EDGE.left - EDGE.right);
+  const y = (value: number): number => bottom - (value / top) * (bottom - EDGE.top);
+  const svg = draw('svg', { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: 'img' });
+  mark(svg, 'aria-label', `Failed deliveries per minute; peak ${count(Math.round(peak.failed))} at ${minute(peak.at)}`);
+  for (const value of top > 1 ? [0, top / 2, top] : [0, top]) {
+    svg.append(draw('path', { d: `M${EDGE.left} ${y(value)}H${width - EDGE.right}`, class: 'dq-grid' }));
+    svg.append(label(EDGE.left - 6, y(value) + 4, count(value), { 'text-anchor': 'end' }));
+  }
+  const wide = Math.max(1, x(first + 60) - x(first) - 1.5);
+  for (const each of minutes) {
+    if (each.failed > 0) svg.append(column(x(each.at), y(each.failed), wide, bottom, 'dq-retrying'));
+    if (each.dead > 0) svg.append(column(x(each.at), y(each.dead), wide, bottom, 'dq-dead'));
+  }
+  for (let at = Math.ceil(first / 300) * 300; at < last; at += 300) {
+    if (x(at) < width - 20) svg.append(label(x(at), HEIGHT - 6, minute(at), { 'text-anchor': 'middle' }));
+  }
+  svg.append(...marksOf(marks.filter((each) => each.at >= first && each.at <= last), x, bottom, width), legend(width));
+  return svg;
+}
+
+const column = (x: number, y: number, width: number, bottom: number, kind: string): SVGElement =>
+  draw('rect', { x: x.toFixed(1), y: y.toFixed(1), width: width.toFixed(1), height: Math.max(1, bottom - y).toFixed(1), class: kind });
+
+/** What is drawn, in its own colours, at the right end. */
+function legend(width: number): SVGElement {
+  const element = draw('text', { x: width - EDGE.right, y: 12, 'text-anchor': 'end' });
+  const [dead, and, retry] = ['dead', ' and ', 'will retry'].map((words) => {
+    const span = draw('tspan');
+    span.textContent = words;
+    return span;
+  });
+  dead!.setAttribute('class', 'dq-of-dead');
+  retry!.setAttribute('class', 'dq-of-retrying');
+  element.append(width > 520 ? TITLE : '', dead!, and!, retry!);
+  return element;
+}
+
+function marksOf(marks: Mark[], x: (at: number) => number, bottom: number, width: number): SVGElement[] {
+  let free = 0;
+  const room = width - (width > 520 ? 260 : 110);
+  return marks.flatMap((each) => {
+    const at = x(each.at);
+    const cell = each.cell === null ? '' : `[${each.cell}]`;
+    const line = draw('path', { d: `M${at.toFixed(1)} 14V${bottom}`, class: 'dq-when' });
+    const whole = draw('title');
+    whole.textContent = `${cell} ${each.text}`.trim();
+    line.append(whole);
+    const words = `${cell} ${each.text}`.trim();
+    const needed = words.length * 6.2;
+    if (at < free || at + needed > room) return [line];
+    free = at + needed + 8;
+    const name = label(at + 3, 12, '');
+    const code = draw('tspan', { class: 'dq-cell' });
+    code.textContent = cell;
+    name.append(code, ` ${each.text}`);
+    return [line, name];
+  });
+}

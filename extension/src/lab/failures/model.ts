@@ -1,0 +1,243 @@
+// The failures of one run or queue: classes, what is selected of them, and the page of documents that is looked at.
+
+import type { IDisposable } from '@lumino/disposable';
+import { Poll } from '@lumino/polling';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import { retryCode, type Selection } from '../actions';
+import { Refusal, type Client, type Failure, type Scope } from '../client';
+import { UNKNOWN } from '../../shared/format';
+import { sentence } from '../model';
+import type { FailureClass, History, Run, Snapshot } from '../../shared/snapshot';
+
+const INTERVAL_MS = 2_000;
+const HISTORY_MS = 15_000;
+const LONGEST_MS = 30_000;
+export const SPAN = 1_800;
+export const PAGE = 50;
+const SAMPLE = 5;
+
+export type Asking = Pick<Client, 'snapshot' | 'history' | 'failures'>;
+
+export interface Page {
+  fingerprint: string;
+  rows: Failure[];
+  total: number;
+  /** Number of the first row, from 1. */
+  first: number;
+  next: string | null;
+  at: number;
+}
+
+export class FailuresModel implements IDisposable {
+  snapshot: Snapshot | null = null;
+  history: History | null = null;
+  failure: Refusal | null = null;
+  /** Fingerprints that are selected; none: all that match. */
+  readonly selected = new Set<string>();
+  /** The class whose documents are looked at. */
+  looked: string | null = null;
+  page: Page | null = null;
+  pageError = '';
+  /** Code versions that occurred among a few documents of each class. */
+  readonly versions = new Map<string, Set<string>>();
+
+  constructor(
+    private client: Asking,
+    readonly service: string,
+    private asked: Scope,
+    isResting: () => boolean
+  ) {
+    const frequency = { backoff: true, max: LONGEST_MS };
+    this.numbers = new Poll({
+      name: 'dqlab:failures',
+      factory: () => this.readNumbers(),
+      frequency: { interval: INTERVAL_MS, ...frequency },
+      standby: isResting
+    });
+    this.past = new Poll({
+      name: 'dqlab:failures-history',
+      factory: () => this.readHistory(),
+      frequency: { interval: HISTORY_MS, ...frequency },
+      standby: isResting
+    });
+  }
+
+  get changed(): ISignal<this, void> {
+    return this.change;
+  }
+
+  get isDisposed(): boolean {
+    return this.numbers.isDisposed;
+  }
+
+  /** The run, where one was asked for or the queue has one alone that failed. */
+  get scope(): Scope {
+    if (this.asked.run || !this.snapshot) return this.asked;
+    const failed = this.runs;
+    return failed.length === 1 ? { queue: failed[0]!.queue, run: failed[0]!.name } : this.asked;
+  }
+
+  /** Runs of the queue with documents that failed. */
+  get runs(): Run[] {
+    const { queue } = this.asked;
+    return (this.snapshot?.runs ?? []).filter((each) => (!queue || each.queue === queue) && each.counts.dead > 0);
+  }
+
+  get run(): Run | null {
+    const { run, queue } = this.scope;
+    return this.snapshot?.runs.find((each) => each.name === run && (!queue || each.queue === queue)) ?? null;
+  }
+
+  get classes(): FailureClass[] {
+    return this.snapshot?.failures.classes ?? [];
+  }
+
+  /** What the buttons act on: a filter, not the rows that are shown. */
+  get selection(): Selection {
+    const chosen = this.classes.filter((each) => this.selected.has(each.fingerprint));
+    const { queue = '', run = '' } = this.scope;
+    const whole = !chosen.length || chosen.length === this.snapshot!.failures.classes_total;
+    const dead = whole ? (this.snapshot?.failures.dead ?? 0) : chosen.reduce((sum, each) => sum + each.dead, 0);
+    return { queue, run, dead, fingerprints: whole ? [] : chosen.map((each) => each.fingerprint) };
+  }
+
+  get python(): string {
+    return retryCode(this.selection);
+  }
+
+  /** A code version as it is shown: `v4` where the run knows its number, else how its hash begins. */
+  versionOf(version: Failure['version']): string {
+    if (version === null || version === '') return UNKNOWN;
+    const code = this.run?.code;
+    if (code?.short && String(version).startsWith(code.short)) return `v${code.version}`;
+    return versionWord(version);
+  }
+
+  toggle(fingerprint: string): void {
+    if (!this.selected.delete(fingerprint)) this.selected.add(fingerprint);
+    this.change.emit();
+  }
+
+  toggleAll(): void {
+    const all = this.classes.every((each) => this.selected.has(each.fingerprint));
+    this.selected.clear();
+    if (!all) for (const each of this.classes) this.selected.add(each.fingerprint);
+    this.change.emit();
+  }
+
+  /** Look at the documents of a class, from the first. */
+  async look(fingerprint: string): Promise<void> {
+    this.looked = fingerprint;
+    this.before.length = 0;
+    await this.turn(null, 1);
+  }
+
+  async nextPage(): Promise<void> {
+    const page = this.page;
+    if (!page?.next) return;
+    this.before.push(this.cursor);
+    await this.turn(page.next, page.first + page.rows.length);
+  }
+
+  async previousPage(): Promise<void> {
+    if (!this.page || !this.before.length) return;
+    const cursor = this.before.pop()!;
+    await this.turn(cursor, Math.max(1, this.page.first - PAGE));
+  }
+
+  get hasPrevious(): boolean {
+    return this.before.length > 0;
+  }
+
+  /** Ask for everything now. */
+  wake(): void {
+    void this.numbers.refresh();
+    void this.past.refresh();
+    if (this.looked) void this.look(this.looked);
+  }
+
+  dispose(): void {
+    if (this.isDisposed) return;
+    this.numbers.dispose();
+    this.past.dispose();
+    Signal.clearData(this);
+  }
+
+  private async turn(cursor: string | null, first: number): Promise<void> {
+    const fingerprint = this.looked!;
+    this.cursor = cursor;
+    this.pageError = '';
+    // Old rows never pose as those of another class.
+    if (this.page?.fingerprint !== fingerprint) this.page = null;
+    this.change.emit();
+    try {
+      const scope = { ...this.scope, fingerprint, after: cursor, limit: PAGE };
+      const { next, rows, total } = await this.client.failures(this.service, scope);
+      if (this.looked !== fingerprint || this.cursor !== cursor) return;
+      this.page = { fingerprint, rows, total, first, next, at: Date.now() / 1000 };
+      this.note(fingerprint, rows);
+    } catch (error) {
+      this.pageError = sentence(error);
+    }
+    this.change.emit();
+  }
+
+  private async readNumbers(): Promise<void> {
+    try {
+      let snapshot = await this.client.snapshot(this.service, this.asked);
+      this.snapshot = snapshot;
+      const { run } = this.scope;
+      if (run !== this.asked.run) {
+        snapshot = await this.client.snapshot(this.service, this.scope);
+        this.asked = this.scope;
+        this.snapshot = snapshot;
+      }
+      this.failure = null;
+      if (this.looked === null && this.classes.length) void this.look(this.classes[0]!.fingerprint);
+      void this.sample();
+    } catch (error) {
+      this.failure = error instanceof Refusal ? error : new Refusal(0, '', sentence(error));
+      throw error;
+    } finally {
+      this.change.emit();
+    }
+  }
+
+  private async readHistory(): Promise<void> {
+    this.history = await this.client.history(this.service, SPAN, this.scope);
+    this.change.emit();
+  }
+
+  /** Learn the code versions of each class from a few of its documents, once. */
+  private async sample(): Promise<void> {
+    for (const { fingerprint, dead } of this.classes) {
+      if (this.isDisposed || this.versions.has(fingerprint) || !dead) continue;
+      this.versions.set(fingerprint, new Set());
+      try {
+        const { rows } = await this.client.failures(this.service, { ...this.scope, fingerprint, limit: SAMPLE });
+        this.note(fingerprint, rows);
+        this.change.emit();
+      } catch {
+        this.versions.delete(fingerprint);
+        return;
+      }
+    }
+  }
+
+  private note(fingerprint: string, rows: readonly Failure[]): void {
+    const known = this.versions.get(fingerprint) ?? new Set<string>();
+    for (const row of rows) known.add(this.versionOf(row.version));
+    this.versions.set(fingerprint, known);
+  }
+
+  private readonly numbers: Poll;
+  private readonly past: Poll;
+  private readonly before: (string | null)[] = [];
+  private cursor: string | null = null;
+  private readonly change = new Signal<this, void>(this);
+}
+
+export function versionWord(version: number | string): string {
+  return typeof version === 'number' || /^\d+$/.test(version) ? `v${version}` : version.slice(0, 6);
+}

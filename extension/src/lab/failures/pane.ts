@@ -1,0 +1,135 @@
+// One class: the traceback of one of its documents, and all of them, fifty at a time.
+
+import { copy } from '../ask';
+import type { Failure } from '../client';
+import { button, make, mark, say, show, text, type Drawn } from '../../shared/dom';
+import { age, clock, count, many } from '../../shared/format';
+import { table } from '../../shared/table';
+import { openMenu } from '../menu';
+import { showCell } from '../notebook';
+import { PAGE, type FailuresModel } from './model';
+
+const FRAME = /^\s+File ".*?", line (\d+)(?:, in (.*))?$/;
+
+export function classPane(model: FailuresModel, insert: (...cells: string[]) => void): Drawn {
+  const title = make('h2', { class: 'dq-ell' });
+  const when = text('span', 'dq-quiet dq-small', '');
+  const trace = make('pre', { class: 'dq-trace', tabindex: 0, role: 'region', 'aria-label': 'Traceback' });
+  const reason = text('div', 'dq-quiet dq-small', '');
+  const versions = text('div', 'dq-quiet dq-small', '');
+  const caption = text('div', 'dq-caption', '');
+  const previous = button('Previous', '', () => void model.previousPage());
+  const next = button('Next', '', () => void model.nextPage());
+  const again = button('Look again', 'dq-link', () => model.looked && void model.look(model.looked));
+  const pager = make('div', { class: 'dq-pager' }, previous, next, make('span', { class: 'dq-grow' }), again);
+  const tools = make('div', { class: 'dq-pager' });
+  const element = make('section', { class: 'dq-pane', 'aria-label': 'One class of failures' });
+  let shown = '';
+
+  const document = (): Failure | null => {
+    const rows = model.page?.rows ?? [];
+    return rows.find((row) => String(row.id) === shown) ?? rows[0] ?? null;
+  };
+  const cellOf = (row: Failure): string => showCell(row.id, model.run?.name);
+  tools.append(
+    button('Copy %dq show cell', '', () => withDocument((row) => copy(cellOf(row)))),
+    button('Copy reference', '', () => withDocument((row) => copy(row.key))),
+    button('Insert cell', 'dq-link', () => withDocument((row) => insert(cellOf(row))))
+  );
+  const withDocument = (act: (row: Failure) => void): void => {
+    const row = document();
+    if (row) act(row);
+  };
+
+  const choose = (id: string): void => {
+    shown = id;
+    draw();
+  };
+  const moreOf = (row: Failure): HTMLButtonElement => {
+    const more = button('⋯', 'dq-ib', (event) => {
+      event.stopPropagation();
+      openMenu(
+        [
+          { label: 'Copy %dq show cell', act: () => copy(cellOf(row)) },
+          { label: 'Copy document reference', act: () => copy(row.key) },
+          { label: 'Insert a cell that shows it', act: () => insert(cellOf(row)) }
+        ],
+        more
+      );
+    });
+    mark(more, 'aria-label', 'More for this document');
+    return more;
+  };
+  const documents = table<Failure>({
+    label: 'Documents of this class',
+    columns: [
+      { title: 'document', cell: 'dq-mono dq-ell dq-key', text: (row) => row.key, hint: (row) => (row.consumer ? `${row.key}, on ${row.consumer}` : row.key) },
+      { title: 'deliveries', kind: 'dq-num', cell: 'dq-deliveries', text: (row) => count(row.deliveries) },
+      { title: 'code', cell: 'dq-quiet dq-version', text: (row) => model.versionOf(row.version) },
+      { title: 'when', kind: 'dq-num', cell: 'dq-quiet dq-at', text: (row) => age(row.when, Date.now() / 1000) },
+      { title: '', kind: 'dq-tools', make: (row) => [moreOf(row)] }
+    ],
+    keyOf: (row) => row.id,
+    create: (line, row) => line.addEventListener('click', () => choose(String(row.id))),
+    update: (line, row) => mark(line, 'aria-selected', row.id === document()?.id),
+    keys: { Enter: (line) => choose(line.dataset.row!) }
+  });
+  documents.element.classList.add('dq-documents');
+  element.append(make('div', { class: 'dq-title' }, title, when), trace, reason, tools, versions, caption, documents.element, pager);
+
+  const draw = (): void => {
+    const chosen = model.classes.find((each) => each.fingerprint === model.looked);
+    show(element, chosen !== undefined);
+    if (!chosen) return;
+    const page = model.page;
+    const row = document();
+    const key = `${chosen.error} ${chosen.message}`;
+    if (title.dataset.key !== key) {
+      title.dataset.key = key;
+      title.replaceChildren(`${chosen.error} `, text('span', 'dq-mono', chosen.message));
+      mark(title, 'title', key);
+    }
+    say(when, chosen.first ? `${clock(chosen.first)} to ${age(chosen.last, model.snapshot!.at)}` : '');
+    drawTrace(trace, row ? row.traceback || `${row.error}: ${row.message}` : model.pageError || 'Asking for the documents…');
+    say(reason, row?.reason ?? '');
+    show(reason, Boolean(row?.reason));
+    show(tools, row !== null);
+    const amounts = new Map<string, number>();
+    for (const each of page?.rows ?? []) {
+      const word = model.versionOf(each.version);
+      amounts.set(word, (amounts.get(word) ?? 0) + 1);
+    }
+    const parts = [...amounts].map(([word, amount]) => `${word}: ${count(amount)}`);
+    say(versions, parts.length ? `Versions of the code among those listed: ${parts.join(', ')}` : '');
+    say(caption, page ? range(page.first, page.rows.length, page.total, page.at) : model.pageError);
+    documents.draw(page?.rows ?? []);
+    const many50 = (page?.total ?? 0) > PAGE;
+    show(previous, many50);
+    show(next, many50);
+    previous.disabled = !model.hasPrevious;
+    next.disabled = !page?.next;
+  };
+  return { element, draw };
+}
+
+function range(first: number, amount: number, total: number, at: number): string {
+  if (!amount) return 'No document of this class is dead now.';
+  const which = amount === total ? many(total, 'document') : `${count(first)}–${count(first + amount - 1)} of ${many(total, 'document')}`;
+  return `${which}, as of ${clock(at)}`;
+}
+
+/** A traceback with the frame that raised set off; places and lines are text, whatever they contain. */
+function drawTrace(element: HTMLElement, content: string): void {
+  if (element.dataset.shown === content) return;
+  element.dataset.shown = content;
+  const lines = content.replace(/\s+$/, '').split('\n');
+  const last = lines.reduce((found, line, at) => (FRAME.test(line) ? at : found), -1);
+  element.replaceChildren(
+    ...lines.map((line, at) => {
+      const ends = at === lines.length - 1;
+      const raised = last >= 0 && (at === last || (at === last + 1 && !ends));
+      const kind = raised ? 'dq-raised' : ends ? 'dq-bad' : FRAME.test(line) ? 'dq-quiet' : '';
+      return text('span', `dq-code-line ${kind}`, line);
+    })
+  );
+}

@@ -1,0 +1,291 @@
+// What is known, and when it is asked for. Views draw this and send it actions; nobody else asks about services.
+
+import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
+import { Poll } from '@lumino/polling';
+import { Signal, type ISignal } from '@lumino/signaling';
+
+import { Refusal, type Action, type Answer, type Client, type Panel, type Service } from './client';
+import type { History, Snapshot } from '../shared/snapshot';
+
+const SERVICES_MS = 5_000;
+const LONGEST_MS = 30_000;
+const HISTORY_MS = 60_000;
+/** How often a closed sidebar asks, for the number on its icon. */
+const GLANCE_MS = 15_000;
+const SAID_MS = 12_000;
+const REFUSED_MS = 60_000;
+const SPAN = 1_800;
+
+export type Asking = Pick<Client, 'services' | 'snapshot' | 'history' | 'panels' | 'act' | 'forget'>;
+
+export interface ModelOptions {
+  client: Asking;
+  /** Milliseconds between two snapshots. */
+  interval?: number;
+  /** Whether the page itself can be seen. */
+  isHidden?: () => boolean;
+  now?: () => number;
+}
+
+/** Names one thing that can be acted on, as a key. */
+export function subjectKey(of: { queue: string; run?: string }): string {
+  return of.run === undefined ? `queue ${of.queue}` : `run ${of.queue} ${of.run}`;
+}
+
+export class Model implements IDisposable {
+  services: Service[] | null = null;
+  /** Why the list of services could not be read; empty when it could. */
+  servicesError = '';
+  chosen: string | null = null;
+  snapshot: Snapshot | null = null;
+  history: History | null = null;
+  /** Why the chosen service gave no snapshot; null when it did. */
+  failure: Refusal | null = null;
+  /** What the last action has done. */
+  said = '';
+  readonly refusals = new Map<string, string>();
+  readonly busy = new Set<string>();
+  /** Needs, workers and consumers of services, as last seen. */
+  readonly glances = new Map<string, { needs: number; workers: number; consumers: number }>();
+
+  constructor(options: ModelOptions) {
+    this.client = options.client;
+    this.isHidden = options.isHidden ?? (() => document.hidden);
+    this.now = options.now ?? (() => Date.now());
+    const interval = options.interval ?? 1_000;
+    this.servicesPoll = this.poll('services', SERVICES_MS, () => this.readServices());
+    this.snapshotPoll = this.poll('snapshot', interval, () => this.readSnapshot());
+    this.historyPoll = this.poll('history', HISTORY_MS, () => this.readHistory());
+  }
+
+  get changed(): ISignal<this, void> {
+    return this.change;
+  }
+
+  /** A service is there again, or was restarted: whoever shows its pages has to load them again. */
+  get returned(): ISignal<this, string> {
+    return this.coming;
+  }
+
+  get isDisposed(): boolean {
+    return this.servicesPoll.isDisposed;
+  }
+
+  /** Ask while somebody looks, for numbers too or for services alone: until what is returned is disposed. */
+  watch(what: 'numbers' | 'services' = 'numbers'): IDisposable {
+    const watchers = this.watchers;
+    watchers[what] += 1;
+    if (watchers[what] === 1) this.wake();
+    return new DisposableDelegate(() => {
+      watchers[what] -= 1;
+    });
+  }
+
+  /** Ask for the services now, whoever looks; those that were known where that fails. */
+  async list(): Promise<readonly Service[]> {
+    await this.readServices().catch(() => undefined);
+    return this.services ?? [];
+  }
+
+  /** Ask for the chosen service's numbers now, whoever looks; null where there are none. */
+  async look(): Promise<Snapshot | null> {
+    if (this.services === null) await this.list();
+    await this.readSnapshot().catch(() => undefined);
+    return this.fresh ? this.snapshot : null;
+  }
+
+  service(id: string | null = this.chosen): Service | null {
+    return this.services?.find((each) => each.id === id) ?? null;
+  }
+
+  /** Numbers are from now, not from before the service fell silent. */
+  get fresh(): boolean {
+    return this.snapshot !== null && this.failure === null && this.service()?.state !== 'gone';
+  }
+
+  /** Lines that need somebody in the chosen service. */
+  get needs(): number {
+    return this.fresh ? this.snapshot!.attention_total : 0;
+  }
+
+  /** Milliseconds since 1970 of the next try; null when none is due. */
+  get nextTry(): number | null {
+    const { phase, timestamp, interval } = this.snapshotPoll.state;
+    return phase === 'rejected' ? timestamp + interval : null;
+  }
+
+  choose(id: string): void {
+    if (id === this.chosen) return;
+    this.chosen = id;
+    this.snapshot = this.history = this.failure = null;
+    this.refusals.clear();
+    this.change.emit();
+    this.wake();
+  }
+
+  /** Ask for everything now. */
+  wake(): void {
+    for (const each of [this.servicesPoll, this.snapshotPoll, this.historyPoll]) void each.refresh();
+  }
+
+  setInterval(interval: number): void {
+    this.snapshotPoll.frequency = { interval, backoff: true, max: LONGEST_MS };
+  }
+
+  async panels(service: string): Promise<Panel[]> {
+    return this.client.panels(service);
+  }
+
+  /** Do something to a queue or run; what came of it is in `said` or `refusals`, and the numbers are the answer's. */
+  async act(service: string, action: Action): Promise<Answer | null> {
+    const subject = subjectKey(action);
+    this.busy.add(subject);
+    this.refusals.delete(subject);
+    this.change.emit();
+    try {
+      const answer = await this.client.act(service, action);
+      if (service === this.chosen) this.accept(answer.snapshot);
+      this.say(answer.text);
+      return answer;
+    } catch (error) {
+      this.refuse(subject, sentence(error));
+      return null;
+    } finally {
+      this.busy.delete(subject);
+      this.change.emit();
+    }
+  }
+
+  async forget(service: string): Promise<void> {
+    try {
+      await this.client.forget(service);
+      if (service === this.chosen) this.chosen = this.snapshot = this.history = this.failure = null;
+      this.services = this.services?.filter((each) => each.id !== service) ?? null;
+    } catch (error) {
+      this.say(sentence(error));
+    }
+    this.change.emit();
+    void this.servicesPoll.refresh();
+  }
+
+  dispose(): void {
+    if (this.isDisposed) return;
+    for (const each of [this.servicesPoll, this.snapshotPoll, this.historyPoll]) each.dispose();
+    clearTimeout(this.saying);
+    Signal.clearData(this);
+  }
+
+  private poll(name: string, interval: number, read: () => Promise<void>): Poll {
+    let last = -Infinity;
+    const rests = (): boolean => {
+      if (this.isHidden()) return true;
+      const { numbers, services } = this.watchers;
+      if (numbers || (name === 'services' && services)) return false;
+      return name === 'history' || this.now() - last < GLANCE_MS;
+    };
+    return new Poll({
+      name: `dqlab:${name}`,
+      factory: () => {
+        last = this.now();
+        return read();
+      },
+      frequency: { interval, backoff: true, max: LONGEST_MS },
+      standby: rests
+    });
+  }
+
+  private async readServices(): Promise<void> {
+    try {
+      const before = new Map((this.services ?? []).map((each) => [each.id, each]));
+      this.services = await this.client.services();
+      this.servicesError = '';
+      if (!this.service()) {
+        const first = this.services.find((each) => each.state === 'up') ?? this.services[0];
+        if (first) this.choose(first.id);
+        else this.chosen = this.snapshot = this.history = this.failure = null;
+      }
+      for (const each of this.services) {
+        const old = before.get(each.id);
+        const anew = old && (old.state !== 'up' || old.started !== each.started);
+        if (anew && each.state === 'up') this.welcome(each);
+      }
+    } catch (error) {
+      this.servicesError = sentence(error);
+      throw error;
+    } finally {
+      this.change.emit();
+    }
+  }
+
+  private welcome(service: Service): void {
+    if (service.id === this.chosen && this.failure) void this.snapshotPoll.refresh();
+    this.coming.emit(service.id);
+  }
+
+  private async readSnapshot(): Promise<void> {
+    const asked = this.chosen;
+    if (asked === null || this.service()?.state === 'gone') return;
+    try {
+      const snapshot = await this.client.snapshot(asked);
+      if (asked !== this.chosen) return;
+      this.failure = null;
+      this.accept(snapshot);
+    } catch (error) {
+      if (asked !== this.chosen) return;
+      this.failure = error instanceof Refusal ? error : new Refusal(0, '', sentence(error));
+      throw error;
+    } finally {
+      this.change.emit();
+    }
+  }
+
+  private async readHistory(): Promise<void> {
+    const asked = this.chosen;
+    if (asked === null || this.service()?.state !== 'up') return;
+    const history = await this.client.history(asked, SPAN);
+    if (asked !== this.chosen) return;
+    this.history = history;
+    this.change.emit();
+  }
+
+  /** Take newer numbers; an answer that was overtaken by another is let go. */
+  private accept(snapshot: Snapshot): void {
+    if (this.snapshot !== null && snapshot.at < this.snapshot.at && snapshot.seq < this.snapshot.seq) return;
+    this.snapshot = snapshot;
+    const { attention_total: needs, workers, consumers_total: consumers } = snapshot;
+    if (this.chosen !== null) this.glances.set(this.chosen, { needs, workers, consumers });
+  }
+
+  private refuse(subject: string, text: string): void {
+    this.refusals.set(subject, text);
+    setTimeout(() => {
+      if (this.isDisposed || this.refusals.get(subject) !== text) return;
+      this.refusals.delete(subject);
+      this.change.emit();
+    }, REFUSED_MS);
+  }
+
+  private say(text: string): void {
+    this.said = text;
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => {
+      this.said = '';
+      this.change.emit();
+    }, SAID_MS);
+  }
+
+  private readonly client: Asking;
+  private readonly isHidden: () => boolean;
+  private readonly now: () => number;
+  private readonly servicesPoll: Poll;
+  private readonly snapshotPoll: Poll;
+  private readonly historyPoll: Poll;
+  private readonly change = new Signal<this, void>(this);
+  private readonly coming = new Signal<this, string>(this);
+  private readonly watchers = { numbers: 0, services: 0 };
+  private saying: ReturnType<typeof setTimeout> | undefined;
+}
+
+export function sentence(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

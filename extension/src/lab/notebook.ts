@@ -1,0 +1,69 @@
+// Cells for the notebook somebody works in. Notebooks are known by their shape, so nothing has to be there for this.
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Dialog, showDialog } from '@jupyterlab/apputils';
+import type { Widget } from '@lumino/widgets';
+
+import { copy } from './ask';
+import { quoted } from './python';
+
+interface SharedNotebook {
+  insertCells(at: number, cells: { cell_type: 'code'; source: string; metadata: object }[]): unknown;
+}
+
+interface NotebookLike {
+  activeCellIndex: number;
+  model: { sharedModel: SharedNotebook } | null;
+}
+
+export const CONNECT = 'import dqlab as dq\nlab = dq.connect()';
+/** What starts a service and lists a folder, and what reads each of its documents. */
+export const LIST = `%load_ext dqlab
+import dqlab as dq
+%dq connect
+docs = dq.Documents.from_glob("data/**/*.txt")`;
+export const SUBMIT = `%%dq submit --over docs --watch -o run
+def read(document):
+    return {"words": len(document.text().split())}`;
+
+export const connectTo = (address: string): string => `import dqlab as dq\nlab = dq.connect(${quoted(address)})`;
+export const reopen = (store: string): string => `import dqlab as dq\nlab = dq.connect(store=${quoted(store)})`;
+/** The run is named, since the notebook's last one may be another. */
+export const showCell = (id: string | number, run?: string): string => `%dq show ${id}${run ? ` ${run}` : ''}`;
+
+/** Put cells behind the active one of the current notebook; where there is none, offer the code to copy. */
+export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]): Promise<boolean> {
+  const found = notebookIn(shell);
+  if (!found) {
+    const code = sources.join('\n\n');
+    const result = await showDialog({
+      title: 'No notebook is open',
+      body: 'Open a notebook and try again, or copy the code.',
+      buttons: [Dialog.cancelButton(), Dialog.okButton({ label: 'Copy code' })]
+    });
+    if (result.button.accept) copy(code);
+    return false;
+  }
+  const [widget, notebook] = found;
+  const at = notebook.activeCellIndex + 1;
+  notebook.model!.sharedModel.insertCells(
+    at,
+    sources.map((source) => ({ cell_type: 'code', source, metadata: {} }))
+  );
+  notebook.activeCellIndex = at;
+  shell.activateById(widget.id);
+  return true;
+}
+
+function notebookIn(shell: JupyterFrontEnd.IShell): [Widget, NotebookLike] | null {
+  const current = shell.currentWidget;
+  const all = [...shell.widgets('main')];
+  const seen = all.filter((widget) => widget.isVisible);
+  for (const widget of [...(current ? [current] : []), ...seen, ...all]) {
+    const content = (widget as { content?: Partial<NotebookLike> }).content;
+    if (typeof content?.activeCellIndex === 'number' && content.model?.sharedModel?.insertCells) {
+      return [widget, content as NotebookLike];
+    }
+  }
+  return null;
+}

@@ -1,0 +1,53 @@
+// Consumers of the chosen service, the slowest first; closed until somebody asks.
+
+import type { Desk } from '../desk';
+import { make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
+import { count, duration, many, rate } from '../../shared/format';
+import { face } from '../../shared/glyphs';
+import type { Consumer } from '../../shared/snapshot';
+import { row } from './pieces';
+
+export function consumersSection(desk: Desk): Drawn {
+  const { model } = desk;
+  const body = make('div', { role: 'group', 'aria-label': 'Consumers, the slowest first' });
+  body.id = 'dq-consumers';
+  const head = make('button', { class: 'dq-sec dq-disclosure', type: 'button', 'aria-controls': body.id, 'aria-expanded': 'false' });
+  const amount = make('span', { class: 'dq-c' });
+  const slow = make('span', { class: 'dq-c dq-plain dq-warn' });
+  head.append(make('span', { class: 'dq-turn', 'aria-hidden': 'true' }), make('span', {}, 'Consumers'), amount, make('span', { class: 'dq-grow' }), slow);
+  const more = make('div', { class: 'dq-rest' });
+  const element = make('div', {}, head, body, more);
+  const ordered = steady<Consumer>(body, (each) => each.name);
+  let open = false;
+  head.addEventListener('click', () => {
+    open = !open;
+    draw();
+  });
+
+  const update = (line: HTMLElement, consumer: Consumer): void => {
+    const unit = model.snapshot?.units ?? 'documents';
+    face(part(line, '.dq-slot'), consumer.slow ? 'slow' : 'play');
+    say(part(line, '.dq-name'), consumer.name);
+    say(part(line, '.dq-right'), `${rate(consumer.units_rate)} ${unit}/s`);
+    const busy = consumer.oldest_age === null ? 'idle' : `${duration(consumer.oldest_age)} on ${consumer.document ?? 'one'}`;
+    say(part(line, '.dq-s2'), [consumer.worker, busy].filter(Boolean).join(' · '));
+    mark(part(line, '.dq-s2'), 'title', consumer.document ?? '');
+    mark(line, 'data-slow', consumer.slow);
+    mark(line, 'aria-label', `${consumer.name}${consumer.slow ? ', slow' : ''}, ${rate(consumer.units_rate)} ${unit} per second, ${busy}`);
+  };
+
+  const draw = (): void => {
+    const snapshot = model.snapshot;
+    const consumers = snapshot?.consumers ?? [];
+    const late = consumers.filter((each) => each.slow).length;
+    say(amount, count(snapshot?.consumers_total ?? 0));
+    say(slow, late ? `${late} slow` : '');
+    mark(head, 'aria-expanded', open);
+    show(body, open);
+    sync(body, open ? ordered(consumers) : [], (each) => `consumer ${each.name}`, () => row('dq-consumer', 2), update);
+    const hidden = (snapshot?.consumers_total ?? 0) - consumers.length;
+    show(more, open && hidden > 0);
+    say(more, `and ${many(hidden, 'faster consumer')}`);
+  };
+  return { element, draw };
+}

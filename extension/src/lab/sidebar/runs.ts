@@ -1,0 +1,113 @@
+// Runs of the chosen service: share, bar by state, when they will be done, what failed.
+
+import { pauseEntry, runDangers, runEntries } from '../actions';
+import { openActions, perform, type Desk } from '../desk';
+import { button, make, mark, part, say, show, steady, sync, type Drawn } from '../../shared/dom';
+import { count, due, minute, share } from '../../shared/format';
+import { face } from '../../shared/glyphs';
+import { runGlyph } from '../icons';
+import { subjectKey } from '../model';
+import { finished, progress, settledShare, type Run } from '../../shared/snapshot';
+import { badge, bar, refuse, row, section } from './pieces';
+
+export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
+
+/** What stands behind a run's bar: when it will be done, or why that is not known. */
+export function runWord(run: Run, fresh: boolean, now: number): string {
+  if (run.state === 'running' || run.state === 'submitting') {
+    if (!fresh) return '–';
+    if (run.eta) return `done ${due(run.eta.p50, now)}`;
+    return run.state;
+  }
+  if (finished(run) && run.ended !== null) return `${run.state} ${minute(run.ended)}`;
+  return run.state === 'waiting' ? 'no consumer' : run.state;
+}
+
+export function runsSection(desk: Desk, filter: () => string): Drawn {
+  const { model } = desk;
+  const area = section('Runs');
+  const more = make('div', { class: 'dq-rest' });
+  const ordered = steady<Run>(area.body, runKey);
+  area.element.append(more);
+  const current = (key: string): Run | undefined => model.snapshot?.runs.find((each) => runKey(each) === key);
+
+  const menu = (element: HTMLElement, at?: { x: number; y: number }): void => {
+    const run = current(element.dataset.row!);
+    const service = model.chosen;
+    if (!run || service === null) return;
+    const scope = { queue: run.queue, run: run.name };
+    const others = [
+      { label: 'Show failures', act: () => desk.openFailures(service, scope) },
+      { label: 'Open dashboard', act: () => desk.openPanel({ service, path: 'dq', name: run.name, ours: true, scope }) }
+    ];
+    openActions(model, service, runEntries(run), others, runDangers(run), element, at);
+  };
+
+  const create = (first: Run): HTMLElement => {
+    const element = row('dq-run', 2);
+    const key = runKey(first);
+    const toggle = (): void => {
+      const run = current(key);
+      if (run) void perform(model, model.chosen, pauseEntry({ queue: run.queue, run: run.name, state: run.state }));
+    };
+    const failures = (): void => {
+      if (model.chosen !== null) desk.openFailures(model.chosen, { queue: first.queue, run: first.name });
+    };
+    const acts = make('span', { class: 'dq-acts' });
+    acts.append(button('', 'dq-ib dq-toggle', toggle), button('⋯', 'dq-ib dq-more', () => menu(element)));
+    part(element, '.dq-right').append(acts, button('', 'dq-badge dq-mod-dead', failures), make('span', { class: 'dq-share' }));
+    part(element, '.dq-s2').append(
+      make('span', { class: 'dq-bar', role: 'img' }),
+      make('span', { class: 'dq-when' })
+    );
+    element.addEventListener('contextmenu', (event) => {
+      event.preventDefault();
+      event.stopPropagation();
+      menu(element, event.clientX ? { x: event.clientX, y: event.clientY } : undefined);
+    });
+    return element;
+  };
+
+  const update = (element: HTMLElement, run: Run): void => {
+    const word = runWord(run, model.fresh, run.at || (model.snapshot?.at ?? 0));
+    const shown = share(settledShare(run));
+    const stopped = pauseEntry({ queue: run.queue, run: run.name, state: run.state }).label === 'Resume';
+    const over = finished(run);
+    face(part(element, '.dq-slot'), runGlyph(run.state, run.counts.dead));
+    say(part(element, '.dq-name'), run.name);
+    mark(part(element, '.dq-name'), 'title', run.why ? `${run.name}: ${run.state}, ${run.why}` : run.name);
+    say(part(element, '.dq-share'), shown);
+    badge(part(element, '.dq-badge'), run.counts.dead ? `✕ ${count(run.counts.dead)}` : '');
+    mark(part(element, '.dq-badge'), 'aria-label', `${count(run.counts.dead)} dead: show failures of ${run.name}`);
+    bar(part(element, '.dq-bar'), progress(run));
+    say(part(element, '.dq-when'), word);
+    mark(element, 'aria-label', `Run ${run.name}, ${run.state}, ${shown} settled, ${word}`);
+    const toggle = part(element, '.dq-toggle');
+    show(toggle, !over);
+    face(toggle, stopped ? 'go' : 'halt');
+    mark(toggle, 'aria-label', `${stopped ? 'Resume' : 'Pause'} ${run.name}`);
+    mark(part(element, '.dq-more'), 'aria-label', `More for ${run.name}`);
+    mark(element, 'aria-busy', model.busy.has(subjectKey({ queue: run.queue, run: run.name })));
+    refuse(element, model.refusals.get(subjectKey({ queue: run.queue, run: run.name })));
+  };
+
+  const draw = (): void => {
+    const snapshot = model.snapshot;
+    const runs = snapshot?.runs ?? [];
+    const asked = filter();
+    const active = runs.filter((each) => !finished(each)).length;
+    area.head(active ? `${active} active` : runs.length ? 'none active' : '0');
+    sync(
+      area.body,
+      ordered(runs).filter((each) => each.name.toLowerCase().includes(asked)),
+      runKey,
+      create,
+      update
+    );
+    const hidden = (snapshot?.runs_total ?? 0) - runs.length;
+    show(more, hidden > 0 || (snapshot !== null && !runs.length));
+    say(more, hidden > 0 ? `and ${count(hidden)} more` : 'No run yet: %%dq submit starts one.');
+  };
+  return { element: area.element, draw };
+}
+

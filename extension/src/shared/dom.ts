@@ -1,0 +1,108 @@
+// Elements: made once, changed only where something changed. What came from users goes in by textContent.
+
+const SVG = 'http://www.w3.org/2000/svg';
+const REORDER_MS = 5_000;
+
+export type Attributes = Record<string, string | number>;
+
+/** A part of what is shown: its element, and what brings that up to date. */
+export interface Drawn {
+  element: HTMLElement;
+  draw(): void;
+}
+
+export function make<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: (Node | string)[]): HTMLElementTagNameMap[K] {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+export function draw<K extends keyof SVGElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: (Node | string)[]): SVGElementTagNameMap[K] {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+export function text<K extends keyof HTMLElementTagNameMap>(tag: K, kind: string, content: string): HTMLElementTagNameMap[K] {
+  const element = make(tag, kind ? { class: kind } : {});
+  element.textContent = content;
+  return element;
+}
+
+export function button(label: string, kind: string, act: (event: MouseEvent) => void): HTMLButtonElement {
+  const element = text('button', kind, label);
+  element.type = 'button';
+  element.addEventListener('click', act);
+  return element;
+}
+
+export function say(element: Element, content: string): void {
+  if (element.textContent !== content) element.textContent = content;
+}
+
+export function mark(element: Element, name: string, value: string | number | boolean): void {
+  if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
+}
+
+export function hint(element: HTMLElement, words: string): void {
+  if (element.title !== words) element.title = words;
+}
+
+export function show(element: HTMLElement, shown: boolean): void {
+  if (element.hidden === shown) element.hidden = !shown;
+}
+
+export function style(element: HTMLElement, name: 'width' | 'height' | 'opacity', value: string): void {
+  if (element.style[name] !== value) element.style[name] = value;
+}
+
+export function part<T extends Element = HTMLElement>(element: Element, selector: string): T {
+  return element.querySelector(selector) as unknown as T;
+}
+
+/** It takes room on the page. */
+export const seen = (element: Element): boolean => element.getClientRects().length > 0;
+
+/** Keep one child per key, in order; make and remove only what changed. */
+export function sync<T, E extends HTMLElement = HTMLElement>(
+  parent: Element,
+  items: readonly T[],
+  keyOf: (item: T, place: number) => string | number,
+  create: (item: T) => E,
+  update: (element: E, item: T, place: number) => void
+): void {
+  const old = new Map([...parent.children].map((child) => [(child as E).dataset.row, child as E]));
+  const keys = items.map((item, place) => String(keyOf(item, place)));
+  const kept = new Set(keys);
+  // First: what stays is not moved, and keeps the focus.
+  for (const [key, gone] of old) if (key === undefined || !kept.has(key)) gone.remove();
+  items.forEach((item, place) => {
+    const key = keys[place]!;
+    let child = old.get(key);
+    if (!child) {
+      child = create(item);
+      child.dataset.row = key;
+      old.set(key, child);
+    }
+    if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
+    update(child, item, place);
+  });
+}
+
+/** Rows keep their places while they are read: a new order at most every 5 s, never under pointer or focus. */
+export function steady<T>(area: Element, keyOf: (item: T) => string): (rows: readonly T[]) => T[] {
+  let order = new Map<string, number>();
+  let taken = 0;
+  return (rows) => {
+    const busy = area.matches(':hover') || area.contains(document.activeElement);
+    const now = performance.now();
+    const known = order.size === rows.length && rows.every((row) => order.has(keyOf(row)));
+    if (!known || (!busy && now - taken > REORDER_MS)) {
+      order = new Map(rows.map((row, place) => [keyOf(row), place]));
+      taken = now;
+    }
+    return [...rows].sort((a, b) => order.get(keyOf(a))! - order.get(keyOf(b))!);
+  };
+}

@@ -1,0 +1,89 @@
+// The table of every view: a head, one row per thing, and keys that move among rows.
+
+import { hint, make, mark, part, say, seen, sync } from './dom';
+import { UNKNOWN } from './format';
+import { roving, type RowKeys } from './keys';
+
+export interface Column<T> {
+  title: string | Node;
+  /** Classes of the head and of cells; of the head alone; of cells alone. */
+  kind?: string;
+  head?: string;
+  cell?: string;
+  /** What a cell says, or the element of class `dq-says` in it; and what it says when the pointer rests on it. */
+  text?: (row: T) => string;
+  hint?: (row: T) => string;
+  /** A cell that is more than a text: what is in it, and what brings that up to date. */
+  make?: (row: T) => (Node | string)[];
+  fill?: (cell: HTMLTableCellElement, row: T) => void;
+}
+
+export interface TableOptions<T> {
+  label: string;
+  columns: readonly Column<T>[];
+  keyOf(row: T, place: number): string | number;
+  create?(line: HTMLTableRowElement, row: T): void;
+  update?(line: HTMLTableRowElement, row: T): void;
+  keys?: RowKeys;
+  /** Selects the rows among which keys move. */
+  stops?: string;
+}
+
+export interface Table<T> {
+  element: HTMLTableElement;
+  body: HTMLTableSectionElement;
+  heads: HTMLTableCellElement[];
+  /** One row, for a table whose rows are not all of one kind. */
+  create(row: T): HTMLTableRowElement;
+  update(line: HTMLTableRowElement, row: T): void;
+  /** To be called after rows were changed other than by `draw`. */
+  settle(): void;
+  /** How many columns have room. */
+  width(): number;
+  draw(rows: readonly T[]): void;
+}
+
+const classes = (...kinds: (string | undefined)[]): { class?: string } => {
+  const named = kinds.filter(Boolean).join(' ');
+  return named ? { class: named } : {};
+};
+
+export function table<T>(options: TableOptions<T>): Table<T> {
+  const { columns, keyOf, label } = options;
+  const heads = columns.map(({ head, kind, title }) => make('th', { scope: 'col', ...classes(kind, head) }, title));
+  const body = make('tbody');
+  const element = make('table', { 'aria-label': label }, make('thead', {}, make('tr', {}, ...heads)), body);
+  const settle = roving(body, options.keys, options.stops);
+
+  const create = (row: T): HTMLTableRowElement => {
+    const line = make('tr', {}, ...columns.map((each) => make('td', classes(each.kind, each.cell), ...(each.make?.(row) ?? []))));
+    options.create?.(line, row);
+    return line;
+  };
+  const update = (line: HTMLTableRowElement, row: T): void => {
+    columns.forEach((column, place) => {
+      const cell = line.cells[place]!;
+      if (column.text) {
+        const words = column.text(row);
+        say(column.make ? part(cell, '.dq-says') : cell, words);
+        mark(cell, 'data-zero', words === '0' || words === UNKNOWN);
+      }
+      if (column.hint) hint(cell, column.hint(row));
+      column.fill?.(cell, row);
+    });
+    options.update?.(line, row);
+  };
+  return {
+    element,
+    body,
+    heads,
+    create,
+    update,
+    settle,
+    width: () => heads.filter(seen).length || 1,
+    draw(rows) {
+      sync(body, rows, keyOf, create, update);
+      settle();
+    }
+  };
+}

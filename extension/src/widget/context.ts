@@ -1,0 +1,34 @@
+// What the pieces of one widget share: its elements, the parts of its picture, and how a press is sent.
+
+import type { Parts, Press } from './parts';
+
+export interface Context<P extends Parts = Parts> {
+  readonly kind: string;
+  readonly root: HTMLElement;
+  readonly card: HTMLElement;
+  /** Called when the widget is taken away. */
+  readonly closing: (() => void)[];
+  /** A question stands open. */
+  asking: boolean;
+  /** The chart is shown as a table. */
+  asTable: boolean;
+  /** The command that was sent and not answered yet. */
+  pressed: string;
+  part<K extends keyof P>(name: K): P[K];
+  redraw(): void;
+  /** Send a press; a `free` one does not hold back the next. */
+  send(message: Press, free?: boolean): void;
+}
+
+export type Keys = Record<string, (event: KeyboardEvent) => boolean>;
+
+/** The widget of one kind: what brings it up to date, and the keys that it knows; they say whether they did something. */
+export interface WidgetView {
+  draw(): void;
+  keys: Keys;
+}
+
+export const blocked = (context: Context): boolean => context.asking || context.pressed !== '';
+
+let ids = 0;
+export const unique = (name: string): string => `dq-${name}-${Date.now().toString(36)}-${ids++}`;

@@ -1,0 +1,148 @@
+// The widget of a lab: all its queues.
+
+import { button, hint, make, mark, say, show, sync, text } from '../shared/dom';
+import { face } from '../shared/glyphs';
+import { blocked, type Context, type WidgetView } from './context';
+import { faceOf } from './faces';
+import { heatBox } from './heat';
+import { queueRows, type QueueRow, type QueuesParts, type Toggle } from './parts';
+import { askBox, drawFigures, keysBox, menuOf, noticeBox } from './pieces';
+import { queueMenu } from './queues';
+import { queueTable } from './rows';
+
+export function labWidget(context: Context<QueuesParts>): WidgetView {
+  const glyph = make('span', { class: 'dq-slot', role: 'status' });
+  const name = make('h1', { class: 'dq-ell' });
+  const sub = text('span', 'dq-quiet dq-ell dq-grow dq-sub', '');
+  const dashboard = text('a', 'dq-button', 'Open dashboard');
+  dashboard.target = '_blank';
+  dashboard.rel = 'noopener';
+  const again = button('Retry now', '', () => context.send({ command: 'ask' }));
+  const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Lab controls' }, again, dashboard);
+  const notice = noticeBox();
+  const ask = askBox(context);
+  const menu = menuOf(context);
+  const figures = make('div', { class: 'dq-stats dq-six' });
+  const find = make('input', { class: 'dq-find', type: 'search', placeholder: 'Filter by name or state…  /', 'aria-label': 'Filter queues' });
+  const toggles = make('span', { class: 'dq-toggles' });
+  const filter = make('div', { class: 'dq-filter', role: 'toolbar', 'aria-label': 'Filter queues' }, find, toggles);
+  filter.append(make('span', { class: 'dq-grow' }), text('span', 'dq-lab dq-wide', 'worst first'));
+  const said = make('span', { class: 'dq-said', role: 'status' });
+  const more = text('div', 'dq-rest', '');
+  const keys = keysBox([
+    ['/', 'filter'],
+    ['↑ ↓', 'rows'],
+    ['← →', 'buttons'],
+    ['Enter', 'menu of a queue'],
+    ['P', 'pause or resume it'],
+    ['Esc', 'closes']
+  ]);
+  let chosen = '';
+  let words = '';
+
+  const rows = (): QueueRow[] => queueRows(context.part('rows'));
+  const byName = (wanted: string): QueueRow | undefined => rows().find((row) => row.name === wanted);
+  const toggle = (queue: string): void => context.send({ command: byName(queue)?.paused ? 'resume' : 'pause', queue });
+  const openMenu = (wanted: string, from: HTMLElement): void => {
+    const row = byName(wanted);
+    if (!row) return;
+    const queue = row.name;
+    const acts = {
+      scale: () => ask.number(`Consumers for ${queue}:`, row.consumers, 'Set', (n) => context.send({ command: 'scale', queue, n }), from),
+      purge: () => void ask.question(row.purge, () => context.send({ command: 'purge', queue }), from)
+    };
+    menu.open(from, queueMenu(context, row, acts));
+  };
+  const table = queueTable(context, { toggle, more: openMenu });
+  const clear = (): void => {
+    words = find.value = '';
+    draw();
+  };
+  const heat = heatBox((wanted) => {
+    chosen = '';
+    clear();
+    table.focusRow(wanted);
+  });
+  const header = make('header', {}, glyph, name, sub, tools);
+  context.card.append(header, notice.element, figures, filter, heat.element, ask.element, table.element, more, keys.element, said, menu.element);
+  find.addEventListener('input', () => {
+    words = find.value.trim().toLowerCase();
+    draw();
+  });
+
+  const createToggle = ([group]: Toggle): HTMLElement => {
+    const element = button('', 'dq-toggle', () => {
+      chosen = group;
+      draw();
+    });
+    element.append(make('span', { class: 'dq-slot' }), make('span'));
+    return element;
+  };
+
+  function drawRows(): void {
+    const { toggles: groups = [], more: rest = '' } = context.part('rows') ?? {};
+    const all = rows();
+    if (!groups.some(([group]) => group === chosen)) chosen = '';
+    show(filter, groups.length > 0);
+    show(heat.element, groups.length > 0);
+    sync(toggles, groups, ([group]) => group, createToggle, (element, [group, word, amount, icon]) => {
+      const [slot, label] = [...element.children] as [HTMLElement, HTMLElement];
+      mark(element, 'aria-pressed', group === chosen);
+      show(slot, icon !== '');
+      face(slot, faceOf(icon));
+      say(label, `${word} ${amount}`);
+    });
+    if (groups.length) heat.draw(all);
+    const says = (row: QueueRow): boolean => [row.name, row.state, row.why].some((each) => each.toLowerCase().includes(words));
+    const matches = all.filter((row) => (!chosen || row.group === chosen) && (!words || says(row)));
+    table.draw(matches, groups);
+    const hidden = all.length - matches.length;
+    say(more, matches.length || !all.length ? (hidden ? '' : rest) : 'no queue matches');
+    show(more, more.textContent !== '');
+    say(said, words || chosen ? `${matches.length} of ${all.length} queues` : '');
+  }
+
+  function draw(): void {
+    const head = context.part('head');
+    if (!head) return;
+    mark(context.root, 'aria-label', `Lab ${head.name}`);
+    context.root.dataset.stale = String(head.stale);
+    face(glyph, faceOf(head.icon));
+    mark(glyph, 'aria-label', head.icon);
+    say(name, head.name);
+    hint(name, head.name);
+    notice.draw(head.notice, head.icon === 'no answer');
+    const linked = /^https?:\/\//.test(head.dashboard);
+    show(dashboard, linked);
+    if (linked) mark(dashboard, 'href', head.dashboard);
+    show(again, head.buttons.length > 0);
+    again.disabled = context.pressed !== '';
+    const numbers = context.part('numbers');
+    say(sub, numbers.subtitle);
+    drawFigures(figures, numbers.figures);
+    show(table.element, rows().length > 0);
+    drawRows();
+  }
+
+  return {
+    keys: {
+      Escape: () => {
+        if (menu.close() || ask.close()) return true;
+        if (!words && document.activeElement !== find) return false;
+        clear();
+        return true;
+      },
+      '/': () => {
+        if (!filter.hidden) find.focus();
+        return !filter.hidden;
+      },
+      '?': () => keys.toggle(),
+      p: (event) => {
+        const line = (event.target as Element).closest<HTMLElement>('tr[data-name]');
+        if (line && !blocked(context)) toggle(line.dataset.name!);
+        return line !== null;
+      }
+    },
+    draw
+  };
+}

@@ -1,0 +1,251 @@
+// The parts of a picture as Python sends them: dqlab/live/view.py, lab_view.py and pieces.py, field for field.
+// Every string in them is ready-made; a view formats nothing.
+
+export interface Notice {
+  text: string;
+  tone: string;
+}
+export interface Button {
+  command: string;
+  label: string;
+  primary: boolean;
+}
+export interface Figure {
+  label: string;
+  value: string;
+  unit: string;
+  second: string;
+  extra: string;
+  tone: string;
+}
+export interface Ask {
+  question: string;
+  detail: string;
+  keep: string;
+  go: string;
+}
+
+/** The head of a run. */
+export interface RunHead {
+  name: string;
+  face: string;
+  chip: string;
+  stale: boolean;
+  notice: Notice;
+  buttons: Button[];
+}
+/** The head of a lab, or of a queue. */
+export interface QueuesHead {
+  name: string;
+  icon: string;
+  chip: string;
+  tone: string;
+  dashboard: string;
+  stale: boolean;
+  notice: Notice;
+  buttons: Button[];
+}
+export interface Bars {
+  percent: string;
+  unit: string;
+  bars: { state: string; fraction: number }[];
+  label: string;
+  milestone: string;
+}
+export interface Numbers {
+  subtitle: string;
+  live: string;
+  figures: Figure[];
+}
+/** Field, word, how many, and whether that is none. */
+export type Counter = [state: string, word: string, documents: string, zero: boolean];
+export interface RunNumbers extends Numbers {
+  counters: Counter[];
+  lines: string[];
+  ask: Ask | null;
+}
+
+export interface FailureRow {
+  fingerprint: string;
+  error: string;
+  message: string;
+  at: string;
+  dead: string;
+  retrying: string;
+  document: string;
+  seen: string;
+  retry: string;
+}
+export interface Failures {
+  title: string;
+  rows: FailureRow[];
+  more: string;
+}
+export interface Example {
+  document: string;
+  deliveries: string;
+  version: string;
+  traceback: string;
+}
+export interface Need {
+  key: string;
+  tone: string;
+  icon: string;
+  subject: string;
+  text: string;
+  detail: string;
+  action: string;
+  label: string;
+  pane: string;
+  queue: string;
+  run: string;
+  target: string;
+}
+export interface ConsumerRow {
+  name: string;
+  worker: string;
+  fraction: number;
+  units_rate: string;
+  rate: string;
+  idle: string;
+  leased: string;
+  oldest: string;
+  memory: string;
+  error: string;
+  slow: boolean;
+  document: string;
+}
+export interface Consumers {
+  title: string;
+  slow: string;
+  caption: string;
+  unit: string;
+  rows: ConsumerRow[];
+  more: string;
+}
+export interface HeldRow {
+  document: string;
+  consumer: string;
+  held: string;
+  ends_in: string;
+  renewals: string;
+  delivery: string;
+  late: boolean;
+}
+export interface Leases {
+  title: string;
+  summary: string;
+  bins: [age: string, messages: number, late: boolean][];
+  rows: HeldRow[];
+}
+export interface CodePane {
+  title: string;
+  caption: string;
+  text: string;
+}
+/** `at` and ticks are seconds after the first value. */
+export interface Chart {
+  title: string;
+  label: string;
+  empty: string;
+  step: number;
+  now: number;
+  end: number;
+  values: (number | null)[];
+  fan: number[];
+  due: string;
+  band: string;
+  ticks: [at: number, word: string][];
+  marks: { at: number; cell: string; text: string }[];
+}
+export interface RunLine {
+  name: string;
+  state: string;
+  share: string;
+  left: string;
+  done: string;
+  dead: string;
+}
+export type Toggle = [group: string, word: string, amount: string, icon: string, head: string];
+export interface Rows {
+  /** Each a `QueueRow`, its fields in the order of `FIELDS`. */
+  rows: unknown[][];
+  toggles: Toggle[];
+  more: string;
+}
+export interface QueueRow {
+  name: string;
+  icon: string;
+  tone: string;
+  state: string;
+  why: string;
+  group: string;
+  leased_part: number;
+  ready_part: number;
+  delayed_part: number;
+  waiting: string;
+  ready: string;
+  delayed: string;
+  unacked: string;
+  dead: string;
+  in_rate: string;
+  out_rate: string;
+  lag: string;
+  empty_in: string;
+  disk: string;
+  paused: boolean;
+  durable: boolean;
+  consumers: number;
+  /** Question, detail, safe answer, the other; or nothing. */
+  purge: string[];
+  /** Names of runs, and what their buttons say. */
+  retries: [run: string, label: string][];
+}
+export const FIELDS: readonly (keyof QueueRow)[] = [
+  'name', 'icon', 'tone', 'state', 'why', 'group', 'leased_part', 'ready_part', 'delayed_part', 'waiting', 'ready',
+  'delayed', 'unacked', 'dead', 'in_rate', 'out_rate', 'lag', 'empty_in', 'disk', 'paused', 'durable', 'consumers',
+  'purge', 'retries'
+];
+
+export function queueRows(part: Rows | null): QueueRow[] {
+  const named = (row: unknown[]): object => Object.fromEntries(FIELDS.map((field, place) => [field, row[place]]));
+  return (part?.rows ?? []).map((row) => named(row) as QueueRow);
+}
+
+/** Parts that every kind of widget may have; null before they are sent. */
+export interface Parts {
+  numbers: Numbers;
+  failures: Failures | null;
+  chart: Chart | null;
+  needs: { total: number; rows: Need[] } | null;
+  consumers: Consumers | null;
+  leases: Leases | null;
+  code: CodePane | null;
+  examples: [fingerprint: string, letters: Example[]] | null;
+}
+export interface RunParts extends Parts {
+  head: RunHead | null;
+  bars: Bars;
+  numbers: RunNumbers;
+}
+export interface QueuesParts extends Parts {
+  head: QueuesHead | null;
+  numbers: Numbers;
+  rows: Rows | null;
+  sparks: Record<string, (number | null)[]> | null;
+  runs: RunLine[] | null;
+}
+export type AnyParts = RunParts | QueuesParts;
+
+export const NAMES: readonly (keyof RunParts | keyof QueuesParts)[] = [
+  'head', 'bars', 'numbers', 'failures', 'chart', 'needs', 'consumers', 'leases', 'code', 'examples', 'rows', 'sparks', 'runs'
+];
+
+/** What is sent back: which button was pressed. */
+export interface Press {
+  command: string;
+  queue?: string;
+  run?: string;
+  target?: string;
+  n?: number;
+}

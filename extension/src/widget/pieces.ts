@@ -1,0 +1,266 @@
+// Pieces that all widgets share: menu, question, notice, figures, needs, keys.
+
+import { button, hint, make, mark, part, say, seen, show, sync, text, type Drawn } from '../shared/dom';
+import { face, icon } from '../shared/glyphs';
+import { blocked, unique, type Context } from './context';
+import { NEEDS, TONES } from './faces';
+import type { Figure, Need, Notice } from './parts';
+
+/** A label, classes and what is done; an empty label stands for a rule. */
+export type Entry = [label: string, kind: string, act?: () => void];
+export type Entries = readonly (Entry | false | null | undefined)[];
+
+export interface Menu {
+  element: HTMLElement;
+  open(from: HTMLElement, entries: Entries): void;
+  close(): boolean;
+}
+
+export const firstSeen = <T extends Element>(elements: Iterable<T>): T | undefined => [...elements].find(seen);
+
+/** A button that opens a menu. */
+export function menuButton(kind: string, label: string, act: () => void): HTMLButtonElement {
+  const element = button('⋯', kind, act);
+  if (label) mark(element, 'aria-label', label);
+  mark(element, 'aria-haspopup', 'menu');
+  mark(element, 'aria-expanded', 'false');
+  return element;
+}
+
+/** A menu hangs from the button that opens it; Escape and a press elsewhere close it and give the focus back. */
+export function menuOf(context: Context): Menu {
+  const element = make('div', { class: 'dq-menu', role: 'menu' });
+  element.hidden = true;
+  let opener: HTMLElement | null = null;
+  const close = (refocus = true): boolean => {
+    if (element.hidden) return false;
+    element.hidden = true;
+    if (opener) {
+      opener.setAttribute('aria-expanded', 'false');
+      if (refocus) opener.focus();
+    }
+    return true;
+  };
+  const entryOf = ([label, kind, act]: Entry): HTMLElement => {
+    if (!label) return make('hr');
+    const entry = button(label, kind, () => {
+      close();
+      act?.();
+    });
+    entry.setAttribute('role', 'menuitem');
+    entry.tabIndex = -1;
+    return entry;
+  };
+  const open = (from: HTMLElement, entries: Entries): void => {
+    if (!element.hidden && opener === from) return void close();
+    close(false);
+    opener = from;
+    element.replaceChildren(...entries.filter((each): each is Entry => Boolean(each)).map(entryOf));
+    element.hidden = false;
+    from.setAttribute('aria-expanded', 'true');
+    const card = context.card.getBoundingClientRect();
+    const at = from.getBoundingClientRect();
+    const below = at.bottom - card.top + 2;
+    const height = element.offsetHeight;
+    const fits = below + height <= card.height || at.top - card.top < height + 4;
+    element.style.top = `${fits ? below : at.top - card.top - height - 2}px`;
+    element.style.right = `${Math.max(4, card.right - at.right)}px`;
+    element.querySelector('button')?.focus();
+  };
+  element.addEventListener('keydown', (event) => {
+    const entries = [...element.querySelectorAll('button')];
+    const at = entries.indexOf(document.activeElement as HTMLButtonElement);
+    const steps: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 };
+    const step = steps[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    entries.at(step % entries.length)!.focus();
+  });
+  element.addEventListener('focusout', (event) => {
+    const to = event.relatedTarget as Node | null;
+    if (to && !element.contains(to) && to !== opener) close(false);
+  });
+  return { element, open, close };
+}
+
+type Question = readonly string[];
+
+export interface AskBox {
+  element: HTMLElement;
+  close(): boolean;
+  /** Ask with question, detail, safe answer and the other; what is returned changes these words. */
+  question(words: Question, act: () => void, from: HTMLElement | null): (newer: Question) => void;
+  number(label: string, value: number, go: string, act: (n: number) => void, from: HTMLElement | null): void;
+}
+
+/** The question stands in place; the safe answer has the focus. */
+export function askBox(context: Context): AskBox {
+  const element = make('div', { class: 'dq-ask', role: 'alertdialog' });
+  element.hidden = true;
+  let back: HTMLElement | null = null;
+  const empty = (): void => {
+    element.hidden = true;
+    element.replaceChildren();
+    context.asking = false;
+  };
+  const close = (): boolean => {
+    if (element.hidden) return false;
+    empty();
+    context.redraw();
+    if (back?.isConnected && seen(back)) {
+      back.focus();
+      return true;
+    }
+    const { root } = context;
+    const command = back?.dataset.command;
+    const same = command ? firstSeen(root.querySelectorAll<HTMLElement>(`[data-command="${command}"]`)) : undefined;
+    (same ?? firstSeen(root.querySelectorAll<HTMLElement>('.dq-more')))?.focus();
+    return true;
+  };
+  const open = (label: string, parts: Node[], first: HTMLElement, from: HTMLElement | null, dangerous: boolean): void => {
+    back = from ?? (document.activeElement as HTMLElement | null);
+    context.asking = true;
+    element.classList.toggle('dq-calm', !dangerous);
+    element.setAttribute('aria-label', label);
+    element.replaceChildren(...parts);
+    element.hidden = false;
+    context.redraw();
+    first.focus();
+  };
+  const answer = (act: () => void): void => {
+    empty();
+    act();
+    context.redraw();
+  };
+  return {
+    element,
+    close,
+    question(words, act, from) {
+      const [asked = '', more = '', safe = '', other = ''] = words;
+      const question = text('b', '', asked);
+      const detail = text('span', '', more);
+      const keep = button(safe, '', close);
+      const go = button(other, 'dq-danger', () => answer(act));
+      open(asked, [make('span', { class: 'dq-grow' }, question, ' ', detail), keep, go], keep, from, true);
+      return (newer) => [question, detail, keep, go].forEach((each, place) => say(each, newer[place] ?? ''));
+    },
+    number(label, value, go, act, from) {
+      const id = unique('n');
+      const input = make('input', { id, type: 'number', min: 1, max: 100000, value: Math.max(1, value) });
+      const question = text('label', 'dq-grow', label);
+      question.htmlFor = id;
+      const confirm = (): void => {
+        const n = Number(input.value);
+        if (Number.isInteger(n) && n >= 1) answer(() => act(n));
+      };
+      input.addEventListener('keydown', (event) => {
+        if (event.key === 'Enter') confirm();
+      });
+      open(label, [question, input, button(go, '', confirm), button('Leave it', '', close)], input, from, false);
+    }
+  };
+}
+
+export function noticeBox(): { element: HTMLElement; draw(notice: Notice, offline: boolean): void } {
+  const element = make('div', { class: 'dq-notice' });
+  return {
+    element,
+    draw(notice, offline) {
+      show(element, notice.text !== '');
+      const key = JSON.stringify([notice, offline]);
+      if (element.dataset.key === key) return;
+      element.dataset.key = key;
+      element.dataset.tone = notice.tone;
+      if (notice.tone === 'bad') element.setAttribute('role', 'alert');
+      else element.removeAttribute('role');
+      element.replaceChildren(icon(offline ? 'offline' : (TONES[notice.tone] ?? 'dash')), text('span', 'dq-grow', notice.text));
+    }
+  };
+}
+
+export function drawFigures(element: HTMLElement, figures: readonly Figure[]): void {
+  show(element, figures.length > 0);
+  const create = (): HTMLElement => {
+    const value = make('div', { class: 'dq-v' }, make('span'), make('small'));
+    return make('div', { class: 'dq-stat' }, make('div', { class: 'dq-lab' }), value, make('div', { class: 'dq-s' }));
+  };
+  sync(element, figures, (_, place) => place, create, (child, figure) => {
+    const value = part(child, '.dq-v span');
+    const second = part(child, '.dq-s');
+    say(part(child, '.dq-lab'), figure.label);
+    say(value, figure.value);
+    value.className = `dq-${figure.tone}`;
+    say(part(child, 'small'), figure.unit);
+    say(second, [figure.second, figure.extra].filter(Boolean).join(' · '));
+    hint(second, second.textContent ?? '');
+  });
+}
+
+/** What needs somebody: a line each, with one thing to do. `act` gets the line and the button. */
+export function needsBox(context: Context, act: (need: Need, from: HTMLElement) => void): Drawn {
+  const amount = text('span', 'dq-quiet', '');
+  const list = make('ul', { class: 'dq-att' });
+  const none = text('div', 'dq-rest', 'nothing now');
+  const element = make('div', {}, make('h2', {}, 'Needs you ', amount), list, none);
+  const current = (key: string): Need | undefined => context.part('needs')?.rows.find((each) => each.key === key);
+  const create = ({ key }: Need): HTMLElement => {
+    const go = button('', 'dq-link', () => {
+      const need = current(key);
+      if (need) act(need, go);
+    });
+    return make('li', {}, make('span'), make('span', { class: 'dq-t' }, make('b'), make('span')), go, make('span', { class: 'dq-d' }));
+  };
+  return {
+    element,
+    draw() {
+      const { total = 0, rows = [] } = context.part('needs') ?? {};
+      say(amount, String(total));
+      show(none, rows.length === 0);
+      sync(list, rows, (row) => row.key, create, (line, row) => {
+        const [glyph, words] = [...line.children] as HTMLElement[];
+        const [subject, rest] = [...words!.children] as HTMLElement[];
+        const go = part<HTMLButtonElement>(line, 'button');
+        const detail = part(line, '.dq-d');
+        face(glyph!, NEEDS[row.icon] ?? 'dash');
+        say(subject!, row.subject);
+        subject!.className = row.tone === 'bad' ? 'dq-bad' : '';
+        say(rest!, row.icon === 'dead' ? `: ${row.text}` : ` ${row.text}`);
+        hint(words!, `${row.subject} ${row.text}`);
+        say(go, row.label);
+        show(go, row.label !== '');
+        go.disabled = blocked(context);
+        say(detail, row.detail);
+        hint(detail, row.detail);
+      });
+    }
+  };
+}
+
+/** The keys of a widget, shown when asked for. */
+export function keysBox(lines: readonly [key: string, meaning: string][]): { element: HTMLElement; toggle(): boolean } {
+  const element = make('div', { class: 'dq-keys', role: 'note' });
+  element.hidden = true;
+  for (const [key, meaning] of lines) element.append(make('span', {}, text('kbd', '', key), ` ${meaning}`));
+  return {
+    element,
+    toggle() {
+      element.hidden = !element.hidden;
+      return true;
+    }
+  };
+}
+
+/** The entry that shows the chart as a table, where there is a chart. */
+export function chartEntry(context: Context): Entry | false {
+  const chart = context.part('chart');
+  if (!chart || chart.empty) return false;
+  return [
+    context.asTable ? 'Show chart' : 'Show chart as table',
+    '',
+    () => {
+      context.asTable = !context.asTable;
+      context.redraw();
+    }
+  ];
+}

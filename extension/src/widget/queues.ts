@@ -1,0 +1,110 @@
+// The widget of one queue, and the menu that queues have everywhere.
+
+import { button, hint, make, mark, say, show, text } from '../shared/dom';
+import { face } from '../shared/glyphs';
+import { chartBox } from './chart';
+import { blocked, type Context, type WidgetView } from './context';
+import { faceOf } from './faces';
+import { consumersPane, disclosures, failuresPane, leasesPane, runsPane } from './panes';
+import { queueRows, type QueueRow, type QueuesParts } from './parts';
+import { askBox, chartEntry, drawFigures, keysBox, menuButton, menuOf, needsBox, noticeBox, type Entries, type Entry } from './pieces';
+
+export interface QueueActs {
+  scale(row: QueueRow): void;
+  purge(row: QueueRow): void;
+}
+
+export function queueMenu(context: Context, row: QueueRow, act: QueueActs): Entries {
+  const queue = row.name;
+  return [
+    ['Drain', '', () => context.send({ command: 'drain', queue })],
+    ['Scale…', '', () => act.scale(row)],
+    row.durable && ['Compact', '', () => context.send({ command: 'compact', queue })],
+    ...row.retries.map(([run, label]): Entry => [label, '', () => context.send({ command: 'retry', queue, run })]),
+    row.purge.length > 0 && ['', ''],
+    row.purge.length > 0 && [`${row.purge[3]} dead…`, 'dq-danger', () => act.purge(row)]
+  ];
+}
+
+export function queueWidget(context: Context<QueuesParts>): WidgetView {
+  const chipIcon = make('span', { class: 'dq-slot' });
+  const chipText = make('span');
+  const chip = make('span', { class: 'dq-chip', role: 'status' }, chipIcon, chipText);
+  const name = make('h1', { class: 'dq-ell' });
+  const sub = text('span', 'dq-quiet dq-ell dq-grow dq-sub', '');
+  const first = button('', '', () => context.send({ command: first.dataset.command! }));
+  const toggle = menuButton('dq-more', 'More', () => more());
+  const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Queue controls' }, first, toggle);
+  const notice = noticeBox();
+  const ask = askBox(context);
+  const menu = menuOf(context);
+  const figures = make('div', { class: 'dq-stats dq-six' });
+  const chart = chartBox(context);
+  const current = (): QueueRow | undefined => queueRows(context.part('rows'))[0];
+  const needs = needsBox(context, (need, from) => {
+    const row = current();
+    if (need.action === 'scale') {
+      if (row) scale(row, from);
+    } else if (need.action === 'resume' || need.action === 'compact') context.send({ command: need.action });
+    else details.show(need.pane, need.pane === 'failures' ? need.target : '');
+  });
+  const two = make('div', { class: 'dq-two' }, chart.element, needs.element);
+  const details = disclosures(context, [consumersPane(context), runsPane(context), failuresPane(context), leasesPane(context)]);
+  const keys = keysBox([['P', 'pause or resume'], ['↑ ↓', 'rows'], ['Enter', 'opens'], ['Esc', 'closes']]);
+  const body = make('div', { class: 'dq-body' }, two);
+  const header = make('header', {}, chip, name, sub, tools);
+  context.card.append(header, notice.element, ask.element, figures, body, ...details.elements, keys.element, menu.element);
+
+  function scale(row: QueueRow, from: HTMLElement): void {
+    ask.number(`Consumers for ${row.name}:`, row.consumers, 'Set', (n) => context.send({ command: 'scale', n }), from);
+  }
+
+  function more(): void {
+    const row = current();
+    const acts = {
+      scale: (now: QueueRow) => scale(now, toggle),
+      purge: (now: QueueRow) => void ask.question(now.purge, () => context.send({ command: 'purge' }), toggle)
+    };
+    menu.open(toggle, [chartEntry(context), ...(row ? queueMenu(context, row, acts) : [])]);
+  }
+
+  return {
+    keys: {
+      Escape: () => menu.close() || ask.close(),
+      '?': () => keys.toggle(),
+      p: () => {
+        const command = first.dataset.command ?? '';
+        const press = ['pause', 'resume'].includes(command) && !blocked(context);
+        if (press) context.send({ command });
+        return press;
+      }
+    },
+    draw() {
+      const head = context.part('head');
+      if (!head) return;
+      mark(context.root, 'aria-label', `Queue ${head.name}`);
+      context.root.dataset.stale = String(head.stale);
+      face(chipIcon, faceOf(head.icon));
+      say(chipText, head.chip || 'Connecting');
+      say(name, head.name);
+      hint(name, head.name);
+      notice.draw(head.notice, head.icon === 'no answer');
+      const [press] = head.buttons;
+      show(first, press !== undefined);
+      if (press) {
+        first.dataset.command = press.command;
+        say(first, press.label);
+        first.className = press.primary ? 'dq-pri' : '';
+      }
+      first.disabled = toggle.disabled = blocked(context);
+      show(toggle, current() !== undefined && !head.stale);
+      const numbers = context.part('numbers');
+      say(sub, numbers.subtitle);
+      drawFigures(figures, numbers.figures);
+      show(body, context.part('chart') !== null);
+      chart.draw();
+      needs.draw();
+      details.draw();
+    }
+  };
+}

@@ -1,0 +1,150 @@
+// The widget of a run.
+
+import { button, hint, make, mark, say, seen, show, style, sync, text } from '../shared/dom';
+import { face, icon } from '../shared/glyphs';
+import type { State } from '../shared/snapshot';
+import { chartBox } from './chart';
+import { blocked, type Context, type WidgetView } from './context';
+import { faceOf, STATES } from './faces';
+import { codePane, consumersPane, disclosures, failuresPane, leasesPane } from './panes';
+import type { Bars, Counter, Need, RunHead, RunNumbers, RunParts } from './parts';
+import { askBox, chartEntry, drawFigures, firstSeen, keysBox, menuButton, menuOf, needsBox, noticeBox } from './pieces';
+
+export function runWidget(context: Context<RunParts>): WidgetView {
+  const chipIcon = make('span', { class: 'dq-slot' });
+  const chipText = make('span');
+  const said = make('span', { class: 'dq-said' });
+  const chip = make('span', { class: 'dq-chip', role: 'status' }, chipIcon, chipText, said);
+  const name = make('h1', { class: 'dq-ell' });
+  const sub = text('span', 'dq-quiet dq-ell dq-grow dq-sub', '');
+  const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Run controls' });
+  const header = make('header', {}, chip, name, sub, tools);
+  const notice = noticeBox();
+  const ask = askBox(context);
+  const menu = menuOf(context);
+
+  const percent = make('div', { class: 'dq-pct' });
+  const bar = make('div', { class: 'dq-bar', role: 'img' });
+  const of = make('div', { class: 'dq-of' });
+  const counters = make('div', { class: 'dq-leg', role: 'group', 'aria-label': 'Documents by state' });
+  const figures = make('div', { class: 'dq-stats' });
+  const lines = make('div');
+  const chart = chartBox(context);
+  const needs = needsBox(context, (need, from) => act(need, from));
+  const two = make('div', { class: 'dq-two' }, chart.element, needs.element);
+  const progress = make('div', { class: 'dq-prog' }, percent, make('div', {}, bar), of, make('div', { class: 'dq-lg' }, counters));
+  const panes = [consumersPane(context), failuresPane(context), leasesPane(context), codePane(context)];
+  const details = disclosures(context, panes);
+  const keys = keysBox([['P', 'pause or resume'], ['Tab', 'next'], ['↑ ↓', 'rows'], ['Enter', 'opens'], ['Esc', 'closes']]);
+  const body = make('div', { class: 'dq-body' }, progress, figures, lines, two);
+  context.card.append(header, notice.element, ask.element, body, ...details.elements, keys.element, menu.element);
+  let again: ((words: readonly string[]) => void) | null = null;
+
+  function act(need: Need, from: HTMLElement): void {
+    if (need.action === 'scale') {
+      const now = context.part('consumers')?.rows.length ?? 1;
+      ask.number(`Consumers for queue ${need.queue}:`, now, 'Set', (n) => context.send({ command: 'scale', n }), from);
+    } else if (need.action === 'resume') context.send({ command: 'resume' });
+    else details.show(need.pane, need.pane === 'failures' ? need.target : '');
+  }
+
+  const cancelWords = (): string[] | null => {
+    const now = context.part('numbers').ask;
+    return now && [now.question, now.detail, now.keep, now.go];
+  };
+
+  function askCancel(from: HTMLElement): void {
+    const words = cancelWords();
+    if (words) again = ask.question(words, () => context.send({ command: 'cancel' }), from);
+  }
+
+  function more(from: HTMLElement): void {
+    const cancel = context.part('head')?.buttons.find((each) => each.command === 'cancel');
+    const wide = header.querySelector('[data-command=cancel]');
+    const narrow = cancel !== undefined && wide !== null && !seen(wide);
+    menu.open(from, [
+      chartEntry(context),
+      ['Keys', '', () => keys.toggle()],
+      narrow && ['', ''],
+      narrow && [cancel.label, 'dq-danger', () => askCancel(from)]
+    ]);
+  }
+
+  function drawTools(head: RunHead): void {
+    const shape = JSON.stringify([head.buttons, context.asking, context.pressed]);
+    if (tools.dataset.shape === shape) return;
+    tools.dataset.shape = shape;
+    const active = document.activeElement;
+    const focused = active instanceof HTMLElement && tools.contains(active) ? active.dataset.command : undefined;
+    const toggle = menuButton('dq-more', 'More', () => more(toggle));
+    toggle.dataset.command = 'more';
+    toggle.disabled = context.asking;
+    const parts: HTMLElement[] = [];
+    for (const { command, label, primary } of head.buttons) {
+      const final = command === 'cancel';
+      const kind = final ? 'dq-danger dq-wide' : primary ? 'dq-pri' : '';
+      const element = button(label, kind, () => (final ? askCancel(element) : context.send({ command })));
+      element.dataset.command = command;
+      element.disabled = blocked(context);
+      if (final) parts.push(toggle, make('span', { class: 'dq-sep dq-wide' }));
+      parts.push(element);
+    }
+    tools.replaceChildren(...parts);
+    if (focused) firstSeen(tools.querySelectorAll<HTMLElement>(`[data-command=${focused}]:enabled`))?.focus();
+  }
+
+  function drawNumbers(now: RunNumbers): void {
+    say(sub, now.subtitle);
+    const create = ([state, word]: Counter): HTMLElement =>
+      make('span', {}, icon(STATES[state as State]), text('span', 'dq-k', word), make('b'));
+    sync(counters, now.counters, ([state]) => state, create, (child, [, , documents, zero]) => {
+      child.dataset.zero = String(zero);
+      say(child.lastElementChild!, documents);
+    });
+    drawFigures(figures, now.figures);
+    sync(lines, now.lines, (_, place) => place, () => make('div', { class: 'dq-line' }), say);
+  }
+
+  function drawBars(now: Bars): void {
+    say(percent, now.percent);
+    say(of, now.unit ? `of ${now.unit}` : '');
+    say(said, now.milestone);
+    mark(bar, 'aria-label', now.label || 'no progress known');
+    sync(bar, now.bars, (piece) => piece.state, (piece) => make('i', { 'data-state': piece.state }), (child, piece) =>
+      style(child, 'width', `${piece.fraction * 100}%`)
+    );
+  }
+
+  return {
+    keys: {
+      Escape: () => menu.close() || ask.close(),
+      '?': () => keys.toggle(),
+      p: () => {
+        const press = context.part('head')?.buttons.find((each) => ['pause', 'resume'].includes(each.command));
+        if (press && !blocked(context)) context.send({ command: press.command });
+        return press !== undefined;
+      }
+    },
+    draw() {
+      const head = context.part('head');
+      if (!head) return;
+      mark(context.root, 'aria-label', `Run ${head.name}`);
+      context.root.dataset.stale = String(head.stale);
+      face(chipIcon, faceOf(head.face));
+      say(chipText, head.chip);
+      say(name, head.name);
+      hint(name, head.name);
+      notice.draw(head.notice, head.face === 'no answer');
+      drawNumbers(context.part('numbers'));
+      drawBars(context.part('bars'));
+      const words = cancelWords();
+      if (context.asking && words) again?.(words);
+      if (context.asking && !words) ask.close();
+      drawTools(head);
+      show(two, context.part('chart') !== null);
+      chart.draw();
+      needs.draw();
+      details.draw();
+    }
+  };
+}
