@@ -34,6 +34,7 @@ __all__ = [
     "consumers",
     "depth_chart",
     "examples",
+    "held_rows",
     "leases",
     "left_chart",
     "needs",
@@ -144,7 +145,13 @@ def leases(snapshot: Snapshot) -> Leases:
         (word, amount, held.timeout is not None and low >= held.timeout)
         for word, amount, low in zip(edges, held.age_bins, lows, strict=False)
     )
-    rows = tuple(
+    return Leases(title, " · ".join(parts), bins if any(held.age_bins) else (), held_rows(snapshot))
+
+
+def held_rows(snapshot: Snapshot) -> tuple[HeldRow, ...]:
+    """Return what is held longest, a row per lease."""
+    timeout = snapshot.unacked.timeout
+    return tuple(
         HeldRow(
             document=one_line(each.document or many(each.messages, "message"), 120),
             consumer=one_line(each.consumer, 40),
@@ -152,11 +159,10 @@ def leases(snapshot: Snapshot) -> Leases:
             ends_in=_age(each.ends_in),
             renewals=numbers.count(each.renewals),
             delivery=numbers.count(each.delivery),
-            late=held.timeout is not None and each.held > held.timeout,
+            late=timeout is not None and each.held > timeout,
         )
-        for each in held.oldest
+        for each in snapshot.unacked.oldest
     )
-    return Leases(title, " · ".join(parts), bins if any(held.age_bins) else (), rows)
 
 
 def code_pane(code: CodeStats, text: str | None) -> CodePane | None:

@@ -1,8 +1,8 @@
 """The states a message can be in, as they look: word, glyph, colour.
 
-A colour never stands alone: every view puts the glyph or the word beside it. The live widget has
-its own colours for light and dark in `widget.css`; here are those of text and of static HTML,
-which must be readable on any background.
+A colour never stands alone: every view puts the glyph or the word beside it. The live widget has its own colours for
+light and dark in `extension/style/shared.css`; here are those of text and of static HTML, which must be readable on any
+background.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables of queues, failures and results, before they become text or HTML.
 
-A `Table` is columns, cells and sentences; `text` and `html` draw it. Owns which columns there are
+A `Table` is columns, cells and sentences; `text`, `html` and the panels' `markup` draw it. Owns which columns there are
 and what a table says about what it leaves out.
 """
 
@@ -36,18 +36,21 @@ ROWS = 10
 
 
 class Column(NamedTuple):
-    """One column; figures stand right, code and documents in a fixed-width face."""
+    """One column; figures stand right, code and documents in a fixed-width face, shares behind a small bar."""
 
     title: str
     right: bool = False
     mono: bool = False
+    bars: bool = False
 
 
 class Cell(NamedTuple):
-    """One cell's text and what it means."""
+    """One cell's text and what it means; panels draw a glyph by its name, and how far a bar is filled, 0 to 1."""
 
     text: str
     ink: Ink = Ink.PLAIN
+    glyph: str = ""
+    filled: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

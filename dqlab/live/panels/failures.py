@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from bokeh.models import ColumnDataSource
 
+from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import Row, between, cells, strong, text
+from dqlab.live.panels.markup import between, cells, columns
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
+from dqlab.live.tables import Cell, Column, Table
 from dqlab.numbers import count, many, minute
 from dqlab.stats import ClassStats, FailingDocument
 
@@ -46,19 +48,23 @@ class Failures:
         failures = scene.snapshot.failures
         classes = failures.classes
         full = self._draw_bars(scene, classes)
-        left: list[Row] = [(strong(each.error), f'<span class="mut">{text(each.message)}</span>') for each in classes]
-        right: list[Row] = [(strong(count(each.dead)), count(each.retrying)) for each in classes]
+        left = [(Cell(each.error, Ink.STRONG), Cell(each.message, Ink.QUIET)) for each in classes]
+        right = [(Cell(count(each.dead), Ink.STRONG), Cell(count(each.retrying))) for each in classes]
+        note = ""
         if failures.other_classes:
-            left.append(("", f'<span class="mut beyond">and {count(failures.other_classes)} more</span>'))
-            right.append((strong(count(failures.other_dead)), ""))
-        if not left:
-            said = "Why is not known yet" if scene.counts.dead else "No message has failed in this window"
-            left, right = [("", f'<span class="empty">{said}</span>')], [("", "")]
+            note = f"and {count(failures.other_classes)} more"
+            right.append((Cell(count(failures.other_dead), Ink.STRONG), Cell("")))
+        if not left and not note:
+            note = "Why is not known yet" if scene.counts.dead else "No message has failed in this window"
         window = (
             f"per minute, {between(minute(scene.start), minute(scene.end))}, scale {between('0', count(round(full)))}"
         )
         over = window if classes else ""
-        self._chart.draw((("class", ""), left), (("dead", "retrying"), right), over=over)
+        self._chart.draw(
+            Table(columns("class", ""), tuple(left), notes=(note,) if note else ()),
+            Table(columns("dead", "retrying"), tuple(right)),
+            over=over,
+        )
         show(self._documents, text=_documents(failures.documents))
 
     def _draw_bars(self, scene: Scene, classes: tuple[ClassStats, ...]) -> float:
@@ -82,13 +88,14 @@ def _joined(pieces: list[np.ndarray]) -> np.ndarray:
 def _documents(documents: tuple[FailingDocument, ...]) -> str:
     if not documents:
         return ""
-    rows: list[Row] = [
+    heads = (Column("documents that fail most", mono=True), *columns("last error", "pages", "deliveries"))
+    rows = tuple(
         (
-            f'<span class="mono">{text(each.key)}</span>',
-            f'<span class="mut">{text(each.error)}</span>',
-            count(each.pages),
-            f"{count(each.deliveries)} of {count(each.limit)}",
+            Cell(each.key),
+            Cell(each.error, Ink.QUIET),
+            Cell(count(each.pages)),
+            Cell(f"{count(each.deliveries)} of {count(each.limit)}"),
         )
         for each in documents
-    ]
-    return cells("failing", ("documents that fail most", "last error", "pages", "deliveries"), rows)
+    )
+    return cells("failing", Table(heads, rows))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 
-__all__ = ["Row", "between", "cells", "glyph", "strong", "text", "unit"]
+from dqlab.live.palette import Ink
+from dqlab.live.tables import Cell, Column, Table
 
-Row = tuple[str, ...]
-"""Cells of one row: HTML."""
+__all__ = ["between", "cells", "columns", "glyph", "strong", "text", "unit"]
 
+_INKS = {
+    Ink.STRONG: "<b>{}</b>",
+    Ink.QUIET: '<span class="mut">{}</span>',
+    Ink.WARN: '<b class="warn">{}</b>',
+}
 _SHAPES = {
     "ready": '<circle cx="6" cy="6" r="4.2" stroke-width="2"/>',
     "delayed": '<circle cx="6" cy="6" r="4.4"/><path d="M6 3.2V6l2 1.4"/>',
@@ -52,11 +58,39 @@ def unit(spelt: str) -> tuple[str, str]:
     return figure, name
 
 
-def cells(kind: str, head: Row, rows: list[Row], *, last: str = "") -> str:
-    """Return rows of equal height below a head; columns are laid out by the class `kind` in `panel.css`."""
+def columns(*titles: str) -> tuple[Column, ...]:
+    """Return plain columns; where they stand is a matter of `panel.css`."""
+    return tuple(map(Column, titles))
 
-    def line(row: Row, name: str) -> str:
-        return f'<div class="r {name}">{"".join(f"<span>{cell}</span>" for cell in row)}</div>'
 
-    body = "".join(line(row, last if last and at == len(rows) - 1 else "") for at, row in enumerate(rows))
-    return f'<div class="t {kind}">{line(head, "h")}{body}</div>'
+def cells(kind: str, table: Table) -> str:
+    """Return a table as rows of equal height below a head, laid out by the class `kind` in `panel.css`.
+
+    A note stands in a row of its own, before the total.
+    """
+    note = "mut beyond" if table.rows else "empty"
+    body = [_line(map(_cell, row, table.columns)) for row in table.rows]
+    body += [
+        _line(f'<span class="{note}">{text(each)}</span>' if at == 1 else "" for at in range(len(table.columns)))
+        for each in table.notes
+    ]
+    if table.total:
+        body.append(_line(map(_cell, table.total, table.columns), "all"))
+    head = _line((text(column.title) for column in table.columns), "h")
+    return f'<div class="t {kind}">{head}{"".join(body)}</div>'
+
+
+def _line(inner: Iterable[str], name: str = "") -> str:
+    return f'<div class="r {name}">{"".join(f"<span>{each}</span>" for each in inner)}</div>'
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    if cell.glyph:
+        return glyph(cell.glyph)
+    if not cell.text:
+        return ""
+    words = _INKS.get(cell.ink, "{}").format(text(cell.text))
+    if column.bars:
+        width = min(max(cell.filled, 0.0), 1.0) * 100
+        return f'<i class="bar"><i style="width:{width:.0f}%"></i></i><em>{words}</em>'
+    return f'<span class="mono">{words}</span>' if column.mono else words

@@ -10,9 +10,10 @@ from bokeh.plotting import figure
 
 from dqlab.live.panels.axis import TimeAxis, bare
 from dqlab.live.panels.changes import html, show
-from dqlab.live.panels.markup import Row, cells
+from dqlab.live.panels.markup import cells
 from dqlab.live.panels.scene import Scene
 from dqlab.live.panels.tokens import Tokens
+from dqlab.live.tables import Table
 
 __all__ = ["HEAD", "Panel", "RowChart", "Stage", "place"]
 
@@ -117,15 +118,13 @@ class RowChart:
             syncable=False,
         )
 
-    def draw(
-        self, left: tuple[Row, list[Row]], right: tuple[Row, list[Row]], *, last: str = "", over: str = ""
-    ) -> None:
-        """Fill both sides, each given as its head and its rows; `over` is HTML above the chart."""
-        rows = max(1, len(right[1]))
+    def draw(self, left: Table, right: Table, *, over: str = "") -> None:
+        """Fill both sides, which have rows of the same heights; `over` is HTML above the chart."""
+        rows = max(1, len(right.rows) + bool(right.total))
         height = HEAD + rows * self._row
         if self.figure.height != height:
             show(self._y, start=rows, end=0)
             show(self.figure, height=height)
-        show(self.left, text=cells(self.kind, *left, last=last))
+        show(self.left, text=cells(self.kind, left))
         show(self.over, text=over)
-        show(self.right, text=cells(self.kind, *right, last=last))
+        show(self.right, text=cells(self.kind, right))

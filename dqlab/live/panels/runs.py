@@ -5,11 +5,13 @@ from __future__ import annotations
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, HoverTool, Span
 
+from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import Place, strip, times, tip
 from dqlab.live.panels.changes import fill, show
-from dqlab.live.panels.markup import Row, between, glyph, strong, text
+from dqlab.live.panels.markup import between, columns
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
+from dqlab.live.tables import Cell, Table
 from dqlab.numbers import UNKNOWN, clock, count, duration, minute, share
 from dqlab.stats import RunState, RunStats
 
@@ -85,18 +87,27 @@ class Runs:
         show(self._chart.range, start=left_end, end=right_end)
         show(self._now, location=here)
         self._draw_bars(scene, runs, end)
-        left: list[Row] = [
-            (glyph(GLYPHS.get(run.state, "running")), strong(run.name), share(run.worked_share)) for run in runs
-        ]
-        right: list[Row] = [(_done_at(run), f'<span class="mut">{text(_note(run))}</span>') for run in runs]
-        beyond = scene.snapshot.runs_total - len(runs)
+        left = tuple(
+            (
+                Cell("", glyph=GLYPHS.get(run.state, "running")),
+                Cell(run.name, Ink.STRONG),
+                Cell(share(run.worked_share)),
+            )
+            for run in runs
+        )
+        right = [(_done_at(run), Cell(_note(run), Ink.QUIET)) for run in runs]
+        note, beyond = "", scene.snapshot.runs_total - len(runs)
         if beyond > 0:
-            left.append(("", f'<span class="mut">and {count(beyond)} more</span>', ""))
-            right.append(("", ""))
-        if not left:
-            left, right = [("", '<span class="empty">Nothing has been mapped here yet</span>', "")], [("", "")]
+            note = f"and {count(beyond)} more"
+            right.append((Cell(""), Cell("")))
+        elif not runs:
+            note = "Nothing has been mapped here yet"
         over = strip(_places(start, end, now), start, end) if runs else ""
-        self._chart.draw((("", "run", "settled"), left), (("done at", "80 % sure, or why not"), right), over=over)
+        self._chart.draw(
+            Table(columns("", "run", "settled"), left, notes=(note,) if note else ()),
+            Table(columns("done at", "80 % sure, or why not"), tuple(right)),
+            over=over,
+        )
 
     def _draw_bars(self, scene: Scene, runs: tuple[RunStats, ...], end: float) -> None:
         theme, now = self._stage.theme, scene.snapshot.at
@@ -162,9 +173,9 @@ def _places(start: float, end: float, now: float) -> list[Place]:
     return [*hours, Place(now, "now", kind="now")]
 
 
-def _done_at(run: RunStats) -> str:
+def _done_at(run: RunStats) -> Cell:
     at = run.ended if run.ended is not None else run.eta.p50 if run.eta is not None else None
-    return strong(minute(at)) if at is not None else UNKNOWN
+    return Cell(minute(at), Ink.STRONG) if at is not None else Cell(UNKNOWN)
 
 
 def _note(run: RunStats) -> str:

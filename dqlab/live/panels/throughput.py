@@ -9,11 +9,13 @@ import numpy as np
 from bokeh.models import ColumnDataSource
 from numpy.typing import NDArray
 
+from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import Series, fill, series
-from dqlab.live.panels.markup import Row, between, glyph, strong, text
+from dqlab.live.panels.markup import between, columns, text
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
+from dqlab.live.tables import Cell, Column, Table
 from dqlab.numbers import UNKNOWN, count, many, rate, share
 from dqlab.stats import ConsumerStats, History
 
@@ -25,6 +27,8 @@ FULL = 0.78
 """Height of the highest line, as a share of its row."""
 FOOT = 0.94
 """Where a line of zeros lies in its row."""
+Line = tuple[Cell, ...]
+BLANK: Line = (Cell(""),) * 4
 GAP = np.full(1, np.nan, dtype=np.float32)
 NOTHING = np.zeros(0, dtype=np.float32)
 RE_SORTED = 5.0
@@ -76,21 +80,30 @@ class Throughput:
         unit = f"{scene.snapshot.units}/s"
         over = text(f"{unit}, {scene.window}, same scale {between('0', count(round(full)))}")
         paged = scene.snapshot.units != PER_DOCUMENT
-        head: Row = (text(unit), "documents/s" if paged else "", "idle", "unacked")
         if by_worker:
             idle = {name: _last(scene.history.idle.get(name, ())) for name in names}
-            left: list[Row] = [("", strong(name), "") for name in names]
-            right: list[Row] = [
-                (rate(_last(lines[name])), UNKNOWN if paged else "", _bar(idle[name]), UNKNOWN) for name in names
+            left: list[Line] = [(Cell(""), Cell(name, Ink.STRONG), Cell("")) for name in names]
+            right: list[Line] = [
+                (Cell(rate(_last(lines[name]))), Cell(UNKNOWN if paged else ""), _bar(idle[name]), Cell(UNKNOWN))
+                for name in names
             ]
         else:
             left = [_name(name, each) for name, each in named.items()]
             right = [_numbers(each, paged=paged) for each in listed]
-        left, right = self._more(scene, left, right, of_workers=len(lines) if by_worker else 0)
+        heads = columns("slowest first" if names else "", "", "")
+        figures = (*columns(unit, "documents/s" if paged else ""), Column("idle", bars=True), Column("unacked"))
         if not listed and not names:
-            left, right, over = [("", '<span class="empty">No consumer works here</span>', "")], [("",) * 4], ""
-        first = "slowest first" if names else ""
-        self._chart.draw(((first, "", ""), left), (head, right), last="all" if names else "", over=over)
+            self._chart.draw(Table(heads, (), notes=("No consumer works here",)), Table(figures, (BLANK,)))
+            return
+        notes: tuple[str, ...] = ()
+        beyond = (len(lines) if by_worker else scene.consumers) - len(right)
+        if beyond > 0:
+            notes = (f"and {many(beyond, 'worker' if by_worker else 'consumer')} more",)
+            right.append(BLANK)
+        all_of_them = (Cell(""), Cell(f"all {scene.consumers}", Ink.STRONG), Cell(""))
+        self._chart.draw(
+            Table(heads, tuple(left), all_of_them, notes), Table(figures, tuple(right), _total(scene)), over=over
+        )
 
     def _listed(self, scene: Scene) -> list[ConsumerStats]:
         """Return the consumers that have a row, in the order they had a moment ago."""
@@ -100,27 +113,6 @@ class Throughput:
             self._order, self._sorted = list(consumers), at
         self._order += [name for name in consumers if name not in set(self._order)]
         return [consumers[name] for name in self._order[: self._stage.rows]]
-
-    def _more(
-        self, scene: Scene, left: list[Row], right: list[Row], *, of_workers: int = 0
-    ) -> tuple[list[Row], list[Row]]:
-        """Return the rows with one for those that are not listed, and the sum of all."""
-        snapshot, run = scene.snapshot, scene.run
-        beyond = (of_workers or scene.consumers) - len(right)
-        if beyond > 0:
-            noun = "worker" if of_workers else "consumer"
-            left = [*left, ("", f'<span class="mut beyond">and {many(beyond, noun)} more</span>', "")]
-            right = [*right, ("",) * 4]
-        documents = run.rate if run is not None else scene.queue.out_rate
-        pages = run.units_rate if run is not None and run.units is not None else None
-        paged = snapshot.units != PER_DOCUMENT
-        total = (
-            strong(rate(pages if paged else documents)),
-            strong(rate(documents)) if paged else "",
-            _bar(snapshot.idle_share),
-            count(scene.counts.leased),
-        )
-        return [*left, ("", strong(f"all {scene.consumers}"), "")], [*right, total]
 
     def _draw_lines(self, scene: Scene, names: list[str], slow: set[str]) -> float:
         history = scene.history
@@ -186,21 +178,32 @@ def _line_of(consumer: ConsumerStats, history: History) -> str:
     return full if full in history.consumers else consumer.name
 
 
-def _name(name: str, consumer: ConsumerStats) -> Row:
-    mark = glyph("slow") if consumer.slow else ""
-    return mark, strong(name), f'<span class="mut">{text(consumer.worker)}</span>'
+def _name(name: str, consumer: ConsumerStats) -> Line:
+    return Cell("", glyph="slow" if consumer.slow else ""), Cell(name, Ink.STRONG), Cell(consumer.worker, Ink.QUIET)
 
 
-def _numbers(consumer: ConsumerStats, *, paged: bool) -> Row:
-    speed = text(rate(consumer.units_rate))
+def _numbers(consumer: ConsumerStats, *, paged: bool) -> Line:
     return (
-        f'<b class="warn">{speed}</b>' if consumer.slow else speed,
-        rate(consumer.rate) if paged else "",
+        Cell(rate(consumer.units_rate), Ink.WARN if consumer.slow else Ink.PLAIN),
+        Cell(rate(consumer.rate) if paged else ""),
         _bar(consumer.idle_share),
-        f'<span class="mut">{count(consumer.leased)}</span>',
+        Cell(count(consumer.leased), Ink.QUIET),
     )
 
 
-def _bar(part: float | None) -> str:
-    width = f"{min(max(part, 0.0), 1.0) * 100:.0f}%" if part is not None else "0"
-    return f'<i class="bar"><i style="width:{width}"></i></i><em>{share(part, places=0)}</em>'
+def _total(scene: Scene) -> Line:
+    """Return the sum of all consumers, listed or not."""
+    snapshot, run = scene.snapshot, scene.run
+    documents = run.rate if run is not None else scene.queue.out_rate
+    pages = run.units_rate if run is not None and run.units is not None else None
+    paged = snapshot.units != PER_DOCUMENT
+    return (
+        Cell(rate(pages if paged else documents), Ink.STRONG),
+        Cell(rate(documents) if paged else "", Ink.STRONG),
+        _bar(snapshot.idle_share),
+        Cell(count(scene.counts.leased)),
+    )
+
+
+def _bar(part: float | None) -> Cell:
+    return Cell(share(part, places=0), filled=part or 0.0)

@@ -8,14 +8,17 @@ import numpy as np
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
 
+from dqlab.live.details import held_rows
+from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import Place, bare, nice, spread, strip, tip
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import Row, between, cells, text
+from dqlab.live.panels.markup import between, cells, columns
 from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.panels.tokens import SANS
+from dqlab.live.tables import Cell, Column, Table
 from dqlab.numbers import count, duration, many
-from dqlab.stats import AGE_EDGES, Held, Unacked
+from dqlab.stats import AGE_EDGES, Snapshot, Unacked
 
 __all__ = ["UnackedMessages"]
 
@@ -105,7 +108,7 @@ class UnackedMessages:
         show(self._ticks, ticks=[0, top / 2, top])
         self._draw_notes(scene, top)
         show(self._facts, text=_facts(unacked))
-        show(self._held, text=_table(unacked))
+        show(self._held, text=_table(scene.snapshot))
 
     def _draw_notes(self, scene: Scene, top: float) -> None:
         unacked = scene.snapshot.unacked
@@ -159,15 +162,17 @@ def _facts(unacked: Unacked) -> str:
     return "".join(f'<span>{name} <b class="{kind}">{count(amount)}</b></span>' for name, amount, kind in facts)
 
 
-def _table(unacked: Unacked) -> str:
-    def row(held: Held) -> Row:
-        past = unacked.timeout is not None and held.held > unacked.timeout
-        named = f'<span class="mono">{text(held.document)}</span>' if held.document else many(held.messages, "message")
-        renewed = f'<span class="more"> · renewed {count(held.renewals)} &times;</span>' if held.renewals else ""
-        age = f'<b class="warn">{duration(held.held)}</b>' if past else duration(held.held)
-        return named, text(held.consumer), age, f"{duration(held.ends_in, units=1)}{renewed}", count(held.delivery)
-
-    if not unacked.oldest:
-        return ""
-    head = ("longest held", "by", "held", "lease ends in", "delivery")
-    return cells("oldest", head, [row(held) for held in unacked.oldest[:LISTED]])
+def _table(snapshot: Snapshot) -> str:
+    rows = tuple(
+        (
+            Cell(held.document),
+            Cell(held.consumer),
+            Cell(held.held, Ink.WARN if held.late else Ink.PLAIN),
+            Cell(held.ends_in),
+            Cell(held.renewals),
+            Cell(held.delivery),
+        )
+        for held in held_rows(snapshot)[:LISTED]
+    )
+    heads = (Column("longest held", mono=True), *columns("by", "held", "lease ends in", "renewals", "delivery"))
+    return cells("oldest", Table(heads, rows)) if rows else ""
