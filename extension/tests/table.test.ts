@@ -21,7 +21,7 @@ beforeEach(() => {
   made = table<Row>({
     label: 'Queues',
     columns: [
-      { title: 'queue', make: () => [make('b', { class: 'dq-says' }), make('button')], text: (row) => row.name },
+      { title: 'queue', make: () => [make('b', { class: 'dq-text' }), make('button')], text: (row) => row.name },
       { title: 'dead', kind: 'dq-num', cell: 'dq-bad', text: (row) => row.dead, hint: (row) => `${row.dead} dead` }
     ],
     keyOf: (row) => row.name,

@@ -299,8 +299,8 @@ def test_script_is_one_module_without_imports() -> None:
     assert "innerHTML" not in script()
 
 
-def test_widget_that_was_not_built_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkout that was installed without the build has Python alone, and an empty output would say nothing."""
+def test_widget_that_was_not_built_names_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout that was installed without the build has Python alone, and an empty output helps nobody."""
     monkeypatch.setattr("dqlab.live.widget._STATIC", tmp_path)
 
     with pytest.raises(WidgetNotBuilt, match="make extension") as missing:

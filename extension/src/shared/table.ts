@@ -10,7 +10,7 @@ export interface Column<T> {
   kind?: string;
   head?: string;
   cell?: string;
-  /** What a cell says, or the element of class `dq-says` in it; and what it says when the pointer rests on it. */
+  /** The text of a cell, or of the element of class `dq-text` in it; and of its tooltip. */
   text?: (row: T) => string;
   hint?: (row: T) => string;
   /** A cell that is more than a text: what is in it, and what brings that up to date. */
@@ -65,7 +65,7 @@ export function table<T>(options: TableOptions<T>): Table<T> {
       const cell = line.cells[place]!;
       if (column.text) {
         const words = column.text(row);
-        say(column.make ? part(cell, '.dq-says') : cell, words);
+        say(column.make ? part(cell, '.dq-text') : cell, words);
         mark(cell, 'data-zero', words === '0' || words === UNKNOWN);
       }
       if (column.hint) hint(cell, column.hint(row));

@@ -22,7 +22,7 @@ export interface Context<P extends Parts = Parts> {
 
 export type Keys = Record<string, (event: KeyboardEvent) => boolean>;
 
-/** The widget of one kind: what brings it up to date, and the keys that it knows; they say whether they did something. */
+/** The widget of one kind: what brings it up to date, and its keys; each returns whether it did something. */
 export interface WidgetView {
   draw(): void;
   keys: Keys;

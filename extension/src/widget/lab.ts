@@ -93,8 +93,8 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
       say(label, `${word} ${amount}`);
     });
     if (groups.length) heat.draw(all);
-    const says = (row: QueueRow): boolean => [row.name, row.state, row.why].some((each) => each.toLowerCase().includes(words));
-    const matches = all.filter((row) => (!chosen || row.group === chosen) && (!words || says(row)));
+    const found = (row: QueueRow): boolean => [row.name, row.state, row.why].some((each) => each.toLowerCase().includes(words));
+    const matches = all.filter((row) => (!chosen || row.group === chosen) && (!words || found(row)));
     table.draw(matches, groups);
     const hidden = all.length - matches.length;
     say(more, matches.length || !all.length ? (hidden ? '' : rest) : 'no queue matches');

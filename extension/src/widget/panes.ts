@@ -10,7 +10,7 @@ import type { ConsumerRow, FailureRow, HeldRow, Parts, QueuesParts, RunLine } fr
 export interface Pane {
   readonly name: keyof Parts | 'runs';
   readonly element: HTMLElement;
-  /** What its button says: its name, how many, and what needs a look. */
+  /** The words of its button: its name, how many, and what needs a look. */
   title(): { words: (string | undefined)[]; warning?: string | undefined };
   /** There is something to show. */
   any(): boolean;
@@ -24,7 +24,7 @@ export function consumersPane(context: Context): Pane {
   const made = table<ConsumerRow>({
     label: 'Consumers, slowest first',
     columns: [
-      { title: 'consumer', make: () => [make('span', { class: 'dq-slot' }), make('b', { class: 'dq-says' })], text: (row) => row.name, fill: fillSlow },
+      { title: 'consumer', make: () => [make('span', { class: 'dq-slot' }), make('b', { class: 'dq-text' })], text: (row) => row.name, fill: fillSlow },
       { title: 'worker', kind: 'dq-wide', cell: 'dq-quiet', text: (row) => row.worker },
       { title: '', kind: 'dq-num', make: speed, text: (row) => row.units_rate, fill: (cell, row) => style(part(cell, 'i'), 'width', `${row.fraction * 100}%`) },
       { title: 'documents/s', kind: 'dq-num dq-mid', text: (row) => row.rate },
@@ -62,7 +62,7 @@ export function consumersPane(context: Context): Pane {
   };
 }
 
-const speed = (): Node[] => [make('span', { class: 'dq-inl dq-wide' }, make('i')), make('span', { class: 'dq-amount dq-says' })];
+const speed = (): Node[] => [make('span', { class: 'dq-inl dq-wide' }, make('i')), make('span', { class: 'dq-amount dq-text' })];
 
 function fillSlow(cell: HTMLElement, row: ConsumerRow): void {
   const slot = part(cell, '.dq-slot');
@@ -243,7 +243,7 @@ export function runsPane(context: Context<QueuesParts>): Pane {
   const made = table<RunLine>({
     label: 'Runs on this queue',
     columns: [
-      { title: 'run', make: () => [make('b', { class: 'dq-says' })], text: (row) => row.name },
+      { title: 'run', make: () => [make('b', { class: 'dq-text' })], text: (row) => row.name },
       { title: 'state', kind: 'dq-mid', cell: 'dq-quiet', text: (row) => row.state },
       { title: 'settled', kind: 'dq-num', text: (row) => row.share },
       { title: 'left', kind: 'dq-num', text: (row) => row.left },

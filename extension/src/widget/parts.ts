@@ -198,7 +198,7 @@ export interface QueueRow {
   consumers: number;
   /** Question, detail, safe answer, the other; or nothing. */
   purge: string[];
-  /** Names of runs, and what their buttons say. */
+  /** Names of runs, and the labels of their buttons. */
   retries: [run: string, label: string][];
 }
 export const FIELDS: readonly (keyof QueueRow)[] = [

@@ -32,7 +32,7 @@ export function classesTable(model: FailuresModel): Drawn {
       {
         title: 'dead',
         kind: 'dq-num',
-        make: () => [make('span', { class: 'dq-share-bar' }, make('i')), make('b', { class: 'dq-dead-count dq-says' })],
+        make: () => [make('span', { class: 'dq-share-bar' }, make('i')), make('b', { class: 'dq-dead-count dq-text' })],
         text: (each) => count(each.dead),
         fill: fillShare
       },
