@@ -137,7 +137,9 @@ class Ledger:
         FunctionTooLarge
             It cannot be kept.
         """
-        if hash not in self.functions:
+        if hash in self.functions:
+            self.shard.journal.admit()  # the lane names it from now on, and the put that records it may be refused
+        else:
             self.shard.journal.function(hash, blob)
             self.functions[hash] = blob
         self.shard.lane(run).functions.came(hash)

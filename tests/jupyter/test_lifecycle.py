@@ -13,7 +13,7 @@ import dqlab as dq
 from dqlab.errors import RunExists, RunsInFlight
 from dqlab.jupyter.desk import _check_idle
 from dqlab.jupyter.sayings import standing
-from dqlab.stats import Counts, RunState, RunStats
+from dqlab.stats import Counts, RunState, RunStats, StopReason
 from dqlab.testing import Gate
 
 
@@ -130,26 +130,33 @@ class Shown:
     submitter = None
     queue = "pages"
 
-    def __init__(self, state: RunState, why: str = "") -> None:
+    def __init__(self, state: RunState, why: str = "", stop: StopReason | None = None) -> None:
         self.name = "typo"
-        self._stats = RunStats(self.name, self.queue, state, Counts(ready=5, dead=5), why=why)
+        self._stats = RunStats(self.name, self.queue, state, Counts(ready=5, dead=5), why=why, stop=stop)
 
     def stats(self, *, timeout: float | None = None) -> RunStats:
         return self._stats
 
 
 @pytest.mark.parametrize(
-    ("state", "why", "said"),
+    ("state", "stop", "why", "said"),
     [
-        (RunState.STOPPED, "all of its first 5 documents failed with KeyError: 'x'", "%dq retry typo --rest"),
-        (RunState.STOPPED, "no room for more results", "%dq resume typo"),
-        (RunState.PAUSED, "", "%dq resume"),
-        (RunState.RUNNING, "", "Wait for it with %dq wait"),
+        (
+            RunState.STOPPED,
+            StopReason.ALL_FAILED,
+            "all of its first 5 failed with KeyError: 'x'",
+            "%dq retry typo --rest",
+        ),
+        (RunState.STOPPED, StopReason.RESULTS_FULL, "no room for more results", "%dq resume typo"),
+        (RunState.PAUSED, None, "", "%dq resume"),
+        (RunState.RUNNING, None, "", "Wait for it with %dq wait"),
     ],
 )
-def test_what_does_not_end_by_itself_is_not_to_be_waited_for(state: RunState, why: str, said: str) -> None:
+def test_what_does_not_end_by_itself_is_not_to_be_waited_for(
+    state: RunState, stop: StopReason | None, why: str, said: str
+) -> None:
     """`%dq wait` would raise at once, or for ever do nothing."""
-    run = Shown(state, why)
+    run = Shown(state, why, stop)
     pool = SimpleNamespace(name="pages", counts=lambda: {"ready": 5, "delayed": 0, "leased": 0})
     lab: Any = SimpleNamespace(name="local", runs=[run], queues=[pool], embedded=True)
 

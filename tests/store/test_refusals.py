@@ -129,6 +129,24 @@ def test_function_that_fits_no_record_is_refused_every_time(store: Store) -> Non
     assert store.ledger.functions == {}
 
 
+def test_known_function_is_refused_by_a_log_that_takes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lane named it although the put that would have recorded that was refused, and checkpoints kept it."""
+    store.put(1)
+    for name in (b"old", b"new"):
+        store.ledger.keep_function(NO_ID, name.ljust(16), b"f")
+    before = store.known()
+    refusal = LogFailed(directory="d", reason="it does")
+
+    def refuse(nbytes: int = 0) -> None:
+        raise refusal
+
+    monkeypatch.setattr(store.shard.journal.log, "admit", refuse)
+    with pytest.raises(LogFailed):
+        store.ledger.keep_function(NO_ID, b"old".ljust(16), b"f")
+
+    assert store.known() == before
+
+
 def test_retry_with_a_function_that_fits_no_record_revives_nothing(store: Store) -> None:
     """What it revived was dead again after a restart, and its function unknown."""
     store.put(2)
