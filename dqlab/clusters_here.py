@@ -33,7 +33,6 @@ from dqlab.errors import BadOption, ConnectFailed, UsageError
 from dqlab.proof import loopback
 
 __all__ = [
-    "KEEP_ENDED",
     "LOCAL",
     "Announcement",
     "NameInUse",
@@ -66,8 +65,8 @@ SCHEMA = 3
 SLACK = 60.0
 """Seconds that a process may seem to have begun after it wrote a file: clocks are set."""
 LARGEST = 1 << 16
-KEEP_ENDED = 7 * 86_400.0
-"""Seconds for which an ended service is listed, to be opened again."""
+KEEP_ENDED, KEEP_FOR_NOTHING = 7 * 86_400.0, 3600.0
+"""Seconds for which an ended service is listed: where its store can be opened again, and where nothing is left."""
 UNFINISHED = 60.0
 """Seconds after which a file that was being written is a leftover."""
 PATIENCE = 1.0
@@ -202,6 +201,11 @@ class Announcement(_Written):
     def ended(self) -> bool:
         """Whether it was embedded in a process of this machine that has ended."""
         return self.embedded and self.here and not self.runs
+
+    @property
+    def kept(self) -> float:
+        """Seconds for which it is listed without an answer: less where nothing is left to open again."""
+        return KEEP_FOR_NOTHING if self.ended and self.store is None else KEEP_ENDED
 
     @property
     def unreachable(self) -> str:
@@ -343,10 +347,10 @@ def forget(place: Path, service: Announcement) -> None:
 
 
 def sweep(place: Path) -> None:
-    """Remove the files of services that ended a week ago, and what is left of files that were never finished."""
+    """Remove the files of services that ended long ago, and what is left of files that were never finished."""
     now = time.time()
     for service in announced(place):
-        if service.ended and now - seen(place, service.id) > KEEP_ENDED:
+        if service.ended and now - seen(place, service.id) > service.kept:
             forget(place, service)
     for leftover in place.glob(".dq-*.tmp"):
         with suppress(OSError):

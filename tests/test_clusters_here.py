@@ -32,7 +32,7 @@ announce(
         scheduler_id=sys.argv[1],
         token="t",
         embedded=True,
-        store=None,
+        store=sys.argv[3] or None,
         where="local",
     )
 )
@@ -68,9 +68,9 @@ def service(name: str = "local", number: int = 1, **more: Any) -> Announcement:
     return Announcement(**given | more)
 
 
-def elsewhere(how: str, runtime: Path, number: int = 7) -> str:
-    """Announce an embedded service in a process that then ends; return what it said."""
-    command = [sys.executable, "-c", ENDED, f"Scheduler-{number}", how]
+def elsewhere(how: str, runtime: Path, number: int = 7, store: str = "") -> str:
+    """Announce an embedded service in a process that then ends; return what it printed."""
+    command = [sys.executable, "-c", ENDED, f"Scheduler-{number}", how, store]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
 
 
@@ -234,7 +234,7 @@ def test_files_of_others_are_passed_over(runtime: Path) -> None:
 
 def test_what_is_over_is_swept_after_a_week(runtime: Path) -> None:
     """For a week it can be opened again."""
-    elsewhere("killed", runtime)
+    elsewhere("killed", runtime, store="/data/runs")
     (old,) = announced(runtime)
     living = announce(service("papers", 2))
     assert living is not None
@@ -249,6 +249,19 @@ def test_what_is_over_is_swept_after_a_week(runtime: Path) -> None:
     sweep(runtime)
     assert ids(runtime) == {"papers"}
     assert [path.name for path in runtime.glob(".dq-*.tmp")] == [".dq-y.1.tmp"]
+
+
+def test_cluster_that_ended_without_a_store_is_listed_for_an_hour(runtime: Path) -> None:
+    """Nothing of it can be opened again; a week of ended kernels hid the ones that run."""
+    elsewhere("killed", runtime)
+    (old,) = announced(runtime)
+
+    seen(runtime, old.id, time.time() - 3500)
+    sweep(runtime)
+    assert ids(runtime) == {old.id}
+    seen(runtime, old.id, time.time() - 3700)
+    sweep(runtime)
+    assert ids(runtime) == set()
 
 
 def test_nothing_is_announced_where_it_cannot_be(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:

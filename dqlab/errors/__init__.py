@@ -14,7 +14,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── MessagesLost
     ├── FrameCorrupt · ProcessDied · MessageTimeout · MemoryLimit
     ├── RunError ── RunNotFound · RunExists · RunFailed ── CallsFailed · CodeGone
-    │               DocumentsLost · ResultsMissing · RunCancelled · RunStalled
+    │               DocumentsLost · ResultsMissing · ResultsForgotten · RunCancelled · RunStalled
     │               SubmissionIncomplete · InputResized · DocumentsNotPut · ResultsFull · AllFailed
     │               WaitTimeout ── NoAnswer
     │               JoinStalled · InputChanged · NotSentAgain
@@ -76,6 +76,7 @@ from dqlab.errors.runs import (
     JoinStalled,
     NoAnswer,
     NotSentAgain,
+    ResultsForgotten,
     ResultsFull,
     ResultsMissing,
     RunCancelled,
@@ -152,6 +153,7 @@ __all__ = [
     "ResultNotPicklable",
     "ResultTooLarge",
     "ResultUnreadable",
+    "ResultsForgotten",
     "ResultsFull",
     "ResultsMissing",
     "RunCancelled",

@@ -18,6 +18,7 @@ __all__ = [
     "JoinStalled",
     "NoAnswer",
     "NotSentAgain",
+    "ResultsForgotten",
     "ResultsFull",
     "ResultsMissing",
     "RunCancelled",
@@ -72,6 +73,15 @@ class CallsFailed(RunFailed):
 
     text = "{dead:,} of {total:,} messages of a {run} failed, the first with {first}. {others}Put again what failed."
     OTHERS = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
+
+
+class ResultsForgotten(RunError):
+    """Messages of a put succeeded, and their results were freed before they were read."""
+
+    text = (
+        "{forgotten:,} of {total:,} results of a {run} were freed by pool.forget(); the messages succeeded, so nothing "
+        "has to be mended. Put them again only to have their results once more."
+    )
 
 
 class DocumentsLost(RunError):

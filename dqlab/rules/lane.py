@@ -314,6 +314,11 @@ class Lane:
             others += batch.states.count(State.LEASED, a, b) + batch.states.count(State.DELAYED, a, b)
         return ready + others
 
+    def acked_among(self, lo: int, hi: int) -> int:
+        """Return how many messages with ids in ``[lo, hi)`` are known to be acked; long after, nothing is known."""
+        here = sum(b - a for _, a, b, state in self.stretches(lo, hi) if state is State.ACKED)
+        return here + sum(b - a for a, b in self.settled.within(lo, hi))
+
     def troubled(self, lo: int, hi: int) -> list[int]:
         """Return the ids in ``[lo, hi)`` that have a record in `trouble`."""
         return list(self.trouble.irange(lo, hi, inclusive=(True, False))) if self.trouble else []

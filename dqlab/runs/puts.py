@@ -31,6 +31,7 @@ from dqlab.errors import (
     MessageTooLarge,
     NoAnswer,
     PutTimeout,
+    ResultsForgotten,
     ResultsFull,
     RunStalled,
     WaitTimeout,
@@ -235,6 +236,8 @@ class PutResult:
         ------
         CallsFailed
             Some are dead, or were cancelled; the first failure is named.
+        ResultsForgotten
+            Some succeeded, and `QueuePool.forget` freed their results.
         ResultUnreadable
             One cannot be unpickled in this process.
         MessagesLost
@@ -346,8 +349,16 @@ class PutResult:
         if instead and acked < hi - lo:
             found.update((letter.id, letter) for letter in _letters(handle).named(set(range(lo, hi)) - found.keys()))
         if len(found) < hi - lo:
-            raise self._dead(handle, lo, hi, acked)
+            raise self._forgotten(handle, lo, hi, acked) or self._dead(handle, lo, hi, acked)
         return [found[ordinal] for ordinal in range(lo, hi)]
+
+    def _forgotten(self, handle: Handle, lo: int, hi: int, kept: int) -> ResultsForgotten | None:
+        meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": 0.0}
+        answer, _ = handle.link.sync(handle.ask(shard_of(lo), "settled", meta))
+        if answer["acked"] <= kept:
+            return None
+        run = f"put on {self._handle.name}"
+        return ResultsForgotten(run=run, forgotten=answer["acked"] - kept, total=hi - lo)
 
     def _dead(self, handle: Handle, lo: int, hi: int, acked: int) -> CallsFailed:
         first = next((letter for letter in _letters(handle) if lo <= letter.id < hi), None)

@@ -138,6 +138,7 @@ def test_controls_act_while_a_cell_blocks_and_after_the_kernel_died(server: str,
 
 
 @pytest.mark.usefixtures("papers")
+@pytest.mark.slow
 def test_what_destroys_asks_with_its_number_and_the_safe_answer_first(server: str) -> None:
     with watched(server, "empty.ipynb") as page:
         page.locator(".dq-service", has_text="papers").click()
@@ -157,6 +158,7 @@ def test_what_destroys_asks_with_its_number_and_the_safe_answer_first(server: st
 
 
 @pytest.mark.usefixtures("papers")
+@pytest.mark.slow
 def test_each_panel_is_a_tab_and_so_are_dasks_own(server: str) -> None:
     """Whatever the dashboard has, below Jupyter's own address."""
     with watched(server, "empty.ipynb") as page:

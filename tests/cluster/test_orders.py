@@ -89,6 +89,9 @@ FORMS: list[tuple[Order, list[tuple[int, dict[str, Any]]]]] = [
     (orders.Reopen(RUN, "me"), [(at, {"op": "reopen", "run": RUN, "client": "me"}) for at in range(3)]),
 ]
 NOTES = {
+    "Pause": {"paused": True},
+    "Resume": {"queue_paused": False, "queue_draining": False},
+    "Drain": {"queue_draining": True},
     "Open": {"open": {"run": RUN, "record": RECORD}},
     "Drop": None,
     "Cancel": {"cancelled": True},

@@ -99,6 +99,46 @@ def test_a_run_that_goes_on_since_the_last_report_is_open(beside: Beside) -> Non
     assert beside.told()["open"]["record"]["client"] == "b"
 
 
+def test_a_run_that_was_paused_since_the_last_report_stays_paused(beside: Beside) -> None:
+    """A user pauses a run that does damage, its worker dies a moment later, and it went on."""
+    beside.note(open=opened())
+    beside.note(paused=True)
+    assert beside.told()["paused"]
+    beside.report(lane(RUN, 3))
+    assert beside.told()["paused"]
+
+    beside.report(lane(RUN, 3, paused=True))
+    beside.note(paused=False)
+    assert not beside.told()["paused"]
+
+
+def test_a_run_that_paused_itself_after_it_was_resumed_is_paused(beside: Beside) -> None:
+    beside.note(open=opened())
+    beside.note(paused=False)
+    beside.report(lane(RUN, 3, paused=True, halted="the first 100 failed"))
+
+    assert beside.told()["paused"]
+
+
+def test_what_was_ordered_of_a_queue_since_the_last_report_holds(beside: Beside) -> None:
+    def stands(reported: str) -> tuple[bool, bool]:
+        beside.report(state=reported)
+        past = beside.run_notes.past(beside.entry)
+        return past["paused"], past["draining"]
+
+    assert [stands(reported) for reported in ("running", "paused", "draining")] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+    beside.note(NO_ID, queue_draining=True)
+    assert stands("running") == (False, True)
+    beside.note(NO_ID, queue_paused=True)
+    assert stands("draining") == (True, True)
+    beside.note(NO_ID, queue_paused=False, queue_draining=False)
+    assert stands("draining") == (False, False)
+
+
 def test_newer_code_of_a_run_is_remembered(beside: Beside) -> None:
     beside.note(open=opened())
     for _ in range(2):  # the same once more is no other

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import MessagesLost
+from dqlab.errors import MessagesLost, ResultsForgotten
 from dqlab.frame import NO_ID
 
 
@@ -72,6 +72,22 @@ def test_forget_frees_what_clients_before_left(lab: dq.Lab, queue_name: str) -> 
 
     assert pool.forget() == 5
     assert kept(pool) == 0
+    pool.close()
+
+
+@pytest.mark.parametrize("errors", ["raise", "return"])
+def test_result_that_was_freed_is_not_reported_as_failed(lab: dq.Lab, queue_name: str, errors: Any) -> None:
+    """The advice was to put again what failed, and nothing had."""
+    pool = lab.queue(queue_name)
+    read, unread = pool.submit(double, 1), pool.batch_submit([(double, number) for number in range(3)])
+    assert read.results(timeout=30) == [2]
+    deadline = time.monotonic() + 20.0
+    while pool.counts()["acked"] < 4:
+        assert time.monotonic() < deadline
+
+    assert pool.forget() == 4
+    with pytest.raises(ResultsForgotten, match="3 of 3 results"):
+        unread.results(timeout=30, errors=errors)
     pool.close()
 
 

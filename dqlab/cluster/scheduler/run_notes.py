@@ -34,8 +34,9 @@ class RunNotes:
 
         Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
         its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, who goes on submitting it;
-        ``submitted``, how far that came; ``seal``, the order that ends it, or None when it goes on; ``cancelled``; and
-        of plain puts, ``retries``.
+        ``submitted``, how far that came; ``seal``, the order that ends it, or None when it goes on; ``cancelled``;
+        ``paused``, by a user; of plain puts, ``retries``; and of the whole queue, ``queue_paused`` and
+        ``queue_draining``.
         """
         runs = self._runs.setdefault(queue, {})
         if facts is None or queue not in self._state.queues:
@@ -77,10 +78,11 @@ class RunNotes:
         known = self._runs.get(queue, {})
         runs = {NO_ID: None, **reported, **known}
         lanes = [_lane(run, index, reported.get(run), known.get(run), entry.last) for run in runs]
+        ordered = known.get(NO_ID, {})  # may be newer than the last report
         return {
             "first_sequence": self._began[entry.name],
-            "paused": report["state"] == "paused",
-            "draining": report["state"] == "draining",
+            "paused": ordered.get("queue_paused", report["state"] == "paused"),
+            "draining": ordered.get("queue_draining", report["state"] == "draining"),
             "lanes": [lane for lane in lanes if lane["run"] == NO_ID or "open" in lane],
         }
 
@@ -107,6 +109,8 @@ def _lane(
     if last:
         lane["paused"] = last["paused"] and not last["stopped"]
         lane["ended"] = last["ended"]
+    if "paused" in notes and not last.get("halted"):  # may be newer than the last report; a run pauses itself, too
+        lane["paused"] = notes["paused"]
     if "submitted" in notes:
         lane["submitted"] = notes["submitted"]
     if notes.get("seal") is not None:

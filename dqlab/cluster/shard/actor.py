@@ -517,6 +517,7 @@ class QueueActor:
         return pack(
             {
                 "left": left,
+                "acked": 0 if left or lost else self.shard.lanes[run].acked_among(lo, hi),
                 "lost": lost,
                 "died": book.died,
                 "consumers": len(self._lot.known),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from dqlab.frame import NO_ID
 from dqlab.rules.ids import shard_of
 from dqlab.rules.submitted import Submitted
 
@@ -84,7 +85,7 @@ class Order:
         return None
 
 
-# --- about a run or the whole queue: no notes, for what is paused or drains stands in reports ---------------------
+# --- about a run or the whole queue -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ class Pause(Order):
 
     op = "pause"
 
+    def note(self) -> Note | None:
+        """Have it in a shard that dies before it has reported that it is paused."""
+        return Note(self.run, {"paused": True}) if self.run is not None else Note(NO_ID, {"queue_paused": True})
+
 
 @dataclass(frozen=True)
 class Resume(Order):
@@ -100,12 +105,22 @@ class Resume(Order):
 
     op = "resume"
 
+    def note(self) -> Note | None:
+        """Have it in a shard that dies before it has reported that it goes on."""
+        if self.run is not None:
+            return Note(self.run, {"paused": False})
+        return Note(NO_ID, {"queue_paused": False, "queue_draining": False})
+
 
 @dataclass(frozen=True)
 class Drain(Order):
     """Refuse puts, process what is there, then pause."""
 
     op = "drain"
+
+    def note(self) -> Note | None:
+        """Have it in a shard that dies before it has reported that it drains."""
+        return Note(NO_ID, {"queue_draining": True})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dqlab.clusters_here import KEEP_ENDED, Announcement, announced, forget, seen, sweep
+from dqlab.clusters_here import Announcement, announced, forget, seen, sweep
 from dqlab.errors import DqlabError
 from dqlab.jupyter.server.upstream import NoAnswer, Refused, Upstream
 
@@ -98,7 +98,7 @@ class Services:
     async def list(self) -> list[dict[str, Any]]:
         """Return all services and their states, for views; a token is not among it.
 
-        One that has been silent for a week is forgotten.
+        One that has not answered for as long as it is kept is forgotten.
         """
         now = time.monotonic()
         if now - self._swept >= SWEEP_EVERY:
@@ -110,7 +110,7 @@ class Services:
         states = await asyncio.gather(*map(self.state, there))
         listed = []
         for service, state in zip(there, states, strict=True):
-            if state in ("silent", "unreachable") and time.time() - self.since(service) > KEEP_ENDED:
+            if state != "up" and time.time() - self.since(service) > service.kept:
                 forget(self.directory, service)
             else:
                 listed.append(self._about(service, state))
