@@ -1,4 +1,4 @@
-"""What people order from a page that has no client of its own: one action on a queue, or on a run of it.
+"""Actions on a queue, or on one of its runs, ordered from a page that has no client of its own.
 
 Each does what the methods of that name do in Python, `QueuePool.pause` and `Run.pause` and so on, with the same calls.
 """
@@ -30,7 +30,7 @@ _STATES = ("ready", "delayed", "dead")
 _OF_QUEUES = ("pause", "resume", "drain", "scale", "purge", "compact")
 _OF_RUNS = ("pause", "resume", "cancel", "retry")
 _FIELDS = {"n": "scale", "state": "purge", "fingerprints": "retry", "limit": "retry"}
-"""What only one action takes."""
+"""Fields that only one action takes, with that action."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class Action:
     action : str
         pause, resume, drain, scale, purge, compact; of runs pause, resume, cancel, retry.
     queue, run : str
-        On what; run "" = the queue.
+        What it acts on; run "" = the queue.
     n : int or "auto"
-        Consumers, to scale.
+        Consumers to scale to.
     state : str
-        Messages to purge: ready, delayed or dead.
+        State of the messages to purge: ready, delayed or dead.
     fingerprints : tuple of str
         Failure classes to retry; none = all.
     limit : int or None
-        Retry so many at most.
+        Most messages to retry.
     """
 
     action: str
@@ -63,12 +63,12 @@ class Action:
 
     @classmethod
     def parse(cls, said: Any) -> Action:
-        """Read what somebody sent as JSON.
+        """Read an action sent as JSON.
 
         Raises
         ------
         BadOption
-            It is no action, or one with a value that it cannot have; nothing was done.
+            It is not an action, or has a value that is not allowed; nothing was done.
         """
         if not isinstance(said, dict):
             raise _bad("action", said, "must be an object: {'action': 'pause', 'queue': 'default'}")
@@ -94,7 +94,7 @@ class Action:
 
 
 def _meant(said: dict[str, Any]) -> tuple[str, str, str]:
-    """Return what is to be done, and on which queue and run."""
+    """Return the action, its queue and its run."""
     action, queue, run = said.get("action"), said.get("queue"), said.get("run", "")
     if not isinstance(run, str):
         raise _bad("run", run, "must be the name of a run")
@@ -142,7 +142,7 @@ class Actions:
         Raises
         ------
         QueueNotFound
-            None of that name is open.
+            No queue of that name is open.
         """
         if name not in self._state.queues:
             raise QueueNotFound(queue=name, **_named(name, self._state.queues))
@@ -154,7 +154,7 @@ class Actions:
         Raises
         ------
         RunNotFound
-            There is none of that name.
+            The queue has no run of that name.
         """
         runs = await run_orders.runs_of(queue)
         if name not in runs:
@@ -162,7 +162,7 @@ class Actions:
         return runs[name]
 
     async def carry_out(self, action: Action) -> dict[str, Any]:
-        """Do what is asked; return {count, text, snapshot}, the snapshot being that of the queue afterwards.
+        """Carry out an action; return {count, text, snapshot}, with a snapshot of the queue afterwards.
 
         Raises
         ------
@@ -186,7 +186,7 @@ class Actions:
         return {"count": count, "text": text, "snapshot": self._state.collector.snapshot().to_dict()}
 
     async def look(self, queue: QueueCalls) -> None:
-        """Have the collector know at once what the shards of a queue are like, which reports say 250 ms later."""
+        """Update the collector at once with the totals of a queue's shards, which are reported 250 ms later."""
         for report in await queue.ask_all("stats", {}):
             self._state.collector.take(report)
 
@@ -259,7 +259,7 @@ def _named(name: str, known: Any) -> dict[str, str]:
 
 
 class _SchedulerCalls(QueueCalls):
-    """An open queue as seen from the scheduler, whose connections open neither answers nor errors."""
+    """An open queue as seen from the scheduler, whose connections unpickle neither answers nor errors."""
 
     def __init__(self, name: str, state: ClusterState, actors: Actors, run_notes: RunNotes) -> None:
         self.name, self._rpc, self._actors, self._run_notes = name, state.scheduler.rpc, actors, run_notes
@@ -278,17 +278,17 @@ class _SchedulerCalls(QueueCalls):
         Raises
         ------
         ActorGone
-            There is nobody to answer.
+            The actor is gone.
         CallTimeout
             No answer in time; the call may still take effect.
         ActorFailed
-            The shard refused, and says why.
+            The shard raised an error.
         """
         name = f"queue/{self.name}/{shard}"
         place = await self._actors.find(name)
         if place.gone is not None:
             raise ActorGone(name=name, reason=place.gone)
-        if place.address is None:  # it is being recreated, and that takes its time
+        if place.address is None:  # it is still being recreated
             raise CallTimeout(name=name, call=call, seconds=timeout)
         try:
             async with asyncio.timeout(timeout):

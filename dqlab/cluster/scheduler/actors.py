@@ -1,6 +1,6 @@
-"""Makes actors on workers, finds them, calls them, and lets them go.
+"""Makes actors on workers, finds them, calls them, and releases them.
 
-Queues and consumers are made through here, so that they belong to the cluster and not to the notebook that asked.
+Queues and consumers are made here, so that they belong to the cluster and not to the notebook that asked for them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ["OPEN_TIMEOUT", "SPAWN_TIMEOUT", "Actors", "Whereabouts"]
 logger = logging.getLogger("dqlab.registry")
 
 SPAWN_TIMEOUT = 30.0
-"""Seconds that an actor may take to begin which reads nothing."""
+"""Seconds that an actor which reads nothing may take to start."""
 OPEN_TIMEOUT = 300.0
 """Seconds that a shard may take to read a long log; its worker's death ends the wait at once, and where it hangs it is
 ended: see `Departures`."""
 CLOSE_TIMEOUT = 10.0
 FAILING_AFTER = 30.0
-"""Seconds that a log has failed after which callers get the reason; they wait that long for it to be well again."""
+"""Seconds that callers wait for a failed log to recover before they get the reason."""
 ALONE_AFTER = 30.0
-"""Seconds without any worker after which callers learn that a shard in memory is gone; all may be restarting."""
+"""Seconds without any worker after which callers get an error for a shard in memory; all may be restarting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Whereabouts:
     Attributes
     ----------
     gone : str or None
-        Why it does not answer, and why nobody should wait for it.
+        Why it does not answer, and callers should not wait for it.
     failed : bool
-        That is its log, which may be well again.
+        The reason is its log, which may recover.
     """
 
     address: str | None = None
@@ -71,30 +71,30 @@ class Actors:
     ----------
     state : ClusterState
     run_notes : RunNotes
-        What a shard in memory is told of the one before.
+        What a shard in memory learns about the one before.
     """
 
     def __init__(self, state: ClusterState, run_notes: RunNotes) -> None:
         self._state = state
         self._run_notes = run_notes
         self._winding_down: set[str] = set()
-        """Consumers that finish what they have begun, and are registered no more."""
+        """Consumers that finish what they have begun, and are no longer registered."""
 
-    # --- where they are -----------------------------------------------------------------------
+    # --- finding -----------------------------------------------------------------------
 
     async def find(self, name: str) -> Whereabouts:
-        """Return where an actor lives, or why it is gone; one that is being made is waited for, 10 s at most."""
+        """Return where an actor lives, or why it is gone; wait up to 10 s for one that is being made."""
         entry = self._state.entries.get(name)
         if entry is None:
             return Whereabouts(gone="nobody of that name is registered")
         stands = await entry.standing(0.0 if self.hopeless(entry) else RESOLVE_WAIT)
-        # No await from here on: its worker may die in any, and the address that is returned would be of the dead.
+        # No await from here on: its worker may die during one, and the address returned would be stale.
         if entry.gone is None and not stands:
             return Whereabouts(gone=self.hopeless(entry), failed=entry.durable)
         return Whereabouts(entry.address, entry.key, entry.epoch, entry.gone)
 
     def hopeless(self, entry: Entry) -> str | None:
-        """Return why nobody should wait for a shard any longer: for long its log fails, or it has had no worker."""
+        """Return why callers should stop waiting for a shard: its log has failed, or it had no worker, for too long."""
         if not entry.made.is_set() and entry.failure:
             failing = asyncio.get_running_loop().time() - entry.left
             return entry.failure if failing > FAILING_AFTER else None
@@ -106,7 +106,7 @@ class Actors:
         return f"its worker {entry.last} died, and no other has come for {waited:.0f} s"
 
     async def pin(self, key: str) -> bool:
-        """Keep an actor alive without a client, if it is still wanted; return whether it is."""
+        """Keep an actor alive without a client if it is still registered; return whether it is."""
         wanted = any(entry.key == key for entry in self._state.entries.values())
         if wanted:
             pin(self._state.scheduler, [key])
@@ -122,13 +122,13 @@ class Actors:
         QueueClosed
             Its queue was closed meanwhile. Nothing was made.
         CallTimeout
-            It took longer than it may. What is made there all the same is let go as soon as it is.
+            It took too long. If the actor is made anyway, it is released as soon as it is there.
         WorkerLost, DqlabError
-            As `ask_worker`.
+            See `ask_worker`.
         """
         if queue not in self._state.queues:
             raise QueueClosed(queue=queue)
-        # No await between this look and the entry: a queue that is closed lets go of the actors that are registered.
+        # No await between this check and the entry: closing a queue releases the actors that are registered.
         key = f"dq-{name}-{secrets.token_hex(4)}"
         entry = Entry(name, queue, address, key, 1, self._state.host_of(address), sealed_class, args)
         self._state.entries[name] = entry
@@ -172,26 +172,26 @@ class Actors:
             entry.asked = False
 
     def _arguments(self, entry: Entry) -> tuple[Any, ...]:
-        """Return what an actor is made with; a shard that is recreated is told what was before."""
+        """Return an actor's arguments; a recreated shard also gets what is known of its earlier epochs."""
         if not entry.is_shard or (entry.epoch == 1 and not entry.durable):
             return entry.args
         name, index, epoch, options = entry.args
         clients = self._state.clients()
         if not entry.durable:
             return name, index, entry.epoch, options, clients, self._run_notes.past(entry)
-        store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may only be out of reach
+        store = options["store"] | {"takeover": entry.epoch > 1}  # its last owner may be alive but unreachable
         returning = self._consumers(entry.queue) if entry.epoch > 1 else []
         return name, index, epoch, options | {"store": store}, clients, None, returning
 
     def _consumers(self, queue: str) -> list[str]:
-        """Return the names of a queue's consumers that live; those that only finish what they have begun are theirs."""
+        """Return the names of a queue's live consumers, with those that only finish what they have begun."""
         mark = f"consumer/{queue}/"
         return [name for name in {*self._state.entries, *self._winding_down} if name.startswith(mark)]
 
     # --- calling ------------------------------------------------------------------------------
 
     async def ask_shards(self, queue: str, call: str, meta: dict[str, Any], *, only: str = "") -> None:
-        """Call every shard of a queue that lives and is not being made, in turn; what fails is logged."""
+        """Call each shard of a queue that is alive and not being made, in turn; log errors."""
         for entry in self._state.of(queue):
             if only not in ("", entry.name):
                 continue
@@ -204,18 +204,18 @@ class Actors:
                 logger.warning("event=%s_failed name=%s %r", call, entry.name, error)
 
     async def release(self, queue: str, consumers: list[str], why: str) -> None:
-        """Have a queue's shards take back what consumers held that are gone."""
+        """Make a queue's shards take back what consumers held that are gone."""
         await self.ask_shards(queue, "release", {"consumers": consumers, "why": why})
 
-    # --- letting go ---------------------------------------------------------------------------
+    # --- releasing ---------------------------------------------------------------------------
 
     async def hand_over(self, entry: Entry) -> None:
-        """Let a shard close its log where it is, for its next epoch elsewhere."""
+        """Make a shard close its log, so that its next epoch can open it elsewhere."""
         await self._ask_to_end(entry, "hand_over")
         unpin(self._state.scheduler, [entry.key])  # or Dask refuses to retire its worker
 
     async def retire(self, names: Collection[str], patience: float = 0.0) -> dict[str, Any]:
-        """Let consumers settle, give back, and go, in `patience` seconds; return the packed last totals of each."""
+        """Retire consumers within `patience` seconds; return the packed last totals of each."""
         entries = [self._state.entries.pop(name) for name in names if name in self._state.entries]
         if not entries:
             return {}
@@ -253,15 +253,15 @@ class Actors:
         return lost
 
     async def close_shards(self, shards: Collection[Entry]) -> None:
-        """Close shards and let them go."""
+        """Close shards and release them."""
         await asyncio.gather(*(self.close(entry) for entry in shards))
         for entry in shards:
-            if self._state.entries.get(entry.name) is entry:  # else another one of that name is there by now
+            if self._state.entries.get(entry.name) is entry:  # else another one has that name by now
                 del self._state.entries[entry.name]
         unpin(self._state.scheduler, [entry.key for entry in shards])
 
     async def close(self, entry: Entry, patience: float = 0.0) -> Any:
-        """Return the actor's answer as it came: the scheduler only passes bytes on. None when there is none."""
+        """Close an actor; return its answer as it came, since the scheduler only forwards bytes; None if none came."""
         if not await entry.standing(OPEN_TIMEOUT if entry.durable and entry.asked else SPAWN_TIMEOUT):
             logger.warning("event=close_failed name=%s reason=never_made", entry.name)
             return None

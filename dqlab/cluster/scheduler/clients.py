@@ -1,6 +1,6 @@
-"""What clients hold: the queues that they have open, and what only one of them at a time may do.
+"""What clients hold: the queues that they have open, and claims that only one client at a time may have.
 
-Both end with the client, once that is not expected back.
+Both end with the client, once it is not expected back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dqlab.cluster.transport.parking import Bell
 __all__ = ["AWAY", "Attachments", "Claims"]
 
 MAX_LEFT = 1000
-"""Clients that left and whose open queues are remembered."""
+"""Clients that left whose open queues are remembered."""
 AWAY = 5.0
 """Seconds after which a client that left is not expected back, and what it was submitting counts as cut off."""
 REMEMBERED = 1000
@@ -30,7 +30,7 @@ class Attachments:
         self._actors = actors
         self._clients: dict[str, set[str]] = {}
         self._left: dict[str, list[str]] = {}
-        """Clients that are gone, and what they had open: one that only lost its connection comes back."""
+        """Clients that left, and the queues they had open: a client that only lost its connection comes back."""
         self._arrivals = count(1)
         self._came: dict[str, int] = {}
 
@@ -44,7 +44,7 @@ class Attachments:
         return self._clients.get(queue, set())
 
     def last_came(self, queue: str) -> int:
-        """Return the number of the newest arrival of a client at a queue; no two arrivals have the same."""
+        """Return the number of the newest arrival of a client at a queue; no two arrivals share a number."""
         return self._came.get(queue, 0)
 
     def forget(self, queue: str) -> None:
@@ -72,7 +72,7 @@ class Attachments:
                 self.add(queue, client)
 
     async def _cut_off(self, client: str, queues: list[str]) -> None:
-        """Let shards seal what a client was submitting, unless it has come back."""
+        """Make shards seal what a client was submitting, unless it has come back."""
         await asyncio.sleep(AWAY)
         if self._left.get(client) is queues:
             self._state.away.discard(client)
@@ -80,37 +80,37 @@ class Attachments:
                 await self.cut_off(queue)
 
     async def cut_off(self, queue: str) -> None:
-        """Let a queue's shards seal what clients were submitting that are gone."""
+        """Make a queue's shards seal what clients were submitting that are gone."""
         await self._actors.ask_shards(queue, "cut_off", {"alive": self._state.clients()})
 
     async def cut_off_now(self, queue: str, run: bytes | None = None) -> None:
-        """Do so without waiting for clients that left, and for a run whose client gave it up: it is submitted again."""
+        """Do so without waiting for clients that left; also seal `run`, whose client gave it up to submit it again."""
         alive = list(self._state.scheduler.clients)
         await self._actors.ask_shards(queue, "cut_off", {"alive": alive, "run": run})
 
 
 class Claims:
-    """What one client at a time does alone: start a run of some name, send a run's lost documents again.
+    """Exclusive claims of clients: to start a run under a name, to resubmit a run's lost documents.
 
-    A client may hold several claims at the same thing: its threads agree among themselves.
+    A client may hold several claims to the same thing: its threads agree among themselves.
     """
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._held: dict[str, dict[str, str]] = {}
-        """What is claimed, to the tokens of its claims and their client."""
+        """Claimed thing to the tokens of its claims, each with its client."""
         self._over: deque[str] = deque(maxlen=REMEMBERED)
-        """Tokens that were taken back, perhaps before their claim was granted, or had come."""
+        """Tokens that were taken back, perhaps before their claim was granted, or had arrived."""
         self._numbers = count(1)
         self._changed = Bell()
 
     async def claim(self, what: str, client: str, token: str, wait: float = 0.0) -> int:
-        """Let a client do something alone; return the number of its claim, greater than all before, or 0.
+        """Grant a client a claim; return its number, greater than all before, or 0 if another client holds it.
 
         Parameters
         ----------
         token : str
-            By which it is taken back, also when the answer did not arrive.
+            Takes the claim back, also when the answer did not arrive.
         wait : float, default 0
             Seconds to wait for another client.
         """
@@ -128,7 +128,7 @@ class Claims:
         self._changed.ring()
 
     async def claimed(self, what: str, wait: float) -> bool:
-        """Return whether somebody does it; wait up to `wait` seconds for the end of that."""
+        """Return whether it is claimed; wait up to `wait` seconds for the claim to end."""
         return not await self._changed.until(lambda: self._holder(what) is None, wait)
 
     def _holder(self, what: str) -> str | None:

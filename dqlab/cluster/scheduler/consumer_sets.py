@@ -1,4 +1,4 @@
-"""Who serves a queue: sets of consumers that follow the cluster, or number as many as somebody asked for.
+"""The consumers of a queue: sets that follow the cluster, or have a fixed number of consumers.
 
 A consumer whose worker is gone is replaced, under a name that no consumer of the queue has had.
 """
@@ -24,10 +24,10 @@ __all__ = ["ConsumerSets", "misplaced", "missing"]
 logger = logging.getLogger("dqlab.registry")
 
 REPLACEMENT_WAIT = 1.0
-"""Seconds that a nanny is given to replace a worker, before its consumers are made on others."""
+"""Seconds that a nanny has to replace a worker before its consumers are made on other workers."""
 
 UNHURRIED = 3600.0
-"""Seconds that a consumer may take for what it has begun when all that is wrong with it is its place."""
+"""Seconds that a consumer may take for what it has begun when it only lives on the wrong worker."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Service:
 
 
 class ConsumerSets:
-    """Sets of consumers by id; that of a queue's own consumers is the queue's name."""
+    """Sets of consumers by id; the set of a queue's own consumers has the queue's name."""
 
     def __init__(self, state: ClusterState, actors: Actors) -> None:
         self._state = state
@@ -59,14 +59,14 @@ class ConsumerSets:
         return sorted({one.queue for one in self._services.values() if one.n is None})
 
     def most_of(self, queue: str) -> int | None:
-        """Return how many consumers a queue's sets have together; None: one on each worker, however many there are."""
+        """Return how many consumers a queue's sets have together; None: one on each worker."""
         numbers = [one.n for one in self._services.values() if one.queue == queue]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 
     async def serve(
         self, queue: str, cls: bytes, options: dict[str, Any], n: int | None = None, service: str | None = None
     ) -> list[str]:
-        """Make a set of consumers, unless it is there; return their names.
+        """Make a set of consumers, unless it exists; return their names.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class ConsumerSets:
         return one.names
 
     async def scale(self, service: str, n: int | None) -> list[str] | None:
-        """Have a set number `n` from now on, or one on each consumer worker; None when there is no such set."""
+        """Scale a set to `n` consumers, or to one on each consumer worker; return None if there is no such set."""
         one = self._services.get(service)
         if one is None:
             return None
@@ -99,7 +99,7 @@ class ConsumerSets:
         return [] if one is None else one.names
 
     async def retire(self, service: str) -> dict[str, Any]:
-        """End a set: its consumers settle, give back, and go; return the packed last totals of those that answered."""
+        """End a set and retire its consumers; return the packed last totals of those that answered."""
         one = self._services.pop(service, None)
         if one is None:
             return {}
@@ -107,23 +107,23 @@ class ConsumerSets:
             return await self._actors.retire(one.names)
 
     def forget_queue(self, queue: str) -> None:
-        """End all sets of a queue that is closed; their consumers are retired by who closes it."""
+        """End all sets of a closed queue; the caller retires their consumers."""
         for id in [id for id, one in self._services.items() if one.queue == queue]:
             del self._services[id]
 
     def worker_came(self) -> None:
-        """Bring all sets to their numbers: there is one worker more."""
+        """Fit all sets to the cluster: a worker joined."""
         for one in list(self._services.values()):
             self._state.in_background(self._fit(one))
 
     def worker_left(self, dead: Collection[str]) -> None:
-        """Replace consumers that are gone with their worker, a little later: on its replacement, if one comes."""
+        """Replace consumers whose worker is gone, after a short wait: on the worker's replacement, if one comes."""
         for one in self._services.values():
             if self._drop(one, dead):
                 self._state.in_background(self._fit_later(one))
 
     async def leave(self, addresses: Collection[str]) -> None:
-        """Retire the consumers of workers that are about to leave, and replace them where they are missed."""
+        """Retire the consumers of workers that are about to leave, and replace them where needed."""
         entries = self._state.entries
         for one in list(self._services.values()):
             async with one.busy:
@@ -133,9 +133,9 @@ class ConsumerSets:
             await self._fit(one)
 
     async def wind_down(self, address: str, patience: float) -> None:
-        """Retire the consumers of a worker that will leave in so many seconds: what they have begun, they finish.
+        """Retire the consumers of a worker that leaves in `patience` seconds; they finish what they have begun.
 
-        Others are made where they are missed at once.
+        Replacements are made at once where they are needed.
         """
         entries, going = self._state.entries, []
         for one in list(self._services.values()):
@@ -156,9 +156,9 @@ class ConsumerSets:
         await self._fit(one)
 
     async def _fit(self, one: _Service) -> None:
-        """Make the consumers that a set misses, retire those that are too many, newest first.
+        """Make the consumers that a set is missing; retire surplus ones, newest first.
 
-        Of one that follows the cluster those on workers that are kept for queues are misplaced: it has grown, or a
+        In a set that follows the cluster, consumers on workers kept for queues are misplaced: it has grown, or a
         queue had to go there. They finish what they have begun.
         """
         async with one.busy:
@@ -184,7 +184,7 @@ class ConsumerSets:
 
     async def _make(self, one: _Service, address: str) -> None:
         if one not in self._services.values():
-            raise QueueClosed(queue=one.queue)  # it was, and another one of that name may be there by now
+            raise QueueClosed(queue=one.queue)  # it was closed, and another one may have its name by now
         name = f"consumer/{one.queue}/{next(self._numbers.setdefault(one.queue, count()))}"
         await self._actors.spawn(name, one.queue, address, one.cls, (name, one.queue, one.shards, one.options))
         if name in self._state.entries:  # else its worker has died already
@@ -198,14 +198,14 @@ def misplaced(names: Iterable[str], entries: Mapping[str, Entry], plan: Plan) ->
 
 
 def doubled(names: Iterable[str], entries: Mapping[str, Entry]) -> list[str]:
-    """Return the consumers on whose workers an older one of their set lives."""
+    """Return the consumers whose worker already has an older consumer of their set."""
     first: dict[str, str] = {}
     known = [name for name in names if name in entries]
     return [name for name in known if first.setdefault(entries[name].address, name) != name]
 
 
 def missing(n: int | None, addresses: Sequence[str], here: Iterable[str]) -> list[str]:
-    """Return where consumers are to be made: on each worker without one, or on the emptiest until there are `n`."""
+    """Return where to make consumers: on each worker without one, or on the emptiest until there are `n`."""
     held = Counter(dict.fromkeys(addresses, 0))
     held.update(address for address in here)
     if n is None:

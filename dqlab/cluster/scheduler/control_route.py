@@ -1,7 +1,7 @@
-"""Statistics and actions over the scheduler's own HTTP server, for who has the token: ``/dqlab/api/``.
+"""Statistics and actions over the scheduler's own HTTP server, for clients with the token: ``/dqlab/api/``.
 
-The Jupyter server asks here on behalf of its user; it works while the kernel is busy, or gone. How both sides prove
-that they have the token is written in `dqlab.proof`.
+The Jupyter server calls it on behalf of its user, also while the kernel is busy, or gone. How both sides prove
+that they have the token is described in `dqlab.proof`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger("dqlab.registry")
 
 PREFIX = "/dqlab/api/"
 LARGEST = 1 << 20
-"""Bytes of an action."""
+"""Most bytes of an action."""
 SPAN, SHORTEST, LONGEST = 1800.0, 60.0, 86_400.0
 PAGE = 50
 _STATUS = {"QueueNotFound": 404, "RunNotFound": 404, "BadOption": 400, "BadName": 400, "CallTimeout": 504}
@@ -57,7 +57,7 @@ class Desk:
 
 
 def add_routes(desk: Desk) -> Callable[[], None] | None:
-    """Serve the routes on the desk's scheduler; return what takes them away, None where there is no HTTP server."""
+    """Serve the routes on the desk's scheduler; return a function that removes them, None without an HTTP server."""
     routing = getattr(desk.scheduler, "http_application", None)
     served = getattr(routing, "applications", None)
     if routing is None or not isinstance(served, list) or not callable(getattr(routing, "add_application", None)):
@@ -76,7 +76,7 @@ def add_routes(desk: Desk) -> Callable[[], None] | None:
 
 
 def served_at(scheduler: Scheduler) -> dict[str, Any] | None:
-    """Return where a scheduler's HTTP server listens, None where it has none.
+    """Return where a scheduler's HTTP server listens, None if it has none.
 
     Returns
     -------
@@ -99,10 +99,10 @@ def served_at(scheduler: Scheduler) -> dict[str, Any] | None:
 
 
 class _Handler(RequestHandler):
-    """Answers JSON, and nobody who does not prove that they have the token."""
+    """Answers JSON, and only requests that prove that they have the token."""
 
     _nonce = ""
-    """Of a request that proved it: its answer proves the same."""
+    """Nonce of a request that proved the token: the answer proves the same."""
 
     def initialize(self, desk: Desk) -> None:
         self.desk = desk
@@ -122,11 +122,11 @@ class _Handler(RequestHandler):
         self._nonce = nonce
 
     def is_fresh(self, nonce: str) -> bool:
-        """Return whether a request may bear this number; it may do so once."""
+        """Return whether a request may use this nonce; each may be used once."""
         return self.desk.challenges.spend(nonce)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say what failed as {error, message}; `status_code` stands unless it is one of our own errors."""
+        """Answer an error as {error, message}; `status_code` stands unless it is one of our own errors."""
         raised = kwargs.get("exc_info", (None, None, None))[1]
         kind, text = "Failed", "the scheduler could not answer; its log says why."
         if isinstance(raised, HTTPError):
@@ -147,7 +147,7 @@ class _Handler(RequestHandler):
         self.answer({"error": kind or "Failed", "message": text or str(error)})
 
     async def of(self) -> tuple[str, str]:
-        """Return the queue and run that are asked for, each "" when none is; both exist."""
+        """Return the requested queue and run, each "" if not given; both exist."""
         queue, run = self.get_query_argument("queue", ""), self.get_query_argument("run", "")
         actions, known = self.desk.actions, self.desk.collector.known.has_run
         asked = actions.queue(queue) if queue else None
@@ -169,7 +169,7 @@ class _Handler(RequestHandler):
 
 
 class _Service(_Handler):
-    """Says that the scheduler is there, where it was asked, and what number the next request has to bear."""
+    """Returns the scheduler's id, the address it was called at, and the nonce of the next request."""
 
     def is_fresh(self, nonce: str) -> bool:
         return is_nonce(nonce)
@@ -190,7 +190,7 @@ class _Service(_Handler):
 
 
 class _Snapshot(_Handler):
-    """Everything now."""
+    """Returns the current snapshot."""
 
     async def get(self) -> None:
         try:
@@ -200,7 +200,7 @@ class _Snapshot(_Handler):
 
 
 class _History(_Handler):
-    """How it was."""
+    """Returns the history."""
 
     async def get(self) -> None:
         try:
@@ -211,7 +211,7 @@ class _History(_Handler):
 
 
 class _Failures(_Handler):
-    """A page of dead letters."""
+    """Returns a page of dead letters."""
 
     async def get(self) -> None:
         try:
@@ -226,7 +226,7 @@ class _Failures(_Handler):
 
 
 class _Act(_Handler):
-    """Does something; the only one that does."""
+    """Carries out an action; the only route that changes anything."""
 
     async def post(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Workers that leave: what they hold goes elsewhere first, or is ended where they hang."""
+"""Workers that leave: what they hold moves elsewhere first; workers that hang are ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Departures:
     Attributes
     ----------
     retired : set of str
-        Names of workers that somebody retired for good.
+        Names of workers that were retired for good.
     deadlines : Deadlines
         When the jobs of workers end.
     """
@@ -46,7 +46,7 @@ class Departures:
         self.deadlines = Deadlines()
 
     def start(self) -> None:
-        """Begin; every way to retire a worker leads through here from now on."""
+        """Begin; every way to retire a worker goes through here from now on."""
         scheduler = self._state.scheduler
         take_over_retiring(scheduler, self.retire)
         scheduler.stream_handlers["dq-beat"] = self.heard
@@ -60,10 +60,10 @@ class Departures:
     async def retire(
         self, workers: Collection[Any] | None = None, names: Collection[Any] | None = None, **options: Any
     ) -> Any:
-        """Retire workers as Dask does, after their shards and consumers have gone elsewhere.
+        """Retire workers as Dask does, after their shards and consumers have moved elsewhere.
 
-        A worker that holds a transient shard keeps all, for that cannot be moved: Dask refuses to retire it. In
-        `workers`, Dask's own clusters pass names, which Dask then passes over, and close those workers themselves.
+        A worker with a transient shard, which cannot be moved, keeps everything: Dask refuses to retire it. In
+        `workers`, Dask's own clusters pass names, which Dask ignores, and close those workers themselves.
         """
         scheduler = self._state.scheduler
         if workers is None and names is None:
@@ -103,13 +103,13 @@ class Departures:
     # --- workers whose jobs end ---------------------------------------------------------------
 
     def told_deadline(self, worker: str, left: float, drain: float) -> None:
-        """Take in when a worker's job ends; a stream handler."""
+        """Record when a worker's job ends; a stream handler."""
         state = self._state.scheduler.workers.get(worker)
         name = worker if state is None else str(state.name)
         self.deadlines.told(worker, name, JobEnd(left, drain), asyncio.get_running_loop().time())
 
     def leave_soon(self, within: float) -> tuple[int, float]:
-        """Return how many workers leave within some seconds because their jobs end, and in how many the first does."""
+        """Return how many workers leave within `within` seconds because their jobs end, and when the first one does."""
         return self.deadlines.soon(asyncio.get_running_loop().time(), within)
 
     async def _watch_deadlines(self) -> None:
@@ -126,12 +126,12 @@ class Departures:
                     self._state.in_background(self._leave_in_time(worker))
 
     async def _leave_in_time(self, worker: str) -> None:
-        """Have a worker's consumers finish what they have begun and give back the rest, its shards move, and end it."""
+        """Wind down a worker's consumers, move its shards, and end it."""
         state, loop = self._state, asyncio.get_running_loop()
         patience = self.deadlines.patience(worker, loop.time())
         logger.warning("event=job_ends worker=%s patience=%.0f", worker, patience)
         self._supervisor.changed()
-        if state.plan().queues:  # else they stay as long as they can
+        if state.plan().queues:  # else the shards stay as long as possible
             entries = [entry for entry in state.entries.values() if entry.durable and entry.address == worker]
             await asyncio.gather(*(self._supervisor.move(entry) for entry in entries))
         await self._consumer_sets.wind_down(worker, patience)
@@ -142,7 +142,7 @@ class Departures:
     # --- workers that hang ------------------------------------------------------------------
 
     def heard(self, worker: str) -> None:
-        """Take in a worker's beat; a stream handler."""
+        """Record a worker's beat; a stream handler."""
         self._beat.heard(worker, asyncio.get_running_loop().time())
 
     async def _watch(self) -> None:
@@ -151,13 +151,13 @@ class Departures:
             await asyncio.sleep(LOOK_EVERY)
             try:
                 self._state.collector.look()
-            except Exception:  # a figure may be wrong; who hangs is looked for all the same
+            except Exception:  # a figure may be wrong; hanging workers are looked for anyway
                 logger.exception("event=collector_look_failed")
             for worker, silence in self.look(loop.time()).items():
                 logger.warning("event=worker_hung worker=%s silent=%.1f", worker, silence)
                 try:
                     await self._end(worker)
-                except Exception:  # whatever it was, the others are watched on
+                except Exception:  # whatever it was, the other workers are still watched
                     logger.exception("event=end_failed worker=%s", worker)
 
     def look(self, now: float) -> dict[str, float]:
@@ -175,7 +175,7 @@ class Departures:
         )
 
     async def _end(self, worker: str) -> None:
-        """End a worker that hangs; its nanny replaces it. Without a nanny it may wake up, and finds itself fenced."""
+        """End a worker that hangs; its nanny replaces it. Without a nanny it may wake up, and is fenced then."""
         state: WorkerState | None = self._state.scheduler.workers.get(worker)
         if state is None:
             return

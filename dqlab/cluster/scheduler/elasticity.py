@@ -1,4 +1,4 @@
-"""How many workers the backlog needs. Dask sees none of our messages, and would give back every worker.
+"""How many workers the backlog needs. Dask does not see our messages, and would close every worker.
 
 Whatever scales a cluster by itself (`cluster.adapt` of Dask's own clusters, jobqueue's, Kubernetes' and others) asks
 the scheduler how many workers there should be; with dqlab installed the answer counts messages too.
@@ -21,12 +21,12 @@ from dqlab.cluster.transport.internals import has_tasks, take_over_adapting
 __all__ = ["Backlog", "Elasticity", "workers_for"]
 
 UNKNOWN_S = 0.5
-"""Seconds that a message is thought to take while none has been settled."""
+"""Seconds that a message is assumed to take while none has been settled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Messages of one queue that are ready or leased, the seconds in functions that they need, and most consumers."""
+    """Ready and leased messages of one queue, the seconds in functions that they need, and its most consumers."""
 
     messages: int
     seconds: float
@@ -34,12 +34,12 @@ class Backlog:
 
 
 def workers_for(backlogs: Iterable[Backlog], *, threads: int, duration: float, hosts: int) -> int:
-    """Return how many workers there should be so that the backlog is done in time, hosts of queues included.
+    """Return how many workers are needed to finish the backlog in time, including those that host queues.
 
     Parameters
     ----------
     threads : int
-        Of one worker.
+        Threads of one worker.
     duration : float
         Seconds that the backlog may take.
     hosts : int
@@ -56,18 +56,18 @@ def workers_for(backlogs: Iterable[Backlog], *, threads: int, duration: float, h
 
 
 class Elasticity:
-    """Answers those who ask how many workers there should be, and which are not needed."""
+    """Answers how many workers there should be, and which are not needed."""
 
     def __init__(self, state: ClusterState, consumer_sets: ConsumerSets) -> None:
         self._state = state
         self._consumer_sets = consumer_sets
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start to answer."""
         take_over_adapting(self._state.scheduler, self.target)
 
     async def target(self, target_duration: Any = None) -> int:
-        """Return the number of workers that Dask's tasks or our messages need, and one for each that is leaving."""
+        """Return the number of workers that Dask's tasks or our messages need, plus one for each that is leaving."""
         state, scheduler = self._state, self._state.scheduler
         wanted = scheduler.adaptive_target(target_duration=target_duration) if has_tasks(scheduler) else 0
         workers = scheduler.workers
@@ -82,7 +82,7 @@ class Elasticity:
         return max(wanted, ours) + len(state.leaving & set(workers))
 
     def idle(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
-        """Return those of some workers that may be closed when there is little to do: they host no queue and rest."""
+        """Return the workers that may be closed when there is little to do: they host no queue and are idle."""
         busy = self._state.collector.known.busy()
         kept = {entry.address for entry in self._state.entries.values() if entry.is_shard or entry.name in busy}
         return [worker for worker in workers if worker.address not in kept]

@@ -1,4 +1,4 @@
-"""The scheduler's part of an examination: its own state, its workers, and what the registry believes of them."""
+"""The scheduler's part of an examination: its own state, its workers, and what the registry knows of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Examiner(SchedulerPlugin):
         scheduler.handlers["dq_overview"] = self.overview
 
     async def overview(self) -> dict[str, Any]:
-        """Return what there is to know without asking anybody; `registry` is None where there is none."""
+        """Return what the scheduler knows without calling other processes; `registry` is None where there is none."""
         scheduler = self._scheduler
         now = SystemClock().wall()
         registry = scheduler.plugins.get(Registry.name)

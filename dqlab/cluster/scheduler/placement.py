@@ -31,7 +31,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Addresses for queues and for consumers; `shared` when one worker has to do both."""
+    """Addresses for queues and for consumers; `shared` when one worker hosts both."""
 
     queues: tuple[str, ...]
     consumers: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Opens queues and closes them, also those that no client has open and that hold nothing."""
+"""Opens queues and closes them, including those that no client has open and that hold nothing."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ LOOK_EVERY = 60.0
 
 
 class Queues:
-    """Opens and closes queues, one at a time of each name.
+    """Opens and closes queues; calls for one name take turns.
 
-    A queue without any client, and without messages, dead letters, lost documents and results, is vacant. What is left
+    A queue with no client, messages, dead letters, lost documents or results is vacant. What is left
     of a run waits for its owner, who may be away for a weekend, and keeps its queue open.
     """
 
@@ -49,14 +49,14 @@ class Queues:
         self._consumer_sets = consumer_sets
         self._run_notes = run_notes
         self._vacant: dict[str, tuple[tuple[int, int], float]] = {}
-        """Vacant queue to what it has ever had, and since when that is all."""
+        """Vacant queue to what it has ever had, and since when that has not changed."""
 
     async def list_open(self) -> dict[str, dict[str, Any]]:
         """Return every open queue's options."""
         return {name: queue.to_dict() for name, queue in self._state.queues.items()}
 
     async def list_stored(self, store: str) -> list[str]:
-        """Return the names of the queues in a store, open or not, as the workers that would host them see it."""
+        """Return the names of the queues in a store, open or not, as seen by the workers that would host them."""
         places = self._state.plan().queues
         if not places:
             return []
@@ -68,8 +68,8 @@ class Queues:
     async def open(self, name: str, shards: int, options: dict[str, Any], sealed: bytes, client: str) -> dict[str, Any]:
         """Make a queue's shards, or return the options of the queue that is already open; attach the client.
 
-        A durable queue that was made before has the shards and options that it was made with. If a shard cannot be
-        recovered, or has long had no worker or a log that fails, the queue is opened again: in its store, also for a
+        A durable queue that exists keeps the shards and options that it was made with. If a shard cannot be
+        recovered, or for long had no worker or a failing log, the queue is opened again: in its store, also for a
         client that asks for one in memory.
         """
         asked = OpenQueue(shards, options)
@@ -108,7 +108,7 @@ class Queues:
             raise
 
     async def _kept(self, name: str, queue: OpenQueue, store: dict[str, Any], worker: str) -> OpenQueue:
-        """Return a durable queue as it was made first, which its store knows; write that down if it is new."""
+        """Return a durable queue with the shards and options kept in its store; record them if it is new."""
         lasting = {key: value for key, value in queue.options.items() if key != "store"}
         asked = {"directory": store["directory"], "name": name, "shards": queue.shards, "options": lasting}
         kept = await ask_worker(self._state.scheduler, worker, "dq_keep", **asked)
@@ -118,7 +118,7 @@ class Queues:
 
     async def leave(self, name: str, client: str, *, force: bool) -> int:
         """Close a queue for its last client, or for all with `force`; return how many others keep it open."""
-        async with self._state.turn(name):  # else it would take away what somebody opens meanwhile
+        async with self._state.turn(name):  # else it would remove what another client opens meanwhile
             others = len(self._attachments.of(name) - {client})
             if others and not force:
                 return others
@@ -126,13 +126,13 @@ class Queues:
             return 0
 
     async def close(self, name: str) -> None:
-        """Retire a queue's consumers, then close its shards and let them go; callers hold the queue's turn.
+        """Retire a queue's consumers, then close its shards and release them; callers hold the queue's turn.
 
-        A set of consumers that is being made is not waited for: what it still makes is refused, and what it has
+        It does not wait for a set of consumers that is being made: what that still makes is refused, and what it has
         registered is among those that are retired here.
         """
         shards = [entry for entry in self._state.of(name) if entry.is_shard]
-        # Before anything is retired: no actor is made for a queue that is not open, none replaced of a forgotten set.
+        # Before anything is retired: a queue that is not open gets no actors, and a forgotten set no replacements.
         self._state.queues.pop(name, None)
         self._supervisor.changed()
         self._attachments.forget(name)
@@ -142,15 +142,15 @@ class Queues:
         self._state.collector.forget_queue(name)
         self._run_notes.forget(name)
 
-    # --- queues of nobody ---------------------------------------------------------------------
+    # --- vacant queues ---------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Look for vacant queues once a minute, for ever."""
+        """Look for vacant queues once a minute, forever."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
                 await self.close_vacant(asyncio.get_running_loop().time())
-            except Exception:  # the next look may fare better
+            except Exception:  # the next look may succeed
                 logger.exception("event=look_failed")
 
     async def close_vacant(self, now: float) -> list[str]:
@@ -174,14 +174,14 @@ class Queues:
             async with state.turn(queue):  # a client that opens it meanwhile gets a new one
                 had, since = self._vacant.get(queue, (None, now))
                 if queue not in state.queues or had is None or self._had(queue) != had:
-                    continue  # somebody has come, or put something, while it was waited for
+                    continue  # a client came, or put something, during the wait
                 logger.info("event=queue_closed queue=%s reason=vacant seconds=%d", queue, now - since)
                 await self.close(queue)
                 closed.append(queue)
         return closed
 
     def _had(self, queue: str) -> tuple[int, int] | None:
-        """Return how many messages, and which client last, a vacant queue has had; None for one that is not vacant."""
+        """Return how many messages a vacant queue has had, and its last arrival; None if it is not vacant."""
         known = self._state.collector.known
         if self._attachments.of(queue):
             return None
@@ -196,7 +196,7 @@ class Queues:
 
 
 async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Take steps at the same time; once one has failed give up the others, and raise its error when all have ended."""
+    """Run steps concurrently; when one fails, cancel the others, and raise its error when all have ended."""
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
         await asyncio.gather(*tasks)

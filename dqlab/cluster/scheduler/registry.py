@@ -1,6 +1,6 @@
 """The scheduler plugin: builds what runs on the scheduler and wires it to Dask's handlers.
 
-Queues and consumers belong to the cluster, not to the notebook that asked for them. Data never passes through.
+Queues and consumers belong to the cluster, not to the notebook that asked for them. No data passes through it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger("dqlab.registry")
 
 HELLO_TIMEOUT = 3.0
 MAX_STEMS = 10_000
-"""Names of functions whose runs are numbered on from where they were."""
+"""Function names whose run numbering is remembered."""
 
 
 class Registry(SchedulerPlugin):
@@ -49,7 +49,7 @@ class Registry(SchedulerPlugin):
     Parameters
     ----------
     reserved : collection of str
-        Names of workers that only host queues.
+        Names of workers that host queues only.
     where : str
         What views call this cluster.
     """
@@ -62,7 +62,7 @@ class Registry(SchedulerPlugin):
         self.where = where
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Build the parts, each on those before it, and add our handlers to the scheduler."""
+        """Build the parts in order of their dependencies, and add our handlers to the scheduler."""
         self.token = secrets.token_hex(32)
         self._numbers: dict[str, Iterator[int]] = {}
         self.statistics = Statistics(scheduler, self.where)
@@ -91,7 +91,7 @@ class Registry(SchedulerPlugin):
         self._unroute = add_routes(desk)
 
     def _wire(self, scheduler: Scheduler) -> None:
-        """Give every call of clients and workers to the part that answers it."""
+        """Route each call of clients and workers to the part that answers it."""
         scheduler.handlers.update(
             dq_hello=answering(self.hello),
             dq_resolve=self.resolve,
@@ -124,15 +124,15 @@ class Registry(SchedulerPlugin):
             self._unroute()
         self.state.close()
 
-    # --- what clients and workers ask -------------------------------------------------------
+    # --- calls of clients and workers -------------------------------------------------------
 
     async def hello(self) -> dict[str, Any]:
-        """Greet a client; say which protocols those workers speak that answer within 3 s.
+        """Greet a client; return the protocols of the workers that answer within 3 s.
 
         Raises
         ------
         DaskTooOld
-            A worker's Dask cannot load the plugin, which is given to none of them then.
+            A worker's Dask cannot load the plugin; no worker gets it then.
         """
         scheduler = self.state.scheduler
         for worker, version in dask_versions(scheduler).items():
@@ -150,12 +150,12 @@ class Registry(SchedulerPlugin):
         """Return a name for a run, "STEM-NUMBER", that no run of this cluster has had."""
         numbers = self._numbers.pop(stem, None) or count(1)
         self._numbers[stem] = numbers
-        if len(self._numbers) > MAX_STEMS:  # one that comes back counts from 1 and passes over what it meets
+        if len(self._numbers) > MAX_STEMS:  # a name that comes back counts from 1 and skips numbers in use
             del self._numbers[next(iter(self._numbers))]
         return next(name for number in numbers if not self.collector.known.has_run(name := f"{stem}-{number}"))
 
     def collect(self, worker: str, totals: bytes) -> None:
-        """Take in a report of an actor; a stream handler, so it must neither wait nor raise."""
+        """Record a report of an actor; a stream handler, so it must neither wait nor raise."""
         try:
             report = unpack_report(totals)
             self.collector.take(report)
@@ -171,13 +171,13 @@ class Registry(SchedulerPlugin):
             self.supervisor.store_failed(entry, report["epoch"], report["failure"])
 
     def _report_whole(self, queue: str, shard: int) -> None:
-        """Have a shard report all its lanes."""
+        """Make a shard report all its lanes."""
         self.state.in_background(self.actors.ask_shards(queue, "resend", {}, only=f"queue/{queue}/{shard}"))
 
-    # --- what the scheduler tells -----------------------------------------------------------
+    # --- events of the scheduler -----------------------------------------------------------
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Give a worker that joined its consumers, and the shards that wait for one."""
+        """Make consumers, and shards that wait for a worker, on a worker that joined."""
         self.state.note_limit(worker)
         self.supervisor.changed()
         self.collector.known.workers = len(scheduler.workers)
@@ -186,7 +186,7 @@ class Registry(SchedulerPlugin):
             self.supervisor.come_home()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Mark what died, and return the leases of its consumers at once."""
+        """Mark the worker's actors as gone, and release the leases of its consumers at once."""
         self.collector.known.workers = len(scheduler.workers)
         self.departures.left(worker)
         self.supervisor.worker_left(worker)

@@ -1,4 +1,4 @@
-"""What is known of the runs on transient queues outside of their shards: enough to say what was lost with one.
+"""What is known of runs on transient queues outside of their shards: enough to report what was lost with a shard.
 
 Clients note here what must not be lost with a shard: how a run was opened, and how many documents each shard
 held when it was sealed. The rest, up to 250 ms old, is in the collector's reports.
@@ -27,15 +27,15 @@ class RunNotes:
         self._began: dict[str, int] = {}
         """Where the ids of a shard's present epoch begin, by its name."""
 
-    # --- what clients say -------------------------------------------------------------------
+    # --- notes of clients -------------------------------------------------------------------
 
     async def note(self, queue: str, run: bytes, facts: dict[str, Any] | None) -> None:
         """Keep facts about a run, or forget it with None; `transport.orders` has those of each order.
 
         Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
-        its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, who goes on submitting it;
-        ``submitted``, how far that came; ``seal``, the order that ends it, or None when it goes on; ``cancelled``;
-        ``paused``, by a user; of plain puts, ``retries``; and of the whole queue, ``queue_paused`` and
+        its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, which continues to submit it;
+        ``submitted``, how far that came; ``seal``, the order that ends it, or None when it continues; ``cancelled``;
+        ``paused``, by a user; for plain puts, ``retries``; and for the whole queue, ``queue_paused`` and
         ``queue_draining``.
         """
         runs = self._runs.setdefault(queue, {})
@@ -43,7 +43,7 @@ class RunNotes:
             runs.pop(run, None)
             return
         if run not in runs and run != NO_ID and "open" not in facts:
-            return  # dropped while another client went on with it
+            return  # dropped while another client continued it
         known = runs.setdefault(run, {"codes": [], "functions": {}})
         code = facts.pop("code", None)
         if code is not None:
@@ -60,7 +60,7 @@ class RunNotes:
                 known["codes"] = [*known["codes"], code]
         known.update(facts)
 
-    # --- what a recreated shard is told -------------------------------------------------------------
+    # --- what a recreated shard gets -------------------------------------------------------------
 
     def forget(self, queue: str) -> None:
         """Forget a queue that is closed."""
@@ -69,10 +69,10 @@ class RunNotes:
             del self._began[name]
 
     def past(self, entry: Entry) -> Past:
-        """Return what the next epoch of a shard is told of those before it."""
+        """Return what the next epoch of a shard learns about those before it."""
         queue, index = entry.queue, int(entry.args[1])
         report = self._state.collector.known.shard(queue, index) or {"lanes": [], "next_id": 0, "state": "running"}
-        began = next_sequence(self._began.get(entry.name, 0))  # an epoch that nothing was heard of gave ids too
+        began = next_sequence(self._began.get(entry.name, 0))  # an epoch that never reported gave ids too
         self._began[entry.name] = max(began, next_sequence(report["next_id"]))
         reported = {bytes.fromhex(lane["run"]): lane for lane in report["lanes"]}
         known = self._runs.get(queue, {})
@@ -90,7 +90,7 @@ class RunNotes:
 def _lane(
     run: bytes, index: int, reported: dict[str, Any] | None, known: dict[str, Any] | None, worker: str
 ) -> PastLane:
-    """Join what a shard reported last of a lane with what its client noted of the run."""
+    """Join a shard's last report of a lane with the client's notes about the run."""
     last, notes = reported or {}, known or {}
     gone, units = _gone(last, notes)
     died = [*(last["died"] if last and last["counts"][State.LOST] else ()), worker]
@@ -109,7 +109,7 @@ def _lane(
     if last:
         lane["paused"] = last["paused"] and not last["stopped"]
         lane["ended"] = last["ended"]
-    if "paused" in notes and not last.get("halted"):  # may be newer than the last report; a run pauses itself, too
+    if "paused" in notes and not last.get("halted"):  # may be newer than the last report; a run also pauses itself
         lane["paused"] = notes["paused"]
     if "submitted" in notes:
         lane["submitted"] = notes["submitted"]
@@ -124,7 +124,7 @@ def _lane(
 
 
 def _gone(last: dict[str, Any], notes: dict[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return (lost, cancelled) messages, and their units: what a run that was cancelled had left is not lost."""
+    """Return (lost, cancelled) messages, and their units: the rest of a cancelled run is not lost."""
     counts, units = last.get("counts") or [0] * len(State), last.get("units") or [0] * len(State)
     given_up = [state for state in State if state is State.CANCELLED or (notes.get("cancelled") and state.alive)]
     messages, weights = (sum(column[state] for state in given_up) for column in (counts, units))

@@ -1,6 +1,6 @@
-"""What the scheduler's parts share: registered actors, open queues, and which workers may host what.
+"""State that the scheduler's parts share: registered actors, open queues, and which workers may host what.
 
-Everything here lives on the scheduler's event loop. What is read and changed with no `await` between cannot change
+Everything here lives on the scheduler's event loop. State read and changed with no `await` between cannot change
 meanwhile; the parts rely on that, and say where.
 """
 
@@ -31,7 +31,7 @@ MOST_LIMITS = 10_000
 
 @dataclass
 class Entry:
-    """One registered actor. `gone` says why it no longer answers, and never will."""
+    """One registered actor. `gone` is why it no longer answers, and never will."""
 
     name: str
     queue: str
@@ -42,39 +42,39 @@ class Entry:
     """Name of its worker."""
     sealed: bytes = b""
     args: tuple[Any, ...] = ()
-    """The pickled class of what is registered, and what that is made with."""
+    """The pickled class of the actor, and its arguments."""
     gone: str | None = None
     last: str = ""
-    """Address of the worker with which its last epoch ended."""
+    """Address of the worker of its last epoch."""
     left: float = 0.0
-    """When that was, seconds of the event loop."""
+    """When that epoch ended, seconds of the event loop."""
     failure: str = ""
-    """Why its log failed when it was last open, or could not be opened since."""
+    """Why its log failed when last open, or could not be opened since."""
     failed_epoch: int = -1
-    """Of the log, when that was."""
+    """Epoch of the log when it failed."""
     failures: int = 0
-    """How often it has failed, with less than a minute between."""
+    """How often it has failed in a row, less than a minute apart."""
     stood: float = 0.0
     """Since when it has been made, seconds of the event loop."""
     asked: bool = False
-    """Its worker makes it at this moment."""
+    """Its worker is making it now."""
     made: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when its start has ended, well or not: nobody closes or calls what is still being made."""
+    """Set when its start has succeeded or failed: an actor that is still being made is neither closed nor called."""
 
     @property
     def is_shard(self) -> bool:
-        """It is a shard, which is recreated when its worker is gone."""
+        """Whether it is a shard, which is recreated when its worker is gone."""
         return self.name.startswith("queue/")
 
     @property
     def durable(self) -> bool:
-        """It is a shard with a log."""
+        """Whether it is a shard with a log."""
         return self.is_shard and "store" in self.args[3]
 
     async def standing(self, timeout: float) -> bool:
         """Wait until it is made, for at most `timeout` seconds; return whether it is.
 
-        No turn of the event loop lies between the last look and the answer: its worker may die in any.
+        There is no turn of the event loop between the last check and the answer: its worker may die in one.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -109,7 +109,7 @@ class ClusterState:
     collector : Collector
         What actors reported last.
     reserved : collection of str
-        Names of workers that only host queues.
+        Names of workers that host queues only.
 
     Attributes
     ----------
@@ -118,9 +118,9 @@ class ClusterState:
     queues : dict of str to OpenQueue
         By name.
     leaving : set of str
-        Addresses of workers that get nothing more.
+        Addresses of workers that get no new actors.
     away : set of str
-        Clients that left and may come back any moment.
+        Clients that left and may come back.
     """
 
     def __init__(self, scheduler: Scheduler, collector: Collector, reserved: Collection[str] = ()) -> None:
@@ -132,7 +132,7 @@ class ClusterState:
         self.leaving: set[str] = set()
         self.away: set[str] = set()
         self._limits: dict[str, int] = {}
-        """Bytes of memory that workers may take, also of some that are gone."""
+        """Memory limits of workers in bytes, including some that are gone."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -146,13 +146,13 @@ class ClusterState:
         return [entry for entry in self.entries.values() if entry.queue == queue]
 
     def clients(self) -> list[str]:
-        """Return the clients that are here, or were a moment ago."""
+        """Return the clients that are connected, or were a moment ago."""
         return list(self.away.union(self.scheduler.clients))
 
     # --- workers ------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
-        """Return which workers host queues, and which consumers."""
+        """Return which workers host queues, and which host consumers."""
         used = {entry.address for entry in self.entries.values() if entry.is_shard and entry.gone is None}
         hosts = [
             Host(ws.address, str(ws.name), ws.nthreads, dict(ws.resources), ws.address in used)
@@ -161,7 +161,7 @@ class ClusterState:
         return plan(hosts, self.reserved)
 
     def addresses_of(self, host: str) -> list[str]:
-        """Return the addresses of the workers of that name, one at most, that are not about to leave."""
+        """Return the addresses of the workers of that name, at most one, that are not about to leave."""
         return [state.address for state in self._staying() if str(state.name) == host]
 
     def host_of(self, address: str) -> str:
@@ -177,13 +177,13 @@ class ClusterState:
         ]
 
     def note_limit(self, worker: str) -> None:
-        """Note how much memory a worker has: Dask has forgotten it when somebody asks why the worker died."""
+        """Record a worker's memory limit: Dask has forgotten it by the time the cause of its death is needed."""
         self._limits[worker] = self.scheduler.workers[worker].memory_limit
         if len(self._limits) > MOST_LIMITS:
             del self._limits[next(iter(self._limits))]
 
     def why_gone(self, worker: str) -> str:
-        """Return what a worker died of, as far as that is known; "" else."""
+        """Return why a worker died, "" if that is not known."""
         used, limit = memory_at_its_kill(self.scheduler, worker), self._limits.get(worker)
         if used is None:
             return ""
@@ -195,12 +195,12 @@ class ClusterState:
     def turn(self, queue: str) -> asyncio.Lock:
         """Return the lock for opening or closing a queue of that name.
 
-        It comes first: with it held, a set of consumers may be locked (`busy` of `ConsumerSets`), never the reverse.
+        Acquire it first: with it held, a set of consumers may be locked (`busy` of `ConsumerSets`), never the reverse.
         """
         return self._turns.setdefault(queue, asyncio.Lock())
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine that nobody waits for; what it raises is logged."""
+        """Run a coroutine in the background; log what it raises."""
         task = asyncio.get_running_loop().create_task(work, name="dqlab-registry")
         self._tasks.add(task)  # the event loop alone would not keep it
         task.add_done_callback(self._done)

@@ -1,7 +1,7 @@
-"""What becomes of a shard whose worker is gone: it is recreated, under the same name.
+"""Recreates shards whose workers are gone, under the same names.
 
-A durable one has its log; one in memory is empty, and knows what was lost with the one before. A durable one whose
-log has failed is opened again too, where it was or elsewhere, with pauses that grow for as long as its disk fails.
+A durable shard has its log; one in memory is empty, and knows what was lost with the one before. A durable shard whose
+log has failed is also opened again, where it was or elsewhere, with pauses that grow as long as its disk fails.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ __all__ = ["Supervisor"]
 logger = logging.getLogger("dqlab.registry")
 
 REPLACEMENT_WAIT = 0.5
-"""Seconds that a nanny is given to replace a worker, before its durable shards are opened by another one."""
+"""Seconds that a nanny has to replace a worker before its durable shards are opened by another worker."""
 TRANSIENT_WAIT = 3.0
-"""The same before its shards in memory are recreated by another one: they cannot come home from there."""
+"""The same for shards in memory, which cannot move back from another worker later."""
 TRY_AGAIN = 0.5
-"""Seconds after which a shard that could not be made is tried again, on whatever workers there are then."""
+"""Seconds after which making a shard is tried again, on the workers that exist then."""
 TRIES = 3
-"""How often what fails for a reason nobody thought of is tried."""
+"""How often making a shard is tried when it fails for an unforeseen reason."""
 LOOK_EVERY = 60.0
 LONGEST_PAUSE = 60.0
-"""Seconds between two tries to open a log that fails; the pauses before double from `TRY_AGAIN` on."""
+"""Longest pause in seconds between two tries to open a failing log; pauses double from `TRY_AGAIN` on."""
 STEADY = 60.0
-"""Seconds that a log must have been open for its next failure to be a new one."""
+"""Seconds that a log must have been open for its next failure to count as a new one."""
 
 
 class Supervisor:
-    """Recreates shards, each until it succeeds, its log refuses, or its queue is closed.
+    """Recreates shards, retrying each until it succeeds, its log refuses, or its queue is closed.
 
-    Their names stay, and callers wait for them meanwhile: see `Actors.find`.
+    Their names stay the same, and callers wait for them meanwhile: see `Actors.find`.
     """
 
-    # Recreating a shard begins with clearing its `made`, with no await since the look that it was set, and ends with
-    # setting it: so one task at a time recreates a shard, whatever fails of it meanwhile.
+    # Recreating a shard begins with clearing its `made`, with no await since the check that it was set, and ends with
+    # setting it: so only one task at a time recreates a shard, whatever else of it fails meanwhile.
 
     def __init__(self, state: ClusterState, actors: Actors, attachments: Attachments) -> None:
         self._state = state
@@ -56,11 +56,11 @@ class Supervisor:
         self._changed.ring()
 
     async def place_comes(self, timeout: float) -> None:
-        """Wait until there is a worker for shards, at most `timeout` seconds."""
+        """Wait up to `timeout` seconds for a worker that can host shards."""
         await self._changed.until(lambda: bool(self._state.plan().queues), timeout)
 
     def worker_left(self, worker: str) -> None:
-        """Recreate the shards of a worker that is gone, unless that is under way; returns at once."""
+        """Recreate the shards of a worker that is gone, unless that is under way; return at once."""
         for entry in self._state.entries.values():
             if not entry.is_shard or entry.address != worker or entry.gone is not None or not entry.made.is_set():
                 continue
@@ -70,12 +70,12 @@ class Supervisor:
             self._state.in_background(self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT))
 
     def store_failed(self, entry: Entry, epoch: int, failure: str) -> None:
-        """Open a shard's log again, which says that it has failed, unless that is under way; returns at once.
+        """Open a failed log of a shard again, unless that is under way; return at once.
 
         Parameters
         ----------
         epoch : int
-            Of the log: its last words may be heard more than once.
+            Epoch of the log: its failure may be reported more than once.
         """
         if not entry.made.is_set() or entry.gone is not None or epoch <= entry.failed_epoch:
             return
@@ -89,12 +89,12 @@ class Supervisor:
 
     async def _mend(self, entry: Entry) -> None:
         logger.warning("event=store_failed name=%s worker=%s %s", entry.name, entry.address, entry.failure)
-        await self._actors.hand_over(entry)  # or it would hold its lock
+        await self._actors.hand_over(entry)  # else it would keep its lock
         await self._pause(entry)
         await self._recreate(entry, 0.0)
 
     async def _pause(self, entry: Entry) -> None:
-        """Wait before a log is opened that failed, longer each time; not for one that nobody wants any more."""
+        """Wait before opening a failed log, longer each time; not if the shard is no longer wanted."""
         pause = min(TRY_AGAIN * 2**entry.failures, LONGEST_PAUSE) if entry.failures else 0.0
         entry.failures += 1
         await self._changed.until(lambda: not self._wanted(entry), pause)
@@ -103,7 +103,7 @@ class Supervisor:
         return self._state.entries.get(entry.name) is entry and entry.queue in self._state.queues
 
     async def move(self, entry: Entry) -> None:
-        """Bring a shard to another worker, from one that will leave; returns once the old one has let go of its log."""
+        """Move a shard from a worker that will leave to another; return once the old one has released its log."""
         if not entry.made.is_set() or entry.gone is not None:
             return
         entry.made.clear()
@@ -113,27 +113,27 @@ class Supervisor:
         self._state.in_background(self._recreate(entry, 0.0))
 
     def come_home(self) -> None:
-        """Move shards to the workers that are reserved for queues, from where they had to go meanwhile."""
+        """Move shards that had to go elsewhere back to the workers reserved for queues."""
         hosts = self._state.plan().queues
         for entry in self._state.entries.values():
             if entry.durable and entry.address not in hosts:
                 self._state.in_background(self.move(entry))
 
     async def _recreate(self, entry: Entry, patience: float) -> None:
-        """Recreate a shard; `patience` in seconds is how long a replacement of its worker is waited for."""
+        """Recreate a shard; wait `patience` seconds for a replacement of its worker."""
         loop = asyncio.get_running_loop()
         began, lost, failed = loop.time(), entry.address, 0
         while (address := await self._place(entry, deadline=began + patience)) is not None:
             try:
                 await self._actors.make_again(entry, address)
-            except (WorkerLost, OSError) as error:  # it died meanwhile, or is out of reach
+            except (WorkerLost, OSError) as error:  # its worker died meanwhile, or is unreachable
                 logger.warning("event=shard_failed name=%s worker=%s %r", entry.name, address, error)
                 await asyncio.sleep(TRY_AGAIN)
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
                 logger.warning("event=shard_refused name=%s worker=%s %r", entry.name, address, error)
                 if isinstance(error, LogError) and error.passing:
-                    entry.failure, entry.host = str(error), ""  # anywhere: it may be that machine's disk
+                    entry.failure, entry.host = str(error), ""  # on any worker: it may be that machine's disk
                     entry.epoch += 1
                     await self._pause(entry)
                     continue
@@ -143,7 +143,7 @@ class Supervisor:
                     break
                 await asyncio.sleep(TRY_AGAIN)
                 continue
-            if address in self._state.scheduler.workers:  # else it died once more, before anybody was told
+            if address in self._state.scheduler.workers:  # else it died again before this could be reported
                 took = loop.time() - began
                 event = "shard_moved" if entry.durable else "shard_lost"
                 logger.warning("event=%s name=%s from=%s to=%s seconds=%.2f", event, entry.name, lost, address, took)
@@ -155,12 +155,12 @@ class Supervisor:
             entry.failure = ""
         entry.made.set()
         if address is not None:
-            await self._attachments.cut_off(entry.queue)  # of clients that left while it was being made
+            await self._attachments.cut_off(entry.queue)  # for clients that left while it was being made
 
     async def _place(self, entry: Entry, deadline: float) -> str | None:
-        """Return the address of the worker that replaces the lost one, from `deadline` on of another; waits for one.
+        """Wait for a worker; return the address of the lost one's replacement, from `deadline` on of another one.
 
-        None when the shard is wanted no more.
+        None when the shard is no longer wanted.
         """
         loop = asyncio.get_running_loop()
 
