@@ -1,6 +1,6 @@
 """The actor that holds one shard of a queue: a thin asynchronous shell around the rules.
 
-Every method is async and takes and returns one `bytes` (see `wire`); state is touched on the
+Every method is async, and takes and returns one `bytes` (see `wire`); state is touched on the
 worker's event loop only, so no locks. Payloads and results are never unpickled here.
 
 Between reading the rules and changing them there must be no `await`: another call would change them meanwhile.
@@ -52,9 +52,9 @@ from dqlab.store.compaction import Compacted
 __all__ = ["SWITCH_S", "QueueActor"]
 
 SWITCH_S = 0.0005
-"""How long another thread may hold the interpreter while messages wait: checkpoints and compaction are packed there."""
+"""Seconds another thread may hold the interpreter while messages wait; it packs checkpoints and compaction."""
 RETURN_S = 1.0
-"""How long a shard that was recreated waits for consumers; one may be in a function that holds its interpreter."""
+"""Seconds a recreated shard waits for its consumers; one may be in a function that holds the interpreter."""
 CHUNK_S = 0.075
 """Seconds of work in one lease: long enough to hide the network, short enough to share out fairly."""
 logger = logging.getLogger("dqlab.queue")
@@ -70,22 +70,22 @@ class QueueActor:
     index : int
         Which shard, from 0.
     epoch : int
-        Grows with each re-creation of the shard.
+        Grows each time the shard is recreated.
     options : dict
         Fields of `QueueOptions`; `results_memory`, `results_maxsize` in bytes; and `store`, for a durable
         queue: see `open_durable`.
     clients : collection of str
-        Those that are alive: what others were submitting was cut off.
+        Clients that are alive: what others were submitting is cut off.
     past : Past, optional
-        What is known of the epochs before this one, which were in memory.
+        What is known of the earlier epochs, which were in memory.
     consumers : collection of str
-        Those that served the epoch before and live: nothing is leased until they have said what they have in hand,
+        Live consumers of the epoch before: nothing is leased until they have reported what they have in hand,
         for at most a second.
 
     Attributes
     ----------
     closed : bool
-        It answers nothing any more.
+        It no longer answers calls.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class QueueActor:
         self._compacting: asyncio.Task[Compacted] | None = None
         self._puts_waiting = 0
         self._without_room: set[bytes] = set()
-        """Runs that were stopped because there was no room for results: they go on when there is."""
+        """Runs that were stopped because there was no room for results: they continue when there is."""
         self._reports, self._whole = 0, True
         self._reported: set[bytes] = set()
-        """Runs that the scheduler knows of."""
+        """Runs that were reported to the scheduler."""
         self.closed = False
         self._born = self._begin = 0
-        """Epoch, and first id, of a shard that knows nothing of the epochs before; of a durable one, 0."""
+        """Epoch and first id of a shard that knows nothing of the epochs before; 0 for a durable one."""
 
     async def start(self, body: bytes) -> bytes:
         """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread."""
@@ -130,7 +130,7 @@ class QueueActor:
             self._cut_off(self._clients)
             self._dispatch()
         except BaseException:
-            await self._store.close()  # nobody will ever ask for that
+            await self._store.close()  # it would never be used
             raise
         return pack({"epoch": self.shard.epoch})
 
@@ -163,12 +163,12 @@ class QueueActor:
     # --- messages in ------------------------------------------------------------------------
 
     async def put(self, body: bytes) -> bytes:
-        """Take in frames of one producer, in order, until one is not taken.
+        """Accept frames of one producer, in order, until one is not accepted.
 
-        A frame waits for room, and for earlier frames of its producer, at most `wait` seconds. Takes
+        A frame waits up to `wait` seconds for room, and for earlier frames of its producer. Takes
         {frames, wait, epoch?, lost?, open?, function?}, the frames, and the function's blob; answers the first
-        ids of those that are in, the verdict on the last, and `unserved` while no consumer is known. `epoch` is the one
-        that the frames were numbered for: another one takes none of them. With `lost`, the number of a claim, they
+        ids of the accepted ones, the verdict on the last, and `unserved` while no consumer is known. `epoch` is the one
+        that the frames were numbered for: another epoch takes none of them. With `lost`, the number of a claim, they
         hold documents that were lost.
         """
         meta, parts = unpack(body)
@@ -193,7 +193,7 @@ class QueueActor:
         if not self._lot.known:
             answer["unserved"] = True
         self._dispatch()
-        await asyncio.sleep(0)  # who waits for these messages is answered first
+        await asyncio.sleep(0)  # calls that wait for these messages are answered first
         await self._store.durable()
         return pack(answer)
 
@@ -224,12 +224,12 @@ class QueueActor:
         return put
 
     def _takes_lost(self, run: bytes, claim: int) -> bool:
-        """Return whether lost documents are taken from who holds this claim: it is the newest, and nobody cancelled."""
+        """Return whether a claim may resend lost documents: it is the newest, and the run is not cancelled."""
         book = self.ledger.book(run)
         return book.bid(claim) and not (book.record is not None and book.record.cancelled)
 
     def _has_function(self, frame: Frame, brought: tuple[bytes, bytes] | None) -> bool:
-        """Return whether a frame's function is here; keep it if it was brought along."""
+        """Return whether a frame's function is here; keep it if it came with the frame."""
         if frame.function == NO_ID or frame.function in self.ledger.functions or frame.run not in self.books:
             return True
         if brought is None or brought[0] != frame.function:
@@ -267,15 +267,15 @@ class QueueActor:
         call = ParkedLease(
             meta["consumer"], meta["session"], Credit(*meta["credit"]), loop.create_future(), loop.time()
         )
-        self._returning.discard(call.consumer.split("#")[0])  # one that has just been made had nothing to say first
-        self._recalls.answered(call.consumer)  # it has obeyed every order, also one that found nothing to give back
+        self._returning.discard(call.consumer.split("#")[0])  # a new consumer has nothing to report
+        self._recalls.answered(call.consumer)  # it has carried out every order, even if it gave back nothing
         self._lot.park(call)
         self._dispatch()
         try:
             await rung(call.answer, LEASE_PARK)
         except asyncio.CancelledError:
             given = None if call.answer.cancelled() else call.answer.result()
-            if given is not None:  # its caller will never see it
+            if given is not None:  # its caller will never get it
                 with suppress(DqlabError):  # the log takes nothing: the lease lasts
                     self.ledger.take_back(given)
                 self._dispatch()
@@ -289,7 +289,7 @@ class QueueActor:
         return await self._delivery(lease, orders)
 
     async def reclaim(self, body: bytes) -> bytes:
-        """Let a consumer go on with what an earlier epoch gave it, but for what others have now.
+        """Let a consumer keep what an earlier epoch leased to it, except what others have now.
 
         Takes {consumer, held}: what its slots have in hand, a list of {slot, lease, run, ids, age, early}.
         """
@@ -326,7 +326,7 @@ class QueueActor:
         return pack(answer, *cuts)
 
     def _lose(self, run: bytes, batch: Batch, error: RecordCorrupt) -> None:
-        """Give up a frame that cannot be read; its messages are counted as lost, so nobody waits for them."""
+        """Give up a frame that cannot be read; count its messages as lost, so that no call waits for them."""
         first, stop = batch.first, batch.first + len(batch.states)
         lost = self.ledger.lose(run, [(first, stop)]) if run in self.shard.lanes else 0
         if lost:  # else they were settled or dropped while the frame was read
@@ -334,7 +334,7 @@ class QueueActor:
             self._dispatch()
 
     async def settle(self, body: bytes) -> bytes:
-        """Take in outcomes and results of one lease, and the consumer's credit."""
+        """Accept outcomes and results of one lease, and the consumer's credit."""
         meta, parts = unpack(body)
         settlement = Settlement.decode(parts[0])
         settlement.check_order()
@@ -347,7 +347,7 @@ class QueueActor:
             self._lot.credit(meta["consumer"], Credit(*meta["credit"]))
         self._recalls.answered(meta["consumer"])
         self._dispatch()
-        await asyncio.sleep(0)  # who waits for these results is answered first
+        await asyncio.sleep(0)  # calls that wait for these results are answered first
         await self._store.durable()
         return pack({"duplicates": settled.duplicates, "stale": settled.stale})
 
@@ -367,14 +367,14 @@ class QueueActor:
             self._give_back_untouched(run)
 
     async def renew(self, body: bytes) -> bytes:
-        """Renew leases; answer those that are gone."""
+        """Renew leases; return those that are gone."""
         meta, _ = unpack(body)
         gone = self.shard.extend(meta["leases"])
         self._reporter.touch()
         return pack({"gone": gone})
 
     async def begin(self, body: bytes) -> bytes:
-        """Early ack: nothing of this lease will ever be delivered again."""
+        """Early ack: never deliver a message of this lease again."""
         meta, _ = unpack(body)
         begun = self.ledger.begin(meta["lease"])
         if begun:
@@ -383,7 +383,7 @@ class QueueActor:
         return pack({"begun": begun})
 
     async def release(self, body: bytes) -> bytes:
-        """Return at once the messages of consumers whose worker died: {consumers, why?}."""
+        """Return the messages of consumers whose worker died to the queue at once: {consumers, why?}."""
         meta, _ = unpack(body)
         returned = 0
         self._returning.difference_update(meta["consumers"])
@@ -394,13 +394,13 @@ class QueueActor:
         return pack({"returned": returned})
 
     async def close(self, body: bytes) -> bytes:
-        """End: consumers stop, everybody else who waits hears that there is no such queue, and all is dropped."""
+        """Close: stop consumers, raise in all other waiting calls that the queue is gone, and drop everything."""
         for consumer in list(self._lot.known):
             self._lot.order(consumer, op="stop")
         return await self.hand_over(body)
 
     async def hand_over(self, body: bytes) -> bytes:
-        """Let go of the log, for the next epoch; who waits, or calls later, is to look for that."""
+        """Release the log for the next epoch; waiting and later calls have to find that."""
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -437,7 +437,7 @@ class QueueActor:
         return pack({"count": count, "after": found[-1][0] if limit and len(found) == limit else None})
 
     async def _obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Carry out one order, keep it, and do what follows."""
+        """Carry out one order, keep it, and do what follows from it."""
         count = self.ledger.obey(op, run, meta)
         if op in ("pause", "drain", "adopt"):
             self._give_back_untouched(run)
@@ -451,15 +451,15 @@ class QueueActor:
         return count
 
     async def claim(self, body: bytes) -> bytes:
-        """Take lost documents of a run from nobody who has an older claim: {run, claim}."""
+        """Refuse lost documents of a run under any older claim: {run, claim}."""
         meta, _ = unpack(body)
         self.ledger.book(meta["run"]).bid(meta["claim"])
         return pack({})
 
     async def cut_off(self, body: bytes) -> bytes:
-        """Seal the runs that somebody was submitting who is gone: {alive, run?}, clients; answers how many.
+        """Seal the runs whose submitting client is not in `alive`: {alive, run?}; answers how many.
 
-        Also `run`, which is submitted by nobody, as its own client says.
+        Also seal `run`, which its own client gave up.
         """
         meta, _ = unpack(body)
         sealed = self._cut_off(meta["alive"], meta.get("run"))
@@ -467,10 +467,10 @@ class QueueActor:
         return pack({"sealed": sealed})
 
     async def compact(self, body: bytes) -> bytes:
-        """Give disk space back, or go on waiting for that: {wait}.
+        """Free disk space, or continue to wait for that: {wait}.
 
-        Answers {done, copied, of}: bytes copied and to be copied now, and of a finished one what it gave. A
-        transient shard has nothing to give back.
+        Answers {done, copied, of}: bytes copied and to be copied now, and what a finished compaction freed. A
+        transient shard has nothing to free.
         """
         meta, _ = unpack(body)
         if self._upkeep is None:
@@ -487,7 +487,7 @@ class QueueActor:
         return pack({"done": asdict(task.result()), "copied": of, "of": of})
 
     def _refuse_cancelled(self, run: bytes) -> None:
-        """Raise `RunCancelled` for a run that takes nothing any more."""
+        """Raise `RunCancelled` for a run that takes no more messages."""
         book = self.ledger.book(run)
         if book.record is not None and book.record.cancelled:
             counts = book.lane.counts
@@ -503,7 +503,7 @@ class QueueActor:
     async def settled(self, body: bytes) -> bytes:
         """Wait until no message of [lo, hi) is ready, delayed or leased, then return them: {run, lo, hi, wait}.
 
-        Those that an earlier epoch in memory had are `lost`.
+        Messages of an earlier epoch in memory are `lost`.
         """
         meta, _ = unpack(body)
         run, lo, hi = meta["run"], meta["lo"], meta["hi"]
@@ -529,7 +529,7 @@ class QueueActor:
         )
 
     def _fill(self, book: Book) -> dict[str, Any]:
-        """Return whether a run stands still for want of room for results, bytes that are kept, and how many may be."""
+        """Return whether a run is stopped because there is no room for results, the bytes kept, and their limit."""
         return {
             "stopped": book.stopped,
             "stored": self._store.nbytes,
@@ -539,7 +539,7 @@ class QueueActor:
     async def idle(self, body: bytes) -> bytes:
         """Wait until nothing here is ready, delayed or leased, or until `stuck` changes: {wait, stuck}.
 
-        Answers {alive, stuck, full, stored}; `stuck` says why nothing will be processed, else "".
+        Answers {alive, stuck, full, stored}; `stuck` is why nothing will be processed, else "".
         """
         meta, _ = unpack(body)
         await self._until(lambda: not self._alive() or self._stuck() != meta["stuck"], meta["wait"])
@@ -565,7 +565,7 @@ class QueueActor:
         return pack({}, *await page(self.ledger.book(meta["run"]).results, self._store.read, meta["lo"], meta["hi"]))
 
     async def stream(self, body: bytes) -> bytes:
-        """Return results in the order of completion: {run, cursor, epoch?, wait}; the cursor confirms nothing away.
+        """Return results in the order of completion: {run, cursor, epoch?, wait}; moving the cursor drops nothing.
 
         A cursor of an earlier epoch in memory counts from 0.
         """
@@ -580,10 +580,10 @@ class QueueActor:
         return pack({"cursor": cursor, "epoch": self._born, "done": done}, *parts)
 
     async def watch(self, body: bytes) -> bytes:
-        """Wait until a run is done or stands still: {run, wait}; answers counts and what is known of it.
+        """Wait until a run is done or stopped: {run, wait}; answers counts and what is known of it.
 
-        Who waits for its end learns of it when that is as safe as the store promises; who only looks sees what is
-        in memory.
+        A call that waits for the end gets it once it is as safe as the store promises; one that does not wait gets
+        what is in memory.
         """
         meta, _ = unpack(body)
         book, lane, wait = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]], meta.get("wait", 0.0)
@@ -622,7 +622,7 @@ class QueueActor:
     async def dead(self, body: bytes) -> bytes:
         """Return a page of dead letters: {run, after, limit, classes}, classes by fingerprint, none = all.
 
-        Parts are failure record and payload of each; the payload is left out, and its kind None, with `bare`.
+        Parts are failure record and payload of each; with `bare` the payload is left out, and its kind is None.
         """
         meta, _ = unpack(body)
         run, bare = meta["run"], meta.get("bare", False)
@@ -635,7 +635,7 @@ class QueueActor:
             if not bare:
                 try:
                     first, index = self.shard.locate(run, letter.id)
-                except MessageNotFound:  # purged, or sent again and done, while others were read; never the first one
+                except MessageNotFound:  # purged, or retried and done, while others were read; never the first one
                     continue
                 frame = await self._store.frame(self.shard.lanes[run].batches[first])
                 kind = int(frame.kind)
@@ -645,7 +645,7 @@ class QueueActor:
         return pack({"rows": rows}, *parts)
 
     async def dead_ordinals(self, body: bytes) -> bytes:
-        """Return which documents are dead: {run, after, limit}; their ids and ordinals, by id."""
+        """Return the ids and ordinals of dead documents, by id: {run, after, limit}."""
         meta, _ = unpack(body)
         found = list(islice(self.shard.lane(meta["run"]).dead_ids(meta["after"]), meta["limit"]))
         return pack({"ids": [id for id, _ in found], "ordinals": [ordinal for _, ordinal in found]})
@@ -667,14 +667,14 @@ class QueueActor:
         return pack({"rows": rows})
 
     async def runs(self, body: bytes) -> bytes:
-        """Return name and id of the runs that this shard keeps a record of: {name?}, of one name or of all."""
+        """Return name and id of the runs with a record in this shard, all or those of one name: {name?}."""
         meta, _ = unpack(body)
         names = self.ledger.names
         wanted = names if meta.get("name") is None else [meta["name"]]
         return pack({"runs": [[run, name] for name in wanted for run in names.get(name, ())]})
 
     async def stats(self, body: bytes) -> bytes:
-        """Return the same totals that are reported to the scheduler."""
+        """Return the totals that are reported to the scheduler."""
         return pack(self.report())
 
     @property
@@ -683,17 +683,17 @@ class QueueActor:
         return self._reporter.unsent
 
     def vitals(self) -> dict[str, Any]:
-        """Return what an examination wants to know of this shard; called in its own process."""
+        """Return what an examination needs to know of this shard; called in its own process."""
         return shard_vitals(self.ledger, self._store, len(self._lot.known))
 
     def open_functions(self) -> list[tuple[bytes, str]]:
-        """Return the functions of open runs: pickle and source; likewise."""
+        """Return the functions of open runs: pickle and source; called in its own process."""
         return open_functions(self.ledger)
 
     # --- reports ----------------------------------------------------------------------------
 
     def _cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> int:
-        """Seal what clients were submitting that are not alive, and one run that its own client gave up."""
+        """Seal what clients that are not alive were submitting, and one run that its own client gave up."""
         seals = self.ledger.cut_off(alive, given_up)
         for seal in seals:
             self.ledger.obey("seal", None, {"seal": seal})
@@ -703,7 +703,7 @@ class QueueActor:
 
     @property
     def books(self) -> dict[bytes, Book]:
-        """The books by run."""
+        """Books by run."""
         return self.ledger.books
 
     def report(self) -> dict[str, Any]:
@@ -713,8 +713,8 @@ class QueueActor:
     def news(self) -> dict[str, Any]:
         """Return absolute totals of this shard for the scheduler, with the lanes that changed since the last time.
 
-        ``number`` counts these reports from 1. The first is ``whole``: it has all lanes; so is the next one after a
-        call of `resend`, by which the scheduler asks when a number is missing. ``dropped`` are runs that are gone.
+        ``number`` counts these reports from 1. The first is ``whole``: it has all lanes; so is the one after a
+        call of `resend`, which the scheduler makes when a number is missing. ``dropped`` are runs that are gone.
         """
         self.ledger.note_functions()
         changed, self.ledger.news = self.ledger.news, {}
@@ -730,7 +730,7 @@ class QueueActor:
         return self._totals(runs) | {"number": self._reports, "whole": whole, "dropped": dropped}
 
     async def resend(self, body: bytes) -> bytes:
-        """Let the next report have all lanes: the scheduler has missed one."""
+        """Put all lanes into the next report: the scheduler has missed one."""
         self._whole = True
         self._reporter.touch()
         return pack({})
@@ -759,7 +759,7 @@ class QueueActor:
         }
 
     def _store_turned(self) -> None:
-        """Go on when there is room again; when the store has failed, raise that in all who wait here, now and later."""
+        """Continue when there is room again; when the store has failed, raise its error in all calls, now and later."""
         if self._store.failure is not None:
             self._changed.give_up(self._store.failure)
             self._reporter.touch()
@@ -780,9 +780,9 @@ class QueueActor:
         return holds
 
     async def _is_safe(self, wait: float) -> bool:
-        """Return whether what was kept so far is as safe as the store promises; wait for that, 0.25 s at least.
+        """Return whether all that was kept so far is as safe as the store promises; wait for that, at least 0.25 s.
 
-        A disk without room makes everybody wait; it is no reason to give up.
+        A full disk makes all calls wait; it is not a reason to give up.
         """
         try:
             async with asyncio.timeout(max(wait, 0.25)):
@@ -798,9 +798,9 @@ class QueueActor:
     # --- after every change -----------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        """Do what the rules ask for, hand out messages, wake who waits, set the alarm.
+        """Do what the rules require, hand out messages, wake waiting calls, set the alarm.
 
-        While the disk is full nothing is handed out: outcomes that cannot be written would fill the memory.
+        Nothing is handed out while the disk is full: outcomes that cannot be written would fill the memory.
         """
         if self.closed or self._store.failure is not None:
             return
@@ -813,7 +813,7 @@ class QueueActor:
             if lease is not None:
                 self._lot.serve(call, lease)
             elif not any(lane.suspects for lane in self.shard.activity.alive()):
-                break  # with suspects it depends on who asks; else there is nothing for the others either
+                break  # with suspects it depends on the caller; else there is nothing for the others either
         again = self._recalls.consider(self.shard, self._lot)
         self.ledger.note_ends()
         self._store.noted()
@@ -822,7 +822,7 @@ class QueueActor:
         self._set_alarm(again)
 
     def _halt_failing(self) -> None:
-        """Pause what fails throughout; while the log takes nothing, the next change asks again."""
+        """Pause runs in which everything fails; while the log takes nothing, the next change tries again."""
         if self._store.short is None:
             with suppress(DqlabError):
                 for run in self.ledger.halt_failing():
@@ -840,7 +840,7 @@ class QueueActor:
             self._lot.order(revoked.consumer, op="cancel", lease=revoked.lease_id, ids=list(revoked.ranges))
 
     def _set_alarm(self, again: float | None) -> None:
-        """Dispatch once more when time brings something, at the latest in `again` seconds."""
+        """Dispatch again when something falls due, at the latest in `again` seconds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

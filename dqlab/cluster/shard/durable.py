@@ -31,8 +31,8 @@ DISK_PATIENCE = 20.0
 class LogStore(LogJournal):
     """A `Store` that outlives its process. `begin` makes it work on the running event loop.
 
-    A confirmation waits for a commit that took place after it was asked for; one thread commits for all who
-    wait. Once the log has failed every call fails with that error: what is on disk is true, what is in memory
+    A confirmation waits for a commit that took place after it was requested; one thread commits for all waiting
+    calls. Once the log has failed every call fails with that error: what is on disk is true, what is in memory
     may not be.
     """
 
@@ -41,14 +41,14 @@ class LogStore(LogJournal):
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked = log.end
         self._short: LogError | None = None
-        self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once that has begun
+        self._wanted: Callable[[], None] = lambda: None  # what opening finds out is committed once committing has begun
         self.recorded: Callable[[], None] = lambda: None
         """Called when something was appended."""
         self.turned: Callable[[], None] = lambda: None
         """Called when `failure` or `short` has changed."""
 
     def begin(self) -> None:
-        """Start to commit."""
+        """Start committing."""
         self._loop = asyncio.get_running_loop()
         self._commit = GroupCommit(self.log, wake=self._wake)
         self._commit.on_durable, self._commit.on_failure = self._committed, self._failed
@@ -62,14 +62,14 @@ class LogStore(LogJournal):
 
     @property
     def full(self) -> bool:
-        """Return False: what bounds results on disk is the disk, and a put waits for room there."""
+        """Return False: only the disk limits results there, and a put waits for room on it."""
         return False
 
     trouble = ""
 
     @property
     def failure(self) -> DqlabError | None:
-        """Why nothing can be confirmed any more."""
+        """Why nothing can be confirmed from now on."""
         refusal = self.log.refusal
         return None if isinstance(refusal, LogClosed) else refusal
 
@@ -79,18 +79,18 @@ class LogStore(LogJournal):
         return self._short
 
     def room(self, nbytes: int) -> bool:
-        """Return whether a frame of so many bytes can be kept; if not, have the disk looked at again."""
+        """Return whether a frame of `nbytes` can be kept; if not, have the disk checked again."""
         room = super().room(nbytes)
         if not room:
             self._commit.wanted()
         return room
 
     def no_room(self, nbytes: int) -> DqlabError | None:
-        """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
+        """Return the error why a frame of `nbytes` cannot be kept, None if it can."""
         return None if self.room(nbytes) else self.log.disk_full(nbytes)
 
     def noted(self) -> None:
-        """Append what else has moved, and have all that was appended committed."""
+        """Append what else has changed, and request a commit of all that was appended."""
         super().noted()
         if self.log.end != self._asked:
             self._asked = self.log.end
@@ -98,14 +98,14 @@ class LogStore(LogJournal):
             self.recorded()
 
     async def durable(self) -> None:
-        """Wait until all that was appended so far is as safe as the option `sync` says.
+        """Wait until all that was appended so far is as safe as the option `sync` promises.
 
         Raises
         ------
         DiskFull, NoDescriptors
-            There has been no room for 20 s, or no file could be opened; what waits may still become durable.
+            For 20 s there was no room, or no file could be opened; what waits may still become durable.
         LogFailed, Fenced
-            It is not, and never will be.
+            It is not durable, and never will be.
         """
         if self.failure is not None:
             raise self.failure
@@ -126,11 +126,11 @@ class LogStore(LogJournal):
         return Frame.decode(await self._body(batch))
 
     async def read(self, stretch: Stretch) -> bytes:
-        """Return the settlement that brought some results."""
+        """Return the settlement that contains some results."""
         return bytes(open_settle(await self._body(stretch))[1])
 
     async def close(self) -> None:
-        """Commit what is left, and let the next owner in."""
+        """Commit what is left, and release the log to its next owner."""
         await self._loop.run_in_executor(None, self._close)
 
     # --- inside -----------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class LogStore(LogJournal):
             try:
                 return await self._loop.run_in_executor(None, self.body, place)
             except RecordCorrupt:
-                if kept.place == place:  # else a compaction took it elsewhere meanwhile
+                if kept.place == place:  # else a compaction moved it meanwhile
                     raise
 
     def _close(self) -> None:
@@ -152,7 +152,7 @@ class LogStore(LogJournal):
         self.log.close(clean=self.failure is None)
 
     def _wake(self, callback: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed: nothing waits
             self._loop.call_soon_threadsafe(callback)
 
     def _committed(self, durable: int) -> None:
@@ -177,9 +177,9 @@ class LogStore(LogJournal):
         self.turned()
 
     def _impatient(self, confirmed: asyncio.Future[None]) -> None:
-        """Give up waiting when there is no room, or no descriptor; look again later when it is something else.
+        """Give up waiting when there is no room, or no descriptor; check again later for any other reason.
 
-        A disk that hangs may turn out to be full after this look, and nobody else tells who waits.
+        A disk that hangs may turn out to be full after this check, and nothing else would end the wait.
         """
         if confirmed.done():
             return
@@ -197,19 +197,19 @@ async def open_durable(
     clock: Clock,
     patience: float = 0.0,
 ) -> tuple[DurableShard, LogStore]:
-    """Open one shard of a durable queue, made if there is none; disk work is done in an executor.
+    """Open one shard of a durable queue, or make it; disk work is done in an executor.
 
     Parameters
     ----------
     store : dict
-        The queue's ``directory``, fields of `LogOptions`, and perhaps ``takeover``: see `Log.open`.
+        The queue's ``directory``, fields of `LogOptions`, and optionally ``takeover``: see `Log.open`.
     patience : float
         See `DurableShard.open`.
 
     Raises
     ------
     LogGone
-        It is to be taken over, and there is none: to make an empty one would lose in silence what it held.
+        There is no log to take over: making an empty one would silently lose what it held.
     LogError
         See `Log.open`.
     """
@@ -248,11 +248,11 @@ def _is_there(directory: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # opening it says what is wrong
+        return True  # opening it raises what is wrong
 
 
 async def keep(directory: str, name: str, shards: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Return {shards, options} of the queue in a directory, made as asked if there is none; see `keep_queue`."""
+    """Return {shards, options} of the queue in a directory; make it if there is none; see `keep_queue`."""
     asked = StoredQueue(name, shards, options)
     kept = await asyncio.get_running_loop().run_in_executor(None, keep_queue, Path(directory), asked)
     return {"shards": kept.shards, "options": kept.options}

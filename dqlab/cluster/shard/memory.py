@@ -26,11 +26,11 @@ class Store(Journal, Protocol):
     full : bool
         No more results should be taken in.
     failure : DqlabError or None
-        Why nothing can be kept any more.
+        Why nothing can be kept from now on.
     short : DqlabError or None
         Why nothing can be confirmed until there is room again.
     trouble : str
-        Why results cannot be put where they belong; they are kept all the same.
+        Why results cannot be put where they belong; they are kept anyway.
     """
 
     @property
@@ -49,7 +49,7 @@ class Store(Journal, Protocol):
     def trouble(self) -> str: ...  # noqa: D102
 
     def no_room(self, nbytes: int) -> DqlabError | None:
-        """Return the error that says why a frame of so many bytes cannot be kept, None when it can."""
+        """Return the error why a frame of `nbytes` cannot be kept, None if it can."""
 
     async def durable(self) -> None:
         """Wait until all that was kept so far is as safe as the store promises."""
@@ -61,7 +61,7 @@ class Store(Journal, Protocol):
         """Return the settlement that brought some results."""
 
     async def close(self) -> None:
-        """Let go of everything that is open."""
+        """Release everything that is open."""
 
 
 class MemoryStore(MemoryJournal):
@@ -70,7 +70,7 @@ class MemoryStore(MemoryJournal):
     Parameters
     ----------
     memory_bytes, maxsize : int
-        Budget for results in memory, and in all, bytes.
+        Budget for results in memory, and in total, bytes.
     """
 
     failure = short = None
@@ -86,7 +86,7 @@ class MemoryStore(MemoryJournal):
 
     @property
     def full(self) -> bool:
-        """No more results should be taken in."""
+        """Whether no more results should be accepted."""
         return self._vault.full
 
     @property
@@ -95,7 +95,7 @@ class MemoryStore(MemoryJournal):
         return self._vault.trouble
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Keep the results that count: the whole settlement, or what of it was accepted."""
+        """Keep the results that count: the whole settlement, or the accepted part of it."""
         if not settled.results:
             return []
         accepted = sum(piece.n for piece, _ in settled.results)
@@ -105,7 +105,7 @@ class MemoryStore(MemoryJournal):
         return [Stretch(piece, self._vault.add(settlement.cut(piece, at)), 0) for piece, at in settled.results]
 
     def no_room(self, nbytes: int) -> None:
-        """Return None: the bounds of lanes are all there is."""
+        """Return None: only the bounds of lanes apply."""
 
     async def durable(self) -> None:
         """Return at once."""
@@ -119,7 +119,7 @@ class MemoryStore(MemoryJournal):
         return await self._vault.read(stretch.place)
 
     def forgot(self, results: Iterable[Stretch]) -> None:
-        """Give the space of results back."""
+        """Free the space of results."""
         self._vault.forget({stretch.place for stretch in results})
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""When a consumer starves while another holds untouched messages: who gives back, and how many."""
+"""Recalls of untouched messages from one consumer when another one starves: which consumer, and how many."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dqlab.rules.shard import Shard
 __all__ = ["Recalls"]
 
 WORTH_S = 0.01
-"""Seconds of untouched work below which moving it costs more than it brings, unless it stands still."""
+"""Seconds of untouched work below which moving it costs more than it gains, unless it stands still."""
 STILL_S = 0.2
-"""Seconds without a settle after which work stands still; what is finished is settled every 0.1 s."""
+"""Seconds without a settle after which work counts as standing still; finished work is settled every 0.1 s."""
 LOOK_AGAIN_S = 0.05
 
 
@@ -19,14 +19,14 @@ class Recalls:
 
     def __init__(self) -> None:
         self._asked: dict[str, tuple[int, int]] = {}
-        """Consumer slot to the lease it was asked for, and the messages left in it then."""
+        """Consumer slot to the lease that was recalled from it, and the messages left in it then."""
         self._tried: dict[int, int] = {}
-        """Leases that were asked for, and the messages left in them then: as long as it is as many, all run."""
+        """Recalled leases to the messages left in them then: while the number stays the same, all of them run."""
         self._small: dict[int, tuple[int, float]] = {}
-        """Leases not worth moving yet: messages left in them, and since when it is as many."""
+        """Leases not worth moving yet to the messages left in them, and since when the number is the same."""
 
     def answered(self, consumer: str) -> None:
-        """Note that a consumer has obeyed: it may be asked again, unless for the same when it gave nothing."""
+        """Note that a consumer answered a recall; it can get another one, but not for a lease it gave nothing of."""
         asked = self._asked.pop(consumer, None)
         if asked is not None:
             self._tried[asked[0]] = asked[1]
@@ -34,13 +34,13 @@ class Recalls:
     def consider(self, shard: Shard, lot: ParkingLot) -> float | None:
         """Ask the consumer slot with the most untouched work to give half of it back, if another slot has none.
 
-        Nothing is asked for while a recall is under way, or for work that is done before it could have
-        moved. Work that stands still behind a slow message is asked for whole, however small it looks.
+        Nothing is recalled while a recall is under way, nor work that would be done before it could have
+        moved. Work that stands still behind a slow message is recalled whole, however small it looks.
 
         Returns
         -------
         float or None
-            Seconds after which to consider again, when something small may stand still.
+            Seconds after which to consider again, if something small may stand still.
         """
         now, before, self._small = shard.clock.monotonic(), self._small, {}
         if all(shard.leases.of_consumer(call.consumer) for call in lot.hungry()):

@@ -18,23 +18,23 @@ logger = logging.getLogger("dqlab.queue")
 COMPACTIONS = 10
 """Compactions that are remembered."""
 FIGURES_EVERY = 1.0
-"""Seconds between two looks at the log's files."""
+"""Seconds between two checks of the log's files."""
 CHECKPOINT_AFTER = 5.0
-"""Seconds from the first record after a checkpoint to the next one, at the latest."""
+"""Most seconds from the first record after a checkpoint to the next checkpoint."""
 
 
 class Upkeep:
-    """Keeps a shard's recovery short and its disk use in proportion.
+    """Keeps a shard's recovery short and its disk use proportionate.
 
     Parameters
     ----------
     shard : DurableShard
-        Lives on the running event loop; everything that blocks goes to the default executor.
+        Runs on the event loop; everything that blocks goes to the default executor.
 
     Attributes
     ----------
     copied : tuple of int
-        Bytes of the segments at hand that a compaction has gone through, and in all.
+        Bytes of the current segments that a compaction has processed, and in total.
     """
 
     def __init__(self, shard: DurableShard) -> None:
@@ -50,7 +50,7 @@ class Upkeep:
         self.copied = 0, 0
 
     def report(self) -> dict[str, Any]:
-        """Return what views show of the files, at most a second old, and the last compactions."""
+        """Return what views show of the files, at most one second old, and the last compactions."""
         now = self._loop.time()
         if now - self._figures_at >= FIGURES_EVERY:
             self._figures_at = now
@@ -67,7 +67,7 @@ class Upkeep:
             self._timer = self._loop.call_later(CHECKPOINT_AFTER, self._start)
 
     async def compact(self) -> Compacted:
-        """Give back all the disk space that can be had now."""
+        """Free all the disk space that can be freed now."""
         async with self._one_at_a_time:
             return await self._compact(MOSTLY)
 
@@ -81,7 +81,7 @@ class Upkeep:
             await self._checkpoint()
         except DqlabError as error:
             logger.warning("event=checkpoint_failed %s", error)
-        except Exception:  # a defect; the log closes all the same, and is read as a whole next time
+        except Exception:  # a defect; the log closes anyway, and is read in full next time
             logger.exception("event=checkpoint_failed")
 
     # --- inside -----------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Upkeep:
                 logger.info("event=compacted bytes_before=%d bytes_after=%d", done.bytes_before, done.bytes_after)
         except DqlabError as error:  # what is on disk is as good as before; the next one may succeed
             logger.warning("event=upkeep_failed %s", error)
-        except Exception:  # a defect; the log has everything, and grows until a checkpoint succeeds
+        except Exception:  # a defect; the log has all records, and grows until a checkpoint succeeds
             logger.exception("event=upkeep_failed")
         finally:
             self._running = None

@@ -27,19 +27,19 @@ PAGE_VALUES = 1000
 PAGE_BYTES = 4 << 20
 KEEP_OPEN = 8
 FILE_BYTES = 64 << 20
-"""Size from which on results go into another file."""
+"""Size above which results go into another file."""
 MOSTLY = 0.5
-"""Share of a file below which what is still needed of it goes into another one."""
+"""Needed share of a file below which what is still needed moves to another file."""
 RETRY_S = 5.0
-"""Seconds after which what could not be written is tried again."""
+"""Seconds after which a failed write is tried again."""
 
 T = TypeVar("T")
 Read: TypeAlias = Callable[[Stretch], Awaitable[bytes]]
-"""Returns the settlement that brought some results."""
+"""Returns the settlement that contains some results."""
 
 
 async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes]:
-    """Return results with ordinals in [lo, hi), from `lo` on, one page at most, as settlements."""
+    """Return results with ordinals in [lo, hi), from `lo` on, at most one page, as settlements."""
     parts: list[bytes] = []
     size, opened = 0, _Opened(read)
     for stretch, piece, at in list(results.between(lo, hi)):
@@ -63,14 +63,14 @@ async def page_behind(results: ResultIndex, read: Read, cursor: int) -> tuple[li
 
 
 class _Opened:
-    """The settlements that were read last: failures and retries between results make many pieces of few."""
+    """The settlements read last: failures and retries between results cut few settlements into many pieces."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._settlements: dict[int, Settlement] = {}
 
     async def cut(self, stretch: Stretch, piece: Piece, at: int) -> bytes:
-        """Return a piece of the settlement that brought some results, as one of its own."""
+        """Return a piece of the settlement that contains some results, as a settlement of its own."""
         place = stretch.place
         settlement = self._settlements.pop(place, None)
         if settlement is None:
@@ -82,7 +82,7 @@ class _Opened:
 
 
 class _SpillFile:
-    """An unlinked temporary file with records of results, closed when nothing in it is needed or read any more."""
+    """An unlinked temporary file with records of results, closed when nothing in it is needed or being read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -93,15 +93,15 @@ class _SpillFile:
 
     @property
     def sparse(self) -> bool:
-        """Most of it is needed no more."""
+        """Whether most of it is no longer needed."""
         return self.live < self.end * MOSTLY
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return bytes of it."""
+        """Return some of its bytes."""
         return await self._in_thread(os.pread, size, offset)
 
     async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Run a function of the descriptor in a thread; the descriptor stays open until the thread ends.
+        """Run a function of the descriptor in a thread; keep the descriptor open until the thread ends.
 
         Also when the caller is cancelled: the system would give a closed descriptor to the next file that is opened,
         and the thread would read or write there.
@@ -117,7 +117,7 @@ class _SpillFile:
             self.close()
 
     async def append(self, number: int, data: bytes) -> _Spilled:
-        """Write a record behind the others; a part of one that could not be written takes no room.
+        """Append a record; one that is written only in part takes no room.
 
         Raises
         ------
@@ -132,12 +132,12 @@ class _SpillFile:
         return _Spilled(self, offset, len(data))
 
     def forget(self, number: int, size: int) -> None:
-        """Count a record as needed no more."""
+        """Count a record as no longer needed."""
         del self.records[number]
         self.live -= size
 
     def close(self) -> None:
-        """Give its room back, as soon as no thread reads or writes it."""
+        """Free its space as soon as no thread reads or writes it."""
         self._closing = True
         if not self._users:
             self.file.close()
@@ -153,23 +153,23 @@ class _Spilled:
 class Vault:
     """Bytes of settled results of one shard: in memory up to a budget, then in unlinked temporary files.
 
-    A file is closed when nothing in it is needed any more, and what is left of one that is mostly not needed goes into
-    another, so the files take up little more than what is kept. What cannot be written stays in memory, is tried again,
-    and counts as full when it is as much as the budget once more.
+    A file is closed when nothing in it is needed any more; what is left of one that is mostly not needed moves to
+    another, so the files take little more space than what is kept. What cannot be written stays in memory, is retried,
+    and makes the vault full when it is another budget's worth.
 
     Parameters
     ----------
     memory_bytes, maxsize : int
-        Budget in memory, and in all, bytes.
+        Budget in memory, and in total, bytes.
     file_bytes : int
-        Size from which on another file is begun.
+        Size above which another file is begun.
     """
 
     def __init__(self, memory_bytes: int, maxsize: int, *, file_bytes: int = FILE_BYTES) -> None:
         self.memory_bytes, self.maxsize = memory_bytes, maxsize
         self.nbytes = 0
         self.trouble = ""
-        """Why nothing can be written now."""
+        """Why nothing can be written at the moment."""
         self._file_bytes = file_bytes
         self._in_memory = 0
         self._records: dict[int, bytes | _Spilled] = {}
@@ -182,12 +182,12 @@ class Vault:
 
     @property
     def full(self) -> bool:
-        """No more results should be taken in."""
+        """Whether no more results should be accepted."""
         return self.nbytes >= self.maxsize or (bool(self.trouble) and self._in_memory >= 2 * self.memory_bytes)
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of its files."""
+        """Total bytes of its files."""
         return sum(file.end for file in self._files)
 
     def add(self, blob: bytes) -> int:
@@ -207,7 +207,7 @@ class Vault:
         return record if isinstance(record, bytes) else await record.file.read(record.offset, record.size)
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Drop records; a file gives its space back when little of it is kept."""
+        """Drop records; the space of a file is freed when little of it is kept."""
         for number in numbers:
             record = self._records.pop(number)
             if isinstance(record, bytes):
@@ -235,7 +235,7 @@ class Vault:
         self._files.clear()
 
     def _wake(self) -> None:
-        """Write what is to be written, unless that is under way, or failed a moment ago."""
+        """Write pending records, unless that is under way or failed a moment ago."""
         if self._spilling is None and self._again is None and not self._closed:
             self._spilling = asyncio.get_running_loop().create_task(self._spill(), name="dqlab-spill")
 
@@ -260,7 +260,7 @@ class Vault:
             self._spilling = None
 
     def _next_to_write(self) -> int | None:
-        """Return the oldest record in memory while these are too many, else one of a file that keeps little."""
+        """Return the oldest record in memory while there are too many, else one of a file that keeps little."""
         if self._in_memory > self.memory_bytes:
             while self._order:
                 if isinstance(self._records.get(self._order[0]), bytes):

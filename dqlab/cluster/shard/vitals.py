@@ -1,4 +1,4 @@
-"""What one shard knows of itself, for an examination of its cluster. Changes nothing."""
+"""What one shard knows of itself, for an examination of its cluster. Read only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["open_functions", "shard_vitals"]
 
 MAX_RUNS = 20
-"""Open runs of a shard whose functions are looked at, the newest."""
+"""Most open runs of a shard whose functions are examined, newest first."""
 
 
 def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def shard_vitals(ledger: Ledger, store: Store, consumers: int) -> dict[str, Any]
     Parameters
     ----------
     consumers : int
-        Slots that it knows.
+        Slots that the shard knows.
     """
     shard = ledger.shard
     now = shard.clock.monotonic()
@@ -62,7 +62,7 @@ def _log(store: LogStore) -> dict[str, Any]:
 
 
 def open_functions(ledger: Ledger) -> list[tuple[bytes, str]]:
-    """Return the newest function of each open run, as far as this shard knows it: its pickle, and its source."""
+    """Return the newest function of each open run that this shard knows: its pickle, and its source."""
     records = [book.record for book in ledger.books.values() if book.record is not None and not book.lane.done]
     newest = sorted(records, key=lambda record: record.started)[-MAX_RUNS:]
     return [
