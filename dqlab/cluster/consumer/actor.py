@@ -26,14 +26,14 @@ from dqlab.cluster.transport.wire import pack, unpack
 __all__ = ["ConsumerActor"]
 
 LOOK_AT_MEMORY_EVERY = 1.0
-"""Seconds between two looks at the memory of the processes that a consumer runs in."""
+"""Seconds between two measurements of the memory of a consumer's processes."""
 SWITCH_INTERVAL_S = 1e-3
 """Seconds a thread keeps the GIL: with Python's 5 ms, calls to this worker take 6-14 ms while a
 function computes; with 1 ms they take 2 ms."""
 
 
 class MemoryUse:
-    """Bytes of memory of this process and of the processes of its slots, looked at once a second at most."""
+    """Bytes of memory of this process and of the processes of its slots, measured at most once a second."""
 
     def __init__(self) -> None:
         self._own: psutil.Process | None = None
@@ -104,7 +104,7 @@ class ConsumerActor:
         return pack({"slots": len(self._slots)})
 
     def _introduction(self, shard: int) -> bytes:
-        """Tell a shard that was recreated what all slots have in hand."""
+        """Return what all slots have in hand, packed for a shard that was recreated."""
         return pack({"consumer": self.name, "held": [held for slot in self._slots for held in slot.held(shard)]})
 
     def _values(self) -> Any:
@@ -116,7 +116,7 @@ class ConsumerActor:
         return None
 
     async def stats(self, body: bytes) -> bytes:
-        """Return the same totals that are reported to the scheduler."""
+        """Return the totals that are reported to the scheduler."""
         return pack(self.report())
 
     def report(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class ConsumerActor:
     async def close(self, body: bytes) -> bytes:
         """Retire: lease no more, settle, give back; answers the last totals.
 
-        With `patience`, what has begun may take so many seconds.
+        With `patience`, messages that have begun may take so many seconds.
         """
         patience = float(unpack(body)[0].get("patience", 0.0)) if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
@@ -160,9 +160,9 @@ class ConsumerActor:
 
 
 def _replace(worker: Worker) -> bool:
-    """Have a worker's process leave in good order and its nanny start another; return whether it will.
+    """Make a worker's process leave in good order, so that its nanny starts another; return whether it will.
 
-    Not where it has no nanny, nor where it hosts a queue.
+    It does not if it has no nanny, or hosts a queue.
     """
     if worker.nanny is None or actors_here(worker, "queue"):
         return False

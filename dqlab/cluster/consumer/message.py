@@ -1,4 +1,4 @@
-"""A call as one object: what a consumer of its own making gets, and what `put` takes instead of `submit`."""
+"""A call as one object: what a custom consumer gets, and what `put` takes instead of `submit`."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ Coroutine functions run in a second thread, where chunks overlap: one that has b
 messages is no longer counted as in hand. Runs that ask for it have their messages run in a process,
 which the slot's thread feeds.
 
-A thread cannot be killed. One whose function goes on for 5 s after its message was cancelled is abandoned:
-it settles nothing more, what else it had goes back, and the slot works on in a new thread.
+A thread cannot be killed. One whose function continues for 5 s after its message was cancelled is abandoned:
+it settles nothing more, its other messages are given back, and the slot continues in a new thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Slot", "SlotOptions"]
 
 
 class SlotOptions:
-    """What a consumer tells its slots.
+    """Options that a consumer passes to its slots.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ SAY_AFTER, SAY_EVERY = 1.0, 5.0
 
 
 class Begun:
-    """The message that a slot was found running, and since when."""
+    """The message that a slot is running, and since when."""
 
     def __init__(self) -> None:
         self._chunk: Chunk | None = None
@@ -101,7 +101,7 @@ class Begun:
         self._chunk = self._index = None
 
     def oldest(self, now: float) -> tuple[str, float] | None:
-        """Return the name of the message that runs, and for how many seconds it was seen to."""
+        """Return the name of the message that runs, and for how many seconds it has been seen running."""
         chunk, index = self._chunk, self._index
         if chunk is None or index is None or chunk.running != index:
             return None
@@ -114,23 +114,23 @@ SETTLE_EVERY = 0.1
 """Seconds after which finished messages of a running chunk are settled."""
 IN_HAND = 2
 PARK_AGAIN = 1.0
-"""Seconds after which a slot parks again when a call failed in a way nobody thought of."""
+"""Seconds after which a slot parks again when a call failed unexpectedly."""
 REFUSED_AGAIN = 1.0
-"""Seconds after which a shard is called again whose store could not keep something."""
+"""Seconds after which a shard whose store could not keep something is called again."""
 LAST_MESSAGE_S = 5.0
 """Seconds that a running message may still take when its slot stops; then it is given back."""
 LAST_SETTLEMENT_S = 2.0
-"""Seconds that the outcomes of what has ended then may travel; with the others, less than the registry waits."""
+"""Seconds that the last outcomes may then travel; with the others, less than the registry waits."""
 KILLED_IN = 2.0
 """Seconds to wait until a slot's process is dead."""
 LET_GO_S = 5.0
 """Seconds that a function may take to end after its message was cancelled; then its thread is abandoned."""
 FREE_S = 1.0
-"""Seconds that the thread of coroutines may take to go on without one; then that is abandoned."""
+"""Seconds that the thread of coroutines may take to continue without one; then the thread is abandoned."""
 MOST_ABANDONED = 3
-"""Threads of a slot that are abandoned and still run; with one more nothing is leased, and its worker is replaced."""
+"""Most abandoned threads of a slot that still run; with one more it leases nothing, and its worker is replaced."""
 COROUTINES_AHEAD = 4
-"""Coroutines leased for each that runs at a time: they wait together, so their mean cost says little."""
+"""Coroutines leased for each that runs at a time: they wait together, so their mean cost means little."""
 
 
 class Slot:
@@ -159,10 +159,10 @@ class Slot:
         self._thread = daemon_thread(f"dq-{name}")
         self._coroutines: CoroutineThread | None = None
         self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
-        """Names of messages that were cancelled and go on, and the threads that they keep."""
+        """Names of cancelled messages that still run, and the threads that they hold."""
         self._flights: dict[Chunk, Flight] = {}
         self.replace_worker: Callable[[], bool] = lambda: False
-        """Has this process end and another begin, in good order; returns whether it will."""
+        """Ends this process in good order, so that another starts; returns whether it will."""
         self.process = SlotProcess(options.origin)
         self._context = contextvars.copy_context()
         self._tasks: list[asyncio.Task[None]] = []
@@ -189,7 +189,7 @@ class Slot:
     async def stop(self, patience: float = 0.0) -> None:
         """Lease no more, give back what has not begun, let the running message end unless that takes too long.
 
-        That is 5 s, or `patience` if it is more.
+        The limit is 5 s, or `patience` if that is more.
         """
         self._stopping = True
         for chunk in reversed(self._chunks):
@@ -248,7 +248,7 @@ class Slot:
 
     async def _park(self, shard: int, ref: Ref) -> None:
         def parking() -> bytes:
-            """Say how much is wanted: now, for what its shard was told before may have died with it."""
+            """Pack how much is wanted now: what the shard knew before may have died with it."""
             credit = self._credit(shard)
             self._note_told(shard, credit)
             return pack({"session": self._session, **credit})
@@ -309,7 +309,7 @@ class Slot:
                 left -= await self._give_back(chunk, left)
 
     async def _give_back(self, chunk: Chunk, n: int) -> int:
-        """Return up to `n` untouched messages to their queue; answer how many."""
+        """Give up to `n` untouched messages back to their queue; return how many."""
         before = chunk.settled
         settlement = chunk.give_back(n)
         if settlement is None:
@@ -333,7 +333,7 @@ class Slot:
                 await self._run(chunk)
             except Exception as error:  # noqa: BLE001 - the next chunk may fare better
                 self._lost(chunk, error)
-                if not isinstance(error, DqlabError):  # a defect: who waits for these messages is to see it
+                if not isinstance(error, DqlabError):  # a defect: clients that wait for these messages should see it
                     fail_all(chunk, error, self.options.origin)
                 self._end(chunk)
             finally:
@@ -381,7 +381,7 @@ class Slot:
         Returns
         -------
         bool
-            False when that has not come, for a message that was cancelled goes on.
+            False if it has not ended because a cancelled message still runs.
         """
         while not (await asyncio.wait((end,), timeout=SETTLE_EVERY))[0]:
             await self._settle_done(chunk)
@@ -394,7 +394,7 @@ class Slot:
         return True
 
     def _clinging(self, chunk: Chunk) -> list[int]:
-        """Return which messages of a chunk run though they are cancelled."""
+        """Return the messages of a chunk that run although they are cancelled."""
         if not chunk.cancelled:
             return []
         flight = self._flights.get(chunk)
@@ -402,9 +402,9 @@ class Slot:
         return [index for index in runs if index is not None and index in chunk.cancelled]
 
     async def _abandon(self, chunk: Chunk, running: asyncio.Future[Any]) -> bool:
-        """Leave the slot's thread to a function that does not end; return whether it is left.
+        """Abandon the slot's thread to a function that does not end; return whether it was abandoned.
 
-        It is not when the function ended just now.
+        It is not if the function has just ended.
         """
         before = chunk.running
         chunk.stopped = True  # from here on the thread begins nothing more of this chunk
@@ -440,7 +440,7 @@ class Slot:
         await self._give_back(chunk, chunk.count)
 
     async def _tell(self, chunk: Chunk) -> None:
-        """Tell a chunk's shard how much is wanted, now that a function has ended whose thread was abandoned."""
+        """Send a chunk's shard how much is wanted, now that the function of an abandoned thread has ended."""
         try:
             await self._settle(chunk, chunk.nothing())
         except Exception as error:  # noqa: BLE001 - the next lease call says it too
@@ -448,7 +448,7 @@ class Slot:
 
     @property
     def _overrun(self) -> bool:
-        """There are too many threads that were abandoned: nothing more is leased before one has ended."""
+        """Whether there are too many abandoned threads: nothing more is leased until one has ended."""
         return len(self.abandoned) > MOST_ABANDONED
 
     async def _follow(self, chunk: Chunk, flight: Flight) -> None:
@@ -487,7 +487,7 @@ class Slot:
         return True
 
     def _abandon_coroutines(self, thread: CoroutineThread, chunk: Chunk, clinging: list[int]) -> None:
-        """Leave the thread of all coroutines to one that holds it; each chunk in it gives back what has not ended."""
+        """Abandon the coroutines' thread to one that blocks it; each of its chunks gives back what has not ended."""
         self._coroutines = None
         thread.close()
         for other in self._flying:
@@ -496,7 +496,7 @@ class Slot:
         self._note_abandoned(", ".join(names) or "a coroutine", thread, chunk)
 
     def _lost(self, chunk: Chunk, error: Exception) -> None:
-        """Say why a lease ends without all its outcomes; its messages are delivered again."""
+        """Log why a lease ends without all its outcomes; its messages are delivered again."""
         self.last_error = f"{type(error).__name__}: {error}"
         if isinstance(error, DqlabError):
             logger.warning("event=chunk_lost slot=%s lease=%s %s", self.name, chunk.lease, error)
@@ -544,13 +544,13 @@ class Slot:
     # --- settling ---------------------------------------------------------------------------
 
     def _end(self, chunk: Chunk) -> None:
-        """Settle what is left of a chunk that runs no further; not awaited."""
+        """Settle what is left of a chunk that has stopped running; not awaited."""
         chunk.over = True
         self._ending.append(chunk)
         self._in_background(self._settle_last(chunk))
 
     async def _settle_last(self, chunk: Chunk) -> None:
-        """Settle what is left of a chunk that has ended; its shard is told if more is wanted from now on."""
+        """Settle what is left of a chunk that has ended; let its shard know if more is wanted."""
         try:
             await self._settle_done(chunk)
             if not self._stopping and self._told[chunk.shard][1] != self._want(chunk.shard):
@@ -561,7 +561,7 @@ class Slot:
             self._ending.remove(chunk)
 
     async def _settle_done(self, chunk: Chunk, *, tell: bool = False) -> None:
-        """Settle what is finished; with `tell`, at least say how many messages are wanted now."""
+        """Settle what is finished; with `tell`, send at least how many messages are wanted now."""
         while True:
             done, units, busy = chunk.acked + chunk.failed, chunk.units, chunk.busy_collected
             settlement = chunk.collect()

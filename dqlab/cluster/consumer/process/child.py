@@ -1,8 +1,8 @@
 """The process that runs one slot's messages, started by `SlotProcess`: ``python -m`` and the name of this module.
 
-It takes a turn, reads that message, runs it, says what became of it, and takes the next; see `pipes`.
+It takes a turn, reads that message, runs it, reports its outcome, and takes the next; see `pipes`.
 It ends when its slot does: see `platforms.die_with`, and its pipes end.
-What functions print goes to the worker's stderr, for descriptor 1 is no longer the pipe.
+What functions print goes to the worker's stderr, since descriptor 1 is no longer the pipe.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Turns:
 
     @property
     def todo(self) -> Self:
-        """What is left to run: of one function, as long as no other comes."""
+        """What is left to run, until a message of another function comes."""
         return self
 
     @property
@@ -104,7 +104,7 @@ class Turns:
         IndexError
             It is another function's.
         SystemExit
-            There will be none.
+            There are no more messages.
         """
         message, self._ahead = self._ahead or self._next_message(), None
         if self._function is not None:
@@ -117,7 +117,7 @@ class Turns:
         return self._payload
 
     def append(self, done: Done) -> None:
-        """Say what became of a message; in one piece, before the next is taken."""
+        """Report the outcome of a message, in one piece, before the next is taken."""
         turn, outcome, payload, key = done
         self._payload = b""
         self._say(record(Say.OUTCOME, turn, payload, outcome=outcome, key=key))
@@ -161,7 +161,7 @@ class Turns:
             left = left[os.write(self._outcomes, left) :]
 
     def _noting(self, work: Work) -> Work:
-        """Return a function that first notes its document's key, in case it takes this process along."""
+        """Return a function that first notes its document's key, in case it kills this process."""
         if self.kind is not Kind.ELEMENT:
             return work
         call, note = work.call, self._words.note
@@ -175,7 +175,7 @@ class Turns:
 
 
 def _restore_environment(pythonpath: str | None) -> None:
-    """Show users' functions the environment of the worker: what was changed to find dqlab is no concern of theirs."""
+    """Restore the worker's environment for users' functions: it was changed only to find dqlab."""
     if pythonpath is None:
         os.environ.pop("PYTHONPATH", None)
     else:
@@ -183,7 +183,7 @@ def _restore_environment(pythonpath: str | None) -> None:
 
 
 def _expect_the_worst(words: LastWords) -> None:
-    """Describe a crash where the slot looks for it, leave no core, and go first when the machine has no memory."""
+    """Write a crash report for the slot, leave no core, and be killed first when the machine runs out of memory."""
     faulthandler.enable(words.fd, all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     platforms.die_first()

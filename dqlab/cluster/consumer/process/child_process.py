@@ -1,6 +1,6 @@
-"""One process that runs messages, as its slot holds it: started, spoken to, watched, killed.
+"""One process that runs messages, as its slot holds it: starts it, talks to it, watches it, kills it.
 
-Owns the pipes and the process itself. Knows nothing of chunks; see `SlotProcess` for who is given what.
+Owns the pipes and the process itself. Knows nothing of chunks; see `SlotProcess` for what it is given.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Child"]
 LEAVE_S = 0.5
 """Seconds that a process may take to end by itself, with its exit handlers."""
 DESCRIBE_S = 0.2
-"""Seconds that a process that is killed may take to say where it was."""
+"""Seconds that a process that is killed may take to report where it was."""
 _READ = 1 << 18
 
 
@@ -127,7 +127,7 @@ class Child:
         self._write()
 
     def take_back(self) -> set[int]:
-        """Return the turns that it has not taken, and now never will."""
+        """Take back and return the turns that it has not taken."""
         try:
             left = os.read(self._taking_back, 1 << 16)
         except BlockingIOError:
@@ -137,7 +137,7 @@ class Child:
         return turns
 
     def receive(self, timeout: float) -> list[Record]:
-        """Wait for what it says, and write what it has not read yet."""
+        """Wait for records from it, and write what it has not read yet."""
         if self._pending:
             self._poll.register(self._orders, select.POLLOUT)
         elif self._writing:
@@ -153,7 +153,7 @@ class Child:
         return self._records.take()
 
     def rest(self) -> list[Record]:
-        """Return what a dead process had still said."""
+        """Return the last records of a dead process."""
         while self._read():
             pass
         return self._records.take()
@@ -172,7 +172,7 @@ class Child:
         Parameters
         ----------
         describe : bool
-            Let it say first where it was, which it does even when native code holds the GIL.
+            Let it report first where it was, which it does even when native code holds the GIL.
         """
         if describe and self.alive:
             with suppress(ProcessLookupError):  # it has just ended
@@ -182,7 +182,7 @@ class Child:
         return self._process.wait()
 
     def close(self) -> None:
-        """Have it end: by itself when it is idle, by force when it is not; then let go of all pipes."""
+        """End it: by itself when it is idle, by force when it is not; then release all pipes."""
         for end in (self._process.stdin, self._process.stdout):
             assert end is not None
             end.close()
@@ -194,7 +194,7 @@ class Child:
         self.words.close()
 
     def _lives(self, wait: float) -> bool:
-        """Wait for its end; return whether it has not come."""
+        """Wait for its end; return whether it is still alive."""
         ended = select.poll()
         ended.register(self._end, select.POLLIN)
         return not ended.poll(wait * 1000)
@@ -209,7 +209,7 @@ class Child:
             self._pending.clear()
 
     def _read(self) -> bool:
-        """Take in what it has said; False when it has closed its end, or nothing is there of one that is dead."""
+        """Read its output; return False if it has closed its end, or is dead and left nothing to read."""
         try:
             data = os.read(self._outcomes, _READ)
         except BlockingIOError:

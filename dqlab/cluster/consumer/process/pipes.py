@@ -1,8 +1,8 @@
-"""What a slot and its process say to each other over pipes: records with a head of 18 bytes.
+"""The protocol between a slot and its process over pipes: records with a head of 18 bytes.
 
 Three pipes. Records go into the process and come out of it; *turns* go in, four bytes for each
 message, the right to begin it. The process takes one before each message, and the slot may take back
-those that are not taken yet: a read of four bytes is atomic, so nobody runs what was taken back.
+those that are not taken yet: a read of four bytes is atomic, so no message runs that was taken back.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Records:
 
 
 class LastWords:
-    """A file of a process in which its slot finds, once it is dead, what it was about.
+    """A file of a process in which its slot finds, once it is dead, what it was doing.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class LastWords:
         return restored(noted[_KEY.size : _KEY.size + length]) if turn and of == turn else None
 
     def stack(self) -> str:
-        """Return where a crash was, as `faulthandler` says it; "" when it had no time to."""
+        """Return where a crash was, as `faulthandler` wrote it; "" when it had no time to."""
         return os.pread(self.fd, _STACK_MOST, _KEY_ROOM).decode("utf-8", "replace")
 
     def close(self) -> None:

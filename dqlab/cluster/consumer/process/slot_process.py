@@ -30,7 +30,7 @@ from dqlab.user_frames import is_own, is_users
 __all__ = ["SlotProcess"]
 
 LOOK_S = 0.05
-"""Seconds between two looks at memory, and at what is cancelled."""
+"""Seconds between two checks of memory, and of what is cancelled."""
 STILL_S = 0.03
 """Seconds without an outcome after which what has not begun is taken back."""
 QUICK_S = 0.01
@@ -108,7 +108,7 @@ class _Passage:
         self._since = self._looked = time.monotonic()
         """When the first of them began, at the latest; when it was looked at last."""
         self._filled = 0.0, 0
-        """When some were given last, and how many it had then."""
+        """When messages were given last, and how many it had then."""
         self._pace = 0.0
         """Seconds a message took of late."""
         self._still = False
@@ -135,7 +135,7 @@ class _Passage:
         return self._slot.child
 
     def _time(self, *, running: bool) -> None:
-        """Count time from now on, or no longer: that in which a process starts is no message's."""
+        """Start or stop counting time: a process's start is not charged to a message."""
         if running and not self._timing:
             self._chunk.begin()
         elif self._timing and not running:
@@ -198,7 +198,7 @@ class _Passage:
     # --- watching ---------------------------------------------------------------------------
 
     def _step(self, child: Child) -> None:
-        """Wait for the process to say something, and look after it."""
+        """Wait for records of the process, handle them, and check on it."""
         shortest, longest = NAP_S
         enough = self._slot.ahead // 2 if self._chunk.todo else 0
         nap = min(longest, (len(self._given) - enough) * self._pace / 2)
@@ -257,7 +257,7 @@ class _Passage:
             self._still, self._slot.ahead = bool(self._given), max(1, self._slot.ahead // 2)
 
     def _name(self, child: Child, turn: int, index: int) -> None:
-        """Note the key of the document that runs, once, for those who watch."""
+        """Note the key of the document that runs, once, for views."""
         document = self._chunk.document
         if document is None or document[0] != index:
             key = child.words.key(turn)
@@ -266,7 +266,7 @@ class _Passage:
     # --- the end of a process ---------------------------------------------------------------
 
     def _end(self, error: DqlabError | None, *, charged: bool = True) -> None:
-        """Kill the process, or bury it: the message that ran ends, what it had not begun goes to the next.
+        """Kill the process, or clean up after it: the message that ran ends, the rest goes to the next process.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
 def how_it_ended(status: int) -> str:
-    """Return what an exit status says: "died of signal 11 (SIGSEGV)"."""
+    """Describe an exit status: "died of signal 11 (SIGSEGV)"."""
     if status >= 0:
         return f"ended itself with exit status {status}"
     try:
@@ -322,7 +322,7 @@ def how_it_ended(status: int) -> str:
 
 
 def obituary(error: DqlabError, stack: str, origin: Origin, *, key: str | None, code: str, seconds: float) -> Failure:
-    """Return the record of a failure that nobody in the process could raise.
+    """Return the record of a failure that could not be raised in the process.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ SETTLE_MOST, SETTLE_BYTES = 4096, 8 << 20
 """Messages in one settlement, and bytes of their outcomes: it becomes one record of a log, which has a limit."""
 _POSITION = itemgetter(0)
 _HELD_BYTES = 1 << 20
-"""Bytes of confirmed outcomes from which on a chunk lets go of them before it ends."""
+"""Bytes of confirmed outcomes above which a chunk releases them before it ends."""
 
 
 class Chunk:
@@ -70,7 +70,7 @@ class Chunk:
         self.done: list[Done] = []
         self.cancelled: set[int] = set()
         self.cancelled_at = 0.0
-        """When the last of them were, seconds of `time.monotonic`."""
+        """When the last of them were cancelled, seconds of `time.monotonic`."""
         self.running: int | None = None
         self.document: tuple[int, str] | None = None
         """Position and key of the document that began last; other elements have no key that is known here."""
@@ -86,11 +86,11 @@ class Chunk:
         self.leased_at = time.monotonic()
 
     def begin(self) -> None:
-        """Note that the executor starts on this chunk."""
+        """Note that the executor starts this chunk."""
         self._began = time.perf_counter()
 
     def end(self) -> None:
-        """Note that the executor is through with it."""
+        """Note that the executor has finished it."""
         began, self._began = self._began, 0.0
         self.spend(time.perf_counter() - began)
 
@@ -111,7 +111,7 @@ class Chunk:
 
     @property
     def finished(self) -> bool:
-        """Every message was settled or given back."""
+        """Whether every message was settled or given back."""
         return self.settled >= self.count
 
     def unsettled(self) -> list[tuple[int, int]]:
@@ -146,7 +146,7 @@ class Chunk:
         return weights[index - self._starts[at]] if weights is not None else 1
 
     def name_of(self, index: int) -> str:
-        """Return what people call a message: its document's key, else its position in the input, as ``#17``."""
+        """Return a message's name for users: its document's key, else its position in the input, as ``#17``."""
         document = self.document
         if document is not None and document[0] == index:
             return document[1]
@@ -174,9 +174,9 @@ class Chunk:
         return self._encode(indexes[::-1], [Outcome.RETURN] * n, [b""] * n, [None] * n, 0.0)
 
     def give_up(self) -> bytes | None:
-        """Return a settlement that gives back all that has no outcome: the thread that ran it settles nothing more.
+        """Return a settlement that gives back all messages without an outcome; their thread settles nothing more.
 
-        What was cancelled is left out, and of an early ack what may have begun: that is never delivered again.
+        It leaves out cancelled messages and, with early ack, those that may have begun: they are not delivered again.
         """
         self.stopped = True
         ended = {*self._given_back, *self.cancelled, *map(_POSITION, self.done)}
@@ -228,7 +228,7 @@ class Chunk:
         self._confirmed = self._collected
 
     def nothing(self) -> bytes:
-        """Return a settlement of no message."""
+        """Return an empty settlement."""
         return Settlement.encode([], b"", [], run=self.run, epoch=self.epoch, lease=self.lease)
 
     def _note_failures(self, done: list[Done]) -> None:

@@ -36,13 +36,13 @@ class CoroutineThread:
 
     @property
     def abandoned(self) -> int:
-        """Coroutines that were cancelled and go on."""
+        """Number of cancelled coroutines that still run."""
         return len(self._coroutines.abandoned)
 
     def abandon(self, flight: Flight) -> concurrent.futures.Future[None]:
-        """Go on without a chunk's cancelled messages; what is returned is done when that is so.
+        """Continue without a chunk's cancelled messages; the returned future is done once it does.
 
-        It never is where a coroutine holds this thread.
+        It is never done while a coroutine blocks this thread.
         """
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -55,7 +55,7 @@ class CoroutineThread:
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is alive."""
         return not self._ended.done()
 
     def close(self) -> None:
@@ -73,5 +73,5 @@ class CoroutineThread:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.get_loop()
             while not (self._closed.done() or self._loop.is_closed()):
-                with suppress(BaseException):  # a task of theirs calls sys.exit, or stops the loop; others go on
+                with suppress(BaseException):  # a user's task calls sys.exit, or stops the loop; others continue
                     self._loop.run_until_complete(self._closed)

@@ -61,7 +61,7 @@ class Work:
     Attributes
     ----------
     call : callable
-        Takes what `Kind` says: the element, or (args, kwargs), or the value.
+        Takes, depending on `Kind`, the element, or (args, kwargs), or the value.
     code : str
         Short code version, for failures.
     """
@@ -99,10 +99,10 @@ class Queued(Protocol):
     ----------
     kind : Kind
     todo, done
-        Where messages are taken from, and what became of them is put.
+        Where messages are taken from, and where their outcomes are put.
     cancelled : container of int
     stopped : bool
-        Nothing more is to be taken.
+        No more messages may be taken.
     running : int or None
         The message that is being run.
     document : (int, str) or None
@@ -132,13 +132,13 @@ class Queued(Protocol):
 
 
 running: ContextVar[tuple[Queued, int | None] | None] = ContextVar("dqlab_running", default=None)
-"""The chunk that runs in this context, and the message's position; None: the one that the chunk says is running."""
+"""The chunk that runs in this context, and the message's position; None: the chunk's `running`."""
 
 
 def cancelled() -> bool:
     """Return whether the message that is being processed here was cancelled.
 
-    For functions that take long, to be asked now and then; what they return after that is dropped. Messages
+    Functions that take long should call it now and then; what they return after that is dropped. Messages
     that run in a process need not ask: their process is killed. Outside of a message the answer is False.
 
     Examples
@@ -157,7 +157,7 @@ def cancelled() -> bool:
 
 
 def run_chunk(chunk: Chunk, work: Work, origin: Origin, concurrency: int) -> None:
-    """Run every message of the chunk that nobody takes away; returns when none is left.
+    """Run every message of the chunk that is not taken away; return when none is left.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def _take(chunk: Queued) -> int | None:
 
 def run_calls(chunk: Queued, work: Work, origin: Origin) -> None:
     """Run a function over what is left of a chunk, one message after another."""
-    # The loop a million messages go through: everything it needs is a local name.
+    # A million messages go through this loop: everything it needs is a local name.
     take, finish, call, messages = chunk.todo.popleft, chunk.done.append, work.call, chunk.messages()
     cancelled, clock, load, seal, limit = (
         chunk.cancelled,
@@ -281,7 +281,7 @@ class Coroutines:
     """Calls of coroutine functions on one event loop, at most `concurrency` at a time.
 
     Whenever one ends, the next message begins, be it of the same chunk or of the next: a slow one
-    holds back nobody. Everything here runs on that loop.
+    holds back no other. Everything here runs on that loop.
     """
 
     def __init__(self, concurrency: int, origin: Origin) -> None:
@@ -289,9 +289,9 @@ class Coroutines:
         self._waiting: deque[Flight] = deque()
         self._hands: set[asyncio.Task[None]] = set()
         self.abandoned: set[asyncio.Task[None]] = set()
-        """Those that were cancelled, and go on all the same."""
+        """Tasks that were cancelled, and run anyway."""
         self._counted = 0.0
-        """Until when the loop's time was given to the chunks of the messages that ended."""
+        """Up to when the loop's time was charged to the chunks of messages that ended."""
 
     def add(self, flight: Flight) -> None:
         """Begin a chunk's messages as soon as there is room for them, behind those of earlier chunks."""
@@ -305,7 +305,7 @@ class Coroutines:
     def abandon(self, flight: Flight) -> None:
         """Cancel what runs of a chunk's cancelled messages, and begin others in their place without waiting for them.
 
-        Whatever becomes of them, nobody hears of it: a coroutine may pass over its `CancelledError`.
+        Their outcomes are dropped: a coroutine may ignore its `CancelledError`.
         """
         for index in [index for index in flight.hands if index in flight.chunk.cancelled]:
             hand = flight.hands.pop(index)

@@ -11,7 +11,7 @@ from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError
 
 if TYPE_CHECKING:
-    from dqlab.cluster.transport.ref import Ref  # a process that only runs functions has no use for Dask
+    from dqlab.cluster.transport.ref import Ref  # a process that only runs functions does not need Dask
 
 __all__ = ["FunctionCache", "opened_blob", "pack_function"]
 

@@ -67,7 +67,7 @@ def isolation(
     Raises
     ------
     BadOption
-        A value that cannot be, or a limit for a thread or a coroutine function: neither can be killed.
+        A value is invalid, or a limit is set for a thread or a coroutine function: neither can be killed.
     """
     if executor not in ("auto", "thread", "process"):
         raise BadOption(option="executor", value=executor, problem="is 'auto', 'thread' or 'process'.")
@@ -91,7 +91,7 @@ def isolation(
 
 
 def size(n: int) -> str:
-    """Return a number of bytes as people write it: "1 GB", "512 MiB", "1,500,001 bytes"."""
+    """Format a number of bytes: "1 GB", "512 MiB", "1,500,001 bytes"."""
     for unit, worth in _UNITS.items():
         if n % worth == 0:
             return f"{n // worth} {unit}"
