@@ -37,9 +37,9 @@ __all__ = ["EmbeddedCluster", "ForkedNanny", "Nursery"]
 logger = logging.getLogger("dqlab.embedded")
 
 END_WITHIN = 2.0
-"""Seconds in which a nursery that nobody needs has to be gone; its workers have ended before."""
+"""Seconds in which a nursery that is no longer needed must end; its workers have ended before."""
 UNKNOWN = 255
-"""What is taken for the exit code of a worker whose nursery is gone."""
+"""Exit code assumed for a worker whose nursery is gone."""
 
 
 class Nursery:
@@ -48,9 +48,9 @@ class Nursery:
     Parameters
     ----------
     directory : Path or None
-        Of the cluster's sockets, which it removes at its end.
+        Directory of the cluster's sockets, which it removes at its end.
     modules : sequence of str
-        What it imports before.
+        Modules that it imports before it forks.
     """
 
     def __init__(self, directory: Path | None, modules: Sequence[str] = ()) -> None:
@@ -71,12 +71,12 @@ class Nursery:
             )
 
     async def fork(self, on_exit: Callable[[Forked], None]) -> Forked:
-        """Return a new process, which waits to be told what it is.
+        """Return a new process, which waits for its orders.
 
         Raises
         ------
         OSError
-            There is none.
+            No process could be made.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -119,7 +119,7 @@ class Forked:
     exitcode : int or None
         None while it runs.
     listening : Future
-        Its worker's address and directory; None when it has ended before; raises what kept it from starting.
+        Its worker's address and directory; None if it ended before that; raises what kept it from starting.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Forked:
     exitcode: int | None
 
     def tell(self, *message: Any) -> None:
-        """Send a message; one that has ended takes none."""
+        """Send a message; do nothing if it has ended."""
         self._writer.write(packed(*message))
 
     async def _follow(self) -> None:
@@ -192,7 +192,7 @@ class Forked:
         return done
 
     def close(self) -> None:
-        """Nothing is held once it has ended."""
+        """Do nothing: nothing is held once it has ended."""
 
 
 class _Orders:
@@ -205,7 +205,7 @@ class _Orders:
         self._forked.tell(CLOSE, {name: value for name, value in order.items() if name != "op"})
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class _ForkedWorker(WorkerProcess):
@@ -314,7 +314,7 @@ class EmbeddedCluster(LocalCluster):
     preload : sequence of str
         Modules that workers load, as Dask's option has it.
     modules : sequence of str
-        Modules that workers need and find imported.
+        Modules that workers need, imported in advance.
     """
 
     def __init__(
@@ -367,11 +367,11 @@ def _leave(nursery: Nursery, directory: Any) -> None:
 logger = logging.getLogger("dqlab.registry")
 
 LOOK_EVERY = 2.0
-"""Seconds between two looks at who is missing."""
+"""Seconds between two checks for missing workers."""
 
 
 def tend_workers(cluster: SpecCluster) -> None:
-    """Make workers again that are gone and that nobody replaces, until the cluster closes; those retired stay away."""
+    """Replace lost workers that no nanny replaces, until the cluster closes; retired ones stay away."""
     absent: dict[Any, int] = {}
 
     async def look() -> None:

@@ -36,13 +36,13 @@ __all__ = ["CLOSE", "EXIT", "FAILED", "START", "STARTED", "main", "packed", "tak
 logger = logging.getLogger("dqlab.nursery")
 
 START, CLOSE = "start", "close"
-"""What a worker is told: be this one; end."""
+"""Messages to a worker: be this one; end."""
 STARTED, FAILED, EXIT = "started", "failed", "exit"
-"""What is told about it: its process runs, or listens; it cannot; it has ended."""
+"""Messages about it: its process runs, or listens; it cannot; it has ended."""
 SPAWNED = "spawned"
-"""First argument of a worker that is no fork."""
+"""First argument of a worker that is not a fork."""
 LOOK_EVERY = 1.0
-"""Seconds between two looks whether the parent lives, where the system does not report it."""
+"""Seconds between two checks that the parent is alive, where the system does not report its end."""
 _HEAD = struct.Struct("!Q")
 
 
@@ -85,9 +85,9 @@ class Nursery:
     Parameters
     ----------
     control : socket
-        Over which sockets come; its end is the end of all.
+        Receives the sockets; when it ends, everything ends.
     parent : int
-        Process that started this one.
+        Process id of the process that started this one.
     """
 
     def __init__(self, control: socket.socket, parent: int) -> None:
@@ -124,7 +124,7 @@ class Nursery:
                         self._spawn(descriptors[0])
                     elif self._fork(descriptors[0]):
                         return descriptors[0]
-                except OSError as error:  # no room for a process: those that live are to live on
+                except OSError as error:  # no room for a process: the others stay alive
                     self._refuse(descriptors[0], error)
         self._end()
         return None
@@ -191,7 +191,7 @@ class Nursery:
 
 
 def _be_worker(connection: socket.socket) -> None:
-    """Take what this worker is to be, and be it until it is told to end."""
+    """Receive what this worker should be, and run as that until it has to end."""
     receive = _receiver(connection)
     kind, given = _taken(receive)
     assert kind == START, kind
@@ -240,7 +240,7 @@ def _failure(error: Exception) -> bytes:
 
 
 def _obey(receive: Callable[[int], bytes], worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
-    """Close the worker when it is told to; end at once when nobody is left to tell."""
+    """Close the worker when that is ordered; end at once when the connection is gone."""
     try:
         kind, options = _taken(receive)
     except (EOFError, OSError):

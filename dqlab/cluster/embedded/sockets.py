@@ -1,6 +1,6 @@
 """Addresses ``unix://DIRECTORY:NUMBER``: Dask's connections over sockets in a directory of one user.
 
-Dask's TCP asks nobody who they are, so whoever reaches a port on 127.0.0.1, that is, every user of the machine, can run
+Dask's TCP has no authentication, so every user of the machine, who can reach a port on 127.0.0.1, can run
 code there. A socket in a directory with mode 0700 can only be reached by its owner, without keys, and takes less time.
 An address reads as host and port for Dask: DIRECTORY stands for the host, NUMBER is the name of a socket in it.
 """
@@ -86,7 +86,7 @@ def _path(directory: str, number: int) -> str:
 
 
 class _SocketComm(TCP):
-    """A connection over such a socket; there is nothing of TCP to be set on it."""
+    """A connection over such a socket; it has no TCP options."""
 
     def __init__(self, stream: IOStream, local: str, peer: str, deserialize: bool = True) -> None:  # noqa: FBT001, FBT002
         self._closed = False
@@ -197,14 +197,14 @@ class _Listener(BaseListener):
 
 
 class Sockets(Backend):
-    """What Dask asks about such addresses."""
+    """Dask's backend for such addresses."""
 
     def get_connector(self) -> Connector:
-        """Return what connects."""
+        """Return the connector."""
         return _Connector()
 
     def get_listener(self, loc: str, handle_comm: Any, deserialize: bool, **given: Any) -> BaseListener:  # noqa: FBT001
-        """Return what listens; number 0 stands for any that is free."""
+        """Return the listener; number 0 stands for any free one."""
         return _Listener(loc, handle_comm, deserialize=deserialize, **given)
 
     def get_address_host(self, loc: str) -> str:
@@ -220,5 +220,5 @@ class Sockets(Backend):
         return loc
 
     def get_local_address_for(self, loc: str) -> str:
-        """Return where somebody who is to be reached from there listens."""
+        """Return the address on which a listener can be reached from there."""
         return parse_host_port(loc)[0]
