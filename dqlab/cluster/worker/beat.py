@@ -1,7 +1,7 @@
-"""Whether the workers that host queues are still alive: each says so all the time, and who falls silent hangs.
+"""Heartbeats of the workers that host queues: a worker that falls silent hangs.
 
 Workers that run users' functions are not watched. Native code that holds the interpreter's lock may silence them
-for seconds, and of what their consumers hold a dead connection or an expired lease tells.
+for seconds; a dead connection or an expired lease shows when what their consumers hold is lost.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ __all__ = ["BEAT_EVERY", "LOOK_EVERY", "Beat", "patience"]
 BEAT_EVERY = 0.4
 """Seconds between two beats of a worker."""
 LOOK_EVERY = 0.2
-"""Seconds between two looks at who was heard."""
+"""Seconds between two checks for silent workers."""
 LATE = 0.2
-"""Seconds that a look may be late; after more, silence says nothing: it was this process that did not listen."""
+"""Seconds that a check may be late; after more, silence means nothing: this process did not listen."""
 SILENCE = 1.2
 """Least seconds of silence after which a worker hangs: two beats are missing, and the third is due."""
 TRANSIENT_SILENCE = 15.0
-"""The same of a worker with a transient shard: to end it loses what that holds, to wait does not."""
+"""The same for a worker with a transient shard: ending it loses what the shard holds, waiting does not."""
 OPENING_SILENCE = 15.0
-"""The same of a worker that opens a shard: a long checkpoint is unpacked in pieces that hold the interpreter's lock."""
+"""The same for a worker that opens a shard: a long checkpoint is unpacked in pieces that hold the GIL."""
 PAUSES = 3
 """A worker hangs when it has been silent for so many of the longest pauses that it has lately made between two
-beats. On a machine with too much to do all pauses are long, and nobody is helped by ending who is only slow."""
+beats. On an overloaded machine all pauses are long, and ending a worker that is only slow does not help."""
 FORGET = 0.98
 """What is left of the longest pause with each beat: half of it after 14 s."""
 NEW = 10
 """Beats of a worker that is new: it imports, and opens logs."""
 NEW_SILENCE = 6.0
-"""Seconds of silence that it is allowed meanwhile."""
+"""Seconds of silence that a new worker is allowed."""
 
 
 @dataclass(slots=True)
 class _Pulse:
-    """When a worker was heard last, monotonic seconds; how often, and its longest pause lately."""
+    """When the last beat of a worker came, monotonic seconds; how many came, and its longest recent pause."""
 
     heard: float
     beats: int = 0
     longest: float = 0.0
 
     def silence(self, least: float) -> float:
-        """Return the seconds that it may be silent."""
+        """Return for how many seconds it may be silent."""
         return max(least, PAUSES * self.longest, NEW_SILENCE if self.beats < NEW else 0.0)
 
 
 class Beat:
-    """When each worker was heard; times are monotonic seconds."""
+    """When the beats of each worker came; times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._pulses: dict[str, _Pulse] = {}
         self._looked: float | None = None
 
     def heard(self, worker: str, now: float) -> None:
-        """Take in a beat; of a worker that is not watched it says nothing."""
+        """Record a beat; ignore it from a worker that is not watched."""
         pulse = self._pulses.get(worker)
         if pulse is not None:
             pulse.longest = max(FORGET * pulse.longest, now - pulse.heard)
@@ -63,12 +63,12 @@ class Beat:
             pulse.heard = now
 
     def silent(self, watched: Mapping[str, float], now: float) -> dict[str, float]:
-        """Return who has been silent for longer than it may, and for how long.
+        """Return the workers that have been silent for too long, and for how long.
 
         Parameters
         ----------
         watched : mapping of str to float
-            Seconds that each worker may be silent at least. Others are forgotten; a new one is counted as heard now.
+            Least silence allowed to each worker, seconds. Others are forgotten; a new one counts as heard now.
         """
         late = self._looked is not None and now - self._looked > LOOK_EVERY + LATE
         self._looked = now
@@ -84,7 +84,7 @@ class Beat:
 
 
 def patience(shards: Iterable[tuple[str, bool]], opening: Iterable[str] = ()) -> dict[str, float]:
-    """Return the silence that each worker is allowed at least.
+    """Return the least silence that each worker is allowed.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def _meant(module: str, attribute: str) -> str:
 
 
 def named_in_source(source: str) -> set[str]:
-    """Return the top-level packages that a function imports whenever it is called: not those it may, or tries to."""
+    """Return the top-level packages that a function always imports when called, not those it may or tries to."""
     try:
         tree = parse(source)
     except (SyntaxError, ValueError):
@@ -82,7 +82,7 @@ def named_in_source(source: str) -> set[str]:
 
 
 def missing_packages(names: list[str]) -> list[str]:
-    """Return those that cannot be imported in this process; looks for them, and imports none."""
+    """Return the packages that cannot be imported in this process, without importing any."""
     missing = []
     for name in names:
         try:

@@ -50,7 +50,7 @@ LEAVE_S = 4.0
 TERMINATE_S = 9.0
 """Seconds in which a worker that was asked to terminate has left; nannies and batch systems kill after 10 or more."""
 CLOSING_S = 1.0
-"""The same for one that closes already and holds nothing: where its nanny goes first, Dask would never be done."""
+"""The same for one that is closing and holds nothing: if its nanny goes first, Dask would never finish."""
 
 
 class DqlabWorkerPlugin(WorkerPlugin):
@@ -71,7 +71,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Add our handlers; on SIGTERM, leave in good order."""
         self._worker = worker
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else somebody knows what to do
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else another handler is set
             with suppress(RuntimeError, ValueError, NotImplementedError):  # not the main thread, or no such signals
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         _spare_the_collector(worker)
@@ -88,9 +88,9 @@ class DqlabWorkerPlugin(WorkerPlugin):
             report(worker, "dq-deadline", left=end.left, drain=end.drain)
 
     async def teardown(self, worker: Worker) -> None:
-        """Let consumers give back what they hold and shards close their logs, so that nobody need wait for them.
+        """Make consumers give back what they hold and shards close their logs, so that nothing waits for them.
 
-        Takes our handlers away, but the one of the actors that still live here.
+        Remove our handlers, except for calls of actors that still live here.
         """
         for kind, end in _ENDS.items():
             here = [held for held in actors_here(worker, kind).values() if not held.closed]
@@ -107,7 +107,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
             worker.handlers.pop(handler, None)
 
     async def greet(self) -> dict[str, object]:
-        """Say which protocol this worker speaks."""
+        """Return the protocol of this worker."""
         return greeting()
 
     async def call(self, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:
@@ -166,13 +166,13 @@ class DqlabWorkerPlugin(WorkerPlugin):
                 raise NoSuchActor(key)
         held = worker.state.actors.get(key)
         await start_actor(worker, key)
-        if worker.state.actors.get(key) is not held:  # its caller has given it up, and nobody else knows of it
+        if worker.state.actors.get(key) is not held:  # its caller has given it up, and nothing else knows of it
             await self._end(key, held)
             raise NoSuchActor(key)
         self._living[key] = held
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
-        """End an actor that Dask has let go: it leases, or holds a log, and nobody can reach it any more."""
+        """End an actor that Dask has released: it leases, or holds a log, and cannot be reached any more."""
         held = self._living.get(key)
         if held is not None and self._worker.state.actors.get(key) is not held:
             del self._living[key]
@@ -191,7 +191,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
             logger.warning("event=actor_not_ended key=%s %r", key, error)
 
     async def _beat(self) -> None:
-        """Say that this worker's event loop runs, as long as shards are here, or something is made."""
+        """Send heartbeats of the event loop while shards are here, or an actor is being made."""
         while self._begins or actors_here(self._worker, "queue"):
             report(self._worker, "dq-beat")
             await asyncio.sleep(BEAT_EVERY)
@@ -207,7 +207,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         return CLOSING_S if closing and all(actor.closed for actor in held) else TERMINATE_S
 
     async def _leave(self) -> None:
-        """Have what lives here brought elsewhere, and close; a nanny that is not itself terminated starts again."""
+        """Move what lives here elsewhere, and close; a nanny that is not itself terminated starts a worker again."""
         logger.warning("event=worker_terminates worker=%s", self._worker.address)
         try:
             async with asyncio.timeout(self._patience()):
@@ -219,9 +219,9 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
 
 def _spare_the_collector(worker: Worker) -> None:
-    """Have the garbage collector pass over what a young process of its own has imported.
+    """Make the garbage collector skip what a young process of its own has imported.
 
-    That is some 90,000 objects which it would walk through again and again where many small messages come and go.
+    These are some 90,000 objects that it would scan again and again while many small messages come and go.
     """
     if worker.nanny is not None and not worker.state.tasks and not gc.get_freeze_count():
         gc.collect()

@@ -1,7 +1,7 @@
-"""What a process, a worker and a shard say of themselves when a cluster is examined. Changes nothing.
+"""What a process, a worker and a shard report about themselves when a cluster is examined. Read only.
 
 Answers are small and plain. What takes time, or asks the disk, runs in threads: one that hangs keeps nobody waiting,
-and the event loop goes on to say that this worker is alive.
+and the event loop continues to send heartbeats.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_BLOB = 1 << 20
 
 
 def process_vitals() -> dict[str, Any]:
-    """Return who this process is, what it runs with, and the time it is here, seconds since 1970."""
+    """Return which process this is, what it runs with, and its clock, seconds since 1970."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         **greeting(),
@@ -64,10 +64,10 @@ class WorkerVitals:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._looking: dict[str, asyncio.Future[Any]] = {}
-        """What is being looked at in a thread, by what that is: something that hangs is not asked twice."""
+        """Checks that run in a thread, by subject: one that hangs is not started twice."""
 
     async def look(self, stores: Sequence[Sequence[str]] = (), limit: float = 5.0) -> dict[str, Any]:
-        """Return what there is to know here.
+        """Return what is known of this worker.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class WorkerVitals:
         return cast("dict[str, Any]", valid(found))
 
     async def look_at_disk(self, stores: Sequence[Sequence[str]], limit: float) -> list[dict[str, Any]]:
-        """Return what stores look like from here; of one that hangs, that it does."""
+        """Return what stores look like from here; report one that hangs."""
         probes = (
             self._in_time(f"store {directory}", partial(probe, Path(directory), marker), limit)
             for directory, marker in stores
@@ -117,11 +117,11 @@ class WorkerVitals:
         ]
 
     async def missing(self, packages: Sequence[str], limit: float) -> list[str] | None:
-        """Return which of some packages cannot be imported here; None when that cannot be told in time."""
+        """Return which packages cannot be imported here; None if that is not known in time."""
         return await self._in_time("packages", lambda: missing_packages(list(packages)), limit)
 
     async def _in_time(self, what: str, look: Callable[[], T], limit: float) -> T | None:
-        """Return what a function says, from a thread of its own; None when it takes longer, or an earlier one does."""
+        """Return the result of a function run in its own thread; None if it, or an earlier run, takes too long."""
         before = self._looking.get(what)
         if before is not None:
             await asyncio.wait((before,), timeout=limit)

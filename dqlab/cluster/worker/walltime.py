@@ -1,7 +1,7 @@
-"""Workers in jobs of a batch system: when their jobs end, and when they have to begin to leave. Pure.
+"""Workers in jobs of a batch system: when their jobs end, and when they must begin to leave. Pure.
 
-A job says in its environment when it ends (`dqlab.hpc` writes it into the job's script), its worker tells the scheduler
-how many seconds that are, and the scheduler has it leave in time.
+A job's environment holds its end (`dqlab.hpc` writes it into the job's script), its worker reports to the scheduler how
+many seconds are left, and the scheduler makes it leave in time.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """In how many seconds a job ends, and how many before that its worker begins to leave."""
+    """Seconds until a job ends, and how many before that its worker begins to leave."""
 
     left: float
     drain: float
 
 
 def read_end(environ: Mapping[str, str], wall: float) -> JobEnd | None:
-    """Return what a job's environment says of its end; None when it says nothing that can be read.
+    """Return a job's end as given in its environment; None if that is missing or unreadable.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def read_end(environ: Mapping[str, str], wall: float) -> JobEnd | None:
 
 
 def batch_system(environ: Mapping[str, str]) -> str:
-    """Return the title of the batch system in one of whose jobs a process runs; "" when it is in none."""
+    """Return the title of the batch system whose job this process runs in; "" if none."""
     return next((title for name, title in _SIGNS.items() if environ.get(name)), "")
 
 
@@ -65,7 +65,7 @@ class _Life:
     ends: float
     drain: float
     had: float
-    """Seconds that were left when it was told."""
+    """Seconds that were left when they were reported."""
     stagger: float
     """From -STAGGER to STAGGER."""
 
@@ -91,7 +91,7 @@ class Deadlines:
         return len(self._lives)
 
     def told(self, worker: str, name: str, end: JobEnd, now: float) -> None:
-        """Take in what a worker says of its job."""
+        """Record what a worker reports about its job."""
         number = int.from_bytes(blake2b(name.encode(), digest_size=4).digest(), "big")
         stagger = STAGGER * (2 * number / 0xFFFFFFFF - 1)
         self._lives[worker] = _Life(now + end.left, end.drain, max(0.0, end.left), stagger)
@@ -101,7 +101,7 @@ class Deadlines:
         self._lives.pop(worker, None)
 
     def due(self, now: float, leaving: Collection[str] = ()) -> list[str]:
-        """Return the workers that have to begin to leave, but those that do."""
+        """Return the workers that have to begin to leave, except those that already do."""
         return [
             worker for worker, life in self._lives.items() if worker not in leaving and now >= life.leaves(self.longest)
         ]
@@ -112,7 +112,7 @@ class Deadlines:
         return 0.0 if life is None else max(0.0, life.ends - FINAL - now)
 
     def soon(self, now: float, within: float) -> tuple[int, float]:
-        """Return how many workers begin to leave within some seconds, or do, and in how many the first one does."""
+        """Return how many workers are leaving or begin to within `within` seconds, and when the first one does."""
         times = [life.leaves(self.longest) - now for life in self._lives.values()]
         near = [seconds for seconds in times if seconds <= within]
         return len(near), max(0.0, min(near, default=0.0))
