@@ -73,7 +73,7 @@ def _place(after: str) -> tuple[int, bytes, int]:
 
 
 def described(row: list[Any], record: bytes) -> dict[str, Any]:
-    """Return what is said of a dead letter: by [id, ordinal, reason, deliveries, ...], and its failure record."""
+    """Describe a dead letter from its row [id, ordinal, reason, deliveries, ...] and its failure record."""
     id, ordinal, reason, deliveries = row[:4]
     failure = None
     if record:

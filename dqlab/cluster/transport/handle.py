@@ -61,7 +61,7 @@ class Handle(QueueCalls):
         return handle
 
     async def missing(self) -> tuple[bool, bool]:
-        """Return whether a shard is gone for good or nobody knows it, and whether one is not recreated within 10 s."""
+        """Return whether a shard is gone for good or unknown, and whether one is not recreated within 10 s."""
         resolve = self.link.scheduler
         places = await asyncio.gather(*(resolve("dq_resolve", name=ref.name) for ref in self.refs))
         gone = any(place["gone"] is not None for place in places)
@@ -84,5 +84,5 @@ class Handle(QueueCalls):
         return await self.refs[shard].call(call, body, timeout=timeout, key=self.actors.get(shard))
 
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Have facts about a run kept by the scheduler; see `RunNotes.note`."""
+        """Make the scheduler keep facts about a run; see `RunNotes.note`."""
         await self.link.scheduler("dq_note_run", queue=self.name, run=run, facts=facts)

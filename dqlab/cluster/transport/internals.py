@@ -84,7 +84,7 @@ KILL_AT_ONCE = 0.3
 """Seconds that a nanny waits for a worker to end by itself, and then for the system to end it."""
 
 ABSENT_LOOKS = 2
-"""Looks, one after another, that find neither a worker nor anybody who starts it, after which it is made again."""
+"""Checks in a row that find neither a worker nor a nanny that starts it, after which it is made again."""
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""
@@ -108,7 +108,7 @@ class ActorFailed(Exception):
     Attributes
     ----------
     kind, said : str
-        Class and text of what it raised; empty when its worker does not say.
+        Class and text of what it raised; empty when its worker does not report them.
     """
 
     def __init__(self, kind: str = "", said: str = "") -> None:
@@ -160,7 +160,7 @@ async def call_actor(
     Raises
     ------
     NoSuchActor, NotConnected, Unreachable
-        There is nobody to answer.
+        The actor is gone, or its worker does not answer.
     Exception
         What the method raised.
     """
@@ -322,7 +322,7 @@ async def pin_remotely(worker: Worker, key: str) -> bool:
 
 
 def unpin(scheduler: Scheduler, keys: Collection[str]) -> None:
-    """Let actors go."""
+    """Release actors."""
     if KEEPER in scheduler.clients:
         known = [key for key in keys if key in scheduler.tasks]
         scheduler.client_releases_keys(keys=known, client=KEEPER)
@@ -347,7 +347,7 @@ async def install(scheduler: Scheduler, plugin: WorkerPlugin, name: str, timeout
 
 
 async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, dict[str, Any]]:
-    """Return what each worker says that answers in time."""
+    """Return the answers of the workers that answer in time."""
 
     async def ask(address: str) -> dict[str, Any] | None:
         try:
@@ -363,12 +363,12 @@ async def answers(scheduler: Scheduler, op: str, timeout: float) -> dict[str, di
 
 
 def take_over_retiring(scheduler: Scheduler, retire: Callable[..., Awaitable[Any]]) -> None:
-    """Have `retire` answer clients, clusters and workers that ask to retire workers."""
+    """Make `retire` handle all requests of clients, clusters and workers to retire workers."""
     scheduler.handlers["retire_workers"] = retire
 
 
 def take_over_adapting(scheduler: Scheduler, target: Callable[..., Awaitable[int]]) -> None:
-    """Have `target` answer Dask's adaptive scaling."""
+    """Make `target` answer Dask's adaptive scaling."""
     scheduler.handlers["adaptive_target"] = target
 
 
@@ -381,7 +381,7 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
     """Keep Dask from giving up workers whose nannies replace them at that moment.
 
     15 s after each death it looks whether a worker of that name is there, and ends its nanny for good when there is
-    none: also when it is just being replaced once more. One that dies every 15 s, by its documents, would be lost.
+    none: also when it is just being replaced again. One that dies every 15 s, by its documents, would be lost.
     """
     give_up = cluster._update_worker_status
 
@@ -397,7 +397,7 @@ def keep_replaced_workers(cluster: SpecCluster) -> None:
 
 
 async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str], absent: dict[Any, int]) -> list[Any]:
-    """Make workers of a cluster again that nobody replaces any more; return their names.
+    """Make workers of a cluster again that no nanny replaces any more; return their names.
 
     A worker that loses its scheduler for half a minute (its process was stopped, the laptop slept) ends for good, and
     so does its nanny. A nanny whose new worker is refused, while the scheduler does not know that the last one is gone,
@@ -408,7 +408,7 @@ async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str],
     kept_away : collection of str
         Names of workers that were retired: they are to stay away.
     absent : dict
-        How often a worker was found to be gone, by name; belongs to the caller, who comes back with it.
+        How often a worker was found to be gone, by name; the caller keeps it and passes it again.
     """
     scheduler: Any = cluster.scheduler
     lost = []
@@ -436,7 +436,7 @@ async def replace_lost_workers(cluster: SpecCluster, kept_away: Collection[str],
 
 
 def tend(cluster: SpecCluster, every: float, look: Callable[[], Awaitable[object]]) -> None:
-    """Have something done every so many seconds in a cluster's event loop, one at a time, until the cluster closes."""
+    """Run `look` every so many seconds in a cluster's event loop, one at a time, until the cluster closes."""
     ticking = PeriodicCallback(look, every * 1000)
     cluster.periodic_callbacks["dqlab-tend"] = ticking
     loop: Any = cluster.loop
@@ -459,7 +459,7 @@ async def ask_handler(pool: ConnectionPool, address: str, op: str, **arguments: 
 
 
 async def kill_worker(scheduler: Scheduler, state: WorkerState) -> None:
-    """Have a worker's nanny kill it, at once; returns when it is dead, or when it has no nanny."""
+    """Make a worker's nanny kill it at once; return when it is dead, or if it has no nanny."""
     if state.nanny:
         await scheduler.rpc(state.nanny).kill(timeout=KILL_AT_ONCE, reason="dqlab-hung")
 

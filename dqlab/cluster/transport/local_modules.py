@@ -58,7 +58,7 @@ class ModuleDiffers(DqlabError):
 
 
 def is_local(module: ModuleType) -> bool:
-    """Return whether a module is somebody's own file: not of Python, not of an installed package, not of dqlab."""
+    """Return whether a module is a user's own file: not of Python, not of an installed package, not of dqlab."""
     name = module.__name__
     if name.partition(".")[0] in _NEVER:
         return False
@@ -281,7 +281,7 @@ def _open_after(modules: dict[str, tuple[str, str]], sealed: bytes) -> Any:
 
 
 def _forget(package: str) -> None:
-    """Have a module, and those inside it, imported again when they are asked for."""
+    """Make the next import of a module, and of those inside it, import it again."""
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         module = sys.modules.get(name)
         if module is not None and is_local(module):
@@ -300,7 +300,7 @@ class Reached:
     Attributes
     ----------
     digest : bytes or None
-        Equal only where all that they do and hold is equal, in every process; None where that cannot be told.
+        Equal only where all that they do and hold is equal, in every process; None where that is not known.
     imports : set of str
         Local modules that they import when they are called.
     homes : list of dict
@@ -323,7 +323,7 @@ class Either:
     taken : list of (str, str)
         Modules, and names in them, that it takes; "" = the whole module.
     fingerprint : bytes or None
-        Of what these are; None where that cannot be told, and what they hold is taken.
+        Fingerprint of what these are; None where that is not known, and what they hold is taken.
     of : callable
         Returns what such a list of values is; importable wherever this is opened.
     named : bytes

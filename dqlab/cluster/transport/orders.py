@@ -95,7 +95,7 @@ class Pause(Order):
     op = "pause"
 
     def note(self) -> Note | None:
-        """Have it in a shard that dies before it has reported that it is paused."""
+        """Keep the pause for a shard that dies before it has reported it."""
         return Note(self.run, {"paused": True}) if self.run is not None else Note(NO_ID, {"queue_paused": True})
 
 
@@ -106,7 +106,7 @@ class Resume(Order):
     op = "resume"
 
     def note(self) -> Note | None:
-        """Have it in a shard that dies before it has reported that it goes on."""
+        """Keep the resume for a shard that dies before it has reported it."""
         if self.run is not None:
             return Note(self.run, {"paused": False})
         return Note(NO_ID, {"queue_paused": False, "queue_draining": False})
@@ -119,7 +119,7 @@ class Drain(Order):
     op = "drain"
 
     def note(self) -> Note | None:
-        """Have it in a shard that dies before it has reported that it drains."""
+        """Keep the drain for a shard that dies before it has reported it."""
         return Note(NO_ID, {"queue_draining": True})
 
 
@@ -240,7 +240,7 @@ class CancelledNothing(RunOrder):
 
 @dataclass(frozen=True)
 class RetryDead(RunOrder):
-    """Deliver dead messages again, by id and ordinal, with a function of which the run knows the code version."""
+    """Deliver dead messages again, by id and ordinal, with a function whose code version the run knows."""
 
     op = "retry"
     ids: Sequence[tuple[int, int]]

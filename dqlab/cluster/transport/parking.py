@@ -1,4 +1,4 @@
-"""Calls that wait at a queue until there is something to answer; nobody polls."""
+"""Calls that wait at a queue until there is something to answer, without polling."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Bell:
         self._broken: Exception | None = None
 
     def give_up(self, error: Exception) -> None:
-        """Raise an error in all who wait, now and later."""
+        """Raise an error in all waiting coroutines, now and later."""
         self._broken = error
         self.ring()
 
     def ring(self) -> None:
-        """Wake all who wait now."""
+        """Wake all waiting coroutines."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
@@ -92,9 +92,9 @@ class ParkingLot:
     parked: dict[str, ParkedLease] = field(default_factory=dict)
     orders: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)
-    """Consumer slot to session: everyone who ever parked and was not released."""
+    """Consumer slot to session: all that ever parked and were not released."""
     credits: dict[str, Credit] = field(default_factory=dict)
-    """Said by those who were not parked then: a settle may overtake the call that was sent before it."""
+    """Credits of slots that were not parked then: a settle may overtake the call that was sent before it."""
 
     def park(self, call: ParkedLease) -> None:
         """Register a call; an older one of the same consumer is answered with nothing."""
@@ -121,7 +121,7 @@ class ParkingLot:
                 yield call
 
     def credit(self, consumer: str, credit: Credit) -> None:
-        """Hear how many messages a consumer wants now."""
+        """Record how many messages a consumer wants now."""
         call = self.parked.get(consumer)
         if call is None:
             self.credits[consumer] = max(credit, self.credits.get(consumer, credit))
@@ -133,7 +133,7 @@ class ParkingLot:
         self._answer(call, lease)
 
     def order(self, consumer: str, **order: Any) -> None:
-        """Tell a consumer something: at once when it is parked, else with its next answer."""
+        """Send a consumer an order: at once when it is parked, else with its next answer."""
         self.orders.setdefault(consumer, []).append(order)
         call = self.parked.get(consumer)
         if call is not None:

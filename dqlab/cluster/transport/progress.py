@@ -1,4 +1,4 @@
-"""What the shards of a queue say of one run, joined: how far it is, and which of its documents are where."""
+"""Reports of a queue's shards about one run, joined: how far it is, and which of its documents are where."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run's shards say of it right now, joined: their answers to ``watch``."""
+    """Current reports of a run's shards, joined: their answers to ``watch``."""
 
     shards: list[dict[str, Any]]
 
@@ -50,7 +50,7 @@ class Progress:
 
     @property
     def given_up(self) -> bool:
-        """It was cancelled and nothing of it is left, though its input, which nobody needs, may not end for long."""
+        """It was cancelled and nothing of it is left, though its input, no longer needed, may not end for long."""
         return self.cancelled and not self.counts.left
 
     @property
@@ -117,7 +117,7 @@ class Progress:
         """Return how many documents each shard holds, if lost ones that are not among the ordinals `held` come again.
 
         Which shard had which of the lost ones is not known; together they have all of them. A shard that died may have
-        had more than it had reported: who died confirmed them a moment before.
+        had more than it had reported: it confirmed them a moment before it died.
         """
         kept = [counts.all - counts.lost for counts in self.by_shard]
         came = Ranges(self.came)

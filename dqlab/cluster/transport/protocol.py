@@ -22,7 +22,7 @@ LEASE_PARK = 30.0
 
 
 def greeting() -> dict[str, object]:
-    """Return what one side tells the other about itself."""
+    """Return what one side sends the other about itself."""
     from dqlab import __version__
 
     return {"protocol": PROTOCOL, "version": __version__}

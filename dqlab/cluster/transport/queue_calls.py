@@ -41,7 +41,7 @@ class QueueCalls(ABC):
 
     @abstractmethod
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
-        """Have facts about a run kept by the scheduler; see `RunNotes.note`."""
+        """Make the scheduler keep facts about a run; see `RunNotes.note`."""
 
     async def ask(
         self, shard: int, call: str, meta: dict[str, Any], *parts: bytes, wait: float = 0.0

@@ -1,7 +1,7 @@
 """A stable handle on an actor: its name, and where it was last seen.
 
 Calls go over raw RPC with a time limit, never through Dask's Actor proxy, which waits for ever
-when the key is gone. A handle is told where its actor lives by the scheduler's registry.
+when the key is gone. A handle gets its actor's place from the scheduler's registry.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Replaced(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an actor lives. Its key is that of no other actor, also of none that had its name before."""
+    """Where an actor lives. No other actor has its key, not even one that had its name before."""
 
     address: str
     key: str
@@ -64,7 +64,7 @@ class Ref:
     direct : bool, default True
         False: call through the scheduler, when the workers cannot be reached from here.
     introduce : callable, optional
-        Packs what an actor that was recreated is told, as its call "reclaim", before anything else.
+        Packs what a recreated actor gets before anything else, as its call "reclaim".
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Ref:
         Raises
         ------
         ActorGone
-            Nobody of that name is registered, or its worker died. `StoreFailed`: its log cannot be opened.
+            No actor of that name is registered, or its worker died. `StoreFailed`: its log cannot be opened.
         CallTimeout
             It is being recreated, and is not yet there after 10 s.
         SchedulerGone
@@ -128,7 +128,7 @@ class Ref:
         Parameters
         ----------
         body : bytes or callable
-            The arguments, or what packs them: asked once more when the call is repeated where the actor is now.
+            The arguments, or what packs them: called again when the call is repeated where the actor is now.
         timeout : float, default 30
             Seconds for the answer.
         key : str, optional
@@ -139,7 +139,7 @@ class Ref:
         CallTimeout
             No answer within `timeout` seconds; the call may still take effect.
         ActorGone, SchedulerGone
-            There is nobody to answer.
+            The actor, or the scheduler, is gone.
         Replaced
             There is another actor than the one that was meant.
         DqlabError

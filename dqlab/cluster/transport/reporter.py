@@ -22,7 +22,7 @@ INTERVAL = 0.25
 class Reporter:
     """Sends absolute totals, so that a lost or repeated report does no harm.
 
-    One that cannot be made or packed is left out and counted: views are late then, and work goes on.
+    One that cannot be made or packed is left out and counted: views are late then, and work continues.
 
     Parameters
     ----------

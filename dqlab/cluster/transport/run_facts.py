@@ -54,7 +54,7 @@ def run_facts(
     blocked: str,
     served: bool,
 ) -> RunFacts:
-    """Return what the lanes of a run tell, and its queue.
+    """Return the facts about a run from its lanes and its queue.
 
     Parameters
     ----------

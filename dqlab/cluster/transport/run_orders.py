@@ -27,7 +27,7 @@ async def runs_of(queue: QueueCalls) -> dict[str, bytes]:
 
 
 async def progress_of(queue: QueueCalls, run: bytes) -> Progress:
-    """Return what a run's shards say of it now."""
+    """Return the current reports of a run's shards, joined."""
     return Progress(await queue.ask_all("watch", {"run": run, "wait": 0.0}))
 
 

@@ -326,7 +326,7 @@ class _Both:
     ----------
     sealed : bytes
     lasts : bool
-        `holds` can tell whether a later pickle would be the same.
+        `holds` can find out whether a later pickle would be the same.
     """
 
     def __init__(
@@ -426,7 +426,7 @@ def blob_hash(blob: bytes | memoryview) -> bytes:
 
 
 def seal_or_explain(value: object, what: str) -> bytes:
-    """Return a value, or a function, as bytes; where that fails, say what in it is to blame.
+    """Return a value, or a function, as bytes; if that fails, name what in it is to blame.
 
     Parameters
     ----------

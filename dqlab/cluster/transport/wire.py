@@ -47,7 +47,7 @@ def unpack(blob: bytes | memoryview) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def pack_report(totals: Mapping[str, Any]) -> bytes:
-    """Pack what goes to those who draw it: every text in it becomes valid, as `dqlab.texts.shown` makes it.
+    """Pack a report for views: every text in it becomes valid, as `dqlab.texts.shown` makes it.
 
     Raises
     ------
