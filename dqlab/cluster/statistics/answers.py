@@ -26,7 +26,7 @@ class Statistics:
     """The collector, what clients ask of it, and the views of this scheduler.
 
     Views are modules named in the option ``views``, each with ``install(scheduler, feed)`` that returns what takes the
-    view away again, or None. One that cannot be had here is left out, with one line in the log.
+    view away again, or None. One that is not available here is left out, with one line in the log.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ class Statistics:
 
 
 def thresholds(spoken: Mapping[str, Any]) -> Thresholds:
-    """Return what the option ``attention`` says.
+    """Return the thresholds of the option ``attention``.
 
     Raises
     ------
     BadOption
-        A key that there is not, or something that is no duration or share.
+        A key is unknown, or a value is not a duration or share.
     """
     known = {each.name.replace("_", "-"): each.name for each in fields(Thresholds)}
     values = {}

@@ -1,4 +1,4 @@
-"""Enters what actors report into `Known`, and gives a Snapshot or a History when somebody asks for it.
+"""Enters what actors report into `Known`, and returns a Snapshot or a History on request.
 
 Reports are absolute totals, so a lost, repeated or late one does no harm. What is computed is in `stats` and `joins`;
 what is remembered is in `tracks`. While nobody looks only the reports are entered.
@@ -31,7 +31,7 @@ REMEMBER_EVERY = 1.0
 SET_BACK = 1.0
 """Seconds by which the wall clock must go back to be taken as set; it is slewed otherwise."""
 ASK_EVERY = 1.0
-"""Seconds after which a shard is asked once more for a report with all its lanes."""
+"""Seconds after which a shard is asked again for a report with all its lanes."""
 SLEPT = 5.0
 """Seconds without a look after which this process was stopped, and nothing that came meanwhile was read."""
 WAKES = 2.0
@@ -46,7 +46,7 @@ class Collector:
     where : str
         What views call the cluster.
     thresholds : Thresholds, optional
-        When something needs somebody.
+        When something needs a user.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class Collector:
                 if asked is None or now - asked >= ASK_EVERY:
                     self._asked[queue, index] = now
                     self.missing(queue, index)
-        if "number" not in report and before is not None:  # somebody asked how it is; that was not one of its reports
+        if "number" not in report and before is not None:  # the answer to a call for its totals, not one of its reports
             report["number"] = before.get("number", 0)
         del report["lanes"]
 
@@ -152,7 +152,7 @@ class Collector:
             self._remember(name, due)
 
     def _note(self, due: dict[str, tuple[float, float]], name: str, now: float, wall: float) -> None:
-        """Remember a report: at once when the last time is a second ago, else when somebody looks."""
+        """Remember a report: at once when the last time is a second ago, else at the next look."""
         due[name] = now, wall
         if now - self._remembered.get(name, -REMEMBER_EVERY) >= REMEMBER_EVERY:
             self._remember(name, due)
@@ -196,7 +196,7 @@ class Collector:
             del known.run_tracks[key]  # dropped, or ended before others that did
 
     def remember(self) -> None:
-        """Enter into the rings and meters what has come since; who looks calls this first."""
+        """Enter into the rings and meters what has come since; call this before reading them."""
         self._times()
         for due in (self._due, self._consumers_due):
             for name in list(due):

@@ -20,7 +20,7 @@ Series = tuple[float | None, ...]
 
 
 def history(known: Known, span: float, queue: str, run: str) -> History:
-    """Return how it was over the last `span` seconds."""
+    """Return the history of the last `span` seconds."""
     wall = known.clock.wall()
     run_key = _run_key(known, queue, run)
     queue = run_key[0] if run_key else queue

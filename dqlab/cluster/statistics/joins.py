@@ -62,7 +62,7 @@ def sum_effort(lanes: Iterable[dict[str, Any]]) -> Effort:
 
 
 def unacked_of(shards: Shards, now: float, documents: Mapping[str, str], lately: tuple[int, int]) -> Unacked:
-    """Return who holds what.
+    """Return which consumers hold which messages.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def mark_slow(
     ages : sequence of float
         Seconds since each began.
     share : float
-        Of the median; who is below is slow, if it had work all the time.
+        Share of the median below which a consumer is slow, if it had work all the time.
     """
     speeds = [each.units_rate for each in consumers if each.units_rate]
     middle = median(speeds) if speeds else None

@@ -32,7 +32,7 @@ class Known:
     where : str
         What views call the cluster.
     thresholds : Thresholds
-        When something needs somebody.
+        When something needs a user.
     """
 
     def __init__(self, where: str, clock: Clock, thresholds: Thresholds) -> None:

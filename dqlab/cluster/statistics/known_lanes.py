@@ -1,6 +1,6 @@
 """The lanes of one queue as its shards reported them last: those at work one by one, those at rest as sums.
 
-A lab keeps its runs until somebody drops them, so nearly all of many have ended. What is done with every report, and
+A lab keeps its runs until they are dropped, so nearly all of many have ended. What is done with every report, and
 with every look, goes through those that have not, and the few that ended last.
 """
 
@@ -26,7 +26,7 @@ Lane = dict[str, Any]
 class KnownLanes:
     """Lanes by run and shard.
 
-    A run is at rest when each of its lanes has ended and nothing of it needs anybody: none of its documents is lost,
+    A run is at rest when each of its lanes has ended and nothing of it needs a user: none of its documents is lost,
     and its input was complete, or it was cancelled.
 
     Attributes

@@ -1,4 +1,4 @@
-"""One queue as a Snapshot shows it: its figures, its consumers, its runs and what may need somebody."""
+"""One queue as a Snapshot shows it: its figures, its consumers, its runs and what may need a user."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class QueueScene:
         return found
 
     def _unserved(self) -> float | None:
-        """Return for how many seconds nobody has served it; since its first report, when nobody ever has."""
+        """Return for how many seconds no consumer has served it; since its first report, if none ever has."""
         if self._serving:
             return None
         since, born = self._known.unserved_since.get(self._name), self._track.ring.born

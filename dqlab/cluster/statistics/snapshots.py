@@ -134,7 +134,7 @@ class Snapshots:
 
 
 def _ordered(scenes: Sequence[Scene], needs: Sequence[Attention]) -> list[QueueStats]:
-    """Return the queues, those that need somebody first, with why; then those that hold something."""
+    """Return the queues, those that need a user first, with why; then those that hold something."""
     briefs: dict[str, str] = {}
     for need in needs:
         briefs.setdefault(need.queue, brief(need))

@@ -84,7 +84,7 @@ class QueueTrack:
         now, wall : float
             Monotonic seconds, and seconds since 1970 UTC.
         works : bool, default True
-            Whether nothing keeps messages from being taken; where nobody is there to take them nothing has to.
+            Whether nothing keeps messages from being taken; without consumers nothing has to.
         """
         self.put.feed(now, counts.all)
         self.settled.feed(now, counts.settled, lasts=_lasts(counts) if works else 0.0)
@@ -188,7 +188,7 @@ class RunTrack:
             speed.interrupt()
 
     def at_work(self, now: float, slots: int) -> float:
-        """Return how many slots work on it while it goes on: their share of all that were there, of those there now."""
+        """Return how many slots work on it while it continues: their past share of all slots, times those there now."""
         busy, offered = self.busy.lasting(now) or 0.0, self._offered.lasting(now) or 0.0
         return min(1.0, busy / offered) * slots if offered > 0 and slots else busy
 
