@@ -88,7 +88,7 @@ def connect(
     store : path, optional
         A directory, made if there is none. Queues made by this lab are durable in it: opened again by name, in
         another process too, they have their messages, runs and results. All workers must be able to reach it.
-        With "local" it is the one that `dqlab up` was given, and need not be said.
+        With "local" it is the store of `dqlab up`, and need not be given.
     timeout : float or str, optional
         How long to try to reach a scheduler, or to wait for its file, by default 5 s; or to wait for the first worker
         on a batch system, 60 s.

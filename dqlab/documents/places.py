@@ -187,7 +187,7 @@ class RemoteFolder:
 
     def below(self, name: str) -> RemoteFolder:
         """Return the folder of that name; stores have no links that could form a cycle."""
-        # Not recreated from its URL: that would open an archive once more for each folder in it.
+        # Not recreated from its URL: that would open an archive again for each folder in it.
         inner = copy(self)
         inner._url = _join(self._url, name)
         inner._path = _join(self._path, name) if self._path else name

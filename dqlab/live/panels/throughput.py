@@ -155,7 +155,7 @@ def _stretches(line: Series) -> list[tuple[int, int]]:
 
 
 def _thinned(history: History, line: Series) -> tuple[NDArray[np.float64], Series]:
-    """Return instants and means of neighbours: all is drawn, in groups that stand still while time goes on."""
+    """Return instants and means of neighbours: all is drawn, in groups that stand still while time passes."""
     stride = max(1, -(-len(line) // POINTS))
     ahead = round(history.t0 / history.step) % stride
     tail = -(ahead + len(line)) % stride
