@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [  # noqa: RUF022 - grouped by topic
-    # where everything begins
+    # entry points
     "Lab",
     "connect",
     # documents
@@ -82,7 +82,7 @@ _HOMES = {
     "cancelled": "dqlab.cluster.consumer.running.execution",
     "connect": "dqlab.connecting",
 }
-"""Where each name for users lives: looked up when it is first asked for, so that `dqlab fsck` needs no Dask."""
+"""Module of each public name: imported on first access, so that `dqlab fsck` needs no Dask."""
 
 
 def __getattr__(name: str) -> Any:
@@ -99,7 +99,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # slow to import, and rarely asked for
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and rarely needed
 
     try:
         return version("dqlab")
@@ -108,19 +108,19 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    """Return what is for users; rooms and imported names are left out of completion."""
+    """Return the public names; modules and imported names are left out of completion."""
     return sorted([*__all__, "__doc__", "__file__", "__name__", "__version__", "errors", "hpc", "testing"])
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give IPython `%dq` and `%%dq`, and teach it to show our objects: ``%load_ext dqlab``."""
+    """Add `%dq` and `%%dq` to IPython, and register formatters of our objects: ``%load_ext dqlab``."""
     from dqlab.jupyter import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Take `%dq` and `%%dq` away again: ``%unload_ext dqlab``."""
+    """Remove `%dq` and `%%dq` again: ``%unload_ext dqlab``."""
     from dqlab.jupyter import unload
 
     unload(shell)

@@ -9,7 +9,7 @@ __all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """What the rules need to know of time."""
+    """The time source of the rules."""
 
     def monotonic(self) -> float:
         """Return seconds since an arbitrary instant; never goes back. For deadlines and durations."""

@@ -1,7 +1,7 @@
-"""Clusters that this user's processes have written down on this machine, one file each, and who finds them there.
+"""Clusters that this user's processes have recorded on this machine, one file each, and finding them.
 
 Owns two kinds of file of one format. An `Announcement` is in Jupyter's runtime directory: labs write it, the server
-extension reads it. A service is known by its id, which is its name made unique, and which it has again after a restart
+extension reads it. A service is known by its id, which is its name made unique, and which it keeps after a restart
 of its kernel or scheduler. A `Registration` is of a cluster of `dqlab up`, in a directory that needs no Jupyter:
 written when the cluster is ready, removed at its end, or when its process is found gone.
 """
@@ -60,7 +60,7 @@ __all__ = [
 logger = logging.getLogger("dqlab.clusters_here")
 
 LOCAL = "local"
-"""What `connect` is given to look for a cluster of `dqlab up`, and the name of one that was given none."""
+"""Target of `connect` that selects a cluster of `dqlab up`, and the default name of such a cluster."""
 SCHEMA = 3
 SLACK = 60.0
 """Seconds that a process may seem to have begun after it wrote a file: clocks are set."""
@@ -70,7 +70,7 @@ KEEP_ENDED, KEEP_FOR_NOTHING = 7 * 86_400.0, 3600.0
 UNFINISHED = 60.0
 """Seconds after which a file that was being written is a leftover."""
 PATIENCE = 1.0
-"""Seconds to wait whether somebody listens at an address, in the background."""
+"""Seconds to wait for a connection to an address, in the background."""
 TRIES, BETWEEN = 25, 0.002
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -105,18 +105,18 @@ class NameInUse(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """What every file has.
+    """Fields of every file.
 
     Attributes
     ----------
     name : str
-        What its lab or its cluster is called.
+        Name of its lab or cluster.
     scheduler : str
         Address of the scheduler.
     store : str or None
         Absolute path of the directory that keeps its queues; None: they are transient.
     pid, host, started
-        Of who wrote it, and when; `started` in seconds since 1970.
+        The process that wrote it, and when; `started` in seconds since 1970.
     """
 
     name: str
@@ -129,12 +129,12 @@ class _Written:
 
     @property
     def here(self) -> bool:
-        """Whether it was written on this machine: a home directory is often that of many."""
+        """Whether it was written on this machine: many machines often share a home directory."""
         return self.host == socket.gethostname()
 
     @property
     def runs(self) -> bool:
-        """Whether the process that wrote it, and no other that was given the same number, still runs here."""
+        """Whether the process that wrote it still runs here, rather than another with the same number."""
         try:
             process = psutil.Process(self.pid)
             if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
@@ -154,11 +154,11 @@ class Registration(_Written):
 
     @property
     def keeps(self) -> str:
-        """What it keeps its queues in, as part of a sentence."""
+        """Where it keeps its queues, as part of a sentence."""
         return f"store {self.store}" if self.store is not None else "without a store"
 
     def check_store(self, store: Path | None) -> None:
-        """Raise `BadOption` when somebody asks for another store than this cluster's."""
+        """Raise `BadOption` when the caller asks for another store than this cluster's."""
         if store is not None and str(store) != self.store:
             problem = f"but cluster {self.name!r} of `dqlab up` runs {self.keeps}. Leave store= out to use that one."
             raise BadOption(option="store", value=str(store), problem=problem)
@@ -175,7 +175,7 @@ class Announcement(_Written):
     dashboard : str
         Address that the scheduler's HTTP server is bound to: "http://127.0.0.1:40123".
     dashboard_host : str
-        Name of the machine on which that address is meant.
+        Name of the machine on which that address is valid.
     tunnel : bool
         It leads to another machine, where the scheduler is.
     scheduler_id : str
@@ -204,12 +204,12 @@ class Announcement(_Written):
 
     @property
     def kept(self) -> float:
-        """Seconds for which it is listed without an answer: less where nothing is left to open again."""
+        """Seconds for which it is listed without an answer: fewer where nothing is left to open again."""
         return KEEP_FOR_NOTHING if self.ended and self.store is None else KEEP_ENDED
 
     @property
     def unreachable(self) -> str:
-        """Why its dashboard cannot be asked from this machine, and what to do about it; "" when it can."""
+        """Why its dashboard cannot be reached from this machine, and what to do about it; "" when it can."""
         if self.dashboard_host == socket.gethostname() or not loopback(urlsplit(self.dashboard).hostname or ""):
             return ""
         return (
@@ -220,9 +220,9 @@ class Announcement(_Written):
 
 
 _ours: dict[str, Announcement] = {}
-"""What this process announced, and takes back at its end."""
+"""What this process announced, and withdraws at its end."""
 _held: Counter[tuple[Path, str]] = Counter()
-"""By directory and scheduler's id: how many labs of this process have announced it, and not taken it back."""
+"""By directory and scheduler's id: how many labs of this process have announced it, and not withdrawn it."""
 
 
 # --- announcements: what labs write ----------------------------------------------------------------------
@@ -240,8 +240,8 @@ def directory() -> Path | None:
 def announce(service: Announcement) -> Announcement | None:
     """Write the file of a service, and return it with its id; None when it is not written, or not yet.
 
-    A cluster that is announced already keeps its file. The id of a service that is over is taken over; when it takes
-    time to find out whether it is, that goes on in the background. Never raises, and never waits.
+    A cluster that is announced already keeps its file. The id of a service that has ended is reused; when it takes
+    time to find out whether it has, that continues in the background. Never raises, and never waits.
     """
     place = directory()
     if place is None:
@@ -265,7 +265,7 @@ def announce(service: Announcement) -> Announcement | None:
 def withdraw(service: Announcement, *, ended: bool = False) -> None:
     """Remove the file that this process wrote of a service, when its last lab is closed or its cluster `ended`.
 
-    That of another process, or of a successor, stays.
+    The file of another process, or of a successor, stays.
     """
     place = directory()
     if place is None:
@@ -320,7 +320,7 @@ def keeper_of(store: Path) -> Announcement | None:
 
 
 def way_to(keeper: Announcement) -> str:
-    """Say who has a store open, and what to type to work with its queues."""
+    """Return a sentence on which process has a store open, and what to type to work with its queues."""
     return (
         f"lab {keeper.name!r} of process {keeper.pid} on {keeper.host} keeps queues in {keeper.store}; to work with "
         f"those, connect to its cluster: dq.connect({keeper.scheduler!r}), in a notebook %dq connect {keeper.scheduler}"
@@ -328,7 +328,7 @@ def way_to(keeper: Announcement) -> str:
 
 
 def seen(place: Path, id: str, at: float | None = None) -> float:
-    """Return when a service answered last, or was announced; note that it did at `at`. Seconds since 1970; 0: never."""
+    """Return when a service last answered or was announced; with `at`, record that. Seconds since 1970; 0: never."""
     path = _path(place, id)
     try:
         if at is not None:
@@ -339,7 +339,7 @@ def seen(place: Path, id: str, at: float | None = None) -> float:
 
 
 def forget(place: Path, service: Announcement) -> None:
-    """Remove the file of a service that is over, unless another one has its id by now."""
+    """Remove the file of a service that has ended, unless another service has its id by now."""
     with suppress(OSError), _alone(place):
         path = _path(place, service.id)
         if _announcement(path) == service:
@@ -371,7 +371,7 @@ def registrations() -> Path:
 
 
 def register(found: Registration) -> Path:
-    """Write a cluster's file, readable by its user alone; return it.
+    """Write a cluster's file, readable by its user only; return it.
 
     Raises
     ------
@@ -384,7 +384,7 @@ def register(found: Registration) -> Path:
     path = directory / f"{found.name}@{found.host}.json"
     try:
         _create(path, found)
-    except FileExistsError:  # somebody was faster, or nobody can read it
+    except FileExistsError:  # another process was faster, or the file cannot be read
         check_free(found.name)
         if time.time() - path.stat().st_mtime < UNFINISHED:
             raise
@@ -399,7 +399,7 @@ def unregister(path: Path) -> None:
 
 
 def look() -> tuple[list[Registration], list[Registration]]:
-    """Return the clusters that run on this machine, and those whose process is gone; the files of these are removed."""
+    """Return the clusters that run on this machine, and those whose process is gone; the files of the latter go."""
     alive, gone = [], []
     for path in sorted(registrations().glob("*.json")):
         found = _read(path, Registration)
@@ -458,7 +458,7 @@ def find(name: str | None) -> Registration:
 
 
 class _Undecided(Exception):
-    """Whether a service is over takes time to find out."""
+    """It takes time to find out whether a service has ended."""
 
 
 def _announce_late(service: Announcement, place: Path) -> None:
@@ -485,7 +485,7 @@ def _announce(service: Announcement, place: Path, *, patient: bool) -> Announcem
 
 
 def _is_over(old: Announcement, new: Announcement, *, patient: bool) -> bool:
-    """Return whether a new service takes the place of an old one, which has ended or is the one before a restart."""
+    """Return whether a new service replaces an old one, which has ended or is the same before a restart."""
     if old.ended or (old.scheduler, old.host) == (new.scheduler, new.host):
         return True
     if old.embedded:
@@ -521,7 +521,7 @@ def _write(place: Path, service: Announcement) -> None:
 
 
 def _create(path: Path, record: _Written) -> None:
-    """Write a new file, readable by its user alone; raises `FileExistsError` where there is one."""
+    """Write a new file, readable by its user only; raises `FileExistsError` if there is one."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(asdict(record), file, indent=1)
@@ -531,7 +531,7 @@ _Record = TypeVar("_Record", bound=_Written)
 
 
 def _read(path: Path, kind: type[_Record]) -> _Record | None:
-    """Return what a file has; None when it is not one of ours, or another user's, or others could have written it."""
+    """Return the record in a file; None when it is not one of ours, or is another user's or writable by others."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -552,12 +552,12 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
 
 
 def _types(kind: Any) -> dict[str, Any]:
-    """Return what the fields of a file are, as JSON has it."""
+    """Return the types of a file's fields in JSON."""
     return {name: int | float if each is float else each for name, each in get_type_hints(kind).items()}
 
 
 def _announcement(path: Path) -> Announcement | None:
-    """Return the service of a file whose name is its id, and to whose dashboard a browser can be sent."""
+    """Return the service of a file whose name is its id, and whose dashboard a browser can be sent to."""
     service = _read(path, Announcement)
     if service is None or not _ID.fullmatch(service.id) or _path(path.parent, service.id) != path:
         return None
@@ -569,7 +569,7 @@ def _announcement(path: Path) -> Announcement | None:
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Keep other processes from choosing ids meanwhile; one that holds on to it is not waited for."""
+    """Prevent other processes from choosing ids meanwhile; does not wait for one that holds the lock too long."""
     descriptor = os.open(place / ".dq-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(TRIES):

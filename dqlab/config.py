@@ -44,10 +44,10 @@ def option(key: str) -> Any:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """Return what holds where nobody has said anything else.
+    """Return the defaults of all options.
 
-    It stays out of Dask's configuration, which others clear, restore and leave (`dask.config.refresh`, a
-    ``with dask.config.set(...)`` that began before us): then it would be gone as well.
+    They stay out of Dask's configuration, which others clear, restore and leave (`dask.config.refresh`, a
+    ``with dask.config.set(...)`` that began before us): then they would be gone as well.
     """
     import yaml
 
@@ -126,7 +126,7 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     BadOption
-        It is not valid Unicode, so that it cannot be told to other processes as it is.
+        It is not valid Unicode, so that it cannot be sent to other processes unchanged.
     """
     resolved = Path(path).expanduser().resolve()
     if shown(str(resolved)) != str(resolved):
@@ -143,7 +143,7 @@ def check_name(name: object, *, kind: str) -> str:
     Raises
     ------
     BadName
-        Empty, too long, or with characters such as slashes and spaces; suggests one that works.
+        Empty, too long, or with characters such as slashes and spaces; suggests one that is valid.
     """
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name

@@ -1,4 +1,4 @@
-"""`connect`: a lab on a cluster that runs, or on one that is started on this machine."""
+"""`connect`: a lab on a running cluster, or on one that is started on this machine."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ __all__ = ["RESERVED", "connect", "embedded_lab", "examine_at", "opened", "start
 
 CONNECT_TIMEOUT = 5.0
 SHORTEST, LOOK_EVERY = 0.5, 0.1
-"""Seconds to try to reach a scheduler whose file came late, and between two looks for that file."""
+"""Seconds to try to reach a scheduler whose file came late, and between two checks for that file."""
 CLOSING = 1.0
-"""Seconds that the connection to a scheduler which greeted, or did not, may take to close."""
+"""Seconds that closing the connection to a scheduler may take, whether or not it greeted."""
 JOBS_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a batch system."""
 NEEDED = (
@@ -53,9 +53,9 @@ RESERVED = "0"
 
 _open: dict[Any, Lab] = {}
 _turns: WeakValueDictionary[Any, threading.RLock] = WeakValueDictionary()
-"""Who connects to a target holds its lock: others wait for the same lab, and nobody waits for another target."""
+"""One lock for each target: callers with the same target wait for the same lab, other targets are not blocked."""
 _lock = threading.Lock()
-"""For those two, and never for long."""
+"""Guards those two, and is never held for long."""
 
 
 @checks_keywords
@@ -88,7 +88,7 @@ def connect(
     store : path, optional
         A directory, made if there is none. Queues made by this lab are durable in it: opened again by name, in
         another process too, they have their messages, runs and results. All workers must be able to reach it.
-        With "local" it is the one that `dqlab up` was given, and need not be said.
+        With "local" it is the store of `dqlab up`, and need not be given.
     timeout : float or str, optional
         How long to try to reach a scheduler, or to wait for its file, by default 5 s; or to wait for the first worker
         on a batch system, 60 s.
@@ -100,7 +100,7 @@ def connect(
     Raises
     ------
     ConnectFailed
-        Nobody answers there. `NoLocalCluster`: no cluster of `dqlab up` runs.
+        No scheduler answers there. `NoLocalCluster`: no cluster of `dqlab up` runs.
     SeveralLocalClusters
         "local", and more than one runs.
     VersionMismatch
@@ -141,7 +141,7 @@ def connect(
                 with _lock:
                     _open[key] = lab
                 lab.announce()
-            except BaseException:  # Ctrl-C too: nobody else holds it
+            except BaseException:  # Ctrl-C too: nothing else holds it
                 lab.close()
                 raise
         return lab
@@ -169,11 +169,11 @@ def examine_at(
     Parameters
     ----------
     address : str, optional
-        Of its scheduler; None or "local": the cluster that `dqlab up` keeps on this machine.
+        Address of its scheduler; None or "local": the cluster that `dqlab up` keeps on this machine.
     name : str, optional
-        Which of those.
+        Name of one of those.
     store : Path, optional
-        Looked at beside those of its queues.
+        Examined in addition to those of its queues.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def start_cluster(n: int, *, port: int | None = None) -> LocalCluster:
     Parameters
     ----------
     port : int, optional
-        Have the scheduler and all processes listen on TCP at 127.0.0.1, where every user of this machine reaches them;
+        Let the scheduler and all processes listen on TCP at 127.0.0.1, where every user of this machine reaches them;
         the scheduler at this port, or, with 0, at any that is free.
     """
     import dask
@@ -214,7 +214,7 @@ def start_cluster(n: int, *, port: int | None = None) -> LocalCluster:
 
 
 def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:
-    """Return what is meant by "local", and the directory of the store."""
+    """Return what "local" refers to, and the directory of the store."""
     directory = None if store is None else check_directory(store)
     if not (isinstance(target, str) and target == LOCAL):
         return target, directory
@@ -267,7 +267,7 @@ def _make(
 
 
 def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
-    """Return a client's lab; when there is none, a client that was made for it is closed."""
+    """Return a client's lab; if there is none, close a client that was made for it."""
     try:
         return Lab(client, own_client=own_client, **given)
     except BaseException:  # Ctrl-C too
@@ -288,7 +288,7 @@ def _checked(lab: Lab, store: Path | None) -> Lab:
 
 
 def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path | None) -> Lab:
-    """Wait for the first worker; see that the store is the same there."""
+    """Wait for the first worker; check that it sees the same store."""
     from dqlab.hpc.starting import await_worker, warn_of_what_is_missing
     from dqlab.hpc.waiting import arrived, waited_for
 
@@ -305,7 +305,7 @@ def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path 
 
 
 def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bool = False, grows: bool = False) -> Lab:
-    """Return the lab of a client or a cluster; without one, nothing is closed but a client that was made here."""
+    """Return the lab of a client or a cluster; on failure, close nothing but a client that was made here."""
     from distributed import Client
 
     own = not isinstance(target, Client)
@@ -345,14 +345,14 @@ def _reach(address: str | None, scheduler_file: str | None, timeout: float, what
 def _await_answer(address: str, timeout: float) -> None:
     """Wait until a scheduler has greeted: a Dask client waits for that without end, and Ctrl-C does not end it.
 
-    Ask it for its version too: a client of 2026 dies of a TypeError at a scheduler of 2025.1, and then keeps its
+    Also get its version: a client of 2026 dies of a TypeError at a scheduler of 2025.1, and then keeps its
     process from ending for a minute. In a thread, which ends by itself: notebooks call this from a thread whose event
     loop runs.
 
     Raises
     ------
     OSError, TimeoutError, ValueError
-        Nobody did.
+        No scheduler greeted.
     DaskTooOld
         Its Dask is too old.
     """
@@ -387,7 +387,7 @@ def _await_answer(address: str, timeout: float) -> None:
     except TimeoutError as error:
         if answered.done():
             raise
-        # The lookup of a host's name goes on in a thread that nothing can end, and the event loop waits for it.
+        # The lookup of a host's name continues in a thread that nothing can end, and the event loop waits for it.
         raise TimeoutError("looking up its name takes longer") from error
 
 
@@ -407,13 +407,13 @@ def _written_in(file: Path, timeout: float) -> str:
 
 
 def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
-    """Start a cluster that ends with its lab; parameters as of `start_cluster`."""
+    """Start a cluster that ends with its lab; parameters as for `start_cluster`."""
     from distributed import Client
 
     cluster = start_cluster(n, port=port)
     try:
         client = Client(cluster, set_as_default=False)
         return _lab_of(client, name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))
-    except BaseException:  # Ctrl-C too: nobody else holds it
+    except BaseException:  # Ctrl-C too: nothing else holds it
         cluster.close()
         raise

@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 __all__ = ["Lab", "QueueHeld"]
 
 ANSWER = 40.0
-"""Seconds in which the scheduler answers, once it has what to answer."""
+"""Seconds in which the scheduler answers, once it has an answer."""
 PANELS = ("dq", "depth", "throughput", "failures", "unacked", "runs", "storage")
-"""Pages of the dashboard that are ours."""
+"""Pages of the dashboard that dqlab adds."""
 LOOK_TIMEOUT = 2.0
-"""Seconds to wait for an answer when a lab is only looked at."""
+"""Seconds to wait for an answer when only the state of a lab is read."""
 
 
 class QueueHeld(OwnerStillAlive):
-    """The lab of another process has the queue open; as `OwnerStillAlive`, with the way to that lab."""
+    """Another process's lab has the queue open; an `OwnerStillAlive` with the way to connect to that lab."""
 
     text = "queue {queue!r} was not opened: {who}. Nothing was touched."
 
@@ -63,7 +63,7 @@ class Lab(HasWidget):
     store : Path or None
         Where its queues are kept; None: they are transient.
     seen : Snapshot
-        The last one that was asked for here; empty at first.
+        The last one that was fetched here; empty at first.
     """
 
     seen = Snapshot(at=0.0, seq=-1)
@@ -96,7 +96,7 @@ class Lab(HasWidget):
         self.session.runs.open_others = self._open_others
 
     def announce(self) -> None:
-        """Let this user's Jupyter servers find the cluster: they list it until it ends."""
+        """Make the cluster visible to this user's Jupyter servers: they list it until it ends."""
         http, link = self.session.http, self.session.link
         if http is None or self._announced is not None:
             return
@@ -149,12 +149,12 @@ class Lab(HasWidget):
 
     @property
     def service(self) -> str:
-        """Id under which this user's Jupyter servers list the cluster; "" where it is not announced."""
+        """Id under which this user's Jupyter servers list the cluster; "" if it is not announced."""
         return self._announced.id if self._announced is not None else ""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can be done with it any more: closed, its scheduler gone, or its own workers all gone."""
+        """Whether it can no longer be used: closed, its scheduler gone, or its own workers all gone."""
         try:
             return self._workers() == 0 and self.embedded
         except CallTimeout:
@@ -168,7 +168,7 @@ class Lab(HasWidget):
         return list(self.session.runs)
 
     def all_runs(self) -> RunList:
-        """Return statistics of every run there is, the newest first; `runs` has those of this process alone.
+        """Return statistics of every run, the newest first; `runs` has only those of this process.
 
         Opens the queues of the cluster and of this lab's store that are not open here yet, as `attach` does; nothing
         is processed for that.
@@ -176,7 +176,7 @@ class Lab(HasWidget):
         Raises
         ------
         LabClosed
-            There is nothing to ask.
+            The lab is closed.
 
         Examples
         --------
@@ -219,7 +219,7 @@ class Lab(HasWidget):
     ) -> QueuePool:
         """Open a queue, or return the open one of that name.
 
-        Options count when the queue is made; a queue that is open already keeps its own. If one of its shards
+        Options apply when the queue is made; a queue that is open already keeps its own. If one of its shards
         could not be recovered, the queue is made again.
 
         Parameters
@@ -228,18 +228,18 @@ class Lab(HasWidget):
         durable : bool, optional
             Kept in this lab's store. Default: yes, if it has one.
         maxsize : int, "auto" or None
-            Most messages in one lane. "auto": what the configuration says, 100,000 by default. None: no limit.
+            Most messages in one lane. "auto": the configured limit, 100,000 by default. None: no limit.
         n_queues, visibility_timeout, max_deliveries, retry, max_bytes, served, early_ack, concurrency
             See `QueuePool`.
 
         Raises
         ------
         LabClosed, WorkersGone
-            There is nowhere to open it.
+            The lab is closed, or no worker is left.
         BadOption
-            It is to be durable, and the lab has no store.
+            `durable` is set, and the lab has no store.
         LogError
-            A durable queue cannot be opened; its subclasses say why, and what to do.
+            A durable queue cannot be opened; its subclasses give the reason, and what to do.
         """
         self._check_open()
         if durable and self.store is None:
@@ -255,7 +255,7 @@ class Lab(HasWidget):
                 return known
             if durable is not False:  # what a durable one holds is where it was, which need not be this lab's store
                 place = stored_in(known.options) or place
-            known._let_go()  # to close it by its name would close what another client has just opened
+            known._let_go()  # closing it by its name would close what another client has just opened
         try:
             return QueuePool(
                 self.client,
@@ -322,7 +322,7 @@ class Lab(HasWidget):
         Raises
         ------
         RunNotFound
-            There is none; says which there are.
+            There is no such run; lists those that exist.
         """
         self._check_open()
         return self.session.runs.attach(name)
@@ -334,16 +334,16 @@ class Lab(HasWidget):
         return sorted({*self.session.pools, *self.session.open_queues(), *stored})
 
     def controls(self, queue: str) -> QueuePool:
-        """Return a queue of the cluster or the store, by whomever it was made, to act on it.
+        """Return a queue of the cluster or the store, made by any client, to act on it.
 
         Raises
         ------
         QueueNotFound
-            There is none of that name.
+            There is no queue of that name.
         """
         held = self.session.pools.get(queue)
         if held is not None:
-            return held  # as it is: to open one again that is out of reach would end what waits for it
+            return held  # as it is: reopening one that is out of reach would end what waits for it
         known = self.queue_names()
         if queue not in known:
             near = get_close_matches(queue, known, n=1)
@@ -352,7 +352,7 @@ class Lab(HasWidget):
         return self.queue(queue)
 
     def retry(self, run: str, *, fingerprint: str = "") -> int:
-        """Send dead documents of a run through again, those of one failure class if it is named; return how many."""
+        """Retry dead documents of a run, of one failure class if it is named; return how many."""
         return self.attach(run).retry(fingerprint=fingerprint or None)
 
     def gc(self, progress: Callable[[str, int, int], None] | None = None) -> dict[str, Compacted]:
@@ -361,7 +361,7 @@ class Lab(HasWidget):
         Parameters
         ----------
         progress : callable, optional
-            Called with the queue's name, bytes gone through and bytes in all.
+            Called with the queue's name, bytes processed and bytes in all.
 
         Returns
         -------
@@ -378,9 +378,9 @@ class Lab(HasWidget):
 
     @checks_keywords
     def doctor(self, timeout: float | str = "10s") -> Checkup:
-        """Examine the cluster, its queues and its store, and say what is wrong and what to do about it.
+        """Examine the cluster, its queues and its store; report what is wrong and what to do about it.
 
-        Asks everybody at once and changes nothing. Whoever does not answer is named.
+        Calls all processes at once and changes nothing. Those that do not answer are named.
 
         Parameters
         ----------
@@ -390,12 +390,12 @@ class Lab(HasWidget):
         Returns
         -------
         Checkup
-            Shows itself; true when there is no problem.
+            Displays itself; true when there is no problem.
 
         Raises
         ------
         LabClosed
-            There is nothing to examine.
+            The lab is closed.
         """
         from dqlab.checkup.examine import examine
 
@@ -404,10 +404,10 @@ class Lab(HasWidget):
         return examine(self.session.link, of=f"lab {self.name}", stores=stores, timeout=timeout)
 
     def close(self) -> None:
-        """Close this lab's queues, detach, and end the cluster if this lab started it; nothing in a forked process.
+        """Close this lab's queues, detach, and end the cluster if this lab started it; do nothing in a forked process.
 
-        Each step is taken whatever becomes of the one before: interrupted, or after an error, the cluster ends all the
-        same. A call that did not come to its end can be repeated.
+        Each step is taken whatever the outcome of the one before: interrupted, or after an error, the cluster ends
+        anyway. A call that did not complete can be repeated.
         """
         if self.closed or not self.session.link.here:
             return
@@ -419,7 +419,7 @@ class Lab(HasWidget):
                 self._announced = None
             if self._cluster is not None:
                 for pool in list(self.session.pools.values()):
-                    with suppress(DqlabError):  # what cannot be asked is not to keep the cluster from ending
+                    with suppress(DqlabError):  # a queue that does not answer must not keep the cluster from ending
                         pool.close(force=True)
         finally:
             try:
@@ -438,13 +438,13 @@ class Lab(HasWidget):
         self.session.runs.elsewhere = f" It may be in {self._who_holds(held)}" if held else ""
 
     def _who_holds(self, held: dict[str, OwnerStillAlive]) -> str:
-        """Return who has queues of the store open that may have a run, as a hint."""
+        """Return a hint on which processes have queues of the store open that may have a run."""
         one = next(iter(held.values()))
         who = one.who if isinstance(one, QueueHeld) else f"process {one.pid} on {one.host} has it open; close it there"
         return f"{', '.join(map(repr, held))}, open elsewhere: {who}."
 
     def _queue_of(self, run: str) -> str:
-        """Return the open queue of another client that has a run, else ""; one that gives no answer is passed over."""
+        """Return the open queue of another client that has a run, else ""; one that does not answer is skipped."""
         link = self.session.link
         others = [name for name in self.session.open_queues() if name not in self.session.pools]
 
@@ -463,7 +463,7 @@ class Lab(HasWidget):
         return next((queue for queue, there in zip(others, found, strict=True) if there), "")
 
     def _open(self, names: Iterable[str]) -> dict[str, OwnerStillAlive]:
-        """Open queues; return why, by name, those were left out that another process has open."""
+        """Open queues; return by name, with the reason, those left out because another process has them open."""
         held: dict[str, OwnerStillAlive] = {}
         for name in names:
             try:
@@ -476,7 +476,7 @@ class Lab(HasWidget):
         return held
 
     def _workers(self) -> int:
-        """Ask how many workers the cluster has."""
+        """Return how many workers the cluster has."""
         link = self.session.link
         return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot"), timeout=LOOK_TIMEOUT)).workers
 
@@ -509,7 +509,7 @@ class Lab(HasWidget):
         return self.seen
 
     def history(self, span: float | str = "30m") -> Timeline:
-        """Return how all queues together were; see `QueuePool.history`."""
+        """Return the history of all queues together; see `QueuePool.history`."""
         return Timeline(self.past(seconds(span, name="span")))
 
     def past(self, span: float, *, timeout: float | None = None) -> History:

@@ -1,8 +1,8 @@
 """Numbers as people read them.
 
 Owns the spelling of counts, shares, rates, sizes, durations and times of day; every view uses it,
-so a number looks the same everywhere. Pure text: no colours, no widths, no clock. What is not
-known is `UNKNOWN`, in the same place where the number would stand. Times are shown in the zone of
+so a number looks the same everywhere. Pure text: no colours, no widths, no clock. An
+unknown number is `UNKNOWN`, in the place where it would stand. Times are shown in the zone of
 the process, as the cell that prints them would.
 """
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 UNKNOWN = "\N{EN DASH}"
-"""Stands where a number is not known."""
+"""Replaces a number that is not known."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -135,13 +135,13 @@ def span(seconds: float | None) -> str:
 
 
 def soon(seconds: float) -> str:
-    """Return in how much time something will be, to the nearest minute: ``12 min``, ``3 h 39 min``, ``<1 min``."""
+    """Return the time until something, to the nearest minute: ``12 min``, ``3 h 39 min``, ``<1 min``."""
     minutes = round(seconds / 60.0)
     return duration(60.0 * minutes) if minutes else "<1 min"
 
 
 def due(at: float, *, now: float) -> str:
-    """Return the nearest minute at which something will be: ``14:34``; on another day, ``22 Nov 14:34``.
+    """Return the time of something to the nearest minute: ``14:34``; on another day, ``22 Nov 14:34``.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def date(at: float) -> str:
 
 
 def age(at: float, *, now: float) -> str:
-    """Return when something was: ``5 s ago`` within a minute, then ``14:03``, then the date.
+    """Return the time of something in the past: ``5 s ago`` within a minute, then ``14:03``, then the date.
 
     Parameters
     ----------

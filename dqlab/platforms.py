@@ -1,7 +1,8 @@
-"""Calls that not every system has, each with a way to do without.
+"""Calls that not every system has, each with a fallback.
 
-Linux has them all. What is missing, on macOS, in an old kernel or in a container that forbids it, is noticed where it
-is used, and done by portable means. Nothing else in dqlab asks which system it runs on; the standard library alone.
+Linux has them all. A call that is missing, on macOS, in an old kernel or in a container that forbids it, is noticed
+when it is used, and replaced by portable means. Nothing else in dqlab checks which system it runs on. Imports only
+the standard library.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ __all__ = [
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks whether a parent lives, where the system does not report its end."""
+"""Seconds between two checks whether a parent lives, where the system does not report its end."""
 LIST_WITHIN = 5.0
 """Seconds that the command `mount` may take."""
 LOST_PARENT = 255
@@ -61,7 +62,7 @@ _MOUNTS = (
 )
 _BLANK = re.compile(rb"[ \t\n\\]")
 _UNKNOWN_CALL = frozenset({errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP})
-"""What a kernel says of a call that it does not have, or that a container forbids."""
+"""Errors of a kernel for a call that it does not have, or that a container forbids."""
 
 
 # --- files ----------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ def _syncing() -> Callable[[int], None]:
 
 
 sync_data = _syncing()
-"""Bring a file's data to the device. On macOS `fsync` leaves it in the drive's cache, and `F_FULLFSYNC` does not."""
+"""Write a file's data to the device. On macOS `fsync` leaves it in the drive's cache, and `F_FULLFSYNC` does not."""
 
 
 def _writing() -> Callable[[int, Sequence[Buffer], int], int]:
@@ -101,7 +102,7 @@ write_at = _writing()
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Have a file's first `size` bytes on the device, at the price of writing those that it does not have yet.
+    """Reserve a file's first `size` bytes on the device, at the price of writing those that it does not have yet.
 
     Raises
     ------
@@ -117,12 +118,12 @@ def allocate(descriptor: int, size: int) -> None:
 
 
 def unnamed_file(name: str) -> int:
-    """Return the descriptor of a file that nobody else can open: in memory, or a temporary one without a name.
+    """Return the descriptor of a file that no other process can open: in memory, or a temporary one without a name.
 
     Parameters
     ----------
     name : str
-        As which it is listed where the system lists such files.
+        Its name in the system's list of such files, if there is one.
     """
     if hasattr(os, "memfd_create"):
         try:
@@ -148,12 +149,12 @@ def open_descriptors() -> int | None:
     return None if listed is None else len(listed)
 
 
-# --- what the system says of itself ----------------------------------------------------------
+# --- facts about the system ------------------------------------------------------------------
 
 
 @cache
 def boot_id() -> str:
-    """Return what tells this boot of this machine from others; "" where the system does not say."""
+    """Return an id of this boot of this machine; "" where the system has none."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return _sysctl("kern.bootsessionuuid")
@@ -173,7 +174,7 @@ def _sysctl(name: str) -> str:
 
 
 def mount_table() -> bytes:
-    """Return what is mounted where, a line each with device, place and type; nothing where the system does not list it.
+    """Return all mounts, a line each with device, place and type; nothing where the system does not list them.
 
     Blanks, tabs, line ends and backslashes of a place are octal escapes.
     """
@@ -203,15 +204,15 @@ def mounts_of(listed: bytes) -> bytes:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether somebody on this machine, this process included, holds a lock on a file.
+    """Return whether a process on this machine, this one included, holds a lock on a file.
 
-    Where the system does not list locks a shared one is asked for, and given back at once: who asks for the file's own
-    in that moment is refused, and has to ask again.
+    Where the system does not list locks, this takes a shared one and releases it at once: a process that tries to lock
+    the file at that moment is refused, and has to try again.
 
     Raises
     ------
     OSError
-        That cannot be told.
+        It cannot be found out.
     """
     try:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -236,7 +237,7 @@ def _refuses_a_shared_lock(path: Path) -> bool:
 
 
 def forks() -> bool:
-    """Return whether a process that has imported what others need may be forked, and the fork just go on.
+    """Return whether a process that has imported what others need may be forked, and the fork just continue.
 
     Not on macOS: its own libraries, which NumPy uses, end a forked process that calls them.
     """
@@ -244,7 +245,7 @@ def forks() -> bool:
 
 
 def pin_process(pid: int) -> int | None:
-    """Return a descriptor that can be read once a process has ended; None where there is no such thing."""
+    """Return a descriptor that becomes readable once a process has ended; None where there is no such call."""
     try:
         return os.pidfd_open(pid)
     except AttributeError:
@@ -256,14 +257,14 @@ def pin_process(pid: int) -> int | None:
 
 
 def watch_end(process: subprocess.Popen[bytes]) -> int:
-    """Return a descriptor that can be read once a process that was started here has ended; the caller closes it.
+    """Return a descriptor that becomes readable once a process started here has ended; the caller closes it.
 
-    Without the system's own, a thread waits for the process. The process is reaped by that.
+    Without the system's own, a thread waits for the process, and reaps it.
     """
     pinned = pin_process(process.pid)
     if pinned is not None:
         return pinned
-    ended, tell = socket.socketpair()  # a write after the caller has closed its end fails, and signals nobody
+    ended, tell = socket.socketpair()  # a write after the caller has closed its end fails, and signals nothing
 
     def watch() -> None:
         with tell:
@@ -298,7 +299,7 @@ def _outlive_nobody(parent: int) -> None:
 
 
 def die_first() -> None:
-    """Have this process end first when the machine has no memory left; without effect where nobody can choose."""
+    """Make this process the first to be killed when memory runs out; without effect where that cannot be set."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

@@ -1,8 +1,8 @@
 """What the processes of a cluster load first: ``dask scheduler --preload dqlab.preload``, and workers likewise.
 
-A worker ignores Ctrl-C: Jupyter and terminals send it to a whole group of processes, and it is meant for whoever
-waits. A run goes on, and workers end when their cluster is closed. A scheduler gets dqlab's registry before the first
-client comes, and its dashboard has the panels from the start.
+A worker ignores Ctrl-C: Jupyter and terminals send it to a whole group of processes, and it is meant for the client
+that waits. A run continues, and workers end when their cluster is closed. A scheduler gets dqlab's registry before the
+first client comes, and its dashboard has the panels from the start.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def dask_setup(server: Scheduler | Worker) -> None:
 
 
 def _starts_a_scheduler(arguments: list[str]) -> bool:
-    """Return whether this is ``dask scheduler``: workers load this module too, and have no use for what draws."""
+    """Return whether this is ``dask scheduler``: workers load this module too, and do not need the panels."""
     command = Path(arguments[0]).stem.replace("_", "-") if arguments else ""
     return command == "dask-scheduler" or arguments[1:2] == ["scheduler"]
 

@@ -1,8 +1,8 @@
 """Proof that both sides of a request hold the same token, which itself is never sent.
 
-A request bears HMAC(token, what is asked and a number used once), an answer HMAC(token, that number and what is
-answered), so that nothing that a stranger receives opens anything. A scheduler is asked who it is with a number of the
-asker's; its answer names the address that it was asked at, and a number of its own, which the next request has to bear.
+A request carries HMAC(token, request and nonce), a response HMAC(token, that nonce and the
+response), so that nothing that a stranger receives is of use to it. To identify a scheduler, a client sends its own
+nonce; the response has the address at which the scheduler was called, and a nonce that the next request must carry.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from dqlab import platforms
 __all__ = ["ANSWER", "ASK", "NONCE", "PROOF", "Challenges", "loopback", "mac", "machine", "misplaced", "nonce", "same"]
 
 NONCE, PROOF = "Dqlab-Nonce", "Dqlab-Proof"
-"""Headers of both: the number, and the code that proves."""
+"""Headers of both: the nonce, and the code."""
 ASK, ANSWER = "dqlab ask 1", "dqlab answer 1"
-"""What a code is for, so that no code of one direction is one of the other."""
+"""Purpose of a code, so that a code of one direction is never valid in the other."""
 ANYWHERE = ("0.0.0.0", "::")
 VALID_FOR = 60.0
-"""Seconds in which a request has to bear the number that it was given."""
+"""Seconds in which a request has to carry the nonce that it was given."""
 MOST = 4096
 _NONCE = re.compile(r"[0-9a-f]{32}")
 
 
 def nonce() -> str:
-    """Return a number that was never used."""
+    """Return a random number that has not been used before."""
     return secrets.token_hex(16)
 
 
 def mac(token: str, purpose: str, nonce: str, *said: str, body: bytes = b"") -> str:
-    """Return the code for what is said in `said` and `body` under a number; lists of texts have one spelling."""
+    """Return the code for `said` and `body` under a nonce; different lists of texts never encode alike."""
     text = json.dumps([purpose, nonce, *said, sha256(body).hexdigest()])
     return hmac.new(token.encode(), text.encode(), sha256).hexdigest()
 
@@ -51,7 +51,7 @@ def same(said: str, expected: str) -> bool:
 
 
 class Challenges:
-    """Numbers that a scheduler has given out, each good for one request.
+    """Nonces that a scheduler has issued, each valid for one request.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Challenges:
         self._given: OrderedDict[str, float] = OrderedDict()
 
     def give(self) -> str:
-        """Return a new number; when too many are out, the oldest one is good for nothing any more."""
+        """Return a new nonce; when too many are issued, the oldest one becomes invalid."""
         if len(self._given) >= MOST:
             self._given.popitem(last=False)
         given = nonce()
@@ -72,18 +72,18 @@ class Challenges:
         return given
 
     def spend(self, said: str) -> bool:
-        """Return whether a number was given out, a short while ago, and not spent yet."""
+        """Return whether a nonce was issued recently and has not been used; use it up."""
         return self._clock() < self._given.pop(said, 0.0)
 
 
 def is_nonce(said: str) -> bool:
-    """Return whether it looks like a number of ours."""
+    """Return whether a text has the form of a nonce."""
     return _NONCE.fullmatch(said) is not None
 
 
 @cache
 def machine() -> str:
-    """Return what tells this machine from others, as far as it matters for 127.0.0.1."""
+    """Return an id of this machine, precise enough to judge 127.0.0.1."""
     return f"{socket.gethostname()} {platforms.boot_id()}"
 
 
@@ -96,19 +96,19 @@ def loopback(host: str) -> bool:
 
 
 def misplaced(said: Mapping[str, Any], host: str, port: int, *, tunnel: bool = False) -> str:
-    """Return why what a scheduler says of itself was not said by whom was asked at `host`; "" when it was.
+    """Return why a scheduler's reply did not come directly from `host`; "" when it did.
 
-    Somebody in between can pass our question on to the scheduler, and its answer to us; then the scheduler was asked
-    at another address than we have asked.
+    A process in between can forward our request to the scheduler, and its reply to us; then the scheduler was called
+    at another address than ours.
 
     Parameters
     ----------
     said : mapping
-        `at`, the address and port it was asked at, `anywhere`, whether it listens at all of its machine's, and
+        `at`, the address and port it was called at, `anywhere`, whether it listens at all of its machine's, and
         `machine`.
     tunnel : bool
         The scheduler is reached through a tunnel to its machine, or a port that is published for it, so that addresses
-        tell nothing.
+        prove nothing.
     """
     if tunnel:
         return ""

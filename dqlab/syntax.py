@@ -14,13 +14,13 @@ _parsing = threading.Lock()
 def parse(source: str) -> ast.Module:
     """Return the syntax tree of a module.
 
-    CPython 3.11 counts the depth of all threads together, and takes it for a mistake of its own (gh-106905). Ours take
-    turns; against those of others trying again helps.
+    CPython 3.11 counts the depth of all threads together, and takes it for a mistake of its own (gh-106905). Our calls
+    take turns; against those of others a retry helps.
 
     Raises
     ------
     SyntaxError, ValueError, RecursionError, MemoryError
-        It is not Python, or too deeply nested.
+        The source is not Python, or too deeply nested.
     """
     for _ in range(TRIES - 1):
         with _parsing:

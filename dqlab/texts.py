@@ -1,8 +1,8 @@
-r"""Text that users bring along: kept exactly between our own processes, made valid wherever others read it.
+r"""Text from users: kept exactly between our own processes, made valid wherever other programs read it.
 
 File names that are not UTF-8 reach Python with lone surrogates (``os.fsdecode``), and names, keys and messages may
 hold line breaks, terminal escapes, text that runs backwards, or a megabyte. UTF-8, and with it msgpack, JSON, HTTP,
-terminals and notebooks, refuses the first and obeys the others. Owns the two ways that such text takes:
+terminals and notebooks, refuses the first and obeys the others. Owns the two ways to handle such text:
 
 ::
 
@@ -22,15 +22,15 @@ from typing import Any
 __all__ = ["EXACT", "JOINERS", "SHOWN", "block", "brief", "kept", "one_line", "restored", "said_by", "shown", "valid"]
 
 EXACT = "surrogatepass"
-"""Name of the codec error handler that keeps lone surrogates; the same must stand where text is read again."""
+"""Name of the codec error handler that keeps lone surrogates; reading the text back needs the same one."""
 SHOWN = "dqlab.shown"
 """Name of the codec error handler that writes lone surrogates as escapes."""
 JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
-"""Unprintable characters that letters of some scripts, and families of emoji, are made with."""
+"""Unprintable characters that join letters of some scripts, and families of emoji."""
 
 _GONE = "\N{REPLACEMENT CHARACTER}"
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)
-"""What ``surrogateescape`` makes of the bytes 0x80 to 0xFF."""
+"""The results of ``surrogateescape`` for the bytes 0x80 to 0xFF."""
 
 
 def kept(text: str) -> bytes:
@@ -82,7 +82,7 @@ def brief(text: str, limit: int) -> str:
 
 
 def said_by(value: object) -> str:
-    """Return ``str(value)``, exactly of type `str`; of something that cannot say it, that it cannot."""
+    """Return ``str(value)``, exactly of type `str`; if it raises, a note that it did."""
     try:
         return str.__str__(str(value))
     except BaseException as error:  # noqa: BLE001 - __str__ is the user's code, and may even call sys.exit
@@ -95,7 +95,7 @@ def one_line(text: object, limit: int = 120) -> str:
     White space becomes single spaces, lone surrogates become escapes, control and bidirectional characters the
     replacement character. A cut ends with an ellipsis.
     """
-    raw = shown(said_by(text)[: 4 * limit + 16])  # what is behind the cut is not even looked at
+    raw = shown(said_by(text)[: 4 * limit + 16])  # what is behind the cut is not even examined
     line = "".join(
         character if character.isprintable() or character in JOINERS else _GONE for character in " ".join(raw.split())
     )

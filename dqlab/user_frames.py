@@ -1,4 +1,4 @@
-"""Whose code a file is: the user's, or that of dqlab, of Python and of installed packages."""
+"""Classifies files by owner: the user's code, or that of dqlab, of Python and of installed packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `dqlab`: what people type in a shell."""
+"""The command `dqlab`, for shells."""
 
 from dqlab.cli.command import main
 

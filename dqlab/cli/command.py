@@ -1,6 +1,6 @@
-"""The command `dqlab`: what people type in a shell.
+"""The command `dqlab`, for shells.
 
-Owns words and exit statuses; the work is done elsewhere and imported when it is asked for, so
+Owns words and exit statuses; the work is done elsewhere and imported on demand, so
 that `dqlab --version` needs neither Jupyter nor Dask. Exit status: 0 done, 1 failed, 2 misused.
 """
 
@@ -30,7 +30,7 @@ __all__ = ["READER_GONE", "main", "parser", "quickstart"]
 NOTEBOOK = "quickstart.ipynb"
 FAILED, MISUSED, UNREADABLE = 1, 2, 3
 READER_GONE = 141
-"""Exit status when what reads the output has ended: 128 + SIGPIPE, as shells count it."""
+"""Exit status when the reader of the output has ended: 128 + SIGPIPE, as shells count it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # while a reader that has gone can still be told from other errors
         return status
     except BrokenPipeError:
-        # `dqlab inspect runs/ | head`: what reads has enough. Python would complain again as it flushes at exit.
+        # `dqlab inspect runs/ | head`: the reader has enough. Python would complain again as it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
 
@@ -74,17 +74,17 @@ def _carry_out(words: list[str]) -> int:
 
 
 def quickstart(directory: Path | None = None) -> Path:
-    """Return where the quickstart notebook lies.
+    """Return the path of the quickstart notebook.
 
     Parameters
     ----------
     directory : Path, optional
-        Where to look for `notebooks/quickstart.ipynb` first. Default: only where dqlab itself lies.
+        Where to look for `notebooks/quickstart.ipynb` first. Default: only where dqlab itself is.
 
     Raises
     ------
     FileNotFoundError
-        Neither there, nor in the installed package, nor in the checkout it was installed from.
+        It is neither there, nor in the installed package, nor in the checkout it was installed from.
     """
     package = Path(__file__).parents[1]
     above = [directory] if directory is not None else []
@@ -190,14 +190,14 @@ def _lab(_: argparse.Namespace, rest: list[str]) -> int:
         print(f"dqlab lab: {error}", file=sys.stderr)
         return FAILED
     ours = [] if asked_for is not None else [f"--ServerApp.root_dir={root}"]
-    # The address that is printed, for who has no browser here; Jupyter's own opens the launcher.
+    # The address is printed for users who have no browser here; Jupyter's own opens the launcher.
     ours += [f"--LabApp.default_url=/lab/tree/{quote(copy.name)}"]
     LabApp.launch_instance([str(copy), *ours, *_as_root(), *rest])
     return 0
 
 
 def _value_of(words: Sequence[str], *options: str) -> str | None:
-    """Return what the last of these options was given, as ``--option=value`` or ``--option value``."""
+    """Return the value of the last of these options, as ``--option=value`` or ``--option value``."""
     found = None
     for at, word in enumerate(words):
         option, equals, value = word.partition("=")
@@ -207,7 +207,7 @@ def _value_of(words: Sequence[str], *options: str) -> str | None:
 
 
 def _copied(notebook: Path, copy: Path) -> Path:
-    """Copy a notebook; one that is there already is replaced only when a person agrees, or not at all."""
+    """Copy a notebook; an existing copy is replaced only when the user agrees."""
     if not copy.exists():
         shutil.copyfile(notebook, copy)
         print(f"dqlab lab: copied the quickstart to {copy}")
@@ -220,7 +220,7 @@ def _copied(notebook: Path, copy: Path) -> Path:
 
 
 def _sources(notebook: Path) -> object:
-    """Return what the cells of a notebook say, without outputs; of a file that is not a notebook, its bytes."""
+    """Return the sources of a notebook's cells, without outputs; for a file that is not a notebook, its bytes."""
     content = notebook.read_bytes()
     try:
         return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(content)["cells"]]
@@ -236,7 +236,7 @@ def _agreed(question: str) -> bool:
 
 
 def _as_root() -> list[str]:
-    """Return what Jupyter wants to be told before it starts for root, as in a container."""
+    """Return the options that Jupyter needs to start for root, as in a container."""
     return ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
 
 
@@ -378,7 +378,7 @@ OF_NOTEBOOKS = (
     *("status", "queues", "watch", "wait", "failed", "show", "retry", "pause", "resume", "drain", "cancel", "scale"),
     *("purge", "history", "runs", "drop"),
 )
-"""Commands that `%dq` has too; `dqlab.cli.shell` has the same list, and imports what it takes to carry them out."""
+"""Commands that `%dq` has too; `dqlab.cli.shell` has the same list, and imports what is needed to carry them out."""
 COMMANDS: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
     "lab": _lab,
     "demo": _demo,

@@ -1,9 +1,9 @@
 """The quickstart notebook, run from a shell: what `dqlab demo` does.
 
-Owns a kernel for as long as the notebook takes, and prints what the cells say while they say it.
+Owns a kernel for as long as the notebook takes, and prints the output of cells as it comes.
 Knows the notebook only by three names that it leaves behind, `docs`, `run` and `retried`, and by two
 tags: of the cell that closes the lab (with the lab goes the run, so the figures are taken before it), and of
-the cell that is for somebody who looks on, before which the demo ends.
+the cell that is for an audience, before which the demo ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Figures:
 
     @classmethod
     def of(cls, docs: Iterable[_Document], run: _Run, retried: int) -> Figures:
-        """Count in the names that the notebook leaves behind."""
+        """Count documents, pages and results from the names that the notebook leaves behind."""
         pages = [document.page_count or 0 for document in docs]
         answered = len(run.results(errors="skip"))
         return cls(len(pages), sum(pages), answered, retried, run.stats().elapsed)
@@ -128,7 +128,7 @@ class Narrator:
         self._print(title)
 
     def hear(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Print what one message says, if it says something to people.
+        """Print one message of the kernel, if it has text for people.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Narrator:
             self._say(f"{content['ename']}: {content['evalue']}")
 
     def end(self) -> None:
-        """Print what was held back, and how long the cell took; does nothing when none is open."""
+        """Print what was held back, and how long the cell took; does nothing when no cell is open."""
         if not self._open:
             return
         self._say(self._partial)
@@ -158,7 +158,7 @@ class Narrator:
         self._open = False
 
     async def beat(self, silence: float) -> None:
-        """Say that the cell still works whenever nothing was printed for `silence` seconds; never returns."""
+        """Print that the cell still works whenever nothing was printed for `silence` seconds; never returns."""
         while True:
             await asyncio.sleep(silence / 4)
             now = self._clock.monotonic()
@@ -204,13 +204,13 @@ class Narrator:
 
 
 CELL_TIMEOUT = 900
-"""Seconds after which a cell is given up."""
+"""Seconds after which a cell is aborted."""
 SILENCE = 10.0
-"""Seconds without a line after which one says that the cell still works."""
+"""Seconds without a line after which a line reports that the cell still works."""
 INTERRUPTED = 130
 
 CLOSES_LAB = "closes-lab"
-"""Tag of the cell after which the run can no longer be asked."""
+"""Tag of the cell after which the run no longer answers."""
 ENDS_DEMO = "ends-demo"
 """Tag of the cell that a demo leaves out, with all that follows: a run of a minute, to be watched and tried."""
 
@@ -275,7 +275,7 @@ class _Player(NotebookClient):
         self.on_cell_executed = self._end
 
     async def play(self) -> Figures:
-        """Execute every cell, and among them the one that counts."""
+        """Execute every cell, and the one that counts in its place."""
         env = {"DQLAB_DISPLAY": "static", **os.environ}  # displays that are replaced as text, not widgets
         beat = asyncio.create_task(self.narrator.beat(SILENCE))
         try:
@@ -286,13 +286,13 @@ class _Player(NotebookClient):
         return Figures(**json.loads(said.splitlines()[-1]))
 
     def process_message(self, msg: dict[str, Any], cell: nbformat.NotebookNode, cell_index: int) -> Any:
-        """Print what a message says, then let nbclient keep it."""
+        """Print a message, then let nbclient keep it."""
         if cell_index != self.counting:
             self.narrator.hear(msg["msg_type"], msg["content"])
         return super().process_message(msg, cell, cell_index)
 
     def where(self) -> str:
-        """Return which cell the notebook stands at, for a sentence."""
+        """Return which cell is running, for a sentence."""
         for position, (index, title) in enumerate(self.titles.items(), start=1):
             if index == self._at:
                 return f"cell {position} of {len(self.titles)} ({title})"
@@ -309,7 +309,7 @@ class _Player(NotebookClient):
 
 
 def _before(tag: str, cells: list[nbformat.NotebookNode]) -> int:
-    """Return the place in front of the first cell with a tag, and of the text above it; without one, the end."""
+    """Return the index of the first cell with a tag, or of the text above it; without one, the end."""
     for index, cell in enumerate(cells):
         if tag in cell.metadata.get("tags", ()):
             while index and cells[index - 1].cell_type == "markdown":

@@ -1,6 +1,6 @@
 """The commands of `%dq` that make sense in a shell: ``dqlab status``, ``dqlab pause word-count``.
 
-They speak to a cluster that runs already: that of `dqlab up` on this machine, or ``--at ADDRESS``.
+They call a running cluster: that of `dqlab up` on this machine, or ``--at ADDRESS``.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ DONE, FAILED, MISUSED = 0, 1, 2
 
 
 class _Desk(Desk):
-    """What stays between two lines; here there is one line."""
+    """State between two lines; here there is one line."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._submitted = lab, None
 
     def said(self, held: Run | QueuePool) -> None:
-        """Remember nothing: a shell shows what comes back."""
+        """Remember nothing: a shell shows what is returned."""
 
     def show(self, run: Run) -> None:
         """Follow a run until it rests."""
@@ -43,7 +43,7 @@ class _Desk(Desk):
 
 
 class _Settings:
-    """There is nothing to set."""
+    """Without any settings."""
 
     names: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     name : str
         One of `COMMANDS_OF_SHELL`.
     words : sequence of str
-        What stands behind it; ``--at ADDRESS`` and ``--name NAME`` say which cluster.
+        The words behind it; ``--at ADDRESS`` and ``--name NAME`` choose the cluster.
 
     Returns
     -------

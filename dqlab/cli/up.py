@@ -1,4 +1,4 @@
-"""A cluster that outlives notebooks: what `dqlab up` starts, keeps and ends."""
+"""A cluster that outlives notebooks: `dqlab up` starts, keeps and ends it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END = (signal.SIGINT, signal.SIGTERM)
 
 
 class NotStarted(DqlabError):
-    """The processes of a cluster did not come up."""
+    """The processes of a cluster did not start."""
 
     text = (
         "the cluster could not be started: {reason}. Nothing of it is left, and the store was not opened. With "
@@ -41,14 +41,14 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
     n : int
         Consumer processes.
     store : Path or None
-        Where queues are kept, made if there is none; None: they are transient.
+        Directory of the queues, made if there is none; None: they are transient.
     name : str
-        By which `connect("local", name=...)` finds it.
+        Name by which `connect("local", name=...)` finds it.
     port : int, optional
-        Have it listen on TCP at 127.0.0.1, at this port or, with 0, at any that is free, where every user of this
+        Listen on TCP at 127.0.0.1, at this port or, with 0, at any that is free, where every user of this
         machine reaches it. Default: sockets that only this user reaches.
     say : callable
-        Is given one line when all is ready, and one at the end.
+        Called with one line when all is ready, and with one at the end.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
     NotStarted
         It could not be started.
     BadName, BadOption
-        `name` cannot be one, `n` is no number of processes, or `port` none of a port.
+        `name` is not a valid name, `n` not a number of processes, or `port` not a port.
     """
     check_name(name, kind="cluster")
     if n < 1:
@@ -89,9 +89,9 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
 
 @contextmanager
 def _signals() -> Iterator[SimpleQueue[int]]:
-    """Note the first signal that asks for the end; the second one acts as it would without us.
+    """Note the first signal that asks for the end; the second one acts as it would without this.
 
-    A SimpleQueue, since what waits for an Event cannot have it set by its own thread's signal handler.
+    A SimpleQueue, since a thread that waits for an Event cannot have it set by its own signal handler.
     """
     arrived: SimpleQueue[int] = SimpleQueue()
 
@@ -136,7 +136,7 @@ def _ready(about: Registration, n: int, dashboard: str) -> str:
 
 
 def _close_queues(lab: Lab) -> int:
-    """Retire the consumers of every queue, then have its log checkpointed and closed.
+    """Retire the consumers of every queue, then checkpoint and close its log.
 
     Returns
     -------

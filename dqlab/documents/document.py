@@ -27,7 +27,7 @@ __all__ = ["LINES_PER_PAGE", "Document", "sealed_key"]
 LINES_PER_PAGE = 60
 """What counts as a page of plain text, lines."""
 _MOST_PAGES = (1 << 32) - 1
-"""Frames have 32 bits for it."""
+"""Limit of the 32 bits that frames have for it."""
 _MOST_BYTES = (1 << 63) - 1
 
 
@@ -49,12 +49,12 @@ class Document:
     size : int or None
         Bytes; None when unknown.
     n_pages : int or None
-        Pages, as far as its listing knows; read it as `page_count`. At most 4,294,967,295.
+        Pages, if its listing knows them; read them as `page_count`. At most 4,294,967,295.
 
     Raises
     ------
     BadOption
-        A part cannot be what it is. Whole numbers of another type, as numpy and pandas have them (3.0), become ints.
+        A part has an invalid value. Whole numbers of another type, as numpy and pandas have them (3.0), become ints.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class Document:
     n_pages: int | None = None
 
     def __post_init__(self) -> None:
-        # Checked here, where the caller's line is at hand: further on they are columns of numbers without names.
+        # Checked here, where the traceback has the caller's line: further on they are columns of numbers without names.
         if not type(self.key) is type(self.version) is type(self.where) is str:
             self._check_texts()
         size, n_pages = self.size, self.n_pages
@@ -85,7 +85,7 @@ class Document:
                 raise BadOption(option=f"{part} of a document", value=value, problem="is not a string.")
 
     def _whole(self, part: str, most: int) -> int:
-        """Return a part that counts something, as an int."""
+        """Return a part that is a count, as an int."""
         value: Any = getattr(self, part)
         try:
             whole = index(value)
@@ -101,7 +101,7 @@ class Document:
 
     @property
     def page_count(self) -> int | None:
-        """Number of pages; None when nobody has counted."""
+        """Number of pages; None when unknown."""
         return self.n_pages
 
     @overload
@@ -118,14 +118,14 @@ class Document:
         mode : {"rb", "r", "rt"}
             Bytes, or text with any line end turned into a newline.
         encoding : str or None
-            Of text. None: utf-8; for Python sources (.py, .pyi) what their coding line says.
+            For text. None: utf-8; for Python sources (.py, .pyi) the encoding of their coding line.
         errors : str
             What to do with undecodable bytes, as for the built-in `open`.
 
         Raises
         ------
         OSError
-            Gone, or not readable here.
+            The file is gone, or not readable here.
         SyntaxError
             The coding line of a Python source names no known encoding.
         BadOption
@@ -187,7 +187,7 @@ class Document:
         Raises
         ------
         OSError
-            Gone, or not readable here.
+            The file is gone, or not readable here.
         """
         with self.open("rb") as stream:
             return stream.read()
@@ -217,10 +217,10 @@ def _revive(where: str, cut: int | str, version: str, size: int | None, n_pages:
 
 
 def sealed_key(payload: builtins.bytes | memoryview) -> str | None:
-    """Return the key of a pickled `Document`; None of anything else. Runs nobody's code but ours."""
+    """Return the key of a pickled `Document`; None for anything else. Runs no code but dqlab's."""
     try:
         found = _DocumentOnly(io.BytesIO(payload)).load()
-    except Exception:  # noqa: BLE001 - whatever it is, it is no reference of ours
+    except Exception:  # noqa: BLE001 - whatever it is, it is not one of our references
         return None
     return found.key if type(found) is Document and type(found.key) is str else None
 
@@ -241,7 +241,7 @@ def _source_encoding(stream: BinaryIO) -> str:
     mark = BOM_UTF8 if lines[0].startswith(BOM_UTF8) else b""
     lines[0] = lines[0].removeprefix(BOM_UTF8)
     # Detection alone would turn other bytes in these lines into a SyntaxError without a position;
-    # hidden from it, they raise UnicodeDecodeError when read, or are handled as `errors` says.
+    # hidden from it, they raise UnicodeDecodeError when read, or are handled as `errors` asks.
     plain = [re.sub(rb"[\x80-\xff]", b"?", line) for line in lines]
     heads = iter([mark + plain[0], plain[1]])
     return detect_encoding(lambda: next(heads, b""))[0]

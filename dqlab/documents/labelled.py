@@ -1,4 +1,4 @@
-"""Values with keys of their own: a pandas Series says by its index which row each of them belongs to."""
+"""Values with keys of their own: the index of a pandas Series tells which row each of them belongs to."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dqlab.errors import BadOption
 __all__ = ["Labelled", "key_text", "label_of", "labelled", "sealed_label"]
 
 _WHOLE, _TEXT = "\0i", "\0s"
-"""What stands before a whole number in a key, since 7 and "7" are two labels; and before a text that would otherwise be
-taken for none, or for one of these. File names hold no such character."""
+"""Prefix of a whole number in a key, since 7 and "7" are two labels; and of a text that would otherwise be
+taken for none, or for one of these. File names contain no such character."""
 
 
 class Labelled(NamedTuple):
@@ -27,11 +27,11 @@ class Labelled(NamedTuple):
 
 _CLASS = [Labelled.__module__, Labelled.__qualname__]
 _LOOKUPS = ("BINGET", "LONG_BINGET")
-"""Their argument is a place in the memo, and no number of the user's."""
+"""Opcodes whose argument is a place in the memo, not a number of the user's."""
 
 
 def labelled(documents: Any) -> Any:
-    """Return what yields a Series' values with their labels, and anything else as it is.
+    """Return an iterable of a Series' values with their labels, and anything else as it is.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def labelled(documents: Any) -> Any:
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(documents, pandas.Series):
         return documents
-    documents = documents.copy(deep=False)  # rows may go from theirs while it is read, and none goes from this one
+    documents = documents.copy(deep=False)  # rows may be dropped from the user's while it is read, not from this one
     index = documents.index
     if isinstance(index, pandas.RangeIndex) and (index.start, index.step) == (0, 1):
         return documents  # its labels are the ordinals
@@ -63,9 +63,9 @@ def label_of(key: str) -> str | int:
 
 
 def sealed_label(payload: bytes | memoryview) -> str | int | None:
-    """Return the label of a pickled `Labelled`; None of anything else. Opens nothing, so it runs nobody's code."""
+    """Return the label of a pickled `Labelled`; None for anything else. Unpickles nothing, so no foreign code runs."""
     names: list[object] = []
-    with suppress(Exception):  # whatever it is, it is no value with a label
+    with suppress(Exception):  # whatever it is, it is not a value with a label
         for op, arg, _ in pickletools.genops(bytes(payload)):
             if op.name in ("PROTO", "FRAME", "MEMOIZE"):
                 continue
@@ -91,7 +91,7 @@ class _Rows:
 
 def _label(label: Any, at: int) -> str | int:
     if isinstance(label, str):
-        return str.__str__(label)  # of numpy's, and others of their own class, the text
+        return str.__str__(label)  # plain text, also of numpy's and other subclasses
     if not isinstance(label, bool):
         with suppress(TypeError):
             return operator.index(label)

@@ -1,7 +1,7 @@
 """Listings of documents: what `map` iterates over.
 
 Owns the public face: making a listing, iterating, counting and slicing it. Holds no documents and
-no contents; where they come from is the business of the sources.
+no contents; the sources provide them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Documents:
 
     Notes
     -----
-    An element that cannot be looked at from here is listed with version "" and size None, and fails
+    An element that cannot be examined from here is listed with version "" and size None, and fails
     when it is opened. Each URL costs one request to its store; a `Document` costs nothing.
 
     Raises
@@ -45,7 +45,7 @@ class Documents:
     NotADocument
         While iterating: an element is something else.
     DocumentsUsedUp
-        When iterating again over an iterator.
+        When an iterator is iterated a second time.
     """
 
     __slots__ = ("_source",)
@@ -84,7 +84,7 @@ class Documents:
         Returns
         -------
         Documents
-            Possibly none. Keys are paths relative to the folder before the first wildcard; versions
+            Possibly empty. Keys are paths relative to the folder before the first wildcard; versions
             are the store's etag, or size and modification time.
 
         Raises
@@ -107,7 +107,7 @@ class Documents:
         return listing
 
     def __iter__(self) -> Iterator[Document]:
-        """List the documents; those gone by the time they are looked at are left out."""
+        """List the documents; those deleted before they are examined are left out."""
         return (document for look in self._source.looks() if (document := look()) is not None)
 
     @property
@@ -116,7 +116,7 @@ class Documents:
         return self._source.repeats
 
     def __len__(self) -> int:
-        """Count the documents by listing them, without looking at any.
+        """Count the documents by listing them, without examining any.
 
         Raises
         ------
@@ -137,9 +137,9 @@ class Documents:
         Raises
         ------
         BadOption
-            Counted from the end, which a lazy listing does not know.
+            The index counts from the end, which a lazy listing does not know.
         IndexError
-            There are not so many documents.
+            There are fewer documents.
         """
         if isinstance(index, slice):
             start, step = _position(index.start, 0), _position(index.step, 1)
@@ -153,7 +153,7 @@ class Documents:
         raise IndexError(f"{self!r} has no document {position}")
 
     def __repr__(self) -> str:
-        """Say where the documents come from, without listing them; of a glob, whether there are any."""
+        """Show where the documents come from, without listing them; for a glob, whether there are any."""
         source = self._source
         if isinstance(source, Glob):
             with suppress(DqlabError):  # the folder is gone; listing will say so
@@ -170,11 +170,11 @@ def _position(value: Any, default: int) -> int:
 
 
 NATIVE = (".pdf",)
-"""Last parts of their names, in lower case."""
+"""Suffixes of their names, in lower case."""
 
 
 def parsed_natively(documents: Any) -> bool:
-    """Return whether the first document is of such a kind; False of what can be iterated only once."""
+    """Return whether the first document is of such a kind; False for what can be iterated only once."""
     first = None
     if isinstance(documents, Documents):
         with suppress(DqlabError, OSError, LookupError):  # iterating raises it again

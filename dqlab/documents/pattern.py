@@ -1,6 +1,6 @@
 """Patterns such as ``data/**/*.txt``, and walking the folders they can match.
 
-Owns what a pattern means, the same for local and remote folders. Knows nothing of documents.
+Owns the meaning of a pattern, the same for local and remote folders. Knows nothing of documents.
 
 In one part of a path, ``*``, ``?`` and ``[...]`` match as in a shell; ``**`` matches any number of
 folders, none included, and as the last part every file below. Names that begin with a dot are only
@@ -27,7 +27,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file that matches: its path relative to the folder (with "/"), and how to look at it."""
+    """A file that matches: its path relative to the folder (with "/"), and how to examine it."""
 
     path: str
     entry: Entry
@@ -58,7 +58,7 @@ class Pattern:
         folder : Folder
             Where the pattern starts.
         enter : callable
-            Whether to look into folders of this name.
+            Whether to enter folders of this name.
         """
         return self._walk(folder, folder.entries(), "", self._reach({0}), enter)
 

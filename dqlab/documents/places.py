@@ -1,4 +1,4 @@
-"""Where documents lie: the local file system, or one behind fsspec.
+"""Where documents are stored: the local file system, or one behind fsspec.
 
 Owns the difference between the two: how a file is opened, what tells its versions apart, and
 what a folder holds. Knows nothing of patterns or keys. Only a URL makes it import fsspec.
@@ -44,12 +44,12 @@ class Stamp(NamedTuple):
 
 
 UNKNOWN = Stamp("", None)
-"""For a file that cannot be looked at from this process."""
+"""For a file that cannot be examined from this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a folder. `stamp` looks at the file and raises OSError when it is gone."""
+    """One name in a folder. `stamp` examines the file and raises OSError when it is gone."""
 
     name: str
     is_folder: bool
@@ -65,15 +65,15 @@ class Folder(Protocol):
         ...
 
     def exists(self) -> bool:
-        """Whether it is there, and a folder."""
+        """Whether it exists and is a folder."""
         ...
 
     def entries(self) -> list[Entry]:
-        """Return the files and folders in it, in no order; links count as what they lead to."""
+        """Return the files and folders in it, in no order; links count as their targets."""
         ...
 
     def below(self, name: str) -> Folder | None:
-        """Return the folder of that name; None when entering it would go round in a circle."""
+        """Return the folder of that name; None when entering it would form a cycle."""
         ...
 
     def at(self, path: str) -> str:
@@ -94,9 +94,9 @@ def open_binary(where: str) -> BinaryIO:
     Raises
     ------
     OSError
-        Gone, or not readable here.
+        The file is gone, or not readable here.
     ImportError
-        The file system behind the URL is not installed; the message says what to install.
+        The file system behind the URL is not installed; the message names what to install.
     """
     path = local_path(where)
     if path is not None:
@@ -104,13 +104,13 @@ def open_binary(where: str) -> BinaryIO:
     system, path = _remote(where)
     stream = cast(BinaryIO, system.open(path, "rb"))
     if not system.cachable:
-        # An archive closes itself, and its members, when nobody holds it: the stream shall.
+        # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
         weakref.finalize(stream, _let_go, system)
     return stream
 
 
 def stamp_of(where: str) -> Stamp:
-    """Look at a file without opening it; one request when it is remote. Raises as `open_binary` does."""
+    """Examine a file without opening it; one request when it is remote. Raises as `open_binary` does."""
     path = local_path(where)
     if path is not None:
         return _local_stamp(Path(path).stat())
@@ -126,7 +126,7 @@ class LocalFolder:
         self._above = above
 
     def exists(self) -> bool:
-        """Whether it is there, and a folder."""
+        """Whether it exists and is a folder."""
         return Path(self.where).is_dir()
 
     def entries(self) -> list[Entry]:
@@ -170,7 +170,7 @@ class RemoteFolder:
         return self._url + self._rest
 
     def exists(self) -> bool:
-        """Whether it is there, and a folder; asks the store, not a cache."""
+        """Whether it exists and is a folder; asks the store, not a cache."""
         self._system.invalidate_cache()
         return bool(self._system.isdir(self._path))
 
@@ -186,8 +186,8 @@ class RemoteFolder:
         return found
 
     def below(self, name: str) -> RemoteFolder:
-        """Return the folder of that name; stores have no links to go round in."""
-        # Not recreated from its URL: that would open an archive once more for each folder in it.
+        """Return the folder of that name; stores have no links that could form a cycle."""
+        # Not recreated from its URL: that would open an archive again for each folder in it.
         inner = copy(self)
         inner._url = _join(self._url, name)
         inner._path = _join(self._path, name) if self._path else name
@@ -208,7 +208,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool | None:
-    """Whether it leads to a folder rather than to a file; None when to neither."""
+    """Whether it is or links to a folder rather than a file; None when neither."""
     try:
         return entry.is_dir() or (False if entry.is_file() else None)
     except OSError as error:
@@ -244,11 +244,11 @@ def _instant(when: Any) -> str:
 
 
 def _let_go(system: object) -> None:
-    """Nothing to do: that the finalizer holds the file system until now is the point."""
+    """Do nothing: the finalizer exists to keep the file system alive until now."""
 
 
 def _remote(url: str) -> tuple[Any, str]:
-    import fsspec.core  # only here: local documents do without it
+    import fsspec.core  # only here: local documents do not need it
 
     system, path = fsspec.core.url_to_fs(url)
     return system, path

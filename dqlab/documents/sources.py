@@ -1,7 +1,7 @@
 """What a listing reads from, each time it is iterated: a pattern, named elements, a window on another source.
 
-Owns the two steps of listing: naming a document, which is cheap, and looking at it, which costs a
-stat or more. Counting and skipping take only the first. Knows nothing of how listings are shown.
+Owns the two steps of listing: naming a document, which is cheap, and examining it, which costs a
+stat or more. Counting and skipping need only the first. Knows nothing of how listings are shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocumen
 __all__ = ["Given", "Glob", "Look", "Source", "Window", "stdlib"]
 
 Look = Callable[[], Document | None]
-"""Looks at one document; None when it is gone since it was named."""
+"""Examines one document; None when it is gone since it was named."""
 
 
 class Source(Protocol):
@@ -53,14 +53,14 @@ class Glob:
     label : str
         The call that made it.
     enter : callable
-        Whether to look into folders of this name.
+        Whether to enter folders of this name.
     finish : callable
-        Completes a document when it is looked at; may open it.
+        Completes a document when it is examined; may open it.
 
     Raises
     ------
     FolderNotFound
-        The folder does not exist; also raised by `looks`, should it be gone by then.
+        The folder does not exist; also raised by `looks` if it is gone by then.
     """
 
     repeats = True
@@ -121,7 +121,7 @@ class Window:
         return self._source.repeats
 
     def looks(self) -> Iterator[Look]:
-        """Name the documents inside; those before are named too, but not looked at."""
+        """Name the documents inside; those before are named too, but not examined."""
         return islice(self._source.looks(), self._start, self._stop, self._step)
 
 
@@ -131,7 +131,7 @@ class Given:
     Parameters
     ----------
     iterable : iterable, iterator or callable
-        What gives the elements; a callable is called again for each pass.
+        Yields the elements; a callable is called again for each pass.
     key : callable or None
         From an element to its key.
 
@@ -191,7 +191,7 @@ def _document(element: Any, position: int) -> Document:
 
 
 def _stamp(place: str) -> Stamp:
-    # What this process cannot look at, the consumers perhaps can; and if they cannot either, one
+    # What this process cannot examine, consumers perhaps can; and if they cannot either, one
     # failed message with the operating system's own words is worth more than an ended submission.
     try:
         return stamp_of(place)

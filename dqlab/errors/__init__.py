@@ -176,5 +176,5 @@ __all__ = [
     "in_words",
 ]
 
-for _name in __all__:  # tracebacks show the name that one imports, whatever module defines it
+for _name in __all__:  # tracebacks show the name that users import, whatever module defines it
     globals()[_name].__module__ = __name__

@@ -1,4 +1,4 @@
-"""Errors of the cluster and of this installation: connecting, what is missing, and who is gone."""
+"""Errors of the cluster and of this installation: connecting, missing parts, and processes that are gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class ConnectFailed(DqlabError):
-    """No scheduler answered at the address that was given."""
+    """No scheduler answered at the given address."""
 
     text = (
         "no scheduler answered at {address!r} within {seconds:g} s ({reason}). Nothing was started. Check the "
@@ -29,7 +29,7 @@ class ConnectFailed(DqlabError):
 
 
 class UnsupportedSystem(DqlabError, ImportError):
-    """dqlab is imported on a system that it cannot run on."""
+    """dqlab was imported on a system that it cannot run on."""
 
     text = (
         "dqlab does not run on {system}: it needs Linux or macOS. Nothing was imported. Install the Windows Subsystem "
@@ -38,7 +38,7 @@ class UnsupportedSystem(DqlabError, ImportError):
 
 
 class WidgetNotBuilt(DqlabError, ImportError):
-    """A live widget is to be shown, and its files were not built when dqlab was installed."""
+    """A live widget cannot be shown: its files were not built when dqlab was installed."""
 
     text = (
         "the live widget has not been built: {file} is missing. Queues and runs are not touched by this, and their "
@@ -66,7 +66,7 @@ class DaskTooOld(VersionMismatch, ImportError):
 
 
 class SchedulerGone(DqlabError):
-    """The scheduler stopped answering; with it went every transient queue."""
+    """The scheduler stopped answering; every transient queue is lost with it."""
 
     text = (
         "the scheduler at {address} is gone ({reason}). If its process has ended, transient queues went with it; "
@@ -75,7 +75,7 @@ class SchedulerGone(DqlabError):
 
 
 class LabClosed(DqlabError):
-    """The lab, or its Dask client, was closed; what was made with it cannot be asked any more."""
+    """The lab, or its Dask client, was closed; objects made with it can no longer be used."""
 
     text = "lab {lab!r} was closed, so {what} cannot be asked any more. {left}"
 
@@ -99,7 +99,7 @@ class ActorGone(DqlabError):
 
 
 class StoreFailed(ActorGone):
-    """The files of a durable queue fail, and have failed for a while."""
+    """The files of a durable queue have been failing for a while."""
 
     text = (
         "{name!r} cannot be opened: {reason} What was confirmed is on disk. The log is opened again by itself, once a "

@@ -1,4 +1,4 @@
-"""Errors of one message: what its function raises or returns, and why its process had to end before it did."""
+"""Errors of one message: what its function raised or returned, and why its process ended first."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ class ResultUnreadable(MessageError):
     Attributes
     ----------
     key : str or int
-        Of the document, or the message's id.
+        Key of the document, or id of the message.
     error, reason : str
-        Class and text of what unpickling raised.
+        Class and text of the exception that unpickling raised.
     payload : bytes
         The result as it was pickled.
     """
@@ -90,7 +90,7 @@ class ResultUnreadable(MessageError):
 
     def __init__(self, payload: bytes = b"", **fields: Any) -> None:
         super().__init__(**fields)
-        self.payload = payload  # no field: those are shown, and this may be long
+        self.payload = payload  # not a field: those are shown, and this may be long
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), self.payload, **self.fields), ()

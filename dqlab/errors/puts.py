@@ -25,7 +25,7 @@ class PutError(DqlabError):
 
 
 class QueueFull(PutError):
-    """No room within the time a put waits, and nobody who makes room."""
+    """No room was made within the time that a put waits, and nothing will make room."""
 
     text = (
         "queue {queue!r} is full: {messages:,} of {maxsize:,} messages, {bytes:,} of {max_bytes:,} bytes, "
@@ -35,7 +35,7 @@ class QueueFull(PutError):
 
 
 class QueueDraining(PutError):
-    """The queue takes no more messages because it was told to drain."""
+    """The queue accepts no more messages because it is draining."""
 
     text = (
         "queue {queue!r} is draining and takes no new messages; these were not queued. "
@@ -53,7 +53,7 @@ class PutTimeout(PutError):
 
 
 class PutFailed(PutError):
-    """A put ended with an error that is not of dqlab."""
+    """A put ended with an error that is not dqlab's."""
 
     text = (
         "a put on queue {queue!r} failed: {reason}. {count:,} messages were not confirmed; they may be queued, and no "
@@ -104,4 +104,4 @@ class MessagesLost(DqlabError):
         "in its memory. The queue goes on: put them again. A durable queue keeps them."
     )
     CLOSED = "the queue was closed, and opened again"
-    """How they were lost where no worker died."""
+    """How they were lost if no worker died."""

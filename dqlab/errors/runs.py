@@ -33,7 +33,7 @@ __all__ = [
 
 
 class RunError(DqlabError):
-    """Something about a run as a whole."""
+    """An error of a run as a whole."""
 
     text = "run {run!r}: {reason}"
 
@@ -65,11 +65,11 @@ class RunFailed(RunError):
         "See run.failures(); fix the function, then run.retry(fn=...)."
     )
     OTHERS = "What succeeded: run.results(errors='skip'). "
-    """What is said of the other documents, where there are any."""
+    """Hint about the other documents, if there are any."""
 
 
 class CallsFailed(RunFailed):
-    """Messages of a put are dead, or were cancelled; the others have their results."""
+    """Messages of a put are dead or cancelled; the others have their results."""
 
     text = "{dead:,} of {total:,} messages of a {run} failed, the first with {first}. {others}Put again what failed."
     OTHERS = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
@@ -94,7 +94,7 @@ class DocumentsLost(RunError):
 
 
 class ResultsMissing(RunError):
-    """Documents were acknowledged and their results are not there, which is a defect; `ranges` has their ordinals."""
+    """Documents were acknowledged and their results are missing, which is a defect; `ranges` has their ordinals."""
 
     text = (
         "{missing:,} of {acked:,} processed documents of run {run!r} have no result, which must not happen: {first}. "
@@ -131,7 +131,7 @@ class RunStalled(RunError):
 
 
 class SubmissionIncomplete(RunError):
-    """The input ended early; what was submitted before goes on."""
+    """The input ended early; what was submitted before continues."""
 
     text = (
         "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:,} elements "
@@ -140,7 +140,7 @@ class SubmissionIncomplete(RunError):
 
 
 class InputResized(RunError):
-    """An input has fewer or more elements than when it was mapped; stands behind a `SubmissionIncomplete`."""
+    """An input has fewer or more elements than when it was mapped; the cause of a `SubmissionIncomplete`."""
 
     text = (
         "the input had {had:,} elements when it was mapped and gave {read} when it was read: it was changed "
@@ -149,7 +149,7 @@ class InputResized(RunError):
 
 
 class DocumentsNotPut(RunError):
-    """The input of a run was read to its end, and its queue did not confirm all that was read."""
+    """The input of a run was read to its end, and its queue did not confirm all of it."""
 
     text = (
         "{missing:,} of {read:,} documents of run {run!r} were read from its input, and its queue never confirmed "
@@ -169,7 +169,7 @@ class ResultsFull(RunError):
 
 
 class AllFailed(RunError):
-    """The first documents of the run failed, every one of them; it paused itself."""
+    """The first documents of the run all failed; it paused itself."""
 
     text = (
         "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); fix the function, then "
@@ -179,7 +179,7 @@ class AllFailed(RunError):
 
 
 class WaitTimeout(RunError):
-    """The time given to wait() or results() is over; nothing happened to the run."""
+    """The timeout of wait() or results() has expired; the run is unaffected."""
 
     text = (
         "run {run!r} is not done after {seconds:g} s: {left:,} messages left.{why} It was left as it is. "
@@ -188,7 +188,7 @@ class WaitTimeout(RunError):
 
 
 class JoinStalled(RunError):
-    """join() would wait for ever."""
+    """join() would wait forever."""
 
     text = (
         "join() would never end: {waiting:,} messages wait in queue {queue!r} and {reason} for {seconds:g} s. "
@@ -197,7 +197,7 @@ class JoinStalled(RunError):
 
 
 class InputUsedUp(UsageError):
-    """The documents of a run came from an iterator, which gives them once."""
+    """The documents of a run came from an iterator, which yields them once."""
 
     text = (
         "the documents of run {run!r} came from a {kind}, which gives them once, so the {lost:,} lost ones cannot be "
@@ -207,7 +207,7 @@ class InputUsedUp(UsageError):
 
 
 class InputNotHere(UsageError):
-    """The documents of a run are known to the process that mapped them, and not to this one."""
+    """The documents of a run are known only to the process that mapped them."""
 
     text = (
         "the documents of run {run!r} were mapped by another process, so this one cannot send the {lost:,} lost ones "
@@ -217,7 +217,7 @@ class InputNotHere(UsageError):
 
 
 class InputChanged(RunError):
-    """The input was read again for lost documents, and is not what was mapped."""
+    """The input was read again for lost documents, and differs from what was mapped."""
 
     text = (
         "run {run!r} was mapped over other documents than its input holds now ({difference}). From there on nothing "
@@ -227,7 +227,7 @@ class InputChanged(RunError):
 
 
 class NotSentAgain(RunError):
-    """Lost documents were refused: they are there again, or the run takes no more."""
+    """Lost documents were refused: they are there again, or the run accepts no more."""
 
     text = (
         "not all lost documents of run {run!r} were sent again: somebody else has sent them meanwhile, or has "
@@ -237,7 +237,7 @@ class NotSentAgain(RunError):
 
 
 class NoAnswer(WaitTimeout):
-    """The time given to wait() or results() is over, and a shard has given no answer in it."""
+    """The timeout of wait() or results() has expired, and a shard has not answered in that time."""
 
     text = (
         "run {run!r} could not be asked within {seconds:g} s: a shard of queue {queue!r} gives no answer. It hangs, or "

@@ -43,16 +43,16 @@ class DqlabError(Exception):
         return _rebuild, (type(self), self.fields)
 
     def _render_traceback_(self) -> list[str]:
-        """Answer IPython, which asks for it by this name."""
+        """Render for IPython, which calls it by this name."""
         return rendered(self)
 
 
 class DqlabWarning(UserWarning):
-    """A warning of dqlab; a notebook shows its sentence alone, without the file and line it came from."""
+    """A warning of dqlab; a notebook shows only its sentence, without the file and line it came from."""
 
 
 def _without_second_period(text: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the values; one that is a sentence leaves its period to the text that has one behind it."""
+    """Return the values; one that is a sentence loses its period where the text has one behind it."""
     ending = (name for name in _ENDS_A_SENTENCE.findall(text) if isinstance(fields.get(name), str))
     return fields | {name: fields[name].removesuffix(".") for name in ending}
 
@@ -62,7 +62,7 @@ def _rebuild(kind: type[DqlabError], fields: dict[str, Any]) -> DqlabError:
 
 
 def in_words(error: BaseException) -> str:
-    """Return class and text of an error of anybody's code, whose text may raise in its turn."""
+    """Return class and text of any error, whose text may raise in turn."""
     try:
         return f"{type(error).__name__}: {error}".removesuffix(": ")
     except BaseException:  # noqa: BLE001 - what broke first is what counts

@@ -1,7 +1,7 @@
-"""What a notebook shows of an error of dqlab: the user's own frames, and the sentence.
+"""How a notebook shows an error of dqlab: the user's own frames, and the sentence.
 
-IPython asks an exception that has `_render_traceback_` how to show it; the whole traceback stays with
-the exception, for ``%tb`` and ``%debug``. Imports nothing of IPython: who asks is loaded already.
+IPython calls `_render_traceback_` of an exception that has it; the whole traceback stays with
+the exception, for ``%tb`` and ``%debug``. Imports nothing of IPython: the caller has loaded it already.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["StoppedWaiting", "interruptible", "rendered", "users_frames"]
 def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
     """Return an error as IPython shows it.
 
-    While it is being raised that is the user's part; asked for later, by ``%tb``, it is everything.
+    While the error is being raised that is the user's part; later, for ``%tb``, it is everything.
 
     Parameters
     ----------
     frames : bool, default True
-        Show the cell's own lines too. What led to the error is shown in any case, where it is the user's.
+        Show the cell's own lines too. The user's part of the error's causes is always shown.
     """
     shell: Any = sys.modules["IPython"].get_ipython()
     show = shell.InteractiveTB.structured_traceback
@@ -58,7 +58,7 @@ def users_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 class _Link(NamedTuple):
-    """One exception of a chain, and what it was before it was trimmed."""
+    """One exception of a chain, and its attributes before it was trimmed."""
 
     error: BaseException
     cause: BaseException | None
@@ -68,7 +68,7 @@ class _Link(NamedTuple):
 
     @property
     def before(self) -> BaseException | None:
-        """What it came from, as far as that is shown."""
+        """The exception it came from, as far as that is shown."""
         return self.cause if self.cause is not None or self.suppressed else self.context
 
     def restore(self) -> None:
@@ -78,7 +78,7 @@ class _Link(NamedTuple):
 
 @contextmanager
 def _users_part(error: BaseException) -> Iterator[None]:
-    """Leave of an error's chain, for a moment, only frames of the user and exceptions that have some."""
+    """Temporarily reduce an error's chain to frames of the user, and to exceptions that have some."""
     chain = _chain(error)
     try:
         for link in chain:
@@ -114,19 +114,19 @@ def _chain(error: BaseException) -> list[_Link]:
 
 
 class StoppedWaiting(KeyboardInterrupt):
-    """Ctrl-C while something was waited for: a `KeyboardInterrupt` that says what became of that, in one line."""
+    """Ctrl-C during a wait: a `KeyboardInterrupt` that reports in one line what happens to what was waited for."""
 
     def _render_traceback_(self) -> list[str]:
-        """Answer IPython, which asks for it by this name."""
+        """Render for IPython, which calls it by this name."""
         shell: Any = sys.modules["IPython"].get_ipython()
-        if sys.exc_info()[1] is not self:  # asked for later, by %tb
+        if sys.exc_info()[1] is not self:  # called later, by %tb
             return shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__)  # type: ignore[no-any-return]
         return [f"Interrupted: {self}".removesuffix(": ")]
 
 
 @contextmanager
 def interruptible(text: str) -> Iterator[None]:
-    """Say on Ctrl-C what goes on and what to do next, in the place of fifty lines of what waited."""
+    """Report on Ctrl-C what continues and what to do next, instead of fifty lines of traceback."""
     try:
         yield
     except StoppedWaiting:

@@ -1,4 +1,4 @@
-"""Errors of how something was called."""
+"""Errors of wrong calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class UsageError(DqlabError):
 
 
 class BadName(UsageError):
-    """A queue or run name that cannot be a name."""
+    """A name that is not valid for a queue or run."""
 
     text = (
         "{kind} name {name!r} {problem}. Names are 1-100 characters: letters, digits, '.', '_' and '-', "
@@ -36,7 +36,7 @@ class BadName(UsageError):
 
 
 class BadOption(UsageError):
-    """An option has a value it cannot have."""
+    """An option has an invalid value."""
 
     text = "{option}={value!r}: {problem}"
 
@@ -48,7 +48,7 @@ class UnknownOption(UsageError, TypeError):
 
 
 class RunsInFlight(UsageError):
-    """A lab would be closed, and with it work that is not done."""
+    """Closing a lab would end unfinished work."""
 
     text = (
         "{what} of lab {lab!r} is not done, so that lab was left open and no other was made. {steps}; then connect "
@@ -69,7 +69,7 @@ class QueueInUse(UsageError):
 
 
 class QueueClosed(UsageError):
-    """The queue was closed; its handle is of no more use."""
+    """The queue was closed; its handle can no longer be used."""
 
     text = "queue {queue!r} was closed. Open it again with lab.queue({queue!r})."
 

@@ -1,7 +1,7 @@
 """What went wrong: a record per failed delivery, and exact counts per class of failures.
 
 Owns the failure record, its bytes, and the table of failure classes of one lane. Standard library
-only. Knows nothing of retries or states: the rules say what is dead and what will be retried.
+only. Knows nothing of retries or states: the rules decide what is dead and what is retried.
 Two failures are of one class when their fingerprints are equal.
 """
 
@@ -26,12 +26,12 @@ _FUTILE = (
     *(NameError, SyntaxError, ImportError, AttributeError, MessageError),
     *(FileNotFoundError, IsADirectoryError, NotADirectoryError, UnicodeError, EOFError),
 )
-"""Mistakes in the code, and documents that are missing or cannot be decoded: the next delivery meets them again."""
+"""Mistakes in the code, and documents that are missing or cannot be decoded: the next delivery fails the same way."""
 _SIGNATURE = re.compile(
     r"\(\) (missing \d+ required|takes (no|at least|at most|exactly|from|\d)|got (an unexpected|multiple values|some))"
     r"| expected (at (most|least) )?\d+ arguments?, got|needs an argument$|is an invalid keyword argument for"
 )
-"""How Python words a call that does not fit a signature."""
+"""Python's wording for a call that does not fit a signature."""
 _TYPES = {"key": str | None, "when": int | float, "seconds": int | float}
 
 
@@ -44,7 +44,7 @@ class Failure:
     error : str
         Class of the exception as Python's own tracebacks name it: qualified, unless built in or of ``__main__``.
     message : str
-        What it says, at most 2,000 characters.
+        Its text, at most 2,000 characters.
     traceback : str
         The user's part, at most 16 KiB; cut in the middle.
     at : str
@@ -56,7 +56,7 @@ class Failure:
     code : str
         Short code version of the function.
     consumer, worker : str
-        Who ran it, and where.
+        Where it ran.
     when : float
         Seconds since 1970-01-01 UTC.
     seconds : float
@@ -88,7 +88,7 @@ class Failure:
         consumer: str = "",
         worker: str = "",
     ) -> Self:
-        """Record an exception; whatever the exception's own code does, this returns.
+        """Record an exception; never raises, whatever the exception's own code does.
 
         Parameters
         ----------
@@ -118,12 +118,12 @@ class Failure:
 
     @classmethod
     def from_bytes(cls, record: bytes | memoryview) -> Self:
-        """Return what `to_bytes` wrote; fields this version does not know are left out.
+        """Return the record that `to_bytes` wrote; fields that this version does not know are left out.
 
         Raises
         ------
         FrameCorrupt
-            Not such a record.
+            The bytes are not such a record.
         """
         try:
             entries = json.loads(restored(bytes(record)))
@@ -139,7 +139,7 @@ class Failure:
 
 
 def shown_name(error: str) -> str:
-    """Return the name by which an exception's class is shown, and compared with in filters.
+    """Return the name of an exception's class for display, and for comparison in filters.
 
     Errors of dqlab go by their bare name, whichever of its modules defines them.
     """
@@ -147,7 +147,7 @@ def shown_name(error: str) -> str:
 
 
 def retryable(exception: BaseException) -> bool:
-    """Return False for failures that the same code and document will meet again.
+    """Return False for failures that would repeat with the same code and document.
 
     Those are unknown names and attributes, calls that do not fit a signature, syntax and import errors, files that
     are missing, text that cannot be decoded, and the message errors: `Reject`, values that are not calls, results
@@ -206,7 +206,7 @@ class FailureClass(NamedTuple):
 
 
 class OtherClasses(NamedTuple):
-    """What is not shown: how many classes, and how many of their messages are dead or will be retried."""
+    """Sums of what is not shown: how many classes, and how many of their messages are dead or will be retried."""
 
     classes: int
     dead: int
@@ -299,7 +299,7 @@ class FailureClasses:
                 self._take_off(states, ordinal)
 
     def retried(self, first: int, n: int = 1) -> None:
-        """Forget dead messages that a person sends again; the others among these neighbours stay."""
+        """Forget dead messages that a user retries; the others among these neighbours stay."""
         for ordinal in _present(self._dead, first, n):
             self._take_off(self._dead, ordinal)
 
@@ -327,7 +327,7 @@ class FailureClasses:
             self._bare.pop(row.fingerprint, None)
 
     def _seat(self, row: _Row, failure: Failure) -> None:
-        """Keep a sample of a row's failures if it is among the largest."""
+        """Keep a sample of a row's failures if the row is among the largest."""
         mark = row.fingerprint
         if mark in self._described:
             return

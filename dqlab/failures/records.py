@@ -1,4 +1,4 @@
-"""Failure records as a shard keeps them: the first of a class whole, the others by what differs from it.
+"""Failure records as a shard keeps them: the first of a class whole, the others as differences from it.
 
 A hundred thousand failures of one class have one traceback and a hundred thousand messages and keys.
 """
@@ -19,7 +19,7 @@ _NARROWEST, _WIDEST = 9, 15
 
 
 class AlikeRecord:
-    """A record by its difference from another one; ``bytes(record)`` returns it byte for byte."""
+    """A record as its difference from another one; ``bytes(record)`` returns it byte for byte."""
 
     __slots__ = ("_difference", "_sample")
 
@@ -28,7 +28,7 @@ class AlikeRecord:
 
     @property
     def sample(self) -> bytes:
-        """The other record, which is of the same class."""
+        """The other record, of the same class."""
         return self._sample
 
     def __bytes__(self) -> bytes:
@@ -40,7 +40,7 @@ StoredRecord: TypeAlias = bytes | AlikeRecord
 
 
 class FailureRecords:
-    """Finds what new records have in common with those of their class.
+    """Finds what new records share with those of their class.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class FailureRecords:
         self._samples: OrderedDict[bytes, bytes] = OrderedDict()
 
     def keep(self, record: bytes) -> StoredRecord:
-        """Return a record for storage; one that is like no other is returned as it is."""
+        """Return a record for storage; one that shares nothing with others is returned unchanged."""
         at = record.find(_FIELD) + len(_FIELD)
         if at < len(_FIELD):
             return record
@@ -71,7 +71,7 @@ class FailureRecords:
 
 
 def fingerprint_of(record: StoredRecord) -> str:
-    """Return the fingerprint that a stored record says it has, "" if it says none; does not open the record."""
+    """Return the fingerprint in a stored record, "" if it has none; does not open the record."""
     said = record.sample if isinstance(record, AlikeRecord) else record
     at = said.rfind(_FIELD) + len(_FIELD)
     end = said.find(b'"', at) if at >= len(_FIELD) else -1

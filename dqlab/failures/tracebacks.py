@@ -1,4 +1,4 @@
-"""What an exception tells: its name, its words, the user's part of its traceback, its fingerprint.
+"""What is recorded of an exception: its name, its text, the user's part of its traceback, its fingerprint.
 
 Knows nothing of messages or records. An exception's own code (``__str__``, notes) may raise; nothing
 here does.
@@ -58,7 +58,7 @@ def users_part(trace: TracebackType | None, skip: int | None) -> TracebackType |
 
 
 def innermost(trace: TracebackType | None) -> str:
-    """Return "function:line" of the last frame that is no library's, else of the last; "" without frames."""
+    """Return "function:line" of the last frame outside of libraries, else of the last; "" without frames."""
     frames = list(_frames(trace))
     users = [frame for frame in frames if frame.is_users] or frames
     return f"{brief(users[-1].function, _MAX_NAME)}:{users[-1].line}" if users else ""
@@ -72,7 +72,7 @@ def fingerprint(exception: BaseException, trace: TracebackType | None) -> str:
     parts = []
     for depth, (cause, part) in enumerate(_causes(exception, trace)):
         parts += [f"cause {depth}", class_name(type(cause)), *sorted({class_name(kind) for kind in _members(cause)})]
-        # A set in order: how deep a recursion went says nothing about its kind. Where the source
+        # A set in order: the depth of a recursion does not distinguish kinds. Where the source
         # is missing (a notebook's cell, in another process) the line's place in its function serves.
         parts += dict.fromkeys(
             f"{frame.function}: {_VARYING.sub('<n>', frame.text) or frame.offset}" for frame in _frames(part)
@@ -102,12 +102,12 @@ def class_name(kind: type[BaseException]) -> str:
         name, module = kind.__qualname__, kind.__module__
         told = name if module in ("builtins", "__main__") else f"{module}.{name}"
         return brief(str.__str__(told), _MAX_NAME)
-    except BaseException:  # noqa: BLE001 - a metaclass may answer with anything, or raise
+    except BaseException:  # noqa: BLE001 - a metaclass may return anything, or raise
         return brief(type.__dict__["__name__"].__get__(kind), _MAX_NAME)
 
 
 def message(exception: BaseException) -> str:
-    """Return what an exception says, or that it cannot say it."""
+    """Return the text of an exception, or a note that it has none because it raised."""
     return said_by(exception)
 
 

@@ -1,4 +1,4 @@
-"""What both frames are built of: flags, columns of numbers, and the check of a header."""
+"""Parts of both frames: flags, columns of numbers, and the check of a header."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_COUNT = 1 << 24
 
 
 class Flag:
-    """Columns that a frame has or has not; the low four bits of a frame are its `Kind`.
+    """Columns that a frame may have; the low four bits of a frame are its `Kind`.
 
     Plain integers: the operators of `enum.IntFlag` would be a tenth of the time that opening a frame takes.
     """
@@ -24,7 +24,7 @@ class Flag:
     WEIGHTED: Final = 0x10
     KEYED: Final = 0x20
     EQUAL: Final = 0x40
-    """All lengths are the same: one number stands in place of their column."""
+    """All lengths are the same: one number replaces their column."""
     ACKED: Final = 0x80
     """All outcomes of a settlement are ACK: their column is left out."""
 
@@ -55,12 +55,12 @@ def lengths_column(lengths: Iterable[int]) -> tuple[int, bytes]:
 
 
 def read_lengths(view: memoryview, at: int, count: int, flags: int) -> tuple[Sequence[int], int]:
-    """Return what `lengths_column` wrote at a position, and where it ends.
+    """Return the lengths that `lengths_column` wrote at a position, and where they end.
 
     Raises
     ------
     ValueError
-        The bytes end before it does.
+        The bytes end before the column does.
     """
     if not flags & Flag.EQUAL:
         stop = at + 4 * count

@@ -47,7 +47,7 @@ class Frame:
     function : bytes, 16
         Blob hash of the function; `NO_ID` for values.
     producer : bytes, 16
-        Who numbers these frames.
+        Id of the client that numbers these frames.
     sequence : int
         The producer's number for this frame within its shard, from 0, without gaps.
     ordinal : int

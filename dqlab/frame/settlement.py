@@ -20,14 +20,14 @@ _SETTLEMENT = struct.Struct("<2sBBIQQ16sII")
 
 
 class Outcome(IntEnum):
-    """How one delivery ended; a consumer's word, before the rules judge it."""
+    """How one delivery ended, as the consumer reports it; the rules have yet to judge it."""
 
     ACK = 0
     """Done; the payload is the pickled result."""
     FAIL = 1
     """An exception that may be retried; the payload is a failure record."""
     REJECT = 2
-    """A failure that retrying cannot mend: straight to dead letters; the payload is a failure record."""
+    """A failure that retrying cannot fix: straight to dead letters; the payload is a failure record."""
     NACK = 3
     """Given back by the function with `dq.Later`, uncounted; the payload is the delay in seconds as ASCII."""
     RETURN = 4
@@ -146,7 +146,7 @@ class Settlement:
         return cls(blob, run, epoch, lease, busy_us / 1e6, pieces, outcomes, lengths, key_lengths, payload, keys)
 
     def check_order(self) -> None:
-        """Refuse what `encode` would not have packed; apart from `decode`, for a log may hold what was taken once.
+        """Raise for what `encode` would not have packed; separate from `decode`, because old logs may hold such frames.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What options of a recipe may be; pure. Those of dask-jobqueue are passed on, and checked by name alone."""
+"""Checks of a recipe's options; pure. Those of dask-jobqueue are passed on, and checked by name only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def number_of_jobs(jobs: Any) -> tuple[int, int]:
-    """Return the fewest and the most."""
+    """Return the fewest and the most jobs."""
     pair = (jobs, jobs) if is_count(jobs) else jobs
     try:
         fewest, most = pair
@@ -40,14 +40,14 @@ def is_count(value: Any) -> bool:
 
 
 def check_texts(options: Mapping[str, Any]) -> None:
-    """Raise for what is no text where only a text, or nothing, can be."""
+    """Raise for options that must be a text or None, and are not."""
     for name, value in options.items():
         if value is not None and (not isinstance(value, str) or not value.strip()):
             raise BadOption(option=name, value=value, problem="is a text, as on the command line of the batch system.")
 
 
 def check_lists(options: Mapping[str, Any]) -> None:
-    """Raise for what is no list of texts: one text alone would be taken letter by letter."""
+    """Raise for options that are not lists of texts: a single text would be split into letters."""
     for name, value in options.items():
         if isinstance(value, str):
             raise BadOption(option=name, value=value, problem=f"is a list of lines. Write {name}=[{value!r}].")
@@ -64,7 +64,7 @@ def check_directives(system: System, directives: Collection[str]) -> None:
 
 
 def check_resources(resources: Any) -> None:
-    """Raise for what are no amounts by name."""
+    """Raise for resources that are not amounts by name."""
     amounts = resources.values() if isinstance(resources, Mapping) else [None]
     if any(isinstance(amount, bool) or not isinstance(amount, int | float) for amount in amounts):
         problem = "is numbers by name, as resources={'dq-queue': 1}."
@@ -72,12 +72,12 @@ def check_resources(resources: Any) -> None:
 
 
 def check_interface(options: Mapping[str, Any], there: Collection[str]) -> None:
-    """Raise when the scheduler is to listen on a network interface that its machine has not.
+    """Raise when the scheduler is to listen on a network interface that its machine does not have.
 
     Parameters
     ----------
     options : mapping
-        Of dask-jobqueue's cluster.
+        Options of dask-jobqueue's cluster.
     there : collection of str
         The interfaces of this machine.
     """

@@ -1,4 +1,4 @@
-"""Starts clusters on batch systems; what they are made of stands in `recipes`."""
+"""Starts clusters on batch systems; `recipes` describes them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger("dqlab.hpc")
 
 
 def slurm(**options: Any) -> SpecCluster:
-    """Return a running `dask_jobqueue.SLURMCluster` whose jobs leave in good order; see `recipe` for the options.
+    """Return a running `dask_jobqueue.SLURMCluster` whose jobs leave gracefully; see `recipe` for the options.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def oar(**options: Any) -> SpecCluster:
 
 
 def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:
-    """Start a scheduler in this process and ask for the fewest jobs of a recipe; more come with the work.
+    """Start a scheduler in this process and submit the fewest jobs of a recipe; more are submitted with the work.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:
     Raises
     ------
     ExtraMissing, NoBatchSystem
-        It cannot be had here.
+        The cluster cannot be started here.
     BadOption
         This machine has no such network interface.
     """
@@ -93,7 +93,7 @@ def start(made_of: Recipe, *, replaces: bool = True) -> SpecCluster:
 
 
 def _job(kind: Any) -> Any:
-    """Return dask-jobqueue's job as one that remembers why it was refused, and whether its worker came."""
+    """Return a subclass of dask-jobqueue's job that keeps why it was refused, and whether its worker came."""
 
     class Watched(kind):  # type: ignore[misc]
         refused, came = "", False
@@ -101,20 +101,20 @@ def _job(kind: Any) -> Any:
         async def start(self) -> None:
             try:
                 await super().start()
-            except (RuntimeError, OSError, ValueError) as error:  # Dask would log it, and go on with one job fewer
+            except (RuntimeError, OSError, ValueError) as error:  # Dask would log it, and continue with one job fewer
                 self.refused = str(error)
                 self.status = Status.running
                 logger.warning("event=job_refused %s", error)
 
         async def close(self) -> None:
             await super().close()
-            self.status = Status.closed  # Dask asks all clusters that are still referenced
+            self.status = Status.closed  # Dask checks all clusters that are still referenced
 
     return Watched
 
 
 def _watched(kind: Any) -> Any:
-    """Return dask-jobqueue's cluster with such jobs; its dashboard is on this machine, their keys go with it."""
+    """Return a subclass of dask-jobqueue's cluster with such jobs; its dashboard is local, and its keys are removed."""
 
     class Cluster(kind):  # type: ignore[misc]
         job_cls, replaces = _job(kind.job_cls), True
@@ -122,7 +122,7 @@ def _watched(kind: Any) -> Any:
         @property
         def dashboard_link(self) -> str:
             link, options = urlsplit(super().dashboard_link), self.scheduler_spec["options"]
-            if not link.netloc:  # by way of a proxy
+            if not link.netloc:  # through a proxy
                 return urlunsplit(link)
             here = str(options["dashboard_address"]).rpartition(":")[0]
             return urlunsplit(link._replace(netloc=f"{here or link.hostname}:{link.port}"))
@@ -139,7 +139,7 @@ def _watched(kind: Any) -> Any:
             for key in ("ca_file", "cert", "key"):
                 file = getattr(self, f"_job_{key}", None)
                 if file is not None:
-                    with suppress(FileNotFoundError):  # somebody has cleared the directory
+                    with suppress(FileNotFoundError):  # the directory was cleared
                         file.close()  # which removes it
 
     Cluster.__name__ = Cluster.__qualname__ = kind.__name__

@@ -1,4 +1,4 @@
-"""What goes wrong with batch systems and their jobs."""
+"""Errors of batch systems and their jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NoBatchSystem(UsageError):
 
 
 class ClusterClosed(UsageError):
-    """The cluster was closed before a worker came, or is closed while it is waited for."""
+    """The cluster was closed before a worker came, or while it was waited for."""
 
     text = (
         "this {cluster} was closed, so no worker comes: its jobs are cancelled. No queue was opened. Make another with "
@@ -53,7 +53,7 @@ class SubmitFailed(DqlabError):
 
 
 class JobsPending(DqlabError):
-    """Jobs are submitted, and none runs yet."""
+    """Jobs are submitted, and none is running yet."""
 
     text = (
         "no worker came within {seconds:g} s: {waiting} of {system} ({jobs}) {wait}, reason: {reason}. {left} To wait "

@@ -1,4 +1,4 @@
-"""What becomes of jobs: the state that their batch system tells, and the end of what they wrote."""
+"""The fate of jobs: the state that their batch system reports, and the end of their logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ASK_TIMEOUT", "ask", "jobs_of", "log_end", "system_of"]
 
 ASK_TIMEOUT = 5.0
 LINES, BYTES = 15, 4000
-"""Of the end of a log."""
+"""Limits of the end of a log that is shown."""
 _GONE = re.compile(r"invalid job id|unknown job|not found|do(es)? not exist|has finished|no job", re.IGNORECASE)
 
 
@@ -31,12 +31,12 @@ def jobs_of(cluster: Any) -> dict[Any, Any]:
 
 
 def ask(system: System, jobs: Sequence[str], limit: float | None = None) -> dict[str, JobState | None]:
-    """Return the states of jobs, None for those that have ended. Of whom nothing is known is thought to wait.
+    """Return the states of jobs, None for those that have ended. A job of unknown state is taken to be waiting.
 
     Parameters
     ----------
     limit : float, optional
-        Seconds that all of it may take; by default ASK_TIMEOUT.
+        Seconds for all commands together; by default ASK_TIMEOUT.
     """
     until, states = time.monotonic() + (ASK_TIMEOUT if limit is None else limit), dict[str, JobState | None]()
     for command in system.questions(jobs):
@@ -71,7 +71,7 @@ def _number(job: str) -> str:
 
 
 def log_end(directory: Path | None, job: str) -> tuple[str, str]:
-    """Return the path of a job's log, and its last lines; says so when there is none."""
+    """Return the path of a job's log, and its last lines; a sentence instead when there is none."""
     number = _number(job)
     if directory is None or not number:
         return "its log", "(nowhere: the cluster has no log_directory)"

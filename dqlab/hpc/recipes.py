@@ -1,4 +1,4 @@
-"""What a cluster on a batch system is made of: options of ours, turned into those of dask-jobqueue. Starts nothing."""
+"""Recipes of clusters on batch systems: dqlab's options, turned into those of dask-jobqueue. Starts nothing."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ __all__ = ["Recipe", "jobqueue", "recipe", "spoken"]
 
 DIRECTORY = "~/.dqlab/jobs"
 SHORTEST = 60.0
-"""Seconds of the shortest walltime that batch systems know."""
+"""Seconds of the shortest walltime that batch systems accept."""
 DRAIN = 180.0
 DEATH_TIMEOUT = 300
-"""Seconds that a job looks for the scheduler: a Python environment on a shared disk may take a minute to load."""
+"""Seconds that a job tries to reach the scheduler: loading Python from a shared disk may take a minute."""
 INTERVAL = 2.0
-"""Seconds between two looks at how many jobs are needed."""
+"""Seconds between two checks of how many jobs are needed."""
 AHEAD = "60s"
-"""How long the backlog may take: with less work waiting, no more jobs are asked for."""
+"""Target duration of the backlog: with less work waiting, no more jobs are requested."""
 _OF_CLUSTER = {"n_workers", "processes", "scheduler", "name", "config_name", "asynchronous", "loop", "death_timeout"}
-"""Options of dask-jobqueue that are decided here."""
+"""Options of dask-jobqueue that are set here."""
 _importing = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A cluster on a batch system that `dq.connect` can start; shows what it is made of. Made by `recipe`.
+    """A cluster on a batch system that `dq.connect` can start; its repr shows the options. Made by `recipe`.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Recipe:
 
     @property
     def directory(self) -> Path:
-        """Where jobs write their logs, and the keys lie that they need."""
+        """Where jobs write their logs, and where the keys are that they need."""
         return Path(self.options["log_directory"])
 
     def job_script(self) -> str:
@@ -122,7 +122,7 @@ def recipe(
     worker_extra_args: Sequence[str] = (),
     **more: Any,
 ) -> Recipe:
-    """Return what a cluster on a batch system would be made of; `dq.connect` takes it, and starts that cluster.
+    """Return the recipe of a cluster on a batch system; `dq.connect` takes it, and starts that cluster.
 
     Parameters
     ----------
@@ -133,19 +133,19 @@ def recipe(
     memory : int or str
         Of each job.
     walltime : float or str
-        After which the batch system ends a job.
+        Time after which the batch system ends a job.
     drain : float or str, optional
-        How long before that a worker begins to leave. Default: 3 minutes, and at most a tenth of `walltime`.
+        Time before that end at which a worker begins to leave. Default: 3 minutes, and at most a tenth of `walltime`.
     jobs : int or (int, int)
-        How many; or fewest and most, as the backlog asks for.
+        Number of jobs; or fewest and most, scaled with the backlog.
     queue, account : str, optional
-        Of the batch system: which partition, and who pays.
+        Of the batch system: the partition, and the account that pays.
     interface, scheduler_interface : str, optional
-        Network interface of the jobs, such as "ib0", and of the scheduler. Default: that of the host's name, the same.
+        Network interface of the jobs, such as "ib0", and of the scheduler. Default: that of the host's name.
     python : str or path
-        What starts Python in a job; it needs the packages that are here, in the same versions.
+        The command that starts Python in a job; it needs the packages of this process, in the same versions.
     directory : path
-        For logs of jobs and keys; the nodes see it under the same path, and nobody else can read it.
+        For logs of jobs and keys; the nodes see it under the same path, and no other user can read it.
     local_directory : str
         On each node, for what workers spill; not on a shared file system.
     security : True, False or Security
@@ -153,7 +153,7 @@ def recipe(
     resources : mapping, optional
         Dask resources of each worker; ``{"dq-queue": 1}`` hosts queues first.
     idle : float or str
-        After which a job that has nothing to do is given back.
+        Time after which a job that has nothing to do is given back.
     job_name : str
     job_script_prologue, job_extra_directives, worker_extra_args : sequence of str
         More lines of the script, more options of the job and of ``dask worker``.
@@ -163,7 +163,7 @@ def recipe(
     Raises
     ------
     BadOption, UnknownOption
-        Something cannot be so.
+        An option has an invalid value, or is unknown.
     ExtraMissing
         dask-jobqueue is not installed.
     """
@@ -251,7 +251,7 @@ def jobqueue(system: System) -> Any:
 
 @contextmanager
 def _sigint_as_it_is() -> Iterator[None]:
-    """Import dask-jobqueue in a block of this: its runners have Ctrl-C end the process, from its main thread alone."""
+    """Import dask-jobqueue in this block: its runners make Ctrl-C end the process, when imported in the main thread."""
     real = signal.signal
 
     def guarded(number: int, handler: Any) -> Any:
@@ -266,7 +266,7 @@ def _sigint_as_it_is() -> Iterator[None]:
 
 
 def _scheduler(interface: str | None) -> dict[str, Any]:
-    """Return options of the scheduler; its dashboard is reached through this machine alone."""
+    """Return options of the scheduler; its dashboard is reachable only through this machine."""
     here = {"dashboard_address": "127.0.0.1:0"}
     return here if interface is None else here | {"interface": interface}
 
@@ -304,7 +304,7 @@ _NUMBERS = frozenset({"cores"})
 
 
 def spoken(kind: str, options: str, jobs: str | None) -> Recipe:
-    """Return the recipe that a line names.
+    """Return the recipe that a line describes.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def spoken(kind: str, options: str, jobs: str | None) -> Recipe:
     Raises
     ------
     UsageError
-        It cannot be read.
+        The text cannot be parsed.
     BadOption, UnknownOption
         As `recipe`.
     """

@@ -1,4 +1,4 @@
-"""Sees, before a queue is opened, that workers can use a store, and that it is the directory that was meant."""
+"""Checks, before a queue is opened, that workers can use a store, and that it is the intended directory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dqlab.store.probe import Marker, Probe
 __all__ = ["check_store"]
 
 LIMIT = 5.0
-"""Seconds for everything; a worker that says nothing in that time is not waited for."""
+"""Seconds for everything; a worker that does not answer in that time is skipped."""
 
 
 def check_store(link: Link, store: Path, *, seen_here: bool) -> None:
-    """Have one worker that may host queues look at a store. Without a worker nothing is known, and nothing is raised.
+    """Make one worker that may host queues check a store. Without a worker nothing is known, and nothing is raised.
 
     Parameters
     ----------
-    seen_here : bool
+    This process must see the same directory. Otherwise only if there is one under this path: a client on another
         This process is to see the same directory. Otherwise only if there is one under this path: a client on another
         machine needs none.
 
     Raises
     ------
-    StoreNotShared
+    The worker cannot keep queues there, or has another directory under that path.
         It cannot keep queues there, or has another directory under that path.
     """
     if seen_here or store.is_dir():
@@ -50,12 +50,12 @@ def check_store(link: Link, store: Path, *, seen_here: bool) -> None:
 def _look(link: Link, store: Path, marker: str) -> Worker | None:
     try:
         return link.sync(_asked(link, store, marker), timeout=LIMIT)
-    except Exception:  # noqa: BLE001 - who hangs, or goes meanwhile: queues are opened elsewhere, or say so themselves
+    except Exception:  # noqa: BLE001 - a worker that hangs or goes: queues open elsewhere, or fail with their own error
         return None
 
 
 async def _asked(link: Link, store: Path, marker: str) -> Worker | None:
-    """Ask by way of the scheduler, to which there is a connection already."""
+    """Ask through the scheduler, to which there is a connection already."""
     scheduler = scheduler_rpc(link.client)
     overview: dict[str, Any] = await scheduler.dq_overview()
     hosts: list[str] = overview["registry"]["hosts"]
@@ -63,7 +63,7 @@ async def _asked(link: Link, store: Path, marker: str) -> Worker | None:
         return None
     asked = {"op": "dq_vitals", "stores": [[str(store), marker]], "limit": LIMIT / 2}
     said: dict[str, Any] | None = await scheduler.proxy(worker=hosts[0], msg=asked)
-    if said is None:  # it has not our handlers yet
+    if said is None:  # it does not have our handlers yet
         return None
     probes = tuple(known(Probe, seen) for seen in said["stores"])
     return known(Worker, {"address": hosts[0], "name": said["name"]}, process=known(Process, said), probes=probes)

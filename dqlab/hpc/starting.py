@@ -1,4 +1,4 @@
-"""Waits until the first worker of a cluster on a batch system has come, or says why none does."""
+"""Waits until the first worker of a cluster on a batch system has come, or raises why none does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["await_worker", "warn_of_what_is_missing"]
 
 LOOK_EVERY = 0.25
 ASK_EVERY = 2.0
-"""Seconds between two questions to the batch system."""
+"""Seconds between two queries to the batch system."""
 
 
 def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
@@ -31,12 +31,12 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
     timeout : float
         Seconds.
     owned : bool
-        Nobody else has the cluster: it is closed when no worker can come.
+        The caller alone has the cluster: it is closed when no worker can come.
 
     Raises
     ------
     JobsPending
-        All jobs wait still.
+        All jobs are still waiting.
     JobsDied, SubmitFailed, ClusterClosed
         No worker will come.
     """
@@ -61,7 +61,7 @@ def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
 
 
 def warn_of_what_is_missing(cluster: Any) -> None:
-    """Warn of what a cluster of dask-jobqueue that was not made by `dqlab.hpc` does without."""
+    """Warn of what is missing in a cluster of dask-jobqueue that was not made by `dqlab.hpc`."""
     system = system_of(cluster)
     if system is None:
         return
@@ -131,6 +131,6 @@ def _give_up(cluster: Any, *, owned: bool) -> None:
 
 
 def _told(refused: str) -> str:
-    """Return what the command that submits said, from what dask-jobqueue makes of it."""
+    """Return the error output of the submit command, from dask-jobqueue's exception text."""
     _, _, said = refused.partition("stderr:")
     return " ".join((said or refused).split())

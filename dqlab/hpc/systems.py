@@ -1,4 +1,4 @@
-"""The five batch systems: their commands, how they write durations, and what they need said in a job."""
+"""The five batch systems: their commands, how they write durations, and what a job must specify."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["KINDS", "SYSTEMS", "JobState", "System", "find"]
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job as its batch system tells of it; `reason` says why it waits."""
+    """The state of a job as its batch system reports it; `reason` is why it waits."""
 
     pending: bool
     reason: str = ""
@@ -77,25 +77,25 @@ class System:
     cluster : str
         The class of dask_jobqueue.
     submit : str
-        Its command.
+        Its command that submits a job.
     ask : tuple of str
-        The command that tells of jobs, without their ids.
+        The command that reports on jobs, without their ids.
     join : str
         Between several ids; " " when each is an argument of its own, "" when it takes one only.
     begins : str
-        Pattern of the beginning of what that command prints of one job; its group is the id.
+        Pattern of the start of that command's output on one job; its group is the id.
     read : callable
         Makes a `JobState` of the rest; None when there is no such job any more.
     walltime : callable
-        Writes seconds as the system wants them.
+        Formats seconds for the system.
     directives : tuple of str
-        Of every job: on one node, never again.
+        For every job: on one node, never requeued.
     array : str
-        Pattern of the directive that makes an array of a job.
+        Pattern of the directive that makes a job an array.
     account : str
-        What the cluster's class calls the account that pays.
+        Keyword of the cluster's class for the account that pays.
     options : tuple of (str, value)
-        More that the cluster's class needs.
+        Further keywords that the cluster's class needs.
     """
 
     kind: str
@@ -113,13 +113,13 @@ class System:
     options: tuple[tuple[str, Any], ...] = ()
 
     def questions(self, jobs: Sequence[str]) -> list[list[str]]:
-        """Return the commands that tell of jobs, one for all of them where the system allows it."""
+        """Return the commands that report on jobs, one for all of them where the system allows it."""
         if not self.join:
             return [[*self.ask, job] for job in jobs]
         return [[*self.ask, *self.join.join(jobs).split()]] if jobs else []
 
     def states(self, said: str) -> dict[str, JobState | None]:
-        """Return the jobs that were printed, by the numbers in their ids; None: has ended."""
+        """Return the jobs that were printed, by the numbers in their ids; None for those that have ended."""
         _, *parts = re.split(self.begins, said, flags=re.MULTILINE)
         return {job: self.read(rest) for job, rest in zip(parts[::2], parts[1::2], strict=True)}
 

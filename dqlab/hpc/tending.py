@@ -1,6 +1,6 @@
-"""Keeps a cluster at the jobs that it should have: also those that end before their worker has come.
+"""Keeps a cluster at its target number of jobs, and replaces those that end before their worker has come.
 
-Dask replaces workers that it has known. For the worker of a job that dies at its start it waits for ever.
+Dask replaces workers that it has known. For the worker of a job that dies at its start it waits forever.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["Tending", "Toll"]
 logger = logging.getLogger("dqlab.hpc")
 
 LOOK_EVERY = 10.0
-"""Seconds between two questions to the batch system, which must not be asked often."""
+"""Seconds between two queries to the batch system, which must not be queried often."""
 FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0
-"""Seconds before a job that died at its start is submitted again, doubled each time: a mistake stays one."""
+"""Seconds before a job that died at its start is submitted again, doubled each time: a mistake would repeat itself."""
 
 
 class Toll:
-    """How long to wait after jobs that died at their start; times are monotonic seconds."""
+    """The backoff after jobs that died at their start; times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._wait, self._until = FIRST_WAIT, 0.0
 
     def died(self, now: float) -> None:
-        """Note that one did."""
+        """Note that a job died."""
         self._until, self._wait = now + self._wait, min(LONGEST_WAIT, 2 * self._wait)
 
     def came(self) -> None:
@@ -41,28 +41,28 @@ class Toll:
         self._wait = FIRST_WAIT
 
     def over(self, now: float) -> bool:
-        """Return whether one may be submitted again."""
+        """Return whether a job may be submitted again."""
         return now >= self._until
 
 
 class Tending(Adaptive):
-    """What `cluster.adapt` makes for clusters of `dqlab.hpc`."""
+    """The adaptive scaling of `dqlab.hpc` clusters, made by `cluster.adapt`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._toll, self._looked = Toll(), 0.0
         self._came: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Jobs whose worker has come: Dask sees to these."""
+        """Jobs whose worker has come: Dask handles these."""
         self._dead: weakref.WeakSet[Any] = weakref.WeakSet()
         super().__init__(*args, **options)
 
     async def target(self) -> int:
-        """Return how many workers there should be; ask after jobs whose workers have not come first."""
+        """Return how many workers there should be; first check on jobs whose workers have not come."""
         now = asyncio.get_running_loop().time()
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
             try:
                 await self._replace_dead(now)
-            except Exception:  # whatever it is, the cluster is scaled on
+            except Exception:  # whatever it is, scaling continues
                 logger.exception("event=jobs_not_asked")
         return int(await super().target())  # type: ignore[no-untyped-call]
 
@@ -81,7 +81,7 @@ class Tending(Adaptive):
         if getattr(cluster, "replaces", True) and self._toll.over(now):
             for name, job in jobs.items():
                 if job in self._dead and not job.came and cluster.workers.get(name) is job:
-                    del cluster.workers[name]  # it is planned still, and so it is submitted again
+                    del cluster.workers[name]  # it is still planned, and so it is submitted again
 
 
 def ended(cluster: Any, jobs: Iterable[Any]) -> list[Any]:

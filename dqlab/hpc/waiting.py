@@ -1,4 +1,4 @@
-"""Clusters that `connect` has started and that have no lab yet: their jobs wait until they are given up."""
+"""Clusters that `connect` has started and that have no lab yet: their jobs wait until `give_up` cancels them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ CLOSE_TIMEOUT = 30.0
 
 _clusters: dict[Recipe, Any] = {}
 _busy: set[Recipe] = set()
-"""Recipes for whose clusters a `connect` waits right now."""
+"""Recipes for whose clusters a `connect` is waiting right now."""
 _lock = threading.Lock()
 
 
 @contextmanager
 def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
-    """Start a cluster, or take up the one that was started; it stays, whatever the block raises, until `arrived`.
+    """Start a cluster, or reuse the one that was started; it stays, whatever the block raises, until `arrived`.
 
-    Clusters of other recipes that were started before, and that nobody waits for now, are closed: who asks for less
-    than before does not want both. Jobs that end are not submitted again before there is a lab.
+    Clusters of other recipes that were started before, and that no `connect` waits for, are closed: a user who asks for
+    less than before does not want both. Jobs that end are not submitted again before there is a lab.
     """
     with _lock:
         _busy.add(made_of)
@@ -60,7 +60,7 @@ def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
 
 
 def arrived(made_of: Recipe) -> None:
-    """Note that a cluster is somebody's: jobs that are lost are replaced from now on."""
+    """Note that a cluster has a lab: lost jobs are replaced from now on."""
     with _lock:
         cluster = _clusters.pop(made_of, None)
     if cluster is not None:

@@ -1,6 +1,6 @@
-"""What dqlab adds to a notebook: the magic `%dq`, its completion, and how our objects show themselves.
+"""What dqlab adds to a notebook: the magic `%dq`, its completion, and how our objects are displayed.
 
-Owns the words of a line and what they stand for; every line is one or two public calls of Python.
+Owns the words of a line and what they stand for; every line makes one or two public calls of Python.
 Importing this package loads nothing of Jupyter; `load` does.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["load", "unload"]
 
 
 def load(shell: InteractiveShell) -> None:
-    """Give a shell `%dq` and `%%dq`; doing it twice does no harm."""
+    """Add `%dq` and `%%dq` to a shell; idempotent."""
     from dqlab.jupyter.letters import letter_bundle
     from dqlab.jupyter.magics import DQMagics
     from dqlab.live.display import register_formatters
@@ -30,7 +30,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take `%dq` and `%%dq` away again; nothing happens to labs and runs."""
+    """Remove `%dq` and `%%dq` again; labs and runs are left alone."""
     magics = shell.magics_manager.registry.pop("DQMagics", None)
     if magics is not None:
         magics.stop()

@@ -1,7 +1,7 @@
-"""Buttons under a cell whose run has other code: retry with this code, give it to the rest, start over.
+"""Buttons under a cell whose run has other code: retry with this code, use it for the rest, start over.
 
-Each does what a line or a call does, and says in its place what it did. Where there are no widgets, the lines that the
-cell has printed are the choice.
+Each does what a line or a call does, and is replaced by a report of what it did. Without widgets, the lines that the
+cell has printed offer the choice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Choice", "offer"]
 
 
 class Choice:
-    """What can be done about a run with other code.
+    """The actions for a run with other code.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Choice:
     function : callable
         The code that was to be mapped.
     start_over : callable
-        Drops the run and maps again; returns the new one.
+        Drops the run and maps again; returns the new run.
     """
 
     def __init__(self, run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
@@ -35,7 +35,7 @@ class Choice:
 
     @property
     def labels(self) -> dict[str, Callable[[], str]]:
-        """What buttons say, and what they do; each returns what it did."""
+        """Actions by the labels of their buttons; each returns a report."""
         counts = self.run.counts
         left = counts["ready"] + counts["delayed"] + counts["leased"]
         found: dict[str, Callable[[], str]] = {}
@@ -47,13 +47,13 @@ class Choice:
         return found
 
     def retry(self) -> str:
-        """Send dead documents through again with this code, in view: above stands how the run was."""
+        """Retry dead documents with this code and show the run; the view above keeps its earlier state."""
         count = self.run.retry(self._function)
         watch(self.run)
         return f"{self.run.name}: {many(count, 'document')} sent again with this code"
 
     def rest(self) -> str:
-        """Give the rest of the run this code too."""
+        """Use this code for the rest of the run too."""
         count = self.run.retry(self._function, rest=True)
         rest = rest_of(self.run, self._function, 0, given=True)
         watch(self.run)
@@ -67,7 +67,7 @@ class Choice:
 
 
 def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
-    """Show buttons where widgets can be drawn; elsewhere nothing."""
+    """Show buttons where widgets can be drawn; elsewhere do nothing."""
     if not in_jupyter() or mode() is not Mode.LIVE:
         return
     import ipywidgets

@@ -1,4 +1,4 @@
-"""What each command does: one or two public calls of Python, and what the line says about it."""
+"""What each command does: one or two public calls of Python, and what the line prints about it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def submit(line: Line, options: Namespace) -> Run:
 
 
 def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, documents: Any, **more: Any) -> Run:
-    """Map; where a run of that name has other code, show it with the ways to go on, in place of an error."""
+    """Map; if a run of that name has other code, show it with the possible next steps, instead of raising an error."""
     try:
         return pool.map(function, documents, **more)
     except RunExists as error:
@@ -125,12 +125,12 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
 
 
 def attach(line: Line, options: Namespace) -> Run:
-    """Return a run that was made before."""
+    """Return an existing run."""
     return line.lab.attach(options.run)
 
 
 def status(line: Line, _: Namespace) -> Snapshot | None:
-    """Show all queues, but those that are gone with their workers."""
+    """Show all queues, except those that are gone with their workers."""
     snapshot = line.lab.stats()
     if held := line.lab.held_elsewhere:
         line.say(f"queues of the store are open elsewhere: {held}")
@@ -177,7 +177,7 @@ def show(line: Line, options: Namespace) -> DeadLetter:
 
 
 def retry(line: Line, options: Namespace) -> int:
-    """Send dead documents through again."""
+    """Retry dead documents."""
     run = line.run(options.run)
     name = options.fn or run.versions[-1].name
     defined = options.fn is not None or callable(line.names.get(name))
@@ -194,7 +194,7 @@ def retry(line: Line, options: Namespace) -> int:
 
 
 def pause(line: Line, options: Namespace) -> Run | QueuePool:
-    """Start nothing more of a run or a queue."""
+    """Pause a run or a queue."""
     held = line.run_or_queue(options.run)
     held.pause()
     line.said(held, f"{_called(held)} is paused")
@@ -202,7 +202,7 @@ def pause(line: Line, options: Namespace) -> Run | QueuePool:
 
 
 def resume(line: Line, options: Namespace) -> Run | QueuePool:
-    """Go on after pause."""
+    """Resume a run or a queue."""
     held = line.run_or_queue(options.run)
     held.resume()
     line.said(held, f"{_called(held)} goes on")
@@ -210,7 +210,7 @@ def resume(line: Line, options: Namespace) -> Run | QueuePool:
 
 
 def cancel(line: Line, options: Namespace) -> int | None:
-    """Give up what has no result yet; without -y, say what that would be."""
+    """Cancel what has no result yet; without -y, print what that would cancel."""
     run = line.run(options.run)
     if not options.yes:
         left = many(run.stats().counts.left, "document")
@@ -222,18 +222,18 @@ def cancel(line: Line, options: Namespace) -> int | None:
 
 
 def explain_function(line: Line, options: Namespace) -> Explanation:
-    """Say what a function takes along, and what its version rests on."""
+    """Show what a function captures, and what its version depends on."""
     return explain(line.function(options.function))
 
 
 def runs(line: Line, _: Namespace) -> RunList | None:
-    """List all runs, also those that this process has not made."""
+    """List all runs, including those that this process has not made."""
     found = line.lab.all_runs()  # warns of queues that are open elsewhere: their runs may be many
     return found if found or not line.lab.held_elsewhere else None
 
 
 def drop(line: Line, options: Namespace) -> None:
-    """Delete a run; without -y, say what would go with it."""
+    """Delete a run; without -y, print what would be deleted."""
     run = line.run(options.run)
     counts = run.stats().counts
     held = f"{many(counts.acked, 'result')} and {many(counts.dead, 'failure')}"
@@ -268,7 +268,7 @@ def config(line: Line, options: Namespace) -> None:
 
 
 def close(line: Line, _: Namespace) -> None:
-    """Close the lab; where there is none, cancel the jobs that one was waited for."""
+    """Close the lab; without one, cancel the jobs that `connect` was waiting for."""
     try:
         lab = line.lab
     except UsageError:
@@ -316,7 +316,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
 
 
 def _batch_system(options: Namespace) -> Recipe | None:
-    """Return what a cluster on a batch system would be made of, if the line asks for one."""
+    """Return the recipe of a cluster on a batch system, if the line asks for one."""
     asked = {kind: said for kind in KINDS if (said := getattr(options, kind)) is not None}
     if not asked and options.jobs is not None:
         raise UsageError(reason="--jobs goes with --slurm, --pbs, --lsf, --sge or --oar. Nothing was started.")
@@ -330,7 +330,7 @@ def _batch_system(options: Namespace) -> Recipe | None:
 
 
 def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -> Run:
-    """Wait; say in one line how the run ended, where it will not show that itself: it has a live view, or is stored."""
+    """Wait; print in one line how the run ended, unless that is shown anyway: it has a live view, or is stored."""
     watched = is_watched(run)
     try:
         run.wait(_duration(timeout))
@@ -356,7 +356,7 @@ def _called(held: Run | QueuePool) -> str:
 
 
 def _without(snapshot: Snapshot, gone: Collection[str]) -> Snapshot:
-    """Return a snapshot without queues that answer no more; nobody else takes back their last reports."""
+    """Return a snapshot without queues that no longer answer; nothing else removes their last reports."""
     queues = tuple(queue for queue in snapshot.queues if queue.name not in gone)
     runs = tuple(run for run in snapshot.runs if run.queue not in gone)
     return replace(

@@ -1,7 +1,7 @@
-"""What can stand next in a line that is being written.
+"""Completes a line that is being written.
 
-`candidates` is pure: text in, words out. Asks no queue and no network, since it runs at every press
-of the key; the names of runs are those this lab knows by itself.
+`candidates` is pure: text in, words out. Calls no queue and no network, since it runs at every press
+of the key; it offers only the names of runs that this lab knows already.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Matcher = Callable[["CompletionContext"], "SimpleMatcherResult"]
 
 
 def candidates(text: str, names: Mapping[str, Any], lab: Lab | None) -> tuple[list[str], str] | None:
-    """Return what may stand at the end of a line, and the begun word that it replaces.
+    """Return what may stand at the end of a line, and the partial word that it replaces.
 
     Parameters
     ----------
@@ -39,12 +39,12 @@ def candidates(text: str, names: Mapping[str, Any], lab: Lab | None) -> tuple[li
     names : mapping
         Variables of the notebook.
     lab : Lab or None
-        Whose runs and queues to offer.
+        Lab whose runs and queues are offered.
 
     Returns
     -------
     (list of str, str) or None
-        None when the line is not one of ours.
+        None when the line is not a `%dq` line.
     """
     line = _LINE.fullmatch(text)
     if line is None:
@@ -72,7 +72,7 @@ def _inside(command: Command, words: list[str], begun: str, names: Mapping[str, 
 
 
 def _position(command: Command, words: list[str]) -> int:
-    """Return how many words that are neither options nor their values were written."""
+    """Return how many words have been written that are neither options nor their values."""
     count, taken = 0, False
     for word in words:
         option = command.options.get(word)
@@ -145,7 +145,7 @@ _SOURCES: dict[Names | None, Callable[[Mapping[str, Any], Lab | None], set[str]]
 
 
 def matcher(names: Callable[[], Mapping[str, Any]], lab: Callable[[], Lab | None]) -> _Matcher:
-    """Return what IPython asks for completions: our words alone where the line is ours."""
+    """Return a matcher for IPython: only our words where the line is a `%dq` line."""
     from IPython.core.completer import SimpleCompletion, context_matcher
 
     @context_matcher(identifier="dqlab.dq", priority=1000)  # type: ignore[untyped-decorator]

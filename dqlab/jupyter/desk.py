@@ -1,6 +1,6 @@
-"""What stays between two lines: the lab in use, the run a line speaks of when it names none.
+"""State between two lines: the lab in use, and the run that a line means when it names none.
 
-Also keeps a run that a line has shown from showing itself a second time at the end of its cell.
+Also prevents a run that a line has shown from being displayed a second time at the end of its cell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WAIT = "Wait for it with %dq wait"
 
 
 class Desk:
-    """The lab and the run that lines of one shell speak of."""
+    """The lab and the run that lines of one shell refer to."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
@@ -49,7 +49,7 @@ class Desk:
         Raises
         ------
         UsageError
-            There is none, or there are several.
+            There is no lab, or there are several.
         """
         if self._lab is not None and not self._lab.closed:
             return self._lab
@@ -64,7 +64,7 @@ class Desk:
         return next(lab for _, lab in held.values())
 
     def use(self, lab: Lab) -> None:
-        """Speak of this lab from now on."""
+        """Use this lab from now on."""
         self._lab, self._submitted = lab, None
 
     def connect(
@@ -76,14 +76,14 @@ class Desk:
         name: str | None = None,
         timeout: float | str | None = None,
     ) -> tuple[Lab, Lab | None]:
-        """Open a lab and use it; return it, and the lab that was made here before, which is to be closed.
+        """Open a lab and use it; return it, and the lab that was made here before, which the caller closes.
 
-        Only one lab that nobody but the desk made is open at a time: no variable need hold it.
+        Only one lab made by the desk alone is open at a time: no variable need hold it.
 
         Raises
         ------
         RunsInFlight
-            The one made before is not done; nothing was opened.
+            The one made before still has work; nothing was opened.
         """
         known = opened(target, n=n, store=store, name=name)
         before = self._made if self._made is not None and not self._made.closed else None
@@ -96,7 +96,7 @@ class Desk:
         return lab, before if before is not lab and before is not None and not before.closed else None
 
     def submitted(self, lab: Lab, run: Run) -> None:
-        """Note the run of the newest submission: it may be an older run that was attached to."""
+        """Note the run of the latest submission: it may be an older run that was attached to."""
         self._submitted = (run, lab.runs[-1])
 
     def last_run(self, lab: Lab) -> Run:
@@ -105,7 +105,7 @@ class Desk:
         Raises
         ------
         UsageError
-            The lab has made none.
+            The lab has made no run.
         """
         runs = lab.runs
         if not runs:
@@ -117,15 +117,15 @@ class Desk:
     # --- showing ----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Watch over what shows itself at the end of a cell."""
+        """Intercept what is displayed at the end of a cell."""
         for kind in (Run, QueuePool):
             self._show_themselves[kind] = self._formatter.for_type(kind, partial(self._show_unless_shown, kind))
         self._shell.events.register("post_run_cell", self._forget)
         self._format, warnings.formatwarning = warnings.formatwarning, self._formatted
 
     def stop(self) -> None:
-        """Leave the shell as it was."""
-        if warnings.formatwarning == self._formatted:  # else somebody else's stands above, and calls ours
+        """Restore the shell."""
+        if warnings.formatwarning == self._formatted:  # else another function wraps ours, and calls it
             warnings.formatwarning = self._format
         for kind, show in self._show_themselves.items():
             if show is not None:
@@ -138,13 +138,13 @@ class Desk:
         self._shown.append(run)
 
     def said(self, held: Run | QueuePool) -> None:
-        """Show this no more in this cell: a line has said what became of it."""
+        """Do not display this again in this cell: a line has reported it."""
         self._shown.append(held)
 
     def _formatted(
         self, message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
     ) -> str:
-        """Return a warning as it is written below a cell: a line of dqlab's source says nothing to who reads it."""
+        """Return a warning as it is written below a cell: without the line of dqlab's source, of no use to a reader."""
         if issubclass(category, DqlabWarning):
             return f"{message}\n"
         return self._format(message, category, filename, lineno, line)
@@ -154,7 +154,7 @@ class Desk:
             return
         show = self._show_themselves.get(kind)
         if show is None:
-            raise NotImplementedError  # how a formatter tells IPython to ask the next one
+            raise NotImplementedError  # makes IPython try the next formatter
         show(held)
 
     def _forget(self, _: object = None) -> None:
@@ -162,14 +162,14 @@ class Desk:
 
 
 def _check_idle(lab: Lab) -> None:
-    """Raise `RunsInFlight` when closing a lab would end something that is not done."""
+    """Raise `RunsInFlight` when closing a lab would end unfinished work."""
     for run in lab.runs:
         if run.submitter is not None and any(not one.finished.is_set() for one in run.submitter.chain):
             raise RunsInFlight(lab=lab.name, what=f"run {run.name}", steps=_WAIT)
     for pool in lab.queues if lab.embedded else ():
         try:
             counts = pool.counts()
-        except DqlabError:  # gone, and with it what it held
+        except DqlabError:  # gone, together with what it held
             continue
         if counts["ready"] or counts["delayed"] or counts["leased"]:
             runs = [run for run in lab.runs if run.queue == pool.name and not run.done]
@@ -178,7 +178,7 @@ def _check_idle(lab: Lab) -> None:
 
 
 def _steps(runs: Sequence[Run]) -> str:
-    """Return what ends runs: those that stand until somebody does something are not to be waited for."""
+    """Return how to end runs: those that stand still until the user acts are not to be waited for."""
     found = [run.stats() for run in runs]
     stand = [stats for stats in found if stats.state in (RunState.STOPPED, RunState.PAUSED)]
     said = [f"Run {stats.name}: {said_of(stats)}" for stats in stand]

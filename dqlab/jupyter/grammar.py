@@ -1,8 +1,8 @@
 """The grammar of `%dq`: how a line is cut into words, the commands with their options, and the help made from them.
 
 Words end at spaces, except inside quotes and brackets, so that Python expressions need no quotes of their own:
-``--over [f(x) for x in docs]``. A word that is one quoted text loses its quotes. Completion reads the grammar too. It
-knows neither IPython nor labs. A mistake is a `UsageError` that names the nearest right word.
+``--over [f(x) for x in docs]``. A word that is one quoted text loses its quotes. Completion uses the grammar too. It
+knows neither IPython nor labs. A mistake is a `UsageError` that names the nearest valid word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUOTES = "'\""
 
 
 def split(line: str) -> list[str]:
-    """Return the words of a line; what stands behind a free ``#`` is a comment.
+    """Return the words of a line; text after a free ``#`` is a comment.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def _word_end(line: str, at: int) -> int:
 
 
 def _text_end(line: str, start: int) -> int:
-    """Return the place behind the text that is quoted from `start` on."""
+    """Return the position behind the text that is quoted from `start` on."""
     at = start + 1
     while at < len(line) and line[at] != line[start]:
         at += 2 if line[at] == "\\" else 1
@@ -101,7 +101,7 @@ class Names(Enum):
 
 
 SHELL = "dqlab"
-"""What stands before a command in a shell."""
+"""Prefix of a command in a shell."""
 _OF_NOTEBOOKS = frozenset({"fn", "out"})
 """Options that name functions and variables, which a shell does not have."""
 _IN_SHELL = frozenset(
@@ -111,7 +111,7 @@ _IN_SHELL = frozenset(
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises where argparse would print and end the process."""
+    """Raises an error where argparse would print one and end the process."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(reason=f"{self.prog}: {message}. See {self.prog} -h")
@@ -132,7 +132,7 @@ class Command:
 
     @property
     def in_shell(self) -> bool:
-        """Whether it makes sense in a shell too, as ``dqlab NAME``: it needs nothing of a notebook."""
+        """Whether the command works in a shell too, as ``dqlab NAME``: it needs nothing of a notebook."""
         return self.name in _IN_SHELL
 
     def for_shell(self) -> Command:
@@ -164,7 +164,7 @@ class Command:
 
     @property
     def words(self) -> list[argparse.Action]:
-        """What it takes by position."""
+        """Its positional arguments."""
         return [action for action in self.actions if not action.option_strings]
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
@@ -441,7 +441,7 @@ def find(word: str) -> Command:
     Raises
     ------
     UsageError
-        There is none; names the nearest.
+        There is no such command; names the nearest.
     """
     if word not in COMMANDS:
         raise UsageError(reason=f"%dq has no command {word!r}. {_meant(word, COMMANDS)}")

@@ -1,4 +1,4 @@
-"""One dead document as people look at it: found by a word, and shown with its traceback."""
+"""One dead document for display: found by a word, and shown with its traceback."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["find_letter", "letter_bundle"]
 
 
 def find_letter(failures: Failures, word: str) -> DeadLetter:
-    """Return the dead document whose key, as it is or as it is shown, or whose message's id is `word`.
+    """Return the dead document whose key, raw or as shown, or whose message's id is `word`.
 
     Raises
     ------
     UsageError
-        There is none; names the nearest key.
+        There is no such document; names the nearest key.
     """
     keys = []
     for letter in failures:
@@ -71,7 +71,7 @@ def _document(letter: DeadLetter) -> str:
         return one_line(_SHORT.repr(letter.document), 300)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - opening it runs whatever its class does
+    except BaseException as error:  # noqa: BLE001 - opening it runs arbitrary code of its class
         return f"cannot be opened here: {one_line(in_words(error))}"
 
 

@@ -1,6 +1,6 @@
 """One line while it is carried out: what its words stand for in the notebook.
 
-Owns looking things up, storing them and saying a sentence. The lab does the work.
+Looks names up, stores values and prints sentences. The lab does the work.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class Settings(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can be set."""
+        """Names of the settings."""
         ...
 
     def value(self, name: str) -> str:
-        """Return what is set."""
+        """Return a setting."""
         ...
 
     def change(self, name: str, value: str) -> None:
-        """Set it.
+        """Change a setting.
 
         Raises
         ------
         UsageError
-            It cannot be that.
+            The value is not valid.
         """
         ...
 
@@ -49,9 +49,9 @@ class Line:
     Attributes
     ----------
     names : mapping
-        Variables, those of the function that runs the line included.
+        Variables, including those of the function that runs the line.
     queue : str
-        Name of the queue where none is named.
+        Name of the queue used where none is named.
     """
 
     shell: Any
@@ -72,11 +72,11 @@ class Line:
         return int(self.shell.displayhook.prompt_count)
 
     def say(self, sentence: str) -> None:
-        """Print one line: it stays in the notebook whatever becomes of live outputs."""
-        print(sentence)  # noqa: T201 - this is where a magic speaks
+        """Print one line: it stays in the notebook whatever happens to live outputs."""
+        print(sentence)  # noqa: T201 - this is the output of the magic
 
     def said(self, held: Run | QueuePool, sentence: str) -> None:
-        """Print one line about a run or queue, which then does not show itself below."""
+        """Print one line about a run or queue, which is then not displayed below."""
         self.desk.said(held)
         self.say(sentence)
 
@@ -85,7 +85,7 @@ class Line:
         self.shell.push({variable: value}, interactive=False)
 
     def replace(self, old: object, new: object) -> None:
-        """Have the variables of the notebook that hold `old` hold `new`; those that IPython keeps stay."""
+        """Rebind the variables of the notebook that hold `old` to `new`; those of IPython itself stay."""
         names = [name for name, held in self.shell.user_ns.items() if held is old and not name.startswith("_")]
         self.shell.push(dict.fromkeys(names, new), interactive=False)
 
@@ -95,12 +95,12 @@ class Line:
         Parameters
         ----------
         what : str
-            The option it was given for, to name it when it raises.
+            The option that it belongs to, named in the error.
 
         Raises
         ------
         UsageError
-            It raised, whatever it was.
+            It raised an exception of any class.
         """
         try:
             return eval(expression, dict(self.names) if self._inside() else self.shell.user_ns)
@@ -128,7 +128,7 @@ class Line:
         return function  # type: ignore[no-any-return]
 
     def target(self, word: str | None) -> Any:
-        """Return what to connect to: what a variable or an expression in braces holds, else an address."""
+        """Return what to connect to: the value of a variable or of an expression in braces, else an address."""
         if word is None:
             return None
         if word.startswith("{") and word.endswith("}"):
@@ -141,7 +141,7 @@ class Line:
         Raises
         ------
         RunNotFound
-            There is none of that name; says which there are.
+            There is no run of that name; lists those that exist.
         """
         if word is None:
             return self.desk.last_run(self.lab)
@@ -167,12 +167,12 @@ class Line:
             return self.lab.queue(word)
 
     def pool(self, word: str | None) -> QueuePool:
-        """Return the queue that a word names, open or in the store; default: the one where none is named.
+        """Return the queue that a word names, open or in the store; without a word, the default queue.
 
         Raises
         ------
         UsageError
-            There is none of that name; says which there are.
+            There is no queue of that name; lists those that exist.
         """
         held = self.names.get(word) if word is not None else None
         if isinstance(held, QueuePool):

@@ -1,7 +1,7 @@
 """`%dq` and `%%dq`: where a line enters, and where its errors leave.
 
-A line that is wrong, and an error of dqlab, are shown as one sentence: our own frames would tell a
-user nothing. What a user's own code raised stands above it. Everything else is in `grammar` (what
+A wrong line, and an error of dqlab, are shown as one sentence: our own frames would not help
+a user. The traceback of a user's own code stands above it. Everything else is in `grammar` (what
 may be written) and `commands` (what it does).
 """
 
@@ -54,12 +54,12 @@ class DQMagics(Magics):
         self._matcher = matcher(self._own_names, self._known_lab)
 
     def start(self) -> None:
-        """Begin to complete words and to watch over what is shown."""
+        """Register completion, and intercept what is displayed."""
         self.desk.start()
         self._shell.Completer.custom_matchers.append(self._matcher)
 
     def stop(self) -> None:
-        """Leave the shell as it was."""
+        """Restore the shell."""
         self.desk.stop()
         self._shell.Completer.custom_matchers.remove(self._matcher)
         self._shell.configurables.remove(self)
@@ -69,7 +69,7 @@ class DQMagics(Magics):
     @needs_local_scope
     @line_cell_magic
     def dq(self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None) -> Any:
-        """Carry out one line; users read the overview in place of this."""
+        """Carry out one line; users see the overview instead of this docstring."""
         try:
             return self._carry_out(line, cell, local_ns)
         except UsageError as error:
@@ -124,7 +124,7 @@ class DQMagics(Magics):
         return user_ns if local_ns is None or local_ns is user_ns else {**user_ns, **local_ns}
 
     def _own_names(self) -> dict[str, Any]:
-        """Return the variables that users made, without those IPython began with."""
+        """Return the variables that users made, without those that IPython defined at its start."""
         hidden = self._shell.user_ns_hidden
         return {name: value for name, value in self._shell.user_ns.items() if value is not hidden.get(name, hidden)}
 

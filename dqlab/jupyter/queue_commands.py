@@ -21,19 +21,19 @@ from dqlab.store.compaction import Compacted
 __all__ = ["Link", "compact", "drain", "gc", "history", "open_panel", "purge", "queues", "scale"]
 
 QUIET = 0.5
-"""Seconds in which nothing is shown: what is quick needs no meter."""
+"""Seconds in which nothing is shown: quick work needs no meter."""
 WIDTH = 78
 
 
 class Meter:
-    """Call it with a name and bytes done and in all, as often as you like; use it as a context manager."""
+    """Call it with a name, bytes done and bytes in all, as often as needed; use it as a context manager."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
         self._shown = False
 
     def __call__(self, name: str, done: int, of: int) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         if of and time.monotonic() - self._started > QUIET:
             text = f"{name}: {done / 1e6:,.1f} of {of / 1e6:,.1f} MB read"
             sys.stdout.write(f"\r{text:{WIDTH}.{WIDTH}}")
@@ -67,7 +67,7 @@ class Link:
 
 
 def queues(line: Line, _: Namespace) -> Snapshot:
-    """List the queues of the cluster, and say which are in the store alone."""
+    """List the queues of the cluster, and which are in the store only."""
     snapshot = line.lab.stats()
     known = {queue.name for queue in snapshot.queues}
     resting = [name for name in line.lab.queue_names() if name not in known]
@@ -77,7 +77,7 @@ def queues(line: Line, _: Namespace) -> Snapshot:
 
 
 def drain(line: Line, options: Namespace) -> QueuePool:
-    """Take no more messages into a queue."""
+    """Stop accepting messages in a queue."""
     pool = line.pool(options.queue)
     pool.drain()
     left = pool.counts()
@@ -89,7 +89,7 @@ def drain(line: Line, options: Namespace) -> QueuePool:
 
 
 def scale(line: Line, options: Namespace) -> QueuePool:
-    """Have more or fewer consumers."""
+    """Change the number of consumers."""
     if options.n != "auto" and not options.n.isdecimal():
         raise UsageError(reason=f"{options.n!r} is no number of consumers. Write one, or auto. Nothing was done.")
     pool = line.pool(options.queue)
@@ -100,7 +100,7 @@ def scale(line: Line, options: Namespace) -> QueuePool:
 
 
 def purge(line: Line, options: Namespace) -> int | None:
-    """Throw messages away; without -y, say what that would be."""
+    """Purge messages; without -y, print what that would delete."""
     pool = line.pool(options.queue)
     if not options.yes:
         amount = many(pool.counts()[options.state], f"{options.state} message")
@@ -112,7 +112,7 @@ def purge(line: Line, options: Namespace) -> int | None:
 
 
 def history(line: Line, options: Namespace) -> Timeline:
-    """Return how a queue was, or all of them."""
+    """Return the history of a queue, or of all."""
     span = float(options.span) if options.span.replace(".", "", 1).isdecimal() else options.span
     return line.pool(options.queue).history(span) if options.queue is not None else line.lab.history(span)
 
@@ -123,14 +123,14 @@ def open_panel(line: Line, options: Namespace) -> Link:
 
 
 def compact(line: Line, options: Namespace) -> Compacted:
-    """Give back the disk space of what is settled in a queue."""
+    """Free the disk space of settled messages of a queue."""
     pool = line.pool(options.queue)
     with Meter() as meter:
         return pool.compact(lambda copied, of: meter(pool.name, copied, of))
 
 
 def gc(line: Line, _: Namespace) -> None:
-    """Do the same for every queue of the store."""
+    """Compact every queue of the store."""
     with Meter() as meter:
         compacted = line.lab.gc(meter)
     for name, gave in compacted.items():

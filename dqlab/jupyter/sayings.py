@@ -1,4 +1,4 @@
-"""What lines say about labs and runs: sentences that are true in the state they are said in.
+"""What lines print about labs and runs: each sentence is true in the state it is printed in.
 
 Python's errors name keywords of Python; here they name the words of a line.
 """
@@ -38,9 +38,9 @@ __all__ = [
 ]
 
 COUNTING = 1.0
-"""Seconds a submission may take to count its documents, so that the line can say how many there are."""
+"""Seconds that a submission may take to count its documents, so that the line can report how many there are."""
 ASKING = 1.0
-"""Seconds to ask how an interrupted run stands."""
+"""Seconds to fetch the state of an interrupted run."""
 NAMED = 5
 """Runs that are named one by one."""
 
@@ -51,10 +51,10 @@ _STANDINGS = {
 
 
 class Said(int):
-    """A number that a line has said in a sentence, so that a notebook does not show it again below."""
+    """A number that a line has printed in a sentence, so that a notebook does not show it again below."""
 
     def _ipython_display_(self) -> None:
-        """Show nothing; IPython asks by this name."""
+        """Show nothing; IPython calls it by this name."""
         if not in_jupyter():
             raise NotImplementedError  # a terminal has written "Out[1]:" by now, and needs something behind it
 
@@ -67,7 +67,7 @@ class NameTaken(RunExists):
 
 @contextmanager
 def in_words_of_a_line(function: str | None = None, *, defined: bool = False) -> Iterator[None]:
-    """Tell in the words of a line what to do about a run that exists.
+    """Describe what to do about an existing run in the words of a line.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def is_other_code(error: RunExists) -> bool:
 
 
 def name_taken(error: RunExists, function: str | None, *, defined: bool) -> RunExists:
-    """Return what is wrong, with the ways out in the words of a line."""
+    """Return the error, with the possible next steps in the words of a line."""
     if isinstance(error, NameTaken):
         return error
     if function is not None and is_other_code(error):
@@ -103,7 +103,7 @@ def name_taken(error: RunExists, function: str | None, *, defined: bool) -> RunE
 
 
 def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iterator[str]:
-    """Say that a run has other code, and yield the lines that go on with it; each can be copied."""
+    """Yield a line that reports the other code of a run, then the lines that continue with it; each can be copied."""
     counts = run.counts
     left = counts["ready"] + counts["delayed"] + counts["leased"]
     yield f"{run.name}: this run exists with {error.difference}. Nothing was submitted, and it was left as it is."
@@ -119,7 +119,7 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
 
 
 def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: bool) -> str:
-    """Say what code the rest of a run has: the `left` documents without a result, before others were sent again."""
+    """Return which code the rest of a run has: the `left` documents without a result, before others were retried."""
     if function is None or not (left or given):
         return ""
     codes, asked = [code["hash"] for code in run.record()["codes"]], code_version(function).hash
@@ -134,7 +134,7 @@ def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: 
 
 @contextmanager
 def warned() -> Iterator[list[str]]:
-    """Collect what is said about values that cannot be compared, in the words of a line; other warnings go on."""
+    """Collect warnings about values that cannot be compared, in the words of a line; other warnings pass through."""
     sentences: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", Uncomparable)
@@ -147,12 +147,12 @@ def warned() -> Iterator[list[str]]:
 
 
 def submitted(run: Run, documents: object, expression: str, *, retries: bool = False) -> str:
-    """Say how much was submitted, or attached to, as far as that is known without listing anything twice.
+    """Return how much was submitted, or attached to, as far as that is known without listing anything twice.
 
     Raises
     ------
     RunExists
-        The run is one of other documents, as far as they are compared by now.
+        The run has other documents, as far as they are compared by now.
     """
     submitter = run.submitter
     settled = submitter is None or submitter.join(COUNTING)
@@ -176,7 +176,7 @@ def submitted(run: Run, documents: object, expression: str, *, retries: bool = F
 
 
 def standing(run: Run) -> str:
-    """Say what becomes of a run that is no longer waited for."""
+    """Return what happens to a run that is no longer waited for."""
     try:
         stats = run.stats(timeout=ASKING)
     except DqlabError as error:
@@ -185,14 +185,14 @@ def standing(run: Run) -> str:
 
 
 def said_of(stats: RunStats) -> str:
-    """Say what becomes of a run by itself, or what has it go on."""
+    """Return what a run will do by itself, or how to make it continue."""
     if stats.state is RunState.STOPPED:
         return f"it paused itself: {stats.why or NO_ROOM}; {_way_on(stats)}"
     return "it is done" if stats.resting else _STANDINGS.get(stats.state, "it goes on")
 
 
 def _way_on(stats: RunStats) -> str:
-    """Return what has a run go on that paused itself, in the words of a line."""
+    """Return how to make a run continue that paused itself, in the words of a line."""
     name = shlex.quote(stats.name)
     if stats.fails_throughout:
         return f"mend its function, then %dq retry {name} --rest; %dq cancel {name} gives it up"
@@ -200,7 +200,7 @@ def _way_on(stats: RunStats) -> str:
 
 
 def end(lab: Lab) -> str:
-    """Close a lab, and say what that took with it."""
+    """Close a lab, and return a sentence on what was closed with it."""
     transient = {pool.name for pool in lab.queues if pool.durability is Durability.TRANSIENT}
     runs = [run.name for run in lab.runs if run.queue in transient]
     kept = lab.store is not None and any(pool.durability is Durability.DURABLE for pool in lab.queues)

@@ -1,4 +1,4 @@
-"""The function that a cell defines: which it is, running the cell so that it exists, and its lines in tracebacks.
+"""The function that a cell defines: finding it, running the cell so that it exists, and its lines in tracebacks.
 
 Knows nothing of queues.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["CellLines", "define", "last_function"]
 
 _MAGIC_LINE = "# %%dq\n"
-"""Stands where the magic stood, so that lines are counted as the user does; IPython would drop an empty one."""
+"""Replaces the magic's line, so that lines are counted as the user does; IPython would drop an empty one."""
 
 
 def last_function(source: str) -> str:
@@ -29,7 +29,7 @@ def last_function(source: str) -> str:
     Raises
     ------
     UsageError
-        It defines none.
+        The source defines no function.
     SyntaxError
         It is not Python.
     """
@@ -55,7 +55,7 @@ def define(shell: InteractiveShell, cell: str) -> str:
     Raises
     ------
     UsageError
-        The cell has no function, or raised; its own traceback is shown by then.
+        The cell defines no function, or raised; its own traceback has been shown by then.
     """
     try:
         name = last_function(shell.transform_cell(cell))
@@ -70,20 +70,20 @@ def define(shell: InteractiveShell, cell: str) -> str:
 
 
 def _indent(cell: str) -> str:
-    """Return what stands before the first text: IPython takes away only what all lines are indented by."""
+    """Return what precedes the first text: IPython removes only the indentation common to all lines."""
     return cell[: len(cell) - len(cell.lstrip())].rpartition("\n")[2]
 
 
 class CellLines:
-    """The text of a cell, on its way with a function.
+    """The text of a cell, sent along with a function.
 
-    Whoever opens the function's pickle opens this too, and from then on tracebacks of that process show
-    the lines of the cell. A consumer has no other way to know them: a cell is no file.
+    Unpickling the function unpickles this too, and from then on tracebacks of that process show
+    the lines of the cell. A consumer has no other source for them: a cell is not a file.
 
     Parameters
     ----------
     filename : str
-        What code objects of the cell call it.
+        The name of the cell in its code objects.
     text : str
         The cell as it was compiled.
     """

@@ -1,4 +1,4 @@
-"""When a source of statistics is asked, and for how long it has been silent."""
+"""When a source of statistics is polled, and for how long it has not answered."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from dqlab.live.rows import Silence
 __all__ = ["CALL_TIMEOUT", "GIVE_UP_AFTER", "Asking"]
 
 CALL_TIMEOUT = 1.0
-"""Seconds one question for statistics may take."""
+"""Timeout of one poll for statistics, in seconds."""
 STALE_AFTER = 3.0
-"""Seconds without an answer after which a view says so."""
+"""Seconds without an answer after which a view marks its numbers as old."""
 FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0
-"""Seconds between questions while nobody answers; doubled each time."""
+"""Seconds between polls while there is no answer; doubled each time."""
 GIVE_UP_AFTER = 600.0
-"""Seconds without an answer after which a view is left as it is."""
+"""Seconds without an answer after which a view stops polling."""
 _SLACK = 0.05
 """Seconds by which a step may come early."""
 
 UNREACHABLE: tuple[type[DqlabError], ...] = (SchedulerGone, ActorGone, CallTimeout)
-"""Errors of somebody who may answer later."""
+"""Errors that may pass: a later poll may be answered."""
 
 T = TypeVar("T")
 
 
 class Asking:
-    """One question that is asked again and again, less often while nobody answers.
+    """One poll, repeated; less often while there is no answer.
 
     Parameters
     ----------
     clock : Clock
         Moved by hand in tests.
     period : float, default 0
-        Least seconds between two questions.
+        Least seconds between two polls.
     silences : tuple of DqlabError classes
         What counts as no answer.
     """
@@ -48,7 +48,7 @@ class Asking:
 
     @property
     def due(self) -> bool:
-        """It is time to ask."""
+        """Whether it is time to poll."""
         return self._clock.monotonic() >= self._due - _SLACK * (self._period > 0)
 
     @property
@@ -58,17 +58,17 @@ class Asking:
 
     @property
     def silence(self) -> Silence | None:
-        """How long nobody has answered, if that is long enough to be said."""
+        """How long there has been no answer, if that is long enough to be shown."""
         if self.quiet <= STALE_AFTER:
             return None
         return Silence(self.quiet, max(0.0, self._due - self._clock.monotonic()))
 
     def now(self) -> None:
-        """Make it due."""
+        """Make the next poll due now."""
         self._due = self._clock.monotonic()
 
     def ask(self, question: Callable[[], T], before: T) -> T:
-        """Return the answer; without one, what was known `before`. Other errors are raised."""
+        """Return the answer, or `before` if there is none. Raises other errors."""
         try:
             answer = question()
         except self._silences:

@@ -1,4 +1,4 @@
-"""Where something is drawn in a notebook: a live widget, or HTML refreshed in the cell's output.
+"""Where a view is drawn in a notebook: a live widget, or HTML refreshed in the cell's output.
 
 Either way the last view replaces the live one as static HTML and text, because a saved notebook
 cannot bring a widget back: reopened, it would say "model not found".
@@ -80,7 +80,7 @@ class WidgetCanvas:
 
 
 class LooseCanvas:
-    """A live widget that somebody places: as a part of their own layout, more than once, or nowhere yet.
+    """A live widget that the user places: as a part of a layout, more than once, or nowhere yet.
 
     Parameters
     ----------
@@ -108,12 +108,12 @@ class LooseCanvas:
         return True
 
     def finish(self, view: View) -> None:
-        """Show the last view, and leave it where it is: it is a part of what is not ours."""
+        """Show the last view, and leave the widget open: it is part of the user's layout."""
         self.draw(view)
 
 
 class HtmlCanvas:
-    """HTML in a cell's output, refreshed at most once a second; for front ends that draw no widget of ours."""
+    """HTML in a cell's output, refreshed at most once a second; for front ends that cannot draw the widget."""
 
     def __init__(self, show: Callable[[dict[str, Any]], Any], *, clock: Clock | None = None) -> None:
         self._show, self._clock = show, clock or SystemClock()
@@ -122,7 +122,7 @@ class HtmlCanvas:
 
     @property
     def gone(self) -> bool:
-        """Never known: an output does not say that it was cleared."""
+        """Always False: an output does not report that it was cleared."""
         return False
 
     def draw(self, view: View, answered: int = 0) -> bool:
@@ -138,7 +138,7 @@ class HtmlCanvas:
         return True
 
     def finish(self, view: View) -> None:
-        """Show the last view, whenever the one before was."""
+        """Show the last view, however recent the one before."""
         if self._handle is None:
             self._show({**bundle(view)})
         else:

@@ -1,6 +1,6 @@
-"""A checkup as text and as HTML: the worst first, each with what to do, and in short what was fine.
+"""A checkup as text and as HTML: the worst finding first, each with what to do, and a summary of what was fine.
 
-A line to be copied stands alone and is never cut.
+A line to be copied stands on its own and is never cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INDENT = "    "
 
 
 def checkup_text(checkup: Any, style: TextStyle = PLAIN) -> str:
-    """Return a checkup as text, as wide as the style says but for lines to be copied.
+    """Return a checkup as text of the style's width; only lines to be copied may be wider.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _finding_lines(finding: Any, style: TextStyle) -> list[str]:
 
 
 def _whole(line: list[Span], style: TextStyle) -> str:
-    """Return a line that is not cut: what is too wide is one word, such as a path, and is wanted whole."""
+    """Return a line uncut: what is too wide is one word, such as a path, and is needed whole."""
     return paint(line, replace(style, width=max(style.width, columns("".join(span.text for span in line)))))
 
 

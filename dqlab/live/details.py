@@ -1,6 +1,6 @@
-"""From a Snapshot and a History to what stands below the figures: needs, consumers, leases, chart, code.
+"""Turns a Snapshot and a History into what stands below the figures: needs, consumers, leases, chart, code.
 
-Computes nothing but where the marks of a time axis stand. Text that came from users leaves here fit for one line, or
+Computes only where the marks of a time axis stand. Text that came from users leaves here fit for one line, or
 for a block of code, but not escaped.
 """
 
@@ -44,14 +44,14 @@ __all__ = [
 
 MOST_NEEDS = 3
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10_080)
-"""Minutes that may lie between two times of day below a chart."""
+"""Minutes between two times of day below a chart."""
 _MOST_TICKS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LABELS = {"retry": "Fix & retry…", "show": "Show", "resume": "Resume", "scale": "Scale…", "compact": "Compact"}
 
 
 def needs(lines: Sequence[Attention], actions: Collection[str], limit: int = MOST_NEEDS) -> tuple[Need, ...]:
-    """Return the worst that needs somebody, each with one thing to do, if that is among `actions`."""
+    """Return the worst of what needs the user, each with one thing to do, if that is among `actions`."""
     return tuple(_need(line, line.action if line.action in actions else "") for line in lines[:limit])
 
 
@@ -81,7 +81,7 @@ def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
     ----------
     snapshot : Snapshot
     total : int
-        How many there are, those that are not listed included.
+        How many there are, including those that are not listed.
     """
     listed = snapshot.consumers
     if not listed and not total:
@@ -190,7 +190,7 @@ def examples(fingerprint: str, letters: Sequence[Any]) -> tuple[str, tuple[Examp
 
 
 def left_chart(stats: RunStats, history: History | None) -> Chart:
-    """Return how much was left, and when nothing will be."""
+    """Return how much was left over time, and the estimate of the end."""
     eta = stats.eta
     title = f"{stats.unit.capitalize()} left"
     known = [] if history is None else _whole(history.units_left)
@@ -258,12 +258,12 @@ def _whole(values: Sequence[float | None]) -> list[int | None]:
 
 
 def band(eta: Eta, now: float) -> str:
-    """Return between which times of day it will be done, in four cases of five."""
+    """Return the times of day between which it will be done, with a probability of 80 %."""
     return numbers.between(numbers.due(eta.p10, now=now), numbers.due(eta.p90, now=now))
 
 
 def sure(eta: Eta, now: float) -> str:
-    """Return the same as a sentence; ends that are too near for times of day are sure to the minute."""
+    """Return the same as a sentence; ends too near for times of day are given to the minute."""
     times = band(eta, now)
     return f"80 % sure: {times}" if "\N{EN DASH}" in times else "80 % sure, to the minute"
 

@@ -1,10 +1,10 @@
 """Showing runs, results and failures wherever Python runs.
 
-`register_formatters` teaches IPython to show our objects by dotted name, so nothing here imports
+`register_formatters` registers our objects with IPython by dotted name, so nothing here imports
 them and they carry no display code. `watch` follows a run: a live widget in Jupyter, HTML
 refreshed in place where widgets cannot be, a screen in a terminal, plain lines into a pipe.
 
-How much is live is `Mode`: `set_mode`, or the environment variable ``DQLAB_DISPLAY``.
+`Mode` decides how much is live: `set_mode`, or the environment variable ``DQLAB_DISPLAY``.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from dqlab.stats import RunStats
 __all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "text_of", "watch", "widget_of"]
 
 _ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
-"""When the runs ended whose end a live view of this notebook has drawn."""
+"""End times of the runs whose end a live view of this notebook has drawn."""
 _composed: WeakKeyDictionary[object, tuple[ref[Live[Any]], Any]] = WeakKeyDictionary()
-"""Who moves the widget that somebody placed, and that widget, by what is watched."""
+"""By what is watched: the widget that the user placed, and the view that updates it."""
 _concluded: tuple[RunSource, int] | None = None
-"""The run that a line was printed about last, and in which cell."""
+"""The run that a line was last printed about, and in which cell."""
 
 
 class Mode(StrEnum):
@@ -178,7 +178,7 @@ def is_watched(source: RunSource) -> bool:
 
 
 def conclude(source: RunSource) -> str:
-    """Return in one line how a run ended, in place of a second picture: as the value of this cell it shows no more."""
+    """Return in one line how a run ended, instead of a second picture, when it is the value of a cell."""
     global _concluded
     _concluded = source, _cell()
     return run_end(cast(RunView, _picture(source)), _style())
@@ -221,7 +221,7 @@ def _picture(source: Any) -> View:
 
 
 def _focus(run: Any) -> Focus:
-    """Return what is known of a run besides its statistics, if it says."""
+    """Return what is known of a run besides its statistics, if it provides that."""
     if not has_details(run):
         return NO_FOCUS
     try:
@@ -240,7 +240,7 @@ def _shown(source: RunSource | LabSource | PoolSource) -> dict[str, str]:
 
 
 def text_of(value: object) -> str:
-    """Return what a terminal shows of a value; "" for None."""
+    """Return the text that a terminal shows for a value; "" for None."""
     if value is None:
         return ""
     show = _BUNDLES.get((type(value).__module__, type(value).__qualname__))
@@ -256,7 +256,7 @@ def _shown_table(*tables: Table) -> dict[str, str]:
 
 def _watch_queues_if_live(source: Any) -> None:
     if mode() is not Mode.LIVE or not in_jupyter() or not _can_be_watched(source):
-        raise NotImplementedError  # how a formatter tells IPython to ask the next one
+        raise NotImplementedError  # makes IPython try the next formatter
     watch(source)
 
 
@@ -270,7 +270,7 @@ def _queues_bundle(source: Any, **_: object) -> dict[str, str] | None:
 
 def _watch_if_live(run: RunSource) -> None:
     if mode() is not Mode.LIVE or not in_jupyter():
-        raise NotImplementedError  # how a formatter tells IPython to ask the next one
+        raise NotImplementedError  # makes IPython try the next formatter
     if _concluded is None or _concluded[0] is not run or _concluded[1] != _cell():
         watch(run)
 
@@ -330,7 +330,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
 
 
 def register_formatters(ip: Any) -> None:
-    """Teach an IPython shell to show runs, results, failures and statistics; more than once does no harm.
+    """Register formatters of runs, results, failures and statistics with an IPython shell; idempotent.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""One thing being watched: asks for statistics, judges silence, obeys buttons, draws on a canvas.
+"""One thing being watched: polls for statistics, judges silence, obeys buttons, draws on a canvas.
 
-`tick` does one step and never waits longer than its questions may take; the owner of the time (the ticker's thread, or
+`tick` does one step and waits no longer than its polls may take; the owner of the time (the ticker's thread, or
 a loop in a terminal) calls it again and again. Buttons are pressed in other threads: they only enqueue a `Press`, and
 what is watched is touched in `tick`, or in the thread of `Obeying`, alone.
 
@@ -36,11 +36,11 @@ from dqlab.texts import one_line
 __all__ = ["Canvas", "Live", "LiveQueues", "LiveRun", "following"]
 
 FOCUS_PERIOD = 1.0
-"""Seconds between two questions for what stands below the figures of a run."""
+"""Seconds between two polls for what stands below the figures of a run."""
 HISTORY_PERIOD = 5.0
-"""Seconds between two questions for the lines of a lab."""
+"""Seconds between two polls for the lines of a lab."""
 LAB_SPAN = 1800.0
-"""Seconds that those lines go back."""
+"""Seconds that those lines cover."""
 
 V = TypeVar("V", contravariant=True)
 View = TypeVar("View")
@@ -51,11 +51,11 @@ class Canvas(Protocol[V]):
 
     @property
     def gone(self) -> bool:
-        """Nobody looks any more: the widget was closed or collected."""
+        """Whether the widget was closed or collected."""
         ...
 
     def draw(self, view: V, answered: int = 0) -> bool:
-        """Show a view that differs from the one before; return False when some of it is held back for later.
+        """Show a view that differs from the one before; return False when a part of it is held back for later.
 
         `answered` is how many presses were carried out or refused.
         """
@@ -78,7 +78,7 @@ class Live(ABC, Generic[View]):
     clock : Clock, optional
         Moved by hand in tests.
     period : float, default 0
-        Least seconds between two questions.
+        Least seconds between two polls.
     """
 
     source: Any
@@ -98,11 +98,11 @@ class Live(ABC, Generic[View]):
         self._drawn: tuple[View, int] | None = None
 
     def leave(self) -> None:
-        """Make the next step the last: it is shown elsewhere. Safe from any thread."""
+        """Make the next step the last, because the view is shown elsewhere. Safe from any thread."""
         self._left = True
 
     def tick(self) -> bool:
-        """Do one step; return False when there will be nothing more to draw."""
+        """Do one step; return False when there is nothing more to draw."""
         if self._canvas.gone:
             return False
         if self._left:
@@ -155,7 +155,7 @@ class LiveRun(Live[RunView]):
     on_end : callable, optional
         Called with the last statistics when the end of the run was drawn.
     stays : bool, default False
-        Watch on when the run rests: it may be retried.
+        Keep watching when the run rests: it may be retried.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class LiveRun(Live[RunView]):
             self._ask_more(cast(RunStats, self._stats))
 
     def _ask_more(self, stats: RunStats) -> None:
-        """Ask for what stands below the figures; without an answer they are as good as before."""
+        """Fetch what stands below the figures; without an answer the old values stay."""
         source = self.source
         if not has_details(source):
             return
@@ -309,7 +309,7 @@ class LiveQueues(Live[QueuesView]):
 
     @staticmethod
     def _named(shown: str, names: list[str]) -> str:
-        """Return the name that was shown as `shown`: long ones are cut, and strange ones mended."""
+        """Return the name that was shown as `shown`: long ones are cut, and unprintable ones escaped."""
         return next((name for name in names if one_line(name, 80) == shown or name == shown), shown)
 
 
@@ -322,14 +322,14 @@ def following(
     on_end: Callable[[RunStats], object] = lambda stats: None,
     stays: bool = False,
 ) -> LiveRun | LiveQueues:
-    """Return what follows a source, by what it is; see `LiveRun`."""
+    """Return the view that follows a source of this type; see `LiveRun`."""
     if is_lab(source) or is_queue(source):
         return LiveQueues(source, canvas, commands=commands, clock=clock)
     return LiveRun(cast(RunSource, source), canvas, commands=commands, clock=clock, on_end=on_end, stays=stays)
 
 
 def _controlled(queue: QueueControls, press: Press, name: str) -> str:
-    """Carry out a press on one queue; return what is to be said."""
+    """Carry out a press on one queue; return the message to show."""
     if press.command is Command.SCALE:
         queue.scale(press.n)
         return f"{name}: {many(press.n, 'consumer')} from now on."

@@ -1,6 +1,6 @@
-"""Which front end shows the output of this kernel, and whether it can draw our widget.
+"""Which front end shows the output of this kernel, and whether it can draw the widget.
 
-A kernel is not told who reads its output, so this goes by what front ends leave in it.
+A kernel does not know which front end reads its output, so this looks for the traces that front ends leave in it.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def run_html(view: RunView) -> str:
 
 
 def notice_html(notice: Notice) -> list[str]:
-    """Return what needs attention before all else, if there is something."""
+    """Return what needs attention first, if there is anything."""
     if not notice.text:
         return []
     edge = "#E0533F" if notice.tone is Tone.BAD else "#9A6200"
@@ -76,7 +76,7 @@ def notice_html(notice: Notice) -> list[str]:
 
 
 def needs_html(needs: tuple[Need, ...]) -> list[str]:
-    """Return what needs somebody, a line each."""
+    """Return what needs the user, a line each."""
     return [
         f"<div>{inked('✕' if each.tone == 'bad' else '!', Ink.BAD if each.tone == 'bad' else Ink.WARN)} "
         f"<b>{escape(each.subject)}</b> {escape(each.text)} &nbsp;{quiet(each.detail)}</div>"
@@ -162,7 +162,7 @@ def _failures(view: RunView) -> str:
 
 
 def quiet(text: str) -> str:
-    """Return escaped text that stands back."""
+    """Return escaped text in a muted colour."""
     return inked(text, Ink.QUIET)
 
 

@@ -1,4 +1,4 @@
-"""From a Snapshot to a `QueuesView`: which rows, which words, which figures, which buttons.
+"""Turns a Snapshot into a `QueuesView`: which rows, which words, which figures, which buttons.
 
 Computes nothing: every number is a field or property of the Snapshot, spelled by `numbers`. Text that came from users
 leaves here fit for one line, but not escaped.
@@ -24,7 +24,7 @@ __all__ = ["Place", "absent_queues", "lab_view", "moved_queues", "queue_view"]
 
 NEEDS = "needs you"
 MANY_QUEUES = 12
-"""Above so many rows they are grouped, and can be filtered."""
+"""Above this number of rows they are grouped, and can be filtered."""
 _ICONS = {
     "running": "running",
     "keeping up": "running",
@@ -37,7 +37,7 @@ _ICONS = {
 }
 _ACTIONS = ("retry", "show", "resume", "scale", "compact")
 _LAST = ("paused", "draining", "drained", "empty")
-"""States that stand behind all others."""
+"""States that are listed after all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Place:
 def absent_queues(
     place: Place, reason: str = "", *, single: bool = False, silence: Silence | None = None
 ) -> QueuesView:
-    """Return the view of a lab or queue that has not answered: yet, or now."""
+    """Return the view of a lab or queue that has not answered yet, or does not answer now."""
     what = "The queue" if single else "The lab"
     notice = Notice(one_line(reason, 300), Tone.WARN) if reason else NO_NOTICE
     return QueuesView(
@@ -90,7 +90,7 @@ def lab_view(
     place : Place
         What it is called here.
     silence : Silence, optional
-        Given when the numbers are old because nobody answers.
+        Given when the numbers are old because there is no answer.
     trouble, busy : str, optional
         Why the last command was refused; what it is doing, or has done.
     """
@@ -173,7 +173,7 @@ def queue_view(
 
 
 def _ordered(snapshot: Snapshot) -> list[QueueStats]:
-    """Return the queues as they are listed: few in their own order; many with those that need somebody first."""
+    """Return the queues as they are listed: few in their own order; many with those that need the user first."""
     if len(snapshot.queues) <= MANY_QUEUES:
         return list(snapshot.queues)
     needing = {name: place for place, name in enumerate(snapshot.needing)}
@@ -376,7 +376,7 @@ def _word(name: str) -> str:
 
 
 def _log(name: str, snapshot: Snapshot, queue: QueueStats | None = None) -> str:
-    """Return all in one line: ``14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215``."""
+    """Return everything in one line: ``14:22:07 papers waiting 60191 unacked 104 out 51.9/s dead 215``."""
     total = snapshot.totals if queue is None else queue
     counts, rate = total.counts, numbers.rate(total.out_rate).replace(",", "").replace(UNKNOWN, "-")
     state = "" if queue is None else f" {_word(queue.state)}"

@@ -1,4 +1,4 @@
-"""A lab or a queue as text, and as HTML that needs nothing else: figures, the table of queues, what needs somebody."""
+"""A lab or a queue as text, and as HTML that needs nothing else: figures, the table of queues, what needs the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["queues_html", "queues_screen"]
 
 
 def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
-    """Return a lab or queue as text: a line on all, the table of queues, what needs somebody."""
+    """Return a lab or queue as text: a summary line, the table of queues, what needs the user."""
     head = [Span(f"{view.name}  ", Ink.STRONG)]
     head += [Span(f"{view.chip.lower()}  ", Ink.WARN if view.tone else Ink.STRONG)] if view.chip else []
     lines = [[*head, Span(view.subtitle, Ink.QUIET)]]
@@ -32,7 +32,7 @@ def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
 
 
 def queues_html(view: QueuesView) -> str:
-    """Return a lab or queue as a fragment: inline styles only, and it says all in words and figures."""
+    """Return a lab or queue as a fragment with inline styles only; words and figures carry all of it."""
     chip = f"{escape(view.chip.lower())} &nbsp;" if view.chip else ""
     parts = [
         f'<div style="font-size:15px"><b>{escape(view.name)}</b> &nbsp;{chip}'

@@ -1,4 +1,4 @@
-"""What one picture of a lab, or of one queue, says, ready to be drawn; `lab_rows` makes it.
+"""One picture of a lab, or of one queue, ready to be drawn; `lab_rows` makes it.
 
 Like `RunView`, it holds finished strings and fractions, and equal views draw the same picture.
 """
@@ -21,21 +21,21 @@ class QueueRow(NamedTuple):
     Attributes
     ----------
     icon, tone : str
-        Which glyph, and how much its reason matters: "", "warn" or "bad".
+        The glyph, and how much its reason matters: "", "warn" or "bad".
     state, why : str
         In words.
     group : str
-        Under which toggle it falls.
+        The toggle that filters it.
     leased_part, ready_part, delayed_part : float
         Its depth on the scale of all rows, 0 to 1.
     paused, durable : bool
-        Which buttons it has.
+        Decide which buttons it has.
     consumers : int
         How many serve it now.
     purge : tuple of str
-        The question before dead messages are thrown away: question, detail, safe answer, the other; or empty.
+        The question before dead messages are purged: question, detail, safe answer, the other; or empty.
     retries : tuple of (str, str)
-        Runs whose dead documents can be tried again: name, and what the button says.
+        Runs whose dead documents can be retried: name, and label of the button.
     """
 
     name: str
@@ -65,7 +65,7 @@ class QueueRow(NamedTuple):
 
 
 class Toggle(NamedTuple):
-    """A group of queues: its key, its word, how many are in it, which glyph; and what its rows are headed with."""
+    """A group of queues: its key, its word, how many are in it, which glyph, and the heading of its rows."""
 
     group: str
     word: str
@@ -75,7 +75,7 @@ class Toggle(NamedTuple):
 
 
 class RunLine(NamedTuple):
-    """One run of a queue, in short."""
+    """A summary of one run of a queue."""
 
     name: str
     state: str
@@ -108,7 +108,7 @@ class QueuesView:
     table : Table
         The same queues for text and static HTML.
     log : str
-        All in one line for pipes and logs.
+        Everything in one line, for pipes and logs.
     """
 
     name: str
@@ -142,7 +142,7 @@ class QueuesView:
 
     @property
     def subtitle(self) -> str:
-        """What it consists of, and the clock, in one quiet line."""
+        """What it consists of, and the clock, in one muted line."""
         return " · ".join(part for part in (self.about, self.live) if part)
 
     def parts(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """``dqlab_*`` in the scheduler's ``/metrics``, for Prometheus.
 
-Dask serves the process's one registry of metrics for whichever of its schedulers is asked. So is done here: one
-collector for the process, which answers for the scheduler that Dask's own collectors answer for.
+Dask serves the process's one registry of metrics for each of its schedulers. This does the same: one
+collector for the process, which reports the scheduler that Dask's own collectors report.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Values = Mapping[Labels, float | None]
 
 
 class _Collector:
-    """Asked by prometheus_client at each scrape."""
+    """Called by prometheus_client at each scrape."""
 
     def __init__(self) -> None:
         self.feeds: dict[Any, Feed] = {}
 
     def describe(self) -> list[Metric]:
-        """Return nothing, so that registering asks no feed."""
+        """Return nothing, so that registering reads no feed."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of the scheduler that is asked."""
+        """Yield the metrics of the scheduler that is being scraped."""
         feed = self.feeds.get(_asked())
         if feed is not None:
             yield from metrics(feed.snapshot())
@@ -54,7 +54,7 @@ def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
     Returns
     -------
     callable
-        Takes them away.
+        Removes them.
     """
     if not _collector.feeds:
         prometheus_client.REGISTRY.register(_collector)
@@ -68,7 +68,7 @@ def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
 
 
 def _asked() -> Any:
-    """Return the scheduler whose ``/metrics`` is being answered, as far as Dask says so."""
+    """Return the scheduler whose ``/metrics`` is being scraped, as far as Dask reveals it."""
     from distributed.http.scheduler.prometheus.core import PrometheusHandler
 
     collectors = getattr(PrometheusHandler, "_collectors", None) or ()
@@ -76,7 +76,7 @@ def _asked() -> Any:
 
 
 def metrics(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield what a snapshot says. Queues and runs beyond those it lists are in the totals alone."""
+    """Yield the metrics of a snapshot. Queues and runs beyond those it lists are in the totals only."""
     yield _counts("dqlab_messages", "Messages over all queues.", {(): snapshot.totals.counts}, ())
     yield _gauge("dqlab_queues", "Queues.", snapshot.queues_total)
     yield _gauge("dqlab_runs", "Runs.", snapshot.runs_total)
@@ -91,7 +91,7 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _gauge(name: str, text: str, value: float | None) -> Metric:
-    """Return one number; without a sample where it is not known."""
+    """Return one number; without a sample where it is unknown."""
     family = GaugeMetricFamily(name, text)
     if value is not None:
         family.add_metric([], value)

@@ -1,7 +1,7 @@
-"""Carrying out what buttons ask for.
+"""Carrying out the commands of buttons.
 
 Quick commands are carried out in the step that finds them. Those that may take long, such as compacting, run one after
-another in a thread of their own, which ends when there are none left; meanwhile the view goes on.
+another in a thread of their own, which ends when there are none left; meanwhile the view stays live.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "dqlab-live-command"
 _log = logging.getLogger(__name__)
 
 Act = Callable[[Press], str]
-"""Carries out a press, and returns what is to be said about it."""
+"""Carries out a press, and returns the message to show."""
 
 
 class Obeying:
@@ -56,7 +56,7 @@ class Obeying:
         self.answered = 0
 
     def step(self) -> None:
-        """Carry out what was pressed; start what may take long."""
+        """Carry out pending presses; start those that may take long."""
         while True:
             try:
                 press = self._presses.get_nowait()
@@ -70,7 +70,7 @@ class Obeying:
                 self._carry_out(press)
 
     def join(self, timeout: float = 10.0) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no command is running."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)

@@ -1,6 +1,6 @@
 """Which parts of a picture are sent when: bars four times a second, numbers twice, the rest once, nothing unchanged.
 
-A change of the head, such as another state, takes all parts along, so that they agree.
+A change of the head, such as another state, sends all parts, so that they agree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTS: dict[str, float] = {
     "sparks": 1.0,
     "runs": 1.0,
 }
-"""Least seconds between two times that a part is sent."""
+"""Least seconds between two sends of a part."""
 _SLACK = 0.05
 """Seconds by which a step may come early."""
 
@@ -48,7 +48,7 @@ class Pace:
         self.behind = False
 
     def due(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parts that changed and may be sent now; `behind` says whether others wait."""
+        """Return the parts that changed and may be sent now; `behind` tells whether others wait."""
         now = self._clock.monotonic()
         changed = {name: part for name, part in parts.items() if name not in self._sent or self._sent[name] != part}
         ready = {

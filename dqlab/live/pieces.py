@@ -1,4 +1,4 @@
-"""Pieces that pictures of runs and of queues share, ready to be drawn: needs, consumers, leases, code, a chart."""
+"""Pieces shared by the pictures of runs and of queues, ready to be drawn: needs, consumers, leases, code, a chart."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
 
 
 class Need(NamedTuple):
-    """A line of what needs somebody.
+    """A line of what needs the user.
 
-    `key` tells it from the others; `action` is the command of its button, and `label` what stands on it; `pane` is
-    which table the button opens.
+    `key` identifies it; `action` is the command of its button, and `label` the button's text; `pane` is
+    the table that the button opens.
     """
 
     key: str
@@ -107,7 +107,7 @@ class CodePane:
 
 
 class Example(NamedTuple):
-    """A document of a failure class that was asked for."""
+    """A document of a requested failure class."""
 
     document: str
     deliveries: str
@@ -125,7 +125,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A line over time, and where it goes from now on.
+    """A line over time, and its estimated course from now on.
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ class Details:
     leases: Leases | None = None
     code: CodePane | None = None
     examples: tuple[str, tuple[Example, ...]] | None = None
-    """Fingerprint of the class that was asked for, and documents of it."""
+    """Fingerprint of the requested class, and documents of it."""
 
     def parts(self) -> dict[str, Any]:
         """Return plain JSON-ready data in parts, as widgets receive them."""

@@ -1,4 +1,4 @@
-"""Printable lines by the columns that they take in a terminal; `dqlab.texts` makes them printable."""
+"""Printable lines measured in terminal columns; `dqlab.texts` makes them printable."""
 
 from __future__ import annotations
 

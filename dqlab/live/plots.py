@@ -1,4 +1,4 @@
-"""Figures of matplotlib, for those who keep them in a notebook or a report."""
+"""Figures of matplotlib, to keep in a notebook or a report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 9.0, 6.0
 
 def timeline_figure(history: History) -> Figure:
     """Return depth by state, unacked messages, throughput and failures over one time axis, with marks of cells."""
-    import matplotlib.pyplot as plt  # which teaches a notebook to show figures
+    import matplotlib.pyplot as plt  # registers matplotlib's formatters with IPython
 
     figure, (depth, unacked, rates, failures) = plt.subplots(
         4, 1, sharex=True, height_ratios=[3, 1, 2, 1], figsize=(WIDTH, HEIGHT), layout="constrained"

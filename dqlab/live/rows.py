@@ -1,4 +1,4 @@
-"""From statistics to a `RunView`: which words, which figures, which buttons.
+"""Turns statistics into a `RunView`: which words, which figures, which buttons.
 
 Owns the sentences of the run view and when each is shown. Computes nothing: every number is a
 field or property of `RunStats`, spelled by `numbers`. Text that came from users leaves here fit
@@ -34,14 +34,14 @@ __all__ = [
 
 
 class Silence(NamedTuple):
-    """How long nobody has answered, and when the next try is; both in seconds."""
+    """How long there has been no answer, and when the next poll is; both in seconds."""
 
     seconds: float
     retry_in: float
 
 
 class Focus(NamedTuple):
-    """What is known of a run besides its statistics: each may be missing."""
+    """What is known of a run besides its statistics: any of it may be missing."""
 
     snapshot: Snapshot | None = None
     history: History | None = None
@@ -70,7 +70,7 @@ _NO_ESTIMATE = {
     Face.NO_ANSWER: "no live numbers",
 }
 ENOUGH_DOCUMENTS, ENOUGH_SECONDS = 20, 30
-"""Before so many are settled, and so much time is over, there is no estimate."""
+"""There is no estimate before this many documents are settled and this much time has passed."""
 _ACTIONS = ("retry", "show", "resume", "scale")
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
@@ -91,7 +91,7 @@ def connecting_view(name: str, silence: Silence | None = None) -> RunView:
 
 
 def absent_view(name: str, reason: str) -> RunView:
-    """Return the view of a run that cannot be asked now, for one picture that stays."""
+    """Return the view of a run that cannot be reached now, for one picture that stays."""
     return RunView(
         name=one_line(name), face=Face.NO_ANSWER, chip="No answer", notice=Notice(one_line(reason, 300), Tone.WARN)
     )
@@ -116,7 +116,7 @@ def run_view(
     focus : Focus, optional
         What else is known: needs, consumers, leases, history.
     silence : Silence, optional
-        Given when `stats` are old because nobody answers: they are shown dated, without speed.
+        Given when `stats` are old because there is no answer: they are shown dated, without speed.
     trouble : str, optional
         Why the last command was refused.
     busy : str, optional
@@ -173,7 +173,7 @@ def run_view(
 
 
 def _eta(face: Face, stats: RunStats, focus: Focus) -> Eta | None:
-    """Return when the run will be done: as it says itself, else as the Snapshot said of a run in the same state."""
+    """Return when the run will be done: by its own estimate, else by the Snapshot's for a run in the same state."""
     if stats.resting or face is Face.NO_ANSWER:
         return None
     known = focus.snapshot.run(stats.name) if focus.snapshot is not None else None
@@ -222,7 +222,7 @@ def log_line(stats: RunStats) -> str:
 
 
 def failure_row(entry: ClassStats, *, at: float, version: int | None = None) -> FailureRow:
-    """Return one failure class as strings: seen from the time `at`, and to be tried again with a code version."""
+    """Return one failure class as strings: as seen at the time `at`, and retried with a code version."""
     seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}"
     failed = f"{many(entry.failed, 'delivery')} failed so, " if entry.failed else ""
     return FailureRow(
@@ -282,7 +282,7 @@ def _sentence(stats: RunStats) -> str:
 
 
 def silence_notice(silence: Silence, what: str = "The run") -> Notice:
-    """Return how long nobody has answered, and that this does not touch what is shown."""
+    """Return how long there has been no answer, and that this does not affect what is shown."""
     again = f"Trying again in {int(silence.retry_in)} s." if silence.retry_in >= 1 else "Trying again now."
     return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} {what} is not touched by this.", Tone.WARN)
 

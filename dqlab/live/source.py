@@ -1,9 +1,9 @@
-"""What a live view needs of the things it shows, and no more.
+"""What a live view needs of the things it shows.
 
 ::
 
     RunSource       a run: statistics, pause, resume, cancel; enough to watch it
-    RunDetails      what a run may have besides: what needs somebody, history, consumers, retry of one failure class
+    RunDetails      what a run may have besides: what needs the user, history, consumers, retry of one failure class
     LabSource       a lab: statistics, history, controls by queue
     PoolSource      one queue: the same, and its own controls
     QueueControls   what can be done to one queue
@@ -47,7 +47,7 @@ class RunSource(Protocol):
         Raises
         ------
         SchedulerGone, ActorGone, CallTimeout
-            No answer. A view keeps what it showed, says since when, and asks again.
+            No answer. A view keeps its picture, shows since when it is old, and polls again.
         """
         ...
 
@@ -69,7 +69,7 @@ class RunSource(Protocol):
 
 
 class RunDetails(Protocol):
-    """What a run that is watched may have besides; asked at most once a second."""
+    """What a watched run may have besides; polled at most once a second."""
 
     @property
     def source(self) -> str | None:
@@ -87,7 +87,7 @@ class RunDetails(Protocol):
         ...
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        """Return how it was over the last `span` seconds; with None, since the run began."""
+        """Return the history of the last `span` seconds; with None, since the run began."""
         ...
 
     def retry(self, *, fingerprint: str) -> int:
@@ -99,7 +99,7 @@ class RunDetails(Protocol):
         ...
 
     def scale(self, n: int) -> Any:
-        """Have this many consumers on the run's queue."""
+        """Set the number of consumers on the run's queue."""
         ...
 
 
@@ -107,7 +107,7 @@ class QueueControls(Protocol):
     """What can be done to one queue."""
 
     def pause(self) -> Any:
-        """Lease nothing more."""
+        """Stop leasing."""
         ...
 
     def resume(self) -> Any:
@@ -115,19 +115,19 @@ class QueueControls(Protocol):
         ...
 
     def drain(self) -> Any:
-        """Refuse puts, process all that is here, then pause."""
+        """Refuse puts, process all that is queued, then pause."""
         ...
 
     def scale(self, n: int) -> Any:
-        """Have this many consumers."""
+        """Set the number of consumers."""
         ...
 
     def purge(self, state: str = "dead") -> int:
-        """Throw away messages of one state; return how many."""
+        """Cancel messages of one state; return how many."""
         ...
 
     def compact(self) -> Any:
-        """Give back disk space; returns an object with ``bytes_before`` and ``bytes_after``."""
+        """Free disk space; returns an object with ``bytes_before`` and ``bytes_after``."""
         ...
 
 
@@ -150,14 +150,14 @@ class PoolSource(QueueControls, Protocol):
         Raises
         ------
         SchedulerGone, ActorGone, CallTimeout
-            No answer. A view keeps what it showed, says since when, and asks again.
+            No answer. A view keeps its picture, shows since when it is old, and polls again.
         QueueClosed
-            There will be none; the view ends with what it showed last.
+            There will be no answer; the view ends with its last picture.
         """
         ...
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        """Return how it was over the last `span` seconds."""
+        """Return the history of the last `span` seconds."""
         ...
 
 
@@ -185,33 +185,33 @@ class LabSource(Protocol):
         Raises
         ------
         SchedulerGone, ActorGone, CallTimeout
-            No answer. A view keeps what it showed, says since when, and asks again.
+            No answer. A view keeps its picture, shows since when it is old, and polls again.
         LabClosed
-            There will be none; the view ends with what it showed last.
+            There will be no answer; the view ends with its last picture.
         """
         ...
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        """Return how all queues were over the last `span` seconds, with ``depths``."""
+        """Return the history of all queues over the last `span` seconds, with ``depths``."""
         ...
 
     def controls(self, queue: str) -> QueueControls:
-        """Return what acts on a queue of this lab, also on one that another client has made.
+        """Return the controls of a queue of this lab, also of one that another client has made.
 
         Raises
         ------
         QueueNotFound
-            There is none of that name.
+            There is no queue of that name.
         """
         ...
 
     def retry(self, run: str, *, fingerprint: str = "") -> int:
-        """Send dead documents of a run through again, of one failure class if it is named; return how many."""
+        """Retry dead documents of a run, of one failure class if it is named; return how many."""
         ...
 
 
 def has_details(source: object) -> TypeGuard[RunDetails]:
-    """Return whether a run answers more than statistics."""
+    """Return whether a run provides more than statistics."""
     return _has(source, "snapshot", "past")
 
 

@@ -1,7 +1,7 @@
 """What a terminal can show, and text painted for it.
 
 A line is a list of `Span`; `paint` cuts it to the terminal's width, colours it if there are
-colours, and spells it in ASCII where there is nothing else.
+colours, and spells it in ASCII where Unicode cannot be shown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TextStyle:
 
     @classmethod
     def detect(cls, stream: TextIO, environ: Mapping[str, str]) -> TextStyle:
-        """Return what a stream can show, by its nature and LANG, TERM and NO_COLOR."""
+        """Return what a stream can show, by its type and LANG, TERM and NO_COLOR."""
         terminal = stream.isatty()
         smart = terminal and environ.get("TERM", "") not in ("", "dumb")
         locale = environ.get("LC_ALL") or environ.get("LANG") or ""  # not LC_CTYPE: Python sets it itself

@@ -1,7 +1,7 @@
 """Tables of queues, failures and results, before they become text or HTML.
 
 A `Table` is columns, cells and sentences; `text`, `html` and the panels' `markup` draw it. Owns which columns there are
-and what a table says about what it leaves out.
+and how a table reports what it leaves out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 ROWS = 10
-"""Documents a table shows before it says how many more there are."""
+"""Documents that a table shows before it counts the rest."""
 
 
 class Column(NamedTuple):
@@ -133,7 +133,7 @@ def runs_table(runs: Sequence[RunStats], hidden: int = 0) -> Table:
     ----------
     runs : sequence of RunStats
     hidden : int, default 0
-        Runs that there are beside these.
+        Number of runs that are left out.
     """
     columns = (
         Column("run"),

@@ -1,6 +1,6 @@
 """Following a run, a lab or a queue in the foreground: a screen redrawn in place, or lines into a pipe.
 
-Returns when the run rests, the lab is closed, or the watcher interrupts; interrupting only stops looking.
+Returns when the run rests, the lab is closed, or the user interrupts; interrupting only stops watching.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def follow_here(
     clock: Clock | None = None,
     pause: Callable[[float], object] | None = None,
 ) -> None:
-    """Follow a run until it rests, a lab or queue until it is closed; Ctrl-C stops looking and leaves it alone.
+    """Follow a run until it rests, a lab or queue until it is closed; Ctrl-C stops watching and leaves it running.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def follow_here(
     style : TextStyle
         What the stream can show; without a moving cursor it gets plain lines.
     clock, pause : optional
-        Time, and how to let it pass; given by tests.
+        Time, and how to pass it; given by tests.
     """
     clock = clock or SystemClock()
     pause = pause or threading.Event().wait

@@ -78,7 +78,7 @@ def run_end(view: RunView, style: TextStyle = PLAIN) -> str:
 
 
 def table_text(table: Table, style: TextStyle = PLAIN) -> str:
-    """Return a table; columns are as wide as needed, the widest one gives way first."""
+    """Return a table; columns are as wide as needed, the widest one shrinks first."""
     if not table.rows:
         return "\n".join(paint([Span(note)], style) for note in table.notes)
     body = [*table.rows, *([table.total] if table.total else [])]
@@ -138,7 +138,7 @@ def _bar_line(view: RunView, style: TextStyle) -> list[Span]:
 
 
 def _cells(fractions: list[float], room: int) -> list[int]:
-    """Share out cells: every piece that exists gets one, the largest pays for the rounding."""
+    """Share out cells: every piece that exists gets one, the largest absorbs the rounding."""
     cells = [max(1, round(fraction * room)) for fraction in fractions]
     if cells:
         largest = cells.index(max(cells))
@@ -188,7 +188,7 @@ def _counter_line(view: RunView, style: TextStyle) -> list[Span]:
 
 
 def need_lines(needs: tuple[Need, ...]) -> list[list[Span]]:
-    """Return what needs somebody: who, what, where, and the line that shows more of it."""
+    """Return what needs the user: where, what, and the line that shows more of it."""
     width = max(columns(each.subject) for each in needs[:_FAILURES])
     lines = []
     for each in needs[:_FAILURES]:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Moving(Protocol):
-    """What a ticker moves."""
+    """What a ticker updates."""
 
     def tick(self) -> bool:
         """Do one step; return False when it was the last."""
@@ -46,7 +46,7 @@ class Ticker:
         self._thread: threading.Thread | None = None
 
     def add(self, view: Moving) -> None:
-        """Move a view from now on; starts the thread if there is none."""
+        """Update a view from now on; starts the thread if there is none."""
         with self._lock:
             self._views.append(view)
             if self._thread is None:
@@ -60,7 +60,7 @@ class Ticker:
 
     @property
     def views(self) -> tuple[Moving, ...]:
-        """The views that are moved, the oldest first."""
+        """The views that are updated, the oldest first."""
         with self._lock:
             return tuple(self._views)
 

@@ -1,4 +1,4 @@
-"""How a queue was, as text: one line of blocks for each series, the same width for all, with the cells that ran."""
+"""The history of a queue as text: one line of blocks for each series, all equally wide, with the cells that ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one picture of a run says, ready to be drawn.
+"""One picture of a run, ready to be drawn.
 
 A `RunView` holds finished strings and fractions: what draws it (terminal, HTML, widget)
 formats nothing and decides nothing. Two equal views draw the same picture, which is how a view
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Face(StrEnum):
-    """How a run looks to its watcher: its state, or why none is known."""
+    """How a run is shown: its state, or why none is known."""
 
     CONNECTING = "connecting"
     SUBMITTING = "submitting"
@@ -56,13 +56,13 @@ class Tone(StrEnum):
 
 
 class Command(StrEnum):
-    """What a button of the live view asks for."""
+    """The command of a button of the live view."""
 
     PAUSE = "pause"
     RESUME = "resume"
     CANCEL = "cancel"
     ASK = "ask"
-    """Ask for statistics again, now."""
+    """Poll for statistics again, now."""
     RETRY = "retry"
     """Send dead documents through again, those of one failure class."""
     SHOW = "show"
@@ -74,7 +74,7 @@ class Command(StrEnum):
 
 
 class Press(NamedTuple):
-    """What somebody pressed: the command, the queue, run and failure class it is about, a number of consumers."""
+    """A pressed button: the command, the queue, run and failure class it is about, a number of consumers."""
 
     command: Command
     queue: str = ""
@@ -123,7 +123,7 @@ NO_NOTICE = Notice()
 
 
 class Button(NamedTuple):
-    """What can be done now."""
+    """A command that is available now."""
 
     command: Command
     label: str
@@ -162,7 +162,7 @@ class RunView:
     chip : str
         The state in words.
     code, queue, consumers, elapsed : str
-        The quiet line beside the name, in parts.
+        The muted line beside the name, in parts.
     moment : str
         Clock time of the numbers; `period` is the start and, once there, the end with its date.
     sentence : str
@@ -170,15 +170,15 @@ class RunView:
     percent, unit : str
         Settled share and what it counts ("pages").
     milestone : str
-        What a screen reader says of progress; changes at 25, 50, 75 and 100 %.
+        How a screen reader announces progress; changes at 25, 50, 75 and 100 %.
     stale : bool
         The numbers are old; bars are drawn grey.
     compact : tuple of str
-        Lines that stand in place of counters and figures while there are none.
+        Lines in place of counters and figures while there are none.
     more : str
         What the failure rows leave out.
     band : str
-        Between which times it will be done, in four cases of five.
+        The times between which it will be done, with a probability of 80 %.
     details : Details
         Chart, needs, consumers, leases and code.
     pulse : Pulse
@@ -224,7 +224,7 @@ class RunView:
 
     @property
     def subtitle(self) -> str:
-        """Code, queue, time so far and clock in one quiet line."""
+        """Code, queue, time so far and clock in one muted line."""
         parts = (self.code, self.queue and f"queue {self.queue}", self.elapsed, self.live)
         return " · ".join(part for part in parts if part)
 

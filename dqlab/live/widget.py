@@ -51,7 +51,7 @@ def _part() -> Any:
 
 
 class LiveWidget(anywidget.AnyWidget):
-    """A live view; `kind` says of what: "run", "lab" or "queue".
+    """A live view; `kind` is what it shows: "run", "lab" or "queue".
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class LiveWidget(anywidget.AnyWidget):
     _css = styles()
     kind = traitlets.Unicode().tag(sync=True)
     answered = traitlets.Int(0).tag(sync=True)
-    """How many presses have been obeyed, or refused."""
+    """How many presses have been obeyed or refused."""
     head = _part()
     bars = _part()
     numbers = _part()
@@ -94,11 +94,11 @@ class LiveWidget(anywidget.AnyWidget):
 
     @property
     def closed(self) -> bool:
-        """The front end, or somebody's code, has closed the widget."""
+        """The widget was closed in the front end or by code."""
         return self.comm is None
 
     def show(self, view: RunView | QueuesView, answered: int = 0) -> bool:
-        """Draw another view: one message with what changed and is due. Return False when something waits to be due."""
+        """Draw another view: one message with what changed and is due. Return False when a part is held back."""
         with self.hold_sync():
             for name, part in self._pace.due(view.parts()).items():
                 setattr(self, name, part)
@@ -118,14 +118,14 @@ class LiveWidget(anywidget.AnyWidget):
             self._on_press(press)
 
     def _answer_beside_a_busy_cell(self) -> None:
-        # ipykernel 7 sends a front end's message to the subshell that spoke last on this comm, which is the main
+        # ipykernel 7 sends a front end's message to the subshell that last used this comm, which is the main
         # one: a press would wait for the running cell. Private, hence tested for; tests/live/test_widget.py.
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = _where_it_came_from
 
 
 def _press(content: Any) -> Press | None:
-    """Return what was pressed, or None for a message that no widget of ours sends."""
+    """Return what was pressed, or None for a message that the widget does not send."""
     command = _COMMANDS.get(str(content.get("command"))) if isinstance(content, dict) else None
     if command is None:
         return None

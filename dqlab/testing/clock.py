@@ -6,7 +6,7 @@ __all__ = ["FakeClock"]
 
 
 class FakeClock:
-    """A `Clock` that stands still until it is told to go on.
+    """A `Clock` that stands still until `advance` moves it.
 
     Parameters
     ----------
@@ -36,5 +36,5 @@ class FakeClock:
         self._wall += seconds
 
     def set_wall(self, seconds: float) -> None:
-        """Set the wall clock alone, in either direction, as people and NTP do."""
+        """Set only the wall clock, in either direction, as people and NTP do."""
         self._wall = seconds

@@ -20,7 +20,7 @@ __all__ = ["dq_clock", "dq_lab", "dq_no_leaks", "dq_queue"]
 
 
 class LeakCheck(Protocol):
-    """What `dq_no_leaks` gives: `no_leaks` for the cluster of `dq_lab`."""
+    """The type of `dq_no_leaks`: `no_leaks` for the cluster of `dq_lab`."""
 
     def __call__(self, *, timeout: float = ...) -> AbstractContextManager[None]:
         """Return the context manager."""
@@ -50,5 +50,5 @@ def dq_clock() -> FakeClock:
 
 @pytest.fixture
 def dq_no_leaks(dq_lab: Lab) -> LeakCheck:
-    """Give ``with dq_no_leaks():``, which fails when what runs inside leaves something behind."""
+    """Give ``with dq_no_leaks():``, which fails when its block leaves something behind."""
     return partial(no_leaks, dq_lab.client)

@@ -1,4 +1,4 @@
-"""What is left behind: threads, processes, descriptors, connections, pinned keys."""
+"""Detects what is left behind: threads, processes, descriptors, connections, pinned keys."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Footprint", "Leaked", "no_leaks"]
 SETTLE_S = 5.0
 LOOK_AGAIN_S = 0.05
 DESCRIPTORS = Path("/proc/self/fd")
-"""Linux alone says what they are; elsewhere descriptors are not compared."""
+"""Only Linux lists them with their kind; elsewhere descriptors are not compared."""
 
 
 class Leaked(AssertionError):
-    """Something was left behind; says what."""
+    """Something was left behind; the message lists it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Footprint:
     comms : Counter of str
         Connections of the client that are in use, by address.
     pinned : Counter of str
-        Keys of actors that live without a client.
+        Keys of actors that are alive without a client.
     workers : Counter of str
         Threads and descriptors of each worker process.
     """
@@ -57,7 +57,7 @@ class Footprint:
 
     @classmethod
     def take(cls, client: Client | None = None) -> Footprint:
-        """Look around; with a client also at its cluster, whose idle pooled connections are closed first."""
+        """Count what is held; with a client also in its cluster, whose idle pooled connections are closed first."""
         if client is not None:
             _close_idle(client)
         return cls(
@@ -70,7 +70,7 @@ class Footprint:
         )
 
     def beyond(self, before: Footprint) -> dict[str, dict[str, int]]:
-        """Return what is here and was not there before, by field; empty when nothing is."""
+        """Return what is held now and was not before, by field; empty when nothing is."""
         more = {field.name: dict(getattr(self, field.name) - getattr(before, field.name)) for field in fields(self)}
         return {name: found for name, found in more.items() if found}
 
@@ -79,19 +79,19 @@ class Footprint:
 def no_leaks(client: Client | None = None, *, timeout: float = SETTLE_S) -> Iterator[None]:
     """Fail when the block leaves more threads, processes, descriptors, connections or pinned keys than it found.
 
-    Threads of pools start on first use, so do once what the block does before it.
+    Threads of pools start on first use, so do once before it what the block does.
 
     Parameters
     ----------
     client : Client, optional
         Look at this client's cluster too.
     timeout : float, default 5 s
-        How long what was closed may take to be gone.
+        How long closed things may take to be gone.
 
     Raises
     ------
     Leaked
-        Names what is left.
+        The message lists what is left.
     """
     before = Footprint.take(client)
     yield
@@ -107,7 +107,7 @@ def _threads() -> Counter[str]:
 
 
 def _descriptors() -> Counter[str]:
-    """Count descriptors by what they are: "socket", "pipe", "anon_inode", or the file's name."""
+    """Count descriptors by kind: "socket", "pipe", "anon_inode", or the file's name."""
     kinds: Counter[str] = Counter()
     for entry in DESCRIPTORS.iterdir() if DESCRIPTORS.is_dir() else ():
         try:

@@ -30,7 +30,7 @@ class Tally:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def add(self, entry: object = "") -> None:
-        """Note one call."""
+        """Record one call."""
         # One write of O_APPEND is atomic, so lines of several processes never mix.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -39,7 +39,7 @@ class Tally:
             os.close(descriptor)
 
     def seen(self) -> list[str]:
-        """Return what was noted so far, as text, oldest first."""
+        """Return the entries recorded so far, as text, oldest first."""
         return restored(self._path.read_bytes()).splitlines() if self._path.exists() else []
 
     def __len__(self) -> int:
@@ -64,7 +64,7 @@ class Gate:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def open(self) -> None:
-        """Let everybody through, those who wait and those who come."""
+        """Release all calls, those waiting and those to come."""
         self._path.touch()
 
     def wait(self, entry: object = "", *, timeout: float = 30.0) -> None:
@@ -73,25 +73,25 @@ class Gate:
         Parameters
         ----------
         entry : object
-            Noted in `arrived`.
+            Recorded in `arrived`.
         timeout : float, default 30 s
 
         Raises
         ------
         TimeoutError
-            Nobody opened it.
+            The gate was not opened in time.
         """
         self.arrived.add(entry)
         self._until(self._path.exists, timeout)
 
     def until_arrived(self, n: int = 1, *, timeout: float = 30.0) -> list[str]:
-        """Wait until `n` calls have come to the gate; for tests. Errors as `wait`."""
+        """Wait until `n` calls have reached the gate; for tests. Errors as `wait`."""
         self._until(lambda: len(self.arrived) >= n, timeout)
         return self.arrived.seen()
 
     @property
     def arrived(self) -> Tally:
-        """Who has come to the gate."""
+        """The calls that have reached the gate."""
         return Tally(self.directory, self.name)
 
     def _until(self, condition: Callable[[], bool], timeout: float) -> None:

@@ -1,11 +1,11 @@
-"""The part of dqlab that runs in Jupyter's server: what is announced, asked and shown for its user.
+"""The part of dqlab that runs in Jupyter's server: what it lists, requests and shows for its user.
 
 Runs beside every notebook, so it loads neither Dask nor anything that draws; and it works while kernels are busy.
 
 ::
 
-    services     what is announced, and whether it answers     paths        what a page of a dashboard may be called
-    upstream     asks a scheduler, with its token              proxy        its dashboard below Jupyter's own address
+    services     what is announced, and whether it answers     paths        which pages of a dashboard may be requested
+    upstream     calls a scheduler, with its token             proxy        its dashboard below Jupyter's own address
     api          JSON for the sidebar                          routes       where all of it is
 """
 

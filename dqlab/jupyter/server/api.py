@@ -1,4 +1,4 @@
-"""The JSON that the sidebar asks for: services, what they say, and what they are told to do."""
+"""The JSON that the sidebar requests: services, their replies, and actions on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OURS = {
 
 
 def panels(plots: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return {path, name, ours} of each page, ours first; from what Dask's ``individual-plots.json`` says."""
+    """Return {path, name, ours} of each page, ours first; made from Dask's ``individual-plots.json``."""
     paths = {str(path).strip("/"): str(name).removeprefix("Individual ") for name, path in plots.items()}
     ours = [{"path": path, "name": title, "ours": True} for path, title in OURS.items() if path in paths]
     if ours:
@@ -39,13 +39,13 @@ def panels(plots: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 LOOK, DO, COMPACT = 10.0, 60.0, 3600.0
-"""Seconds for a question, an action, and one that goes through all of a store."""
+"""Timeouts in seconds of a query, an action, and one that reads all of a store."""
 LARGEST = 1 << 20
-"""Bytes of an action."""
+"""Most bytes of an action."""
 
 
 class _Handler(APIHandler):
-    """Says what failed as {error, message}."""
+    """Reports failures as {error, message}."""
 
     auth_resource = "dqlab"
 
@@ -53,7 +53,7 @@ class _Handler(APIHandler):
         self.services = services
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Write what was raised as JSON, with a status that says what kind it is."""
+        """Write an exception as JSON, with a status that fits its class."""
         raised = kwargs.get("exc_info", (None, None, None))[1]
         status, said = _spoken(raised, status_code)
         self.set_status(status)
@@ -61,12 +61,12 @@ class _Handler(APIHandler):
         self.finish(json.dumps(said))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """Log what is unexpected; a service that is silent is not."""
+        """Log unexpected exceptions; a service that does not answer is not one."""
         if not isinstance(value, NoAnswer | Refused | NoSuchService | ServiceUp):
             super().log_exception(typ, value, tb)
 
     async def ask(self, service: Announcement, call: str, wait: float, **asked: Any) -> bytes:
-        """Ask a service, and note whether it answered."""
+        """Call a service, and note whether it answered."""
         try:
             answer = await self.services.upstream.ask(service, call, wait=wait, **asked)
         except NoAnswer:
@@ -77,7 +77,7 @@ class _Handler(APIHandler):
 
 
 def _spoken(raised: BaseException | None, status: int) -> tuple[int, dict[str, Any]]:
-    """Return the status and the words for an error."""
+    """Return the status and the JSON for an error."""
     if isinstance(raised, Refused):
         return raised.status, dict(raised.said)
     kinds: list[tuple[type, int]] = [(NoSuchService, 404), (ServiceUp, 409)]
@@ -99,7 +99,7 @@ class ServiceList(_Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Answer with all services, and whether they answer."""
+        """Return all services, and whether they answer."""
         self.finish(json.dumps({"services": await self.services.list()}))
 
 
@@ -116,17 +116,17 @@ class Service(_Handler):
 
 
 class Ask(_Handler):
-    """What a service says, as it says it."""
+    """A reply of a service, unchanged."""
 
     def initialize(self, services: Services, call: str, takes: Sequence[str]) -> None:  # type: ignore[override]
-        """Ask by `call`, with those arguments of the address that it takes."""
+        """Set the call, and the arguments of the address that it accepts."""
         super().initialize(services)
         self.call, self.takes = call, takes
 
     @web.authenticated
     @authorized
     async def get(self, id: str) -> None:
-        """Pass the question on."""
+        """Forward the query."""
         query = {name: value for name in self.takes if (value := self.get_query_argument(name, ""))}
         self.finish(await self.ask(self.services.living(id), self.call, LOOK, query=query))
 
@@ -137,7 +137,7 @@ class Panels(_Handler):
     @web.authenticated
     @authorized
     async def get(self, id: str) -> None:
-        """Answer with the pages that can be opened."""
+        """Return the pages that can be opened."""
         service = self.services.living(id)
         url = f"{service.dashboard}/individual-plots.json"
         answer = await self.services.upstream.fetch(service, url, wait=LOOK)
@@ -150,12 +150,12 @@ class Panels(_Handler):
 
 
 class Act(_Handler):
-    """What a service is told to do."""
+    """An action on a service."""
 
     @web.authenticated
     @authorized
     async def post(self, id: str) -> None:
-        """Pass the action on, and answer with what came of it."""
+        """Forward the action, and return its outcome."""
         body = self.request.body
         try:
             action = json.loads(body) if len(body) <= LARGEST else None

@@ -1,4 +1,4 @@
-"""What may be asked of a dashboard through Jupyter, and what is passed on of a request and an answer. Pure rules."""
+"""What may be requested of a dashboard through Jupyter, and what is forwarded of a request and a response. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 __all__ = ["Trick", "answer_headers", "location", "query", "request_headers", "upstream_path"]
 
 ASKED = ("Accept", "Accept-Language", "Cache-Control", "If-Modified-Since", "If-None-Match", "Pragma", "Range")
-"""What is passed on of a request: no cookie, no authorization, no encoding."""
+"""Request headers that are forwarded: no cookie, no authorization, no encoding."""
 ANSWERED = (
     "Accept-Ranges",
     "Cache-Control",
@@ -30,16 +30,16 @@ _UNSAFE = re.compile(r"[\x00-\x20\x7f%\\#?]")
 
 
 class Trick(ValueError):
-    """A path that could lead elsewhere than to a page of the dashboard."""
+    """A path that could lead outside the pages of the dashboard."""
 
 
 def upstream_path(raw: str) -> str:
-    """Return the path of a dashboard's page, as it is to be asked for; `raw` is as the browser sent it.
+    """Return the path of a dashboard's page for the upstream request; `raw` is as the browser sent it.
 
     Raises
     ------
     Trick
-        It has parts that go up or are empty, slashes or escapes in disguise, or leads to what is closed.
+        It has parts that go up or are empty, disguised slashes or escapes, or leads to a closed path.
     """
     try:
         parts = [unquote(part, errors="strict") for part in raw.split("/")]
@@ -55,34 +55,34 @@ def upstream_path(raw: str) -> str:
 
 
 def request_headers(given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return those headers of a request that are passed on."""
+    """Return the request headers to forward."""
     return {name: value for name, value in given if name.title() in ASKED}
 
 
 def query(raw: str) -> str:
-    """Return what of a query is passed on, with its question mark: all but the token that opens Jupyter."""
+    """Return the query to forward, with its question mark: everything but the token that opens Jupyter."""
     kept = [part for part in raw.split("&") if part and unquote(part.partition("=")[0]).lower() != "token"]
     return f"?{'&'.join(kept)}" if kept else ""
 
 
 def answer_headers(given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return those headers of an answer that are passed on."""
+    """Return the response headers to forward."""
     return [(name, value) for name, value in given if name.title() in ANSWERED]
 
 
 def location(said: str, asked: str, dashboard: str, base: str) -> str | None:
-    """Return where an answer sends the browser to, below Jupyter's address; None when that is not the dashboard.
+    """Return the redirect target, below Jupyter's address; None when it is not on the dashboard.
 
     Parameters
     ----------
     said : str
         The header Location.
     asked : str
-        URL that it answers.
+        URL of the request.
     dashboard : str
         URL of the dashboard, without a slash at its end.
     base : str
-        What stands for it in Jupyter, likewise.
+        The URL that stands for it in Jupyter, likewise.
     """
     at, home = urlsplit(urljoin(asked, said)), urlsplit(dashboard)
     if (at.scheme, at.netloc) != (home.scheme, home.netloc):

@@ -1,6 +1,6 @@
-"""A service's dashboard below Jupyter's own address: read-only, for who is logged in, and for services alone.
+"""A service's dashboard below Jupyter's own address: read-only, for logged-in users, and for services only.
 
-What answers at a service's address is shown when it has proved that it is the service: a page has Jupyter's origin.
+A response is shown only after its sender has proved that it is the service: a page has Jupyter's origin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dqlab.numbers import clock
 __all__ = ["Dashboard"]
 
 EVERY = 5
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 _INKS = {"light": ("#ffffff", "rgba(0,0,0,.87)", "#1565c0"), "dark": ("#111111", "rgba(255,255,255,.88)", "#82b6f5")}
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>{again}
@@ -46,7 +46,7 @@ a {{ color: {brand} }}
 
 
 def waiting(sentence: str, *, theme: str, again: bool = True) -> str:
-    """Return a page that says why there is nothing to see.
+    """Return a page that explains why there is nothing to see.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def waiting(sentence: str, *, theme: str, again: bool = True) -> str:
     theme : str
         "dark", else light.
     again : bool, default True
-        Try again by itself, and offer to do so at once.
+        Retry by itself, and offer a button to retry at once.
     """
     ground, ink, brand = _INKS["dark" if theme == "dark" else "light"]
     return _PAGE.format(
@@ -70,9 +70,9 @@ def waiting(sentence: str, *, theme: str, again: bool = True) -> str:
 
 WAIT = 30.0
 CONNECT_FOR = 5.0
-"""Seconds for a page, and until a websocket is open."""
+"""Timeout in seconds for a page, and for opening a websocket."""
 PING_EVERY = 30.0
-"""Seconds between two signs of life to the browser, so that nobody on the way takes a websocket for idle."""
+"""Seconds between two pings to the browser, so that no proxy on the way takes a websocket for idle."""
 
 
 class Dashboard(WebSocketHandler, JupyterHandler):
@@ -84,7 +84,7 @@ class Dashboard(WebSocketHandler, JupyterHandler):
     _pump: asyncio.Task[None] | None = None
 
     def initialize(self, services: Services) -> None:
-        """Look among these services."""
+        """Set the services to look among."""
         self.services = services
 
     @property
@@ -93,19 +93,19 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         return LARGEST
 
     async def prepare(self) -> None:  # type: ignore[override]
-        """Find out who asks."""
+        """Authenticate the user."""
         await JupyterHandler.prepare(self, _redirect_to_login=False)
 
     def check_origin(self, origin: str = "") -> bool:
-        """Let in what Jupyter lets in: pages of its own, and those that it was configured for."""
+        """Allow the origins that Jupyter allows: its own pages, and those configured."""
         return bool(JupyterHandler.check_origin(self, origin))
 
     def get_login_url(self) -> str:
-        """Refuse: the page to log in is no dashboard, and is not shown in its place."""
+        """Refuse: the login page is not a dashboard, and is not shown in its place."""
         raise web.HTTPError(403)
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
-        """Answer with the first: Bokeh's second one is a token of its session."""
+        """Select the first: Bokeh's second one is a token of its session."""
         return subprotocols[0] if subprotocols else None
 
     def compute_etag(self) -> str | None:
@@ -115,7 +115,7 @@ class Dashboard(WebSocketHandler, JupyterHandler):
     @web.authenticated
     @authorized
     async def head(self, id: str, path: str | None = None) -> None:
-        """Answer as GET, without the contents."""
+        """Respond as to GET, without the contents."""
         await self._show(id)
 
     @web.authenticated
@@ -155,7 +155,7 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         try:
             await WebSocketHandler.get(self, id, path)
         finally:
-            if self.ws_connection is None:  # it ended, or was no websocket after all
+            if self.ws_connection is None:  # it ended, or was not a websocket after all
                 self._upstream.close()
 
     # --- pages ------------------------------------------------------------------------------
@@ -213,16 +213,16 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         self.finish(waiting(sentence, theme=theme, again=again))
 
     def _target(self, id: str) -> tuple[str, Announcement]:
-        """Return what the dashboard is called here, without a slash at its end, and the service."""
+        """Return the dashboard's URL here, without a slash at its end, and the service."""
         return f"{self.base_url}dq/dashboard/{id}", self.services.find(id)
 
     def _path(self) -> str:
-        """Return the path of the page that is asked for.
+        """Return the path of the requested page.
 
         Raises
         ------
         HTTPError
-            It is not that of a page.
+            It is not a page's path.
         """
         _, _, raw = self.request.path.partition("/dq/dashboard/")
         try:
@@ -236,17 +236,17 @@ class Dashboard(WebSocketHandler, JupyterHandler):
     # --- websockets -------------------------------------------------------------------------
 
     def open(self, *args: Any, **kwargs: Any) -> None:
-        """Begin to pass messages on."""
+        """Start forwarding messages."""
         self._pump = asyncio.get_running_loop().create_task(self._pass_on(), name="dqlab-proxy")
 
     async def on_message(self, message: str | bytes) -> None:
-        """Pass a message to the dashboard."""
+        """Forward a message to the dashboard."""
         if self._upstream is not None:
             with suppress(WebSocketClosedError):
                 await self._upstream.write_message(message, binary=isinstance(message, bytes))
 
     async def _pass_on(self) -> None:
-        """Pass messages to the browser until either side closes."""
+        """Forward messages to the browser until either side closes."""
         upstream = self._upstream
         assert upstream is not None, "opened before the browser's side"
         with suppress(WebSocketClosedError):
@@ -255,7 +255,7 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         self.close()
 
     def on_close(self) -> None:
-        """End with the browser's side."""
+        """Close the upstream side when the browser closes."""
         if self._upstream is not None:
             self._upstream.close()
         super().on_close()

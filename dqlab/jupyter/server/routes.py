@@ -1,4 +1,4 @@
-"""Where everything is, below Jupyter's base URL."""
+"""Routes of all handlers, below Jupyter's base URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ID = r"([A-Za-z0-9_-]+)"
 
 
 def routes(base_url: str, runtime_dir: str) -> list[tuple[str, type, dict[str, Any]]]:
-    """Return the handlers of a server, which share what they know of the services in its runtime directory."""
+    """Return the handlers of a server, which share one `Services` for its runtime directory."""
     services = Services(Path(runtime_dir))
 
     def at(path: str, handler: type, **given: Any) -> tuple[str, type, dict[str, Any]]:

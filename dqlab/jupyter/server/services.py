@@ -1,4 +1,4 @@
-"""The services of this user, as far as they are announced, and whether they answer."""
+"""The announced services of this user, and whether they answer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dqlab.jupyter.server.upstream import NoAnswer, Refused, Upstream
 __all__ = ["NoSuchService", "ServiceUp", "Services"]
 
 PATIENCE = 1.0
-"""Seconds in which a service has to answer that it is there."""
+"""Seconds in which a service has to answer a probe."""
 REMEMBER = 2.0
-"""Seconds for which that is believed."""
+"""Seconds for which a probe's outcome stays valid."""
 NOTE_EVERY = 60.0
 """Seconds between two notes, in its file, that a service has answered."""
 SWEEP_EVERY = 3600.0
@@ -37,7 +37,7 @@ class ServiceUp(DqlabError):
 
 @dataclass
 class _Heard:
-    """What was heard of one announcement; monotonic seconds, and seconds since 1970."""
+    """The last outcome for one announcement; monotonic seconds, and seconds since 1970."""
 
     service: Announcement
     asked: float = -REMEMBER
@@ -47,7 +47,7 @@ class _Heard:
 
 
 class Services:
-    """What is announced in a directory.
+    """The services announced in a directory.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Services:
     Attributes
     ----------
     upstream : Upstream
-        Asks them.
+        Sends requests to them.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -72,7 +72,7 @@ class Services:
         Raises
         ------
         NoSuchService
-            There is none.
+            There is no such service.
         """
         there = {service.id: service for service in announced(self.directory)}
         if id not in there:
@@ -80,14 +80,14 @@ class Services:
         return there[id]
 
     def living(self, id: str) -> Announcement:
-        """Return a service by its id, to be asked.
+        """Return a service by its id, if it can be called.
 
         Raises
         ------
         NoSuchService
-            There is none.
+            There is no such service.
         NoAnswer
-            Its process has ended, or its address is one of another machine.
+            Its process has ended, or its address is on another machine.
         """
         service = self.find(id)
         reason = f"process {service.pid} has ended" if service.ended else service.unreachable
@@ -96,9 +96,9 @@ class Services:
         return service
 
     async def list(self) -> list[dict[str, Any]]:
-        """Return all services and their states, for views; a token is not among it.
+        """Return all services and their states, for views, without their tokens.
 
-        One that has not answered for as long as it is kept is forgotten.
+        A service is forgotten when it has not answered for as long as it is kept.
         """
         now = time.monotonic()
         if now - self._swept >= SWEEP_EVERY:
@@ -146,12 +146,12 @@ class Services:
         return self._of(service).last or seen(self.directory, service.id) or service.started
 
     async def forget(self, id: str) -> None:
-        """Forget a service that is over, or does not answer.
+        """Forget a service that has ended, or does not answer.
 
         Raises
         ------
         NoSuchService
-            There is none.
+            There is no such service.
         ServiceUp
             It answers.
         """

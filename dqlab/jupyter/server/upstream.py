@@ -1,7 +1,7 @@
-"""Asking a service: over HTTP, each time with a limit, and only a process that proves that it has the token.
+"""Calls services over HTTP, each time with a timeout, and accepts only a process that proves that it has the token.
 
-The token itself is never sent, see `dqlab.proof`. What was fetched, or is connected, is the service's when it proves
-itself *afterwards* at the same address: a scheduler keeps its port from its start to its end, so nobody else had it.
+The token itself is never sent, see `dqlab.proof`. A response or connection is the service's when it proves itself
+*afterwards* at the same address: a scheduler keeps its port from its start to its end, so no other process had it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dqlab.proof import ANSWER, ASK, NONCE, PROOF, mac, misplaced, nonce, same
 __all__ = ["LARGEST", "NoAnswer", "Refused", "Upstream"]
 
 LARGEST = 64 << 20
-"""Bytes of an answer, or of one message of a websocket."""
+"""Most bytes of a response, or of one message of a websocket."""
 AT_ONCE = 64
-"""Requests under way; others wait for their turn."""
+"""Most concurrent requests; others wait for their turn."""
 CONNECT_FOR = 3.0
 
 
 class NoAnswer(DqlabError):
-    """A service does not answer, or not as one; `late` when its time was over."""
+    """A service does not answer, or not as a service; `late` when it timed out."""
 
     text = (
         "service {service!r} does not answer: {reason}. Its runs go on without this view, if its cluster still runs. "
@@ -38,7 +38,7 @@ class NoAnswer(DqlabError):
 
 
 class Refused(Exception):
-    """A service answered that it will not: with its status, and {error, message}."""
+    """A service refused a request: with its status, and {error, message}."""
 
     def __init__(self, status: int, said: Mapping[str, Any]) -> None:
         super().__init__(said["message"])
@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 class Upstream:
-    """Requests to services. Made once for each server; nothing is sent through a proxy of the environment."""
+    """Requests to services. Made once for each server; ignores proxies of the environment."""
 
     def __init__(self) -> None:
         self._client: SimpleAsyncHTTPClient | None = None
@@ -61,12 +61,12 @@ class Upstream:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HTTPResponse:
-        """Return an answer as it came, whatever its status; redirections are not followed, nothing is unpacked.
+        """Return a response as received, whatever its status; redirects are not followed, nothing is decompressed.
 
         Raises
         ------
         NoAnswer
-            There is none within `wait` seconds, or it is too large.
+            There is no response within `wait` seconds, or it is too large.
         """
         if self._client is None:
             self._client = SimpleAsyncHTTPClient(
@@ -99,14 +99,14 @@ class Upstream:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> bytes:
-        """Ask a service's control route; return its answer, which is JSON. With a body, it is an action.
+        """Call a service's control route; return its response, which is JSON. With a body, it is an action.
 
         Raises
         ------
         NoAnswer
-            Nobody there, or somebody else.
+            No process answers there, or another one.
         Refused
-            It will not.
+            It refuses the request.
         """
         if call == "service":
             return await self._answer(service, call, nonce(), wait)
@@ -114,12 +114,12 @@ class Upstream:
         return await self._answer(service, call, challenge, wait, query or {}, body)
 
     async def prove(self, service: Announcement, *, wait: float) -> dict[str, Any]:
-        """Have the process at a service's address prove that it is the service's scheduler; return what it says.
+        """Make the process at a service's address prove that it is the service's scheduler; return its reply.
 
         Raises
         ------
         NoAnswer
-            Nobody there, or somebody else.
+            No process answers there, or another one.
         """
         said: dict[str, Any] = json.loads(await self._answer(service, "service", nonce(), wait))
         at = urlsplit(service.dashboard)
@@ -140,7 +140,7 @@ class Upstream:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> bytes:
-        """Ask under a number, and return what the service, and nobody else, has answered."""
+        """Send a request with a nonce, and return the response once it is proved to be the service's."""
         if service.unreachable:
             raise NoAnswer(service=service.name, reason=service.unreachable, late=False)
         url = url_concat(f"{service.dashboard}/dqlab/api/{call}", list((query or {}).items()))

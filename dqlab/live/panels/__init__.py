@@ -1,6 +1,6 @@
 """Panels of dqlab in Dask's own dashboard: depth, throughput, failures, unacked messages, runs and storage.
 
-They draw what the scheduler's feed says and compute nothing. Importing this package loads no Bokeh; installing does.
+They draw the scheduler's feed and compute nothing. Importing this package loads no Bokeh; installing does.
 
 ::
 
@@ -22,7 +22,7 @@ __all__ = ["install", "preregister"]
 
 
 def preregister() -> None:
-    """Have the pages served by each scheduler that starts in this process from now on; without Bokeh, do nothing."""
+    """Serve the pages on each scheduler that starts in this process from now on; without Bokeh, do nothing."""
     try:
         from distributed.dashboard.scheduler import applications
 
@@ -33,7 +33,7 @@ def preregister() -> None:
 
 
 def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
-    """Serve the pages on a scheduler that runs, unless it does already, and let them draw a feed.
+    """Serve the pages on a running scheduler, unless it serves them already, and let them draw a feed.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
     Returns
     -------
     callable
-        Takes the pages away.
+        Removes the pages.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Applications: what makes a document when somebody opens an address of ours."""
+"""Applications: what makes a document when a user opens one of these addresses."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _readings: WeakKeyDictionary[Any, Readings] = WeakKeyDictionary()
 
 
 def draw_from(scheduler: Any, feed: Feed) -> None:
-    """Let the pages of a scheduler draw what a feed says."""
+    """Make the pages of a scheduler draw a feed."""
     _readings[scheduler] = Readings(feed)
 
 
 def forget(scheduler: Any) -> None:
-    """Let new pages of a scheduler say that nothing is there."""
+    """Make new pages of a scheduler show that there is nothing to draw."""
     _readings.pop(scheduler, None)
 
 

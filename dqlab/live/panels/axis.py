@@ -40,7 +40,7 @@ def times(scene: Scene, at: Sequence[float] | NDArray[np.float64]) -> NDArray[np
 
 
 def nice(value: float, *, whole: bool = False) -> float:
-    """Return where an axis ends that must show `value`: a round number; with `whole` its half is round too."""
+    """Return the end of an axis that must show `value`: a round number; with `whole` its half is round too."""
     if not value > 0:
         return 1.0
     scale = 10.0 ** math.floor(math.log10(value))
@@ -77,7 +77,7 @@ def strip(places: Iterable[Place], start: float, end: float) -> str:
 
 
 def tip(*lines: tuple[str, str]) -> str:
-    """Return what stands under the pointer: words and the columns that belong to them, which Bokeh escapes."""
+    """Return the tooltip under the pointer: labels and the columns that belong to them, which Bokeh escapes."""
     rows = "".join(
         f'<span style="opacity:.7">{word}</span><b style="text-align:right">{column}</b>' for word, column in lines
     )
@@ -85,7 +85,7 @@ def tip(*lines: tuple[str, str]) -> str:
 
 
 def bare(theme: Tokens, *, x_range: Any, y_range: Any, height: int, **more: Any) -> figure:
-    """Return an empty chart without tools, on the ground of its card; nothing in it is told back to the server."""
+    """Return an empty chart without tools, on the ground of its card; nothing in it is sent back to the server."""
     fig = figure(
         x_range=x_range,
         y_range=y_range,
@@ -132,7 +132,7 @@ class TimeAxis:
         )
 
     def move(self, scene: Scene) -> None:
-        """Let the axis end now."""
+        """Move the end of the axis to now."""
         start, end = times(scene, [scene.start, scene.end])
         show(self.range, start=float(start), end=float(end))
 

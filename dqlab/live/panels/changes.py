@@ -15,7 +15,7 @@ Series = NDArray[np.float32]
 
 
 def series(values: Sequence[float | None]) -> Series:
-    """Return values as a column; what is not known is NaN, and nothing is drawn there."""
+    """Return values as a column; unknown ones are NaN, and nothing is drawn there."""
     return np.asarray(values, dtype=np.float32)
 
 
@@ -28,14 +28,14 @@ def together(count: int, **columns: Sequence[float | None]) -> tuple[int, dict[s
 
 
 def show(model: Any, **values: Any) -> None:
-    """Set properties that are not so yet."""
+    """Set the properties that differ."""
     differing = {name: value for name, value in values.items() if getattr(model, name) != value}
     if differing:
         model.update(**differing)
 
 
 def fill(source: ColumnDataSource, **columns: Any) -> None:
-    """Replace all columns, if one differs."""
+    """Replace all columns if one differs."""
     old = source.data
     if old.keys() != columns.keys() or any(not _same(old[name], column) for name, column in columns.items()):
         source.data = columns

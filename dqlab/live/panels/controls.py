@@ -1,4 +1,4 @@
-"""What one can press on the page: another queue, another span of time, Hold. Nothing here changes a queue."""
+"""The controls of a page: another queue, another span of time, Hold. Nothing here changes a queue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ window.history.replaceState(null, "", url)"""
 
 
 class Looks(Protocol):
-    """A page, as its controls know it."""
+    """A page, as its controls see it."""
 
     @property
     def seq(self) -> int:
@@ -75,19 +75,19 @@ class Controls:
 
     @property
     def held(self) -> bool:
-        """The page stands still."""
+        """Whether the page stands still."""
         return bool(self._hold.active)
 
     def roots(self) -> list[Any]:
-        """Return the models to be placed; on a wall there is nothing to press."""
+        """Return the models to place; on a wall display there are no controls."""
         return [self._where] if self._wall else [self._where, self._queues, self._spans, self._hold]
 
     def miss(self, seq: int) -> None:
-        """Say how much has changed since the page was held."""
+        """Show how much has changed since the page was held."""
         show(self._hold, label=f"Held, {many(seq - self._from, 'change')} missed")
 
     def draw(self, scene: Scene) -> None:
-        """Bring the name and the queues to choose from up to date."""
+        """Update the name and the list of queues."""
         lab = scene.snapshot.lab or "dqlab"
         said = f" <span>queue</span> {strong(scene.queue.name if scene.queue.state else ALL)}" if self._wall else ""
         window = f" <span>last {text(scene.window)}</span>" if self._wall else " <span>queue</span>"

@@ -16,11 +16,11 @@ from dqlab.numbers import count, duration, minute, rate
 __all__ = ["Depth"]
 
 GUTTER = 92
-"""Pixels right of the chart, for what it ends at."""
+"""Pixels right of the chart, for its latest values."""
 LANE, LABELS, STRIP = 27, 22, 18
 """Heights in pixels: a small state, the times of day, the marks."""
 LATELY = 20.0
-"""Seconds over which it falls or grows."""
+"""Seconds over which the trend of the depth is judged."""
 FULL = 0.7
 """Height of the highest value of a small state, as a share of its lane."""
 SMALL = (State.DELAYED, State.LEASED, State.DEAD)
@@ -28,7 +28,7 @@ STACKED = (State.LEASED, State.DELAYED, State.READY)
 
 
 class Depth:
-    """Ready, delayed and unacked messages over time; dead ones beside them, as they wait for nobody."""
+    """Ready, delayed and unacked messages over time; dead ones beside them, as they are not waiting."""
 
     name, title = "depth", "Queue depth by state"
 
@@ -90,7 +90,7 @@ class Depth:
         stage.axis.hover(fig, [(each.word, f"@{each.field}{{0,0}}") for each in order], line)
 
     def answer(self, scene: Scene) -> str:
-        """Whether it falls or grows, and when it will be empty."""
+        """Whether the depth falls or grows, and when the queue will be empty."""
         queue = scene.queue
         if queue.state == "paused":
             return f"paused {queue.why}".strip()
@@ -108,7 +108,7 @@ class Depth:
         return " · ".join(words)
 
     def draw(self, scene: Scene) -> None:
-        """Bring stack, lanes, marks and last values up to date."""
+        """Update stack, lanes, marks and last values."""
         history = scene.history
         order = (*STACKED, State.DEAD)
         first, columns = together(len(history.ready), **{each.field: getattr(history, each.field) for each in order})

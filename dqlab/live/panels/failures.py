@@ -44,7 +44,7 @@ class Failures:
         return f"{now}, {many(failures.classes_total, 'class')} in all"
 
     def draw(self, scene: Scene) -> None:
-        """Bring the rows up to date."""
+        """Update the rows."""
         failures = scene.snapshot.failures
         classes = failures.classes
         full = self._draw_bars(scene, classes)

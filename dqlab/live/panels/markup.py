@@ -30,7 +30,7 @@ _SHAPES = {
 
 
 def text(value: object) -> str:
-    """Return anything as HTML that reads as it is spelt."""
+    """Return anything as HTML that reads as it is written."""
     return escape(str(value))
 
 
@@ -45,7 +45,7 @@ def strong(value: object) -> str:
 
 
 def glyph(shape: str) -> str:
-    """Return a picture of 12 pixels beside a word, coloured by its class; it says nothing by itself."""
+    """Return a picture of 12 pixels beside a word, coloured by its class; never shown without the word."""
     return (
         f'<svg class="g {shape}" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" fill="none" '
         f'stroke="currentColor" stroke-width="1.4">{_SHAPES[shape]}</svg>'
@@ -53,13 +53,13 @@ def glyph(shape: str) -> str:
 
 
 def unit(spelt: str) -> tuple[str, str]:
-    """Return a spelt size cut into figure and unit: ``("2.2", "GB")``."""
+    """Return a formatted size cut into figure and unit: ``("2.2", "GB")``."""
     figure, _, name = spelt.partition(" ")
     return figure, name
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Return plain columns; where they stand is a matter of `panel.css`."""
+    """Return plain columns; `panel.css` places them."""
     return tuple(map(Column, titles))
 
 

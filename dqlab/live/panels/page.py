@@ -1,4 +1,4 @@
-"""One open page: its models, what it looks at, and how often it is brought up to date."""
+"""One open page: its models, what it shows, and how often it is updated."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ PANELS: dict[str, type[Panel]] = {
     "runs": Runs,
     "storage": Storage,
 }
-"""What draws, by the names in addresses, in the order of the page."""
+"""Panels by their names in addresses, in the order of the page."""
 PERIOD = 250
-"""Milliseconds between looks for something new."""
+"""Milliseconds between checks for changes."""
 WORDS, CHARTS = 0.48, 0.98
 """Seconds between two drawings of words and figures, and of a chart; a little less than half a second and a second,
 so that none is left out."""
 AT_ONCE = 2
-"""Charts drawn in one go, so that the scheduler is never kept for long; the others have their turn a moment later."""
+"""Charts drawn in one step, so that the scheduler is never blocked for long; the others follow a moment later."""
 LOOKING = """let inside = true
 const tell = () => { eyes.active = inside && !document.hidden }
 new IntersectionObserver(([seen]) => { inside = seen.isIntersecting; tell() }).observe(document.documentElement)
 document.addEventListener("visibilitychange", tell)"""
-"""Tells whether anybody can see the page: not in a hidden tab of the browser, nor in a hidden frame."""
+"""Reports whether the page is visible: not in a hidden tab of the browser, nor in a hidden frame."""
 LOST = """const at = new Date().toTimeString().slice(0, 8)
 document.body.classList.add("dq-lost")
 stamp.text = `<span class="warn">no answer since ${at}</span>`"""
 
 
 class Page:
-    """Panels in a document, for as long as somebody looks at it.
+    """Panels in a document, for as long as it is open.
 
-    The first one is there when the page opens. The others are made one after another as soon as somebody looks, so
-    that the first picture does not wait for them, nor the scheduler for all of them at once.
+    The first one is there when the page opens. The others are made one after another once the page is visible, so
+    that the first picture does not wait for them, and making them does not block the scheduler.
 
     Parameters
     ----------
@@ -115,14 +115,14 @@ class Page:
         return self._readings.seq
 
     def look(self, **changes: Any) -> None:
-        """Look at another queue or span of time, at once."""
+        """Switch to another queue or span of time, at once."""
         self._asked = replace(self._asked, **changes)
         self._seen, self._looked = None, -math.inf
         self._drawn.clear()
         self.update()
 
     def complete(self) -> None:
-        """Make the next panel that is not there yet, and those after it each in a turn of its own."""
+        """Make the next missing panel, and those after it each in a step of its own."""
         if len(self.panels) < len(self._names) and self._is_open:
             self._make(self._names[len(self.panels)])
             self.update()
@@ -131,7 +131,7 @@ class Page:
             self._completing = False
 
     def update(self) -> None:
-        """Draw what has changed; called four times a second. A page that nobody sees is left as it is."""
+        """Draw what has changed; called four times a second. A page that is not visible is left as it is."""
         if not self._is_open:
             return
         if len(self.panels) < len(self._names) and not self._completing:
@@ -180,7 +180,7 @@ class Page:
         return panel.name in self._stale and now - self._drawn.get(panel.name, -math.inf) >= CHARTS
 
     def _write(self, seen: Scene) -> None:
-        """Bring words and figures up to date."""
+        """Update words and figures."""
         for panel in self.panels:
             show(self._answers[panel.name], text=text(panel.answer(seen)))
         if not self._stage.alone:
@@ -199,7 +199,7 @@ class Page:
 
     @property
     def _is_open(self) -> bool:
-        """Whether somebody can see it: a browser is connected, as far as anybody can tell, and shows it."""
+        """Whether the page is visible: a browser is connected, as far as that is known, and shows it."""
         session = getattr(self.doc.session_context, "session", None)
         return bool(self._eyes.active) and (session is None or getattr(session, "connection_count", 1) > 0)
 

@@ -30,7 +30,7 @@ class Stage:
     sheet : InlineStyleSheet
         How HTML in panels looks.
     wall : bool
-        Seen from afar: everything larger.
+        Shown on a wall display: everything larger.
     alone : bool
         One panel fills the page.
     """
@@ -64,7 +64,7 @@ class Panel(Protocol):
         ...
 
     def draw(self, scene: Scene) -> None:
-        """Bring the models up to date."""
+        """Update the models."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Snapshots and histories shared by the sessions of one scheduler: what two of them look at is computed once."""
+"""Snapshots and histories shared by the sessions of one scheduler: a reading for several of them is computed once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dqlab.stats import History, Snapshot
 __all__ = ["Readings"]
 
 QUICK, SLOW = 0.46, 0.96
-"""Seconds that a reading is good for: while there is something new, and while only time passes. A little under the
-periods of those who ask, so that nobody gets the same one twice for having asked a moment early."""
+"""Seconds that a reading is valid: while there is something new, and while only time passes. A little under the
+periods of the pages, so that none gets the same reading twice because it asked a moment early."""
 KEPT = 3.0
-"""Seconds after which nobody asks for it any more."""
+"""Seconds after which an unused reading is dropped."""
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class _Reading:
 
 
 class Readings:
-    """What a feed said lately, by queue, run and span.
+    """Recent readings of a feed, by queue, run and span.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the address of a page asks for."""
+"""The arguments in the address of a page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request:
 
 
 def request(arguments: Mapping[str, Sequence[bytes]]) -> Request:
-    """Read the arguments; what cannot be read is as if it was not there."""
+    """Parse the arguments; invalid ones are ignored."""
 
     def last(name: str) -> str:
         values = arguments.get(name) or [b""]

@@ -1,4 +1,4 @@
-"""Runs: from their start to now, and from now to when they will be done."""
+"""Runs: from their start to now, and from now to their estimated end."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class Runs:
         self.parts = [self._chart.root]
 
     def answer(self, scene: Scene) -> str:
-        """How many do what."""
+        """How many runs are in each state."""
         return ", ".join(f"{count(amount)} {state}" for state, amount in scene.snapshot.runs_by_state.items()) or "none"
 
     def draw(self, scene: Scene) -> None:
-        """Bring the rows and the axis up to date."""
+        """Update the rows and the axis."""
         runs = scene.snapshot.runs[: self._stage.rows]
         start, end = _axis(scene, runs)
         now = scene.snapshot.at

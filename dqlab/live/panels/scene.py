@@ -15,7 +15,7 @@ __all__ = ["Scene", "scene", "span_of_run"]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A snapshot and its history, with the queue and the run that are looked at.
+    """A snapshot and its history, with the queue and the run that are shown.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Scene:
     queue : QueueStats
         The chosen queue, or all of them together.
     run : RunStats or None
-        The run that is looked at: the chosen one, the one of the chosen queue, or the only one that goes on.
+        The run that is shown: the chosen one, the one of the chosen queue, or the only one in progress.
     zone : float
         Seconds that clocks here are ahead of UTC.
     """
@@ -38,12 +38,12 @@ class Scene:
 
     @property
     def counts(self) -> Counts:
-        """Messages of the run that is looked at, or else of the queue."""
+        """Messages of the shown run, or else of the queue."""
         return self.run.counts if self.run is not None else self.queue.counts
 
     @property
     def consumers(self) -> int:
-        """How many work for it."""
+        """How many consumers work for it."""
         return self.run.consumers if self.run is not None else self.queue.consumers
 
     @property
@@ -63,7 +63,7 @@ class Scene:
 
 
 def scene(snapshot: Snapshot, history: History, span: float, queue: str, run: str) -> Scene:
-    """Choose what is looked at."""
+    """Choose what is shown."""
     seen = snapshot.run(run) if run else _run_of(snapshot, queue)
     chosen = snapshot.queue(queue or (seen.queue if run and seen is not None else ""))
     offset = datetime.fromtimestamp(snapshot.at, tz=UTC).astimezone().utcoffset()

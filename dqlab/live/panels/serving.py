@@ -1,6 +1,6 @@
-"""Adds applications to the dashboard of a scheduler that runs already.
+"""Adds applications to the dashboard of a running scheduler.
 
-The only module that uses what Bokeh and Dask keep to themselves; `Unservable` says what has changed there.
+The only module that uses internals of Bokeh and Dask; `Unservable` reports what has changed there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Unservable", "serve"]
 
 
 class Unservable(ImportError):
-    """The dashboard lacks what it takes to add a page to it: the panels are left out."""
+    """The dashboard lacks what is needed to add a page to it: the panels are left out."""
 
 
 def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: str) -> Callable[[], None]:
@@ -36,13 +36,13 @@ def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: 
 
     Returns
     -------
-    callable
+    Removes them again.
         Takes them away again.
 
     Raises
     ------
     Unservable
-        No dashboard, or one that is built otherwise than those known.
+        No dashboard, or one with an unknown structure.
     """
     tornado = _dashboard(scheduler)
     shown = _navigation(scheduler)

@@ -1,4 +1,4 @@
-"""Storage: bytes that are needed and the rest, over time, and what compactions gave back."""
+"""Storage: needed bytes and the rest, over time, and what compactions freed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Storage:
         return f"{share(storage.garbage_share, places=0)} garbage{when}"
 
     def draw(self, scene: Scene) -> None:
-        """Bring the chart and the facts up to date."""
+        """Update the chart and the facts."""
         history, storage = scene.history, scene.snapshot.storage
         first, columns = together(len(history.ready), live=history.live, garbage=history.garbage)
         fill(self._source, x=times(scene, history.times[first:]), **columns)

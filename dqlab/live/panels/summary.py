@@ -13,7 +13,7 @@ from dqlab.stats import RunStats
 __all__ = ["Summary"]
 
 Figure = tuple[str, str, str, str, str]
-"""Label, figure, unit, second line, and the class of both when somebody should look."""
+"""Label, figure, unit, second line, and the class of both when they need attention."""
 
 
 class Summary:
@@ -24,7 +24,7 @@ class Summary:
         self.root.name = "summary"
 
     def draw(self, scene: Scene) -> None:
-        """Bring the figures up to date."""
+        """Update the figures."""
         figures = (
             _left(scene),
             _done(scene),

@@ -13,7 +13,7 @@ __all__ = ["BARE", "FRAMED", "drawing", "page", "read"]
 
 HERE = Path(__file__).parent
 BARE, FRAMED = "bare.html", "base.html"
-"""What a page stands in: nothing, or the navigation of Dask's dashboard."""
+"""What a page is embedded in: nothing, or the navigation of Dask's dashboard."""
 UNUSED = re.compile(r"<script[^>]*\bsrc=\"[^\"]*/bokeh-(?:gl|tables|mathjax)\.[^\"]*\"[^>]*></script>\s*")
 """Parts of BokehJS that no panel uses: more than half of its four megabytes."""
 
@@ -34,5 +34,5 @@ def page() -> Template:
 
 
 def drawing(scripts: str) -> str:
-    """Return the script tags of BokehJS without those of its parts that panels do not use."""
+    """Return the script tags of BokehJS without the parts that panels do not use."""
     return UNUSED.sub("", scripts)

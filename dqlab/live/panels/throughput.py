@@ -58,7 +58,7 @@ class Throughput:
         self.parts = [self._chart.root]
 
     def answer(self, scene: Scene) -> str:
-        """Who is slow, beside the median."""
+        """Which consumers are slow, compared with the median."""
         snapshot = scene.snapshot
         if not snapshot.consumers:
             return "no consumer"
@@ -70,7 +70,7 @@ class Throughput:
         return f"{slow.name} does {rate(slow.units_rate)} {unit}, {median}{more}"
 
     def draw(self, scene: Scene) -> None:
-        """Bring the rows up to date; they keep their order for five seconds."""
+        """Update the rows; they keep their order for five seconds."""
         lines = scene.history.consumers
         listed = self._listed(scene)
         named = {_line_of(each, scene.history): each for each in listed}
@@ -155,7 +155,7 @@ def _stretches(line: Series) -> list[tuple[int, int]]:
 
 
 def _thinned(history: History, line: Series) -> tuple[NDArray[np.float64], Series]:
-    """Return instants and means of neighbours: all is drawn, in groups that stand still while time goes on."""
+    """Return instants and means of neighbours: all is drawn, in groups that stand still while time passes."""
     stride = max(1, -(-len(line) // POINTS))
     ahead = round(history.t0 / history.step) % stride
     tail = -(ahead + len(line)) % stride

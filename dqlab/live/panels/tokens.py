@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 __all__ = ["DARK", "LIGHT", "SANS", "Tokens", "tokens"]
 
 SANS = "Helvetica, Arial, sans-serif"
-"""What canvases write with: they know no CSS variables, and no system font under one name."""
+"""Font of canvases: they know no CSS variables, and no system font under one name."""
 
 
 @dataclass(frozen=True, slots=True)

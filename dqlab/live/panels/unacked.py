@@ -1,4 +1,4 @@
-"""Unacked messages: how long they have been held, by whom, and until when."""
+"""Unacked messages: how long they have been held, by which consumer, and until when."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class UnackedMessages:
         self.parts = [self._above, fig, self._facts, self._held]
 
     def answer(self, scene: Scene) -> str:
-        """How many are kept by renewal alone."""
+        """How many are kept by renewal only."""
         unacked = scene.snapshot.unacked
         held = unacked.total or scene.counts.leased
         if not held:
@@ -90,7 +90,7 @@ class UnackedMessages:
         return f"{past} of {count(unacked.total)} past {_seconds(unacked.timeout)}"
 
     def draw(self, scene: Scene) -> None:
-        """Bring histogram, facts and table up to date."""
+        """Update histogram, facts and table."""
         unacked = scene.snapshot.unacked
         held = np.asarray(unacked.age_bins, dtype=np.int32)
         top = nice(max(4.0, 1.12 * float(held.max())), whole=True) if len(held) else 4.0
@@ -128,7 +128,7 @@ class UnackedMessages:
 
 
 def _place(age: float) -> float:
-    """Return where an age stands: an edge at its number, ages between by their logarithm."""
+    """Return the position of an age: an edge at its number, ages between by their logarithm."""
     edges = np.log([AGE_EDGES[0] / 2, *AGE_EDGES, AGE_EDGES[-1] * 2])
     return float(np.interp(math.log(max(age, 1e-3)), edges, np.arange(len(edges))))
 
