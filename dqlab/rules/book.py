@@ -56,7 +56,7 @@ class RunRecord:
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
     stop_if: int | None = None
-    """Pause a shard of it when so many documents are dead there before any has succeeded; None = never, or no longer."""
+    """Pause a shard of it when so many documents are dead there before any has succeeded; None = never (again)."""
     halted: str = ""
     """Why it paused itself because of `stop_if`; "" once it was resumed."""
 

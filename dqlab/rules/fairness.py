@@ -50,7 +50,7 @@ class Fairness:
             if credit[run] >= 0.0:
                 del credit[
                     run
-                ]  # as if it had never been served, so that lanes that have ended are not looked at for ever
+                ]  # as if never served: otherwise lanes that have ended are looked at for ever
         for run in order:
             credit[run] = credit.get(run, 0.0) + rounds * QUANTUM_S
         # A debt of 1e18 s swallows a quantum, so the richest lane stands in where rounding leaves none.

@@ -208,7 +208,7 @@ class Lane:
             self.units[State.LOST] -= min(units, self.units[State.LOST])
 
     def put_rows(self, rows: Sequence[Row]) -> None:
-        """Store at least one frame without weights, in ascending order of ids: like `put_row` for each, but much faster."""
+        """Store one or more frames without weights, in ascending order of ids; much faster than `put_row` for each."""
         if self.sealed or self.batches.end > rows[0].first:
             for row in rows:
                 self.put_row(row)

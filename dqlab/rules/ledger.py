@@ -332,7 +332,7 @@ class Ledger:
             record.total, record.incomplete = total, incomplete and brief(incomplete, WORDS)
 
     def cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> list[dict[str, Any]]:
-        """Return the orders that seal the open runs of clients that are not alive, and `given_up`, which its client left."""
+        """Return the orders that seal open runs whose clients are not alive, and `given_up`, which its client left."""
         books = [
             (run, book)
             for run, book in self.books.items()
@@ -401,7 +401,7 @@ class Ledger:
             return
         if (
             record.code["hash"] == code["hash"]
-        ):  # equal versions may have read different values; the later ones are meant
+        ):  # equal versions may have read different values: the later ones count
             record.codes[-1] = code
         else:
             record.codes.append(code)

@@ -50,11 +50,11 @@ class Verdict(Enum):
     DRAINING = auto()
     SEALED = auto()
     NO_FUNCTION = auto()
-    """No frame here names its function: the client must send it with the frame."""
+    """Its function is not kept here: the client must send it with the frame."""
 
 
 def stretches(column: bytes | bytearray, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, stop, value) for each stretch of equal bytes in ``column[lo:hi]``, as it is at the first one.
+    """Yield (start, stop, value) for each stretch of equal bytes in ``column[lo:hi]``, as of the first one.
 
     Positions count from the start of `column`; ``hi`` may not be beyond its end.
     """
