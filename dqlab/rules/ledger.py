@@ -399,9 +399,7 @@ class Ledger:
         self.functions[meta["function"]] = meta["blob"]
         if record is None or code is None:
             return
-        if (
-            record.code["hash"] == code["hash"]
-        ):  # equal versions may have read different values: the later ones count
+        if record.code["hash"] == code["hash"]:  # equal versions may have read different values: the later ones count
             record.codes[-1] = code
         else:
             record.codes.append(code)

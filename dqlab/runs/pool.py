@@ -525,7 +525,7 @@ class QueuePool(HasWidget):
 
     @property
     def gone(self) -> bool:
-        """Whether one of its shards has died and cannot be recreated; retries for at most 10 s while one is recreated."""
+        """Whether one of its shards has died and cannot be recreated; waits up to 10 s for one being recreated."""
         return self.handle.link.sync(self.handle.missing())[0]
 
     def counts(self) -> dict[str, int]:
