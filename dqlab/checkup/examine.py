@@ -39,7 +39,7 @@ _GRACE = 2.0
 
 
 class Check(NamedTuple):
-    """One check: it applies or not, yields what it finds, and says what was fine when that is nothing."""
+    """One check: whether it applies, what it finds, and what to report when it finds nothing."""
 
     name: str
     applies: Callable[[Facts], bool]
@@ -86,7 +86,7 @@ CHECKS = (
     Check("jobs", _jobs, jobs, jobs_fine),
     Check("resources", _workers, resources, resources_fine),
 )
-"""Every check, in the order in which it is told of those that are equally bad."""
+"""Every check, in the order in which equally bad findings are listed."""
 
 
 def judge(facts: Facts) -> Checkup:
@@ -141,12 +141,12 @@ def examine_store(directory: Path, *, timeout: float | str = TIMEOUT) -> Checkup
     Raises
     ------
     BadOption
-        It is no directory that can be read, or `timeout` is not a duration above zero.
+        It is not a readable directory, or `timeout` is not a duration above zero.
     """
     limit, clock = _checked(timeout), SystemClock()
     at, began = clock.wall(), clock.monotonic()
     found: SimpleQueue[Store] = SimpleQueue()
-    # A thread that nobody waits for: a file system that hangs holds it for ever.
+    # A thread that nothing waits for: a file system that hangs blocks it for ever.
     threading.Thread(target=lambda: found.put(look_at_store(directory)), name="dqlab-doctor", daemon=True).start()
     try:
         store = found.get(timeout=limit)

@@ -100,7 +100,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker. `process` is None when it did not answer; `silence` says how it failed to.
+    """A worker. `process` is None when it did not answer; `silence` is how it failed to.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Worker:
     plugin : bool
         It has what dqlab puts on workers.
     silent : float
-        Seconds since the scheduler heard of it.
+        Seconds since the scheduler last received a sign of life.
     memory, memory_limit : int, int or None
         Bytes resident, and at which Dask ends it.
     lifetime_left : float or None
@@ -117,7 +117,7 @@ class Worker:
     batch : str
         The batch system in one of whose jobs it runs; "" for none.
     job_left : float or None
-        Seconds until that job ends, as far as the job says so.
+        Seconds until that job ends, if the job reports it.
     missing : tuple of str or None
         Packages that open runs need, and that it cannot import; None: not known.
     unsent : int
@@ -295,7 +295,7 @@ class Facts:
 
     @property
     def unknown(self) -> str:
-        """What a sentence about all queues must add when some of them could not be asked."""
+        """What a sentence about all queues must add when some of them did not answer."""
         return f"; of queue {', '.join(self.silenced)} nothing is known" if self.silenced else ""
 
     def hosting(self, address: str) -> list[str]:

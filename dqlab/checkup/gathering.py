@@ -1,4 +1,4 @@
-"""Asks everybody at once, each with a limit of its own; who does not answer is a fact like any other."""
+"""Calls all processes at once, each with its own limit; a missing answer is a fact like any other."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["Gathering"]
 _FIRST = 0.4
 """Share of the time that goes to the scheduler and this process's own disk, which come first."""
 _DIRECT = 0.5
-"""Share of the time of a worker after which it is asked through the scheduler."""
+"""Share of a worker's time after which it is called through the scheduler."""
 
 _ALERTS = 1000
-"""Alerts that are asked for; views are shown the worst few."""
+"""Alerts to request; views get only the worst few."""
 _NAMES = ["dqlab", *PACKAGES]
 
 
@@ -62,13 +62,13 @@ class Gathering:
         self._disk = daemon_thread("dqlab-doctor")
 
     def nothing(self, silence: str) -> Facts:
-        """Return the facts when nobody could be asked."""
+        """Return the facts when no process could be called."""
         scheduler = Scheduler(self._link.address, silence=silence)
         stores = tuple(Store(str(path), Probe(str(path), error="not looked at")) for path in self._stores)
         return self._facts(scheduler=scheduler, stores=stores)
 
     async def gather(self) -> Facts:
-        """Return all that is known when the time is over, or everybody has answered."""
+        """Return all that is known when the time is over, or all have answered."""
         try:
             return await self._gather()
         finally:
@@ -117,7 +117,7 @@ class Gathering:
     # --- the scheduler ----------------------------------------------------------------------
 
     async def _scheduler(self) -> tuple[Scheduler, list[dict[str, Any]]]:
-        """Return what the scheduler says, and of each worker its address, name and last sign of life."""
+        """Return the scheduler's answer, and each worker's address, name and last sign of life."""
         rpc, address = scheduler_rpc(self._link.client), self._link.address
         limit = self._limit * _FIRST
         try:
@@ -149,7 +149,7 @@ class Gathering:
     # --- workers ----------------------------------------------------------------------------
 
     async def _worker(self, said: dict[str, Any], looks: Sequence[tuple[str, str]]) -> Worker:
-        """Return what a worker says of itself, asked directly and, when that takes too long, by the scheduler."""
+        """Return a worker's own report, called directly and, if that takes too long, through the scheduler."""
         worker = known(Worker, said)
         left = self._left()
         silence = ""
@@ -231,7 +231,7 @@ class Gathering:
         return Store(str(directory), Probe(str(directory), error=error), error=error)
 
     async def _on_disk(self, look: Callable[[], Any]) -> Any:
-        """Return what a function says that may hang on the disk, None when it does."""
+        """Return the result of a function that may hang on the disk, None if it does."""
         looking = asyncio.get_running_loop().run_in_executor(self._disk, look)
         try:
             return await asyncio.wait_for(looking, self._left() * _FIRST)
@@ -257,7 +257,7 @@ def _shard(said: dict[str, Any]) -> Shard:
 
 
 def _foreign(versions: dict[str, Any]) -> Process:
-    """Return what Dask itself says of a process without our handlers."""
+    """Return what Dask itself reports about a process without our handlers."""
     packages, python = versions["packages"], str(versions["host"]["python"])
     return Process(
         python=".".join(python.split(".")[:3]),

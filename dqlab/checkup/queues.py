@@ -1,4 +1,4 @@
-"""Checks that queues move: somebody takes what waits, what was taken comes back, and there is room."""
+"""Checks that queues move: waiting messages are taken, taken ones are settled, and there is room."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PATIENCE = 5.0
 NEARLY_FULL = 0.9
 MOST_NAMES = 3
 MOST_QUEUES = 5
-"""Queues whose oldest lease is told when nothing is wrong with it."""
+"""Queues whose oldest lease is listed when nothing is wrong with it."""
 
 
 def queues(facts: Facts) -> Iterator[Finding]:
-    """Pass on the alerts, and note what is as somebody wanted it, or not yet wrong."""
+    """Pass on the alerts, and note what a user intended, or what is not yet wrong."""
     snapshot = facts.snapshot
     if snapshot is None:
         return

@@ -1,8 +1,8 @@
 """The frames a lane holds, each with one state byte per message.
 
-Owns which ids stand in which frame; of states it only knows that all begin with 0. Has no payloads: they are
-the journal's. A frame to which nothing has happened is a row of numbers, and becomes an object when it is asked
-for; before that object changes, it is kept with `Batches.keep`.
+Owns which ids stand in which frame; knows only that all states begin with 0. Holds no payloads: the journal
+does. A frame to which nothing has happened is a row of numbers, and becomes an object when it is looked up;
+before that object changes, it is kept with `Batches.keep`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Batch", "Batches", "share"]
 
 
 def share(size: int, count: int, a: int, b: int) -> int:
-    """Return what positions `a` to `b` of `count` have of a size; neighbours' shares add up exactly."""
+    """Return the share of a size that positions `a` to `b` of `count` have; neighbours' shares add up exactly."""
     return size * b // count - size * a // count
 
 
@@ -46,7 +46,7 @@ class Batch:
     left : int
         Messages whose state is not final.
     kept : bool
-        False while it is only made up from its row.
+        False while it is only built from its row.
     """
 
     __slots__ = ("first", "kept", "left", "ordinal", "place", "put_at", "size", "states", "weights")
@@ -115,7 +115,7 @@ class Batches:
 
     @property
     def end(self) -> int:
-        """The id behind those of all rows: from there on, rows can be added."""
+        """The id after those of all rows, from which rows can be added."""
         return self._rows.end
 
     def add(self, row: Row, weights: Sequence[int] | None) -> None:
@@ -126,11 +126,11 @@ class Batches:
             self._weights[row.first] = weights
 
     def extend(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
-        """Store many such frames without weights, behind all others; see `Rows.extend`."""
+        """Store many such frames without weights, after all others; see `Rows.extend`."""
         self._rows.extend(columns, put_at_shift=put_at_shift)
 
     def keep(self, batch: Batch) -> None:
-        """Hold on to a batch: something happens to it."""
+        """Keep a batch that is about to change."""
         if batch.kept:
             return
         self._rows.take(batch.first)
@@ -140,17 +140,17 @@ class Batches:
         batch.kept = True
 
     def remove(self, batch: Batch) -> None:
-        """Forget a batch that was kept."""
+        """Forget a kept batch."""
         del self._kept[batch.first]
 
     def relocate(self, places: Mapping[int, int]) -> None:
-        """Give stored frames, by their first ids, other places."""
+        """Move stored frames to other places, given by their first ids."""
         for first in places.keys() & self._kept.keys():
             self._kept[first].place = places[first]
         self._rows.relocate({first: place for first, place in places.items() if first not in self._kept})
 
     def kept(self, lo: int = 0, hi: int = END) -> list[Batch]:
-        """Return the batches to which something has happened, of those with ids in ``[lo, hi)``."""
+        """Return the batches with ids in ``[lo, hi)`` to which something has happened."""
         if lo >= hi:
             return []
         start = max(0, self._kept.bisect_right(lo) - 1)
@@ -158,11 +158,11 @@ class Batches:
         return found if not found or found[0].first + len(found[0].states) > lo else found[1:]
 
     def frozen(self) -> list[FrozenRows]:
-        """Return the others as they are now, for another thread."""
+        """Return the batches that are not kept, as they are now, for another thread."""
         return self._rows.frozen()
 
     def weights(self) -> dict[int, Sequence[int]]:
-        """Return theirs, by first id."""
+        """Return the weights of the batches that are not kept, by first id."""
         return dict(self._weights)
 
     def at(self, id: int) -> tuple[Batch, int] | None:
@@ -173,7 +173,7 @@ class Batches:
     def covering(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int]]:
         """Yield (batch, a, b) for each batch with ids in ``[lo, hi)``: its messages `a` to `b`.
 
-        A batch may be changed or removed before the next is asked for.
+        A batch may be changed or removed before the next one is taken.
         """
         while lo < hi:
             batch = self._behind(lo)
@@ -184,7 +184,7 @@ class Batches:
             lo = stop
 
     def _behind(self, id: int) -> Batch | None:
-        """Return the batch that holds a message, else the first one behind it."""
+        """Return the batch that holds a message, else the first one after it."""
         kept = self._kept
         at = kept.bisect_right(id)
         if at:

@@ -1,4 +1,4 @@
-"""What a shard knows of each run beside the rules: record, results, failure classes.
+"""What a shard knows about each run besides the rules: record, results, failure classes.
 
 The run record itself (name, code, total) lives in shard 0; other shards keep only what is theirs.
 """
@@ -21,13 +21,13 @@ from dqlab.texts import one_line
 __all__ = ["CANCELLED", "CUT_OFF", "WORDS", "Book", "RunRecord"]
 
 CANCELLED = "it was cancelled"
-"""Why the input of a run is incomplete that was cancelled while it was submitted."""
+"""Why the input is incomplete of a run that was cancelled while it was submitted."""
 WORDS = 500
-"""Characters of what is said about a run, at most: it stands in every report, and in every answer to who waits."""
+"""Most characters of a description of a run: every report has it, and every answer to a waiting client."""
 _WORST, _KEY = 4, 120
 _WHAT = 200
 CUT_OFF = "the process that submitted it ended"
-"""Why it is incomplete when nobody said why."""
+"""Why it is incomplete when no reason was given."""
 
 
 @dataclass
@@ -44,21 +44,21 @@ class RunRecord:
     total: int | None = None
     incomplete: str | None = None
     digest: str = ""
-    """Rolling blake2b over (key, version) of what was submitted."""
+    """Rolling blake2b over (key, version) of the submitted elements."""
     beyond: list[tuple[int, int]] = field(default_factory=list)
     """Ordinals that are held behind a gap, see `Submitted`; older logs have them in the text of `digest`."""
     end_digest: str = ""
-    """Of all elements before the end of those."""
+    """Digest of all elements before the end of those."""
     client: str = ""
-    """Who submits it; another client may go on when that one is gone."""
+    """The client that submits it; another one may continue when it is gone."""
     cancelled: bool = False
-    """Nothing is put any more, also not what was lost."""
+    """Nothing is put any more, not even lost documents."""
     process: dict[str, Any] | None = None
     """Limits of the processes its messages run in, as the consumers understand them; None = they run in threads."""
     stop_if: int | None = None
-    """Pause a shard of it when so many documents are dead there before any has succeeded; None = never, or no more."""
+    """Pause a shard of it when so many documents are dead there before any has succeeded; None = never (again)."""
     halted: str = ""
-    """Why it paused itself for that; "" once somebody has let it go on."""
+    """Why it paused itself because of `stop_if`; "" once it was resumed."""
 
     @property
     def code(self) -> dict[str, Any]:
@@ -73,20 +73,20 @@ class Book:
     lane: Lane
     results: ResultIndex = field(default_factory=ResultIndex)
     unwanted: Ranges = field(default_factory=Ranges)
-    """Ordinals whose results nobody can ask for any more when they come."""
+    """Ordinals whose results are discarded when they arrive: no client can ask for them any more."""
     record: RunRecord | None = None
     classes: FailureClasses = field(default_factory=FailureClasses)
     started: float = 0.0
     ended: float | None = None
     idle: float = 0.0
-    """Seconds that lay between an end and what followed it."""
+    """Seconds between each end and what followed it."""
     why: str = ""
     stopped: bool = False
     """Paused because no room was left for results."""
     claim: int = 0
-    """Number of the newest claim to send lost documents again; older ones count no more."""
+    """Number of the newest claim to send lost documents again; older ones no longer count."""
     died: list[str] = field(default_factory=list)
-    """Workers with which messages of this lane were lost."""
+    """Workers that died with messages of this lane."""
     effort: Effort = field(default_factory=Effort)
     """What was settled in this epoch, and how long it took."""
     worst: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -99,12 +99,12 @@ class Book:
 
     @property
     def stands(self) -> bool:
-        """It paused itself, so who waits is to be told."""
+        """It paused itself, so waiting clients must get the reason."""
         return self.stopped or bool(self.halted)
 
     @property
     def fails_throughout(self) -> bool:
-        """As many documents are dead as are enough to stop for, none has succeeded, and some wait for the same."""
+        """As many documents are dead as `stop_if` allows, none has succeeded, and others still wait."""
         if self.record is None or self.record.stop_if is None:
             return False
         counts = self.lane.counts
@@ -112,7 +112,7 @@ class Book:
         return counts[State.DEAD] >= self.record.stop_if and not counts[State.ACKED] and waiting > 0
 
     def explain_failing(self) -> str:
-        """Return in a few words what failed."""
+        """Describe in a few words what failed."""
         dead, top = self.lane.counts[State.DEAD], self.classes.top(1)
         what = f"all of its first {dead:,} documents failed"
         if top and top[0].dead:
@@ -127,7 +127,7 @@ class Book:
         return claim == self.claim
 
     def failed(self, record: bytes, *, dead: bool, ordinal: int, id: int) -> None:
-        """Enter a failure by what its consumer sent; a record that cannot be read belongs to no class."""
+        """Record a failure as its consumer sent it; an unreadable record belongs to no class."""
         try:
             failure = Failure.from_bytes(record)
         except FrameCorrupt:
@@ -142,7 +142,7 @@ class Book:
         return trouble.exceptions if trouble is not None else 0
 
     def _failing(self) -> list[list[Any]]:
-        """Return [key, error, exceptions, weight] of the documents that failed most, and are not acked since."""
+        """Return [key, error, exceptions, weight] of the documents that failed most and were not acked since."""
         rows: list[list[Any]] = []
         for id, (key, error) in list(self.worst.items()):
             found = self.lane.batches.at(id) if id in self.lane.trouble else None
@@ -155,7 +155,7 @@ class Book:
         return rows
 
     def go_on(self, now: float) -> None:
-        """Note that more came after the end; `now` is seconds since 1970 UTC."""
+        """Record that more came after the end; `now` is seconds since 1970 UTC."""
         if self.ended is not None:
             self.idle += max(0.0, now - self.ended)
             self.ended = None
@@ -167,7 +167,7 @@ class Book:
         return 0 if lane.run == NO_ID else max(0, lane.counts[State.ACKED] - len(self.results))
 
     def missing_ordinals(self) -> list[tuple[int, int]]:
-        """Return which those are, as half-open ranges; what was cancelled and is forgotten may be among them."""
+        """Return their ordinals, as half-open ranges; cancelled and forgotten ones may be among them."""
         if not self.missing:
             return []
         gone = Ranges(gap for lo, hi in self.lane.came for gap in self.results.covered.gaps(lo, hi))
@@ -178,7 +178,7 @@ class Book:
         return list(gone)
 
     def named_functions(self) -> set[bytes]:
-        """Return the functions that are kept for this lane: with what may run again, also the run's newest."""
+        """Return the functions kept for this lane: those that may run again, and the run's newest."""
         named, lane = self.lane.named_functions(), self.lane
         if self.record is not None and (lane.batches or not lane.sealed or lane.counts[State.LOST]):
             newest = self.record.code.get("blob")

@@ -1,4 +1,4 @@
-"""Checks of numbers that people pass as options."""
+"""Check numbers that users pass as options."""
 
 from __future__ import annotations
 

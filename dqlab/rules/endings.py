@@ -1,8 +1,8 @@
-"""How one delivery ends without an ack, and what that makes of its message.
+"""How one delivery ends without an ack, and what becomes of its message.
 
 A delivery counts when it ends in an exception, or when the message was leased alone and that lease ended by death or
-expiry. Everything else returns the message uncounted; the function may ask for that itself, with a delay (`dq.Later`).
-Exceptions are bounded by the lane's retries, deliveries that count and ended otherwise by its `max_deliveries`.
+expiry. Everything else returns the message uncounted; the function may request that itself, with a delay (`dq.Later`).
+The lane's retries bound exceptions; its `max_deliveries` bounds deliveries that count and ended otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dqlab.texts import brief
 __all__ = ["end_lease", "fail"]
 
 _REASON = 300
-"""Characters of what a consumer died of."""
+"""Most characters of the reason why a consumer died."""
 _LONGEST_S = 1e9  # 31 years; keeps microseconds finite whatever a consumer sends
 
 
@@ -38,12 +38,12 @@ def fail(
     now: float,
     random: Random,
 ) -> bool:
-    """End a delivery with FAIL, REJECT or NACK. The first two count; a NACK does only when the message is dead by it.
+    """End a delivery with FAIL, REJECT or NACK. The first two count; a NACK counts only if it makes the message dead.
 
     Parameters
     ----------
     entry : bytes
-        What the consumer sent along: a failure record, or a delay.
+        What the consumer sent with it: a failure record, or a delay.
     early : bool
         The lease was acked early, so the message is not tried again.
 
@@ -70,12 +70,12 @@ def fail(
 
 
 def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
-    """Return what a lease still holds to the lane, because it expired or its consumer died.
+    """Return the messages a lease still holds to its lane, because it expired or its consumer died.
 
     Parameters
     ----------
     why : str, optional
-        What its consumer died of, if that is known.
+        Why its consumer died, if that is known.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
 
 
 def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
-    """Count a delivery that never answered."""
+    """Count a delivery that ended without an answer."""
     record = lane.count_delivery(batch.first + index)
     record.receipt = lease.receipt
     if lease.early:
@@ -106,7 +106,7 @@ def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
 
 
 def _death(lane: Lane, record: Trouble, outcome: Outcome, *, early: bool) -> str:
-    """Return why a message is not delivered again, empty when it is."""
+    """Return why a message is not delivered again; empty if it is."""
     if early:
         return "not retried after early ack"
     if outcome is Outcome.REJECT:
@@ -122,7 +122,7 @@ def _times(n: int) -> str:
 
 
 def _seconds(entry: bytes) -> float:
-    """Return a delay sent as ASCII; 0 when it is none."""
+    """Parse a delay sent as ASCII; return 0 unless it is finite and positive."""
     try:
         delay = float(entry)
     except ValueError:

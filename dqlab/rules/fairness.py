@@ -1,8 +1,8 @@
-"""Which lane is served next: deficit round robin by time used.
+"""Choose the lane to serve next: deficit round robin by time used.
 
-Each lane has credit in seconds. A lease charges its estimate, its settle corrects the estimate by the
-time that was really used. A lane is served while its credit is above zero; when no lane that has work
-has any left, all of them get as many quanta as the first of them needs, at once.
+Each lane has credit in seconds. A lease charges its estimate; its settle corrects that to the time really
+used. A lane is served while its credit is above zero; when no lane with work has any left, all of them get
+as many quanta at once as the first of them needs.
 
 M. Shreedhar and G. Varghese, "Efficient Fair Queuing Using Deficit Round-Robin", IEEE/ACM Transactions
 on Networking 4(3), 1996.
@@ -17,7 +17,7 @@ __all__ = ["QUANTUM_S", "Fairness"]
 
 QUANTUM_S = 0.1
 FIRST_BATCH = 16
-"""Messages leased at a time before anything is known of their cost."""
+"""Messages leased at a time before their cost is known."""
 
 
 class Fairness:
@@ -37,7 +37,7 @@ class Fairness:
         ----------
         ready : sequence of bytes, not empty
             The lanes that have something to lease, always in the same order. The others lose the credit
-            they saved and work off what they owe.
+            they saved and work off their debt.
         """
         credit = self._credit
         order = self._in_turn(ready)
@@ -48,7 +48,7 @@ class Fairness:
         for run in credit.keys() - set(ready):
             credit[run] += rounds * QUANTUM_S
             if credit[run] >= 0.0:
-                del credit[run]  # as if it had never been served: lanes that have ended are not gone through for ever
+                del credit[run]  # as if never served: otherwise lanes that have ended are looked at for ever
         for run in order:
             credit[run] = credit.get(run, 0.0) + rounds * QUANTUM_S
         # A debt of 1e18 s swallows a quantum, so the richest lane stands in where rounding leaves none.
@@ -56,7 +56,7 @@ class Fairness:
         return self._last
 
     def price(self, run: bytes, n: int) -> float:
-        """Return the estimate for each of `n` messages, seconds; before the first settle a quantum in all."""
+        """Return the estimate for each of `n` messages, seconds; before the first settle, one quantum for all."""
         cost = self._cost.get(run)
         return QUANTUM_S / n if cost is None else cost
 
@@ -65,7 +65,7 @@ class Fairness:
         return self._cost.get(run)
 
     def charge(self, run: bytes, seconds: float) -> None:
-        """Take time from a lane's credit; negative seconds give it back."""
+        """Subtract time from a lane's credit; negative seconds give it back."""
         self._credit[run] = self._credit.get(run, 0.0) - seconds
 
     def batch(self, run: bytes, budget: float) -> int:
@@ -74,7 +74,7 @@ class Fairness:
         return FIRST_BATCH if cost is None else max(1, int(budget / max(cost, 1e-7)))
 
     def learn(self, run: bytes, busy_s: float, n: int) -> None:
-        """Move the lane's mean cost towards what `n` messages took; one slow message says less than many."""
+        """Move the lane's mean cost towards the cost of `n` messages; one slow message weighs less than many."""
         mean = busy_s / n
         known = self._cost.get(run, mean)
         self._cost[run] = known + n / (n + FIRST_BATCH) * (mean - known)
@@ -85,6 +85,6 @@ class Fairness:
         self._cost.pop(run, None)
 
     def _in_turn(self, ready: Sequence[bytes]) -> list[bytes]:
-        """Return the lanes from the one served last, which goes on while it has credit."""
+        """Return the lanes from the one served last, which continues while it has credit."""
         at = ready.index(self._last) if self._last in ready else 0
         return [*ready[at:], *ready[:at]]

@@ -12,7 +12,7 @@ from dqlab.rules.ranges import Ranges
 __all__ = ["FrameFunctions", "Overrides"]
 
 LATEST = 8
-"""Functions of the last frames that a lane names although they are freed: who put them sends no pickle next time."""
+"""Functions of the last frames that a lane keeps although those are freed: their client sends no pickle next time."""
 
 
 class FrameFunctions:
@@ -41,9 +41,9 @@ class FrameFunctions:
         yield from self._assumed
 
     def put(self, first: int, function: bytes) -> None:
-        """Note a frame."""
+        """Record the function of a frame."""
         self.came(function)
-        if first < self._end:  # records were copied, so that a log has them in another order
+        if first < self._end:  # records were copied, so a log has them in another order
             self._assumed.add(function)
             return
         self._end = first
@@ -54,7 +54,7 @@ class FrameFunctions:
             self._stretches.append([function, 1])
 
     def came(self, function: bytes) -> None:
-        """Note that frames with a function come."""
+        """Record that frames with a function come."""
         if next(reversed(self.latest), None) != function and function != NO_ID:
             self.latest.pop(function, None)
             self.latest[function] = None
@@ -62,7 +62,7 @@ class FrameFunctions:
                 del self.latest[next(iter(self.latest))]
 
     def freed(self, first: int) -> None:
-        """Note that a frame is stored no more."""
+        """Record that a frame is no longer stored."""
         at = bisect_right(self._firsts, first) - 1
         if at < 0:
             return
@@ -74,22 +74,22 @@ class FrameFunctions:
             del self._firsts[at], self._stretches[at]
 
     def emptied(self) -> None:
-        """Note that no frame is stored any more."""
+        """Record that no frame is stored any more."""
         self._firsts.clear()
         self._stretches.clear()
         self._assumed.clear()
 
     def assume(self, functions: Iterable[bytes]) -> None:
-        """Take stored frames to name these functions: it is not known which do."""
+        """Assume that stored frames name these functions: which frames do is not known."""
         self._assumed.update(functions)
 
     def to_list(self) -> list[Any]:
-        """Return it as plain data."""
+        """Return everything as plain data."""
         stretches = [[first, *stretch] for first, stretch in zip(self._firsts, self._stretches, strict=True)]
         return [stretches, sorted(self._assumed), list(self.latest), [self._end]]
 
     def restore(self, plain: list[Any]) -> None:
-        """Take back what `to_list` returned."""
+        """Restore what `to_list` returned."""
         stretches, assumed, latest, (end,) = plain
         self._firsts = [first for first, _, _ in stretches]
         self._stretches = [[function, frames] for _, function, frames in stretches]
@@ -114,12 +114,12 @@ class Overrides:
         yield from self._by_function.items()
 
     def assign(self, lo: int, hi: int, function: bytes) -> None:
-        """Give the ids ``[lo, hi)`` a function, in place of any other."""
+        """Assign a function to the ids ``[lo, hi)``, in place of any other."""
         self.discard(lo, hi)
         self._by_function.setdefault(function, Ranges()).add(lo, hi)
 
     def discard(self, lo: int, hi: int) -> None:
-        """Give the ids ``[lo, hi)`` their frames' functions again."""
+        """Restore the frames' own functions for the ids ``[lo, hi)``."""
         for function, ids in list(self._by_function.items()):
             ids.discard(lo, hi)
             if not ids:

@@ -40,12 +40,12 @@ def next_sequence(highest: int | None) -> int:
     Parameters
     ----------
     highest : int or None
-        The highest id or sequence that is known of this shard; None when there is none (epoch 1 starts at 0).
+        The highest known id or sequence of this shard; None when there is none (epoch 1 starts at 0).
 
     Returns
     -------
     int
-        The next multiple of 2**24 above it: a put that was confirmed but did not reach the log took fewer.
+        The next multiple of 2**24 above it: puts that were confirmed but did not reach the log took fewer ids.
     """
     if highest is None:
         return 0

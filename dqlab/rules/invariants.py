@@ -1,4 +1,4 @@
-"""What is always true of a shard; tests ask after every step."""
+"""Invariants of a shard; tests check them after every step."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What the rules ask of the store behind them.
+"""What the rules require of the store behind them.
 
 The rules own states; a journal owns bytes. It gives each frame a place, opaque to the rules, and records every change
-of state, so that it can make the same changes again after a crash.
+of state, so that it can replay them after a crash.
 
-Nothing changes that the journal would not record: the rules call `admit` before each change. What was
-admitted is recorded, whatever happens meanwhile.
+The rules call `admit` before each change, so nothing changes that the journal cannot record. An admitted
+change is recorded, whatever happens meanwhile.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Journal", "MemoryJournal"]
 
 
 class Journal(Changes, Protocol):
-    """Keeps frames, and records what becomes of them."""
+    """Keeps frames and records what becomes of them."""
 
     def room(self, nbytes: int) -> bool:
-        """Return whether a frame of so many bytes can be kept."""
+        """Return whether a frame of `nbytes` bytes can be kept."""
 
     def put(self, frame: Frame, first: int) -> int:
         """Keep a frame whose first message gets the id `first`; return its place."""
@@ -36,25 +36,25 @@ class Journal(Changes, Protocol):
         """Record that results are not needed any more."""
 
     def admit(self, nbytes: int = 0) -> None:
-        """Raise why what is about to happen, a record of at most so many bytes, could not be recorded."""
+        """Raise the reason if a record of at most `nbytes` bytes cannot be written now."""
 
     def admit_order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Raise why an order could not be recorded; carrying it out may add a little to `meta`."""
+        """Raise the reason if an order cannot be recorded; executing it may add a little to `meta`."""
 
     def settled(self, settlement: Settlement, settled: Settled) -> list[Stretch]:
-        """Keep a settlement that changed something; return where its results are."""
+        """Record a settlement that changed something; return where its results are."""
 
     def ordered(self, op: str, run: bytes | None, meta: dict[str, Any]) -> None:
-        """Keep an order that was carried out."""
+        """Record an executed order."""
 
     def begun(self, lease: Lease) -> None:
-        """Keep in mind that the messages of a lease are never to be delivered again."""
+        """Record that the messages of a lease must never be delivered again."""
 
     def function(self, hash: bytes, blob: bytes) -> None:
         """Keep a function, or raise `FunctionTooLarge`."""
 
     def noted(self) -> None:
-        """Keep what else has moved since the last record."""
+        """Record what else has moved since the last record."""
 
 
 class MemoryJournal:
@@ -64,7 +64,7 @@ class MemoryJournal:
         self.frames: dict[int, Frame] = {}
 
     def room(self, nbytes: int) -> bool:
-        """Return True: the bounds of lanes are all there is."""
+        """Return True: only the bounds of lanes limit it."""
         return True
 
     def put(self, frame: Frame, first: int) -> int:

@@ -1,4 +1,4 @@
-"""One run's line of messages inside a shard: where each stands, counts, and what is ready.
+"""One run's line of messages inside a shard: the state of each, counts, and what is ready.
 
 Owns the truth about its messages. Every change of state goes through `Lane.move`, which keeps the state
 bytes, the counters and the indexes in step; which changes are right is for the callers to judge.
@@ -26,7 +26,7 @@ from dqlab.rules.trouble import DeadIndex, DeadLetter, Trouble
 __all__ = ["MAX_SETTLED", "Activity", "Changes", "Lane", "microseconds"]
 
 MAX_SETTLED = 10_000
-"""Stretches of ids that are remembered as acked, some 150 bytes each; an older one that comes again counts as stale."""
+"""Stretches of ids remembered as acked, some 150 bytes each; an older one that is settled again counts as stale."""
 
 _ID_BITS = 53
 _ID_MASK = (1 << _ID_BITS) - 1
@@ -34,7 +34,7 @@ _FILL = tuple(bytes((state,)) for state in State)
 
 
 def microseconds(seconds: float) -> int:
-    """Return a monotonic instant as the whole microseconds in which lanes keep it."""
+    """Convert a monotonic instant to the whole microseconds that lanes keep."""
     return round(seconds * 1e6)
 
 
@@ -60,9 +60,9 @@ class Lane:
     options : QueueOptions
         Limits of this lane.
     journal : Changes
-        Keeps the frames and hears of every change.
+        Keeps the frames and records every change.
     activity : Activity, optional
-        Where it notes that something moved; that of its shard.
+        Its shard's, where it notes that something moved.
 
     Attributes
     ----------
@@ -71,20 +71,20 @@ class Lane:
     nbytes : int
         Payload bytes of the messages that are ready, delayed or leased.
     retrying : int
-        Those of them with at least one counted delivery.
+        Messages among these with at least one counted delivery.
     ready, suspects, dead : Ranges
         Ids to be leased in batches, to be leased alone, in the dead letters.
     delayed : SortedList or None
         ``due << 53 | id`` with due in monotonic microseconds; made on first use.
     replaced : set of bytes or None
-        Functions that adopted code replaces, also in frames that come later; None: all, as earlier versions had it.
+        Functions that adopted code replaces, also in frames that come later; None: all, as in earlier versions.
     functions : FrameFunctions
-        What the stored frames run, unless an override says otherwise.
+        What the stored frames run unless overridden.
     came : Ranges
         Ordinals of all that was put and is not lost; not in lane 0.
     settled : Ranges
         Acked ids whose frames are freed, so that a late settle still counts as a duplicate: the last `MAX_SETTLED`
-        stretches, for ids of single calls lie between those of runs, and a queue lives for months.
+        stretches, since ids of single calls lie between those of runs, and a queue lives for months.
     paused, sealed : bool
     total : int or None
         Messages that were ever put here, known when the lane is sealed.
@@ -145,7 +145,7 @@ class Lane:
         return self.total is not None and sum(self.counts) - self.alive >= self.total
 
     def named_functions(self) -> set[bytes]:
-        """Return the functions that may be asked for: those of stored messages, and while puts come the latest."""
+        """Return the functions that may be needed: those of stored messages, and the latest ones while puts come."""
         over = self.sealed and not self.batches
         named = set() if over else {function for function, _ in self.overrides.items()}
         named.update(self.functions)
@@ -155,7 +155,7 @@ class Lane:
         return named
 
     def has_room(self, frame: Frame) -> bool:
-        """Return whether a frame fits the lane's limits; one that would never fit goes into an empty lane."""
+        """Return whether a frame fits the lane's limits; an empty lane takes one that would never fit."""
         if not self.alive:
             return True
         if self.maxsize is not None and self.alive + frame.count > self.maxsize:
@@ -173,9 +173,9 @@ class Lane:
         return not self.paused and bool(self.ready or (suspects and self.suspects))
 
     def put(self, frame: Frame, first: int, now: float, place: int) -> None:
-        """Store a frame; its messages, from id `first`, are ready behind all others.
+        """Store a frame; its messages, from id `first` on, are ready after all others.
 
-        In a sealed lane they take the place of lost ones.
+        In a sealed lane they replace lost ones.
         """
         self.name_function(first, frame)
         self.put_row(self.row(frame, first, microseconds(now), place), frame.weights)
@@ -188,7 +188,7 @@ class Lane:
 
     def row(self, frame: Frame, first: int, now: int, place: int) -> Row:
         """Return what is kept of a frame; `now` in monotonic microseconds."""
-        # In lane 0 nobody iterates an input, so a message's position is its id.
+        # Lane 0 has no input, so a message's position is its id.
         ordinal = first if self.run == NO_ID else frame.ordinal
         return Row(first, frame.count, ordinal, now, len(frame.payload), place)
 
@@ -208,7 +208,7 @@ class Lane:
             self.units[State.LOST] -= min(units, self.units[State.LOST])
 
     def put_rows(self, rows: Sequence[Row]) -> None:
-        """Store frames without weights, at least one, their ids ascending: as `put_row` for each, and much faster."""
+        """Store one or more frames without weights, in ascending order of ids; much faster than `put_row` for each."""
         if self.sealed or self.batches.end > rows[0].first:
             for row in rows:
                 self.put_row(row)
@@ -221,9 +221,9 @@ class Lane:
         self.adopt_rows(columns, put_at_shift=0)
 
     def adopt_rows(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
-        """Take back batches to which nothing had happened, without weights, behind all others; see `Batches.extend`.
+        """Restore batches to which nothing had happened, without weights, after all others; see `Batches.extend`.
 
-        Counts are here already.
+        Counts are restored already.
         """
         self.activity.note(self)
         first, count, size = columns[0], columns[1], columns[4]
@@ -232,7 +232,7 @@ class Lane:
         self.batches.extend(columns, put_at_shift=put_at_shift)
 
     def adopt(self, batch: Batch) -> None:
-        """Take back a batch as it was before the process ended; counts are here already.
+        """Restore a batch as it was before the process ended; counts are restored already.
 
         None of its messages is leased; `remember` follows for those in trouble.
         """
@@ -247,7 +247,7 @@ class Lane:
                 self._enter(state, batch.first + a, batch.first + b, suspect=False, due=0)
 
     def remember(self, id: int, trouble: Trouble, *, due: int) -> None:
-        """Take back what was known of a message in trouble; `due`, monotonic microseconds, counts if it is delayed."""
+        """Restore the record of a message in trouble; `due`, monotonic microseconds, applies if it is delayed."""
         found = self.batches.at(id)
         assert found is not None, "trouble is remembered of stored messages only"
         state = STATES[found[0].states[found[1]]]
@@ -259,7 +259,7 @@ class Lane:
             self.dead_index.file(id, trouble)
 
     def move(self, batch: Batch, a: int, b: int, new: State, *, suspect: bool = False, due: int = 0) -> None:
-        """Bring messages `a` to `b` of a batch, which are all in one state, into another.
+        """Move messages `a` to `b` of a batch, which are all in one state, to another.
 
         Parameters
         ----------
@@ -299,7 +299,7 @@ class Lane:
     def stretches(self, lo: int, hi: int) -> Iterator[tuple[Batch, int, int, State]]:
         """Yield (batch, a, b, state) for each stretch of equal state in ids ``[lo, hi)``; unknown ids are left out.
 
-        The messages of a stretch may be moved before the next is asked for.
+        The messages of a stretch may be moved before the next one is taken.
         """
         for batch, a, b in self.batches.covering(lo, hi):
             for start, stop, value in stretches(batch.states, a, b):
@@ -315,7 +315,7 @@ class Lane:
         return ready + others
 
     def acked_among(self, lo: int, hi: int) -> int:
-        """Return how many messages with ids in ``[lo, hi)`` are known to be acked; long after, nothing is known."""
+        """Return how many messages with ids in ``[lo, hi)`` are known to be acked; old ones are forgotten."""
         here = sum(b - a for _, a, b, state in self.stretches(lo, hi) if state is State.ACKED)
         return here + sum(b - a for a, b in self.settled.within(lo, hi))
 
@@ -324,7 +324,7 @@ class Lane:
         return list(self.trouble.irange(lo, hi, inclusive=(True, False))) if self.trouble else []
 
     def trouble_of(self, id: int) -> Trouble:
-        """Return what is remembered of a living message beyond its state, from now on."""
+        """Return the record of a living message, created if it has none."""
         record: Trouble | None = self.trouble.get(id)
         if record is None:
             record = self.trouble[id] = Trouble()
@@ -372,7 +372,7 @@ class Lane:
             yield id, stored[0].ordinal + stored[1]
 
     def dead_count(self, classes: Collection[str] = ()) -> int:
-        """Return how many messages are dead, or of these classes."""
+        """Return how many messages are dead, or dead with a failure of these classes."""
         return self.dead_index.count(classes) if classes else self.dead.size
 
     def letters(self, after: int, classes: Collection[str] = ()) -> Iterator[DeadLetter]:
@@ -398,7 +398,7 @@ class Lane:
             (self.suspects if suspect else self.ready).add(lo, hi)
         elif new is State.DEAD:
             self.dead.add(lo, hi)
-            for id in self.troubled(lo, hi):  # of a lane that is read back their trouble follows
+            for id in self.troubled(lo, hi):  # when a lane is read back, `remember` follows for them
                 self.dead_index.file(id, self.trouble[id])
         elif new is State.DELAYED:
             for id in range(lo, hi):
@@ -440,10 +440,10 @@ def _add_all(ranges: Ranges, first: Sequence[int], count: Sequence[int]) -> None
 
 
 class Activity:
-    """Lanes that hold something alive, and lanes that have changed.
+    """Lanes that hold living messages, and lanes that have changed.
 
-    A lane notes itself with everything that moves in it. Who looks at the living ones forgets those that have ended
-    since, so that nothing has to be noted when the last message of a lane is settled.
+    A lane notes itself whenever something moves in it. Reading `alive` forgets the lanes that have ended since, so
+    nothing has to be noted when the last message of a lane is settled.
 
     Attributes
     ----------
@@ -459,7 +459,7 @@ class Activity:
         self.changed: dict[bytes, None] = {}
 
     def number(self) -> int:
-        """Return a new lane's number: they take turns in the order in which they were opened."""
+        """Return a new lane's number: lanes take turns in the order in which they were opened."""
         self._lanes += 1
         return self._lanes
 
@@ -469,11 +469,11 @@ class Activity:
         self.changed[lane.run] = None
 
     def touch(self, run: bytes) -> None:
-        """Note that something else is new in a run."""
+        """Note that something else has changed in a run."""
         self.changed[run] = None
 
     def forget(self, run: bytes) -> None:
-        """Forget a lane that was dropped."""
+        """Forget a dropped lane."""
         self._alive.pop(run, None)
         self.changed.pop(run, None)
 

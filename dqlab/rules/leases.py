@@ -1,6 +1,6 @@
 """Leases: which consumer holds which messages until when.
 
-Owns the live leases and their deadlines; knows nothing of what a message's end means.
+Owns the live leases and their deadlines; does not know what the end of a message means.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dqlab.rules.ranges import Ranges
 __all__ = ["NOBODY", "Lease", "LeasedPiece", "Leases", "epoch_of"]
 
 NOBODY = ""
-"""Placeholder owner of leases whose consumer may be gone, after recovery."""
+"""Placeholder owner, after recovery, of leases whose consumer may be gone."""
 _EPOCH_SHIFT = 32
 
 
@@ -33,11 +33,11 @@ class LeasedPiece(NamedTuple):
     frame : int
         First id of the frame.
     lo, n : int
-        Position in the frame of the first message of the piece, and how many there are.
+        Position in the frame of the first message of the piece, and the number of messages.
     ordinal : int
         Position of the first message in the run's input.
     function : bytes, 16, or None
-        What runs in place of the frame's function.
+        Runs in place of the frame's function.
     """
 
     frame: int
@@ -62,7 +62,7 @@ class Lease:
     deadline : float
         When it ends unless it is renewed, monotonic seconds; `timeout` after each renewal.
     alone : bool
-        One message only, so its loss says something about that message.
+        One message only, so its loss counts against that message.
     suspect : bool
         That message was a suspect.
     price : float
@@ -91,7 +91,7 @@ class Lease:
 
     @property
     def receipt(self) -> tuple[int, int]:
-        """Epoch that granted it, and its id."""
+        """The epoch that granted it, and its id."""
         return epoch_of(self.id), self.id
 
 
@@ -101,7 +101,7 @@ class Leases(Mapping[int, Lease]):
     Parameters
     ----------
     epoch : int, default 1
-        Of the shard. Those of different epochs have different ids: a renewal may come an epoch late.
+        The shard's. Leases of different epochs have different ids, since a renewal may come an epoch late.
     """
 
     def __init__(self, epoch: int = 1) -> None:
@@ -131,7 +131,7 @@ class Leases(Mapping[int, Lease]):
         price: float,
         id: int | None = None,
     ) -> Lease:
-        """Open a lease over the pieces; one that an earlier epoch granted has its `id`."""
+        """Open a lease over the pieces; pass `id` for one that an earlier epoch granted."""
         remaining = Ranges((piece.frame + piece.lo, piece.frame + piece.lo + piece.n) for piece in pieces)
         alone = remaining.size == 1
         deadline = now + timeout
@@ -144,7 +144,7 @@ class Leases(Mapping[int, Lease]):
         return lease
 
     def renew(self, lease: Lease, now: float) -> None:
-        """Let a lease last its full timeout from now."""
+        """Renew a lease for its full timeout from now."""
         self._deadlines.remove((lease.deadline, lease.id))
         lease.renewals += 1
         lease.deadline = now + lease.timeout
@@ -160,7 +160,7 @@ class Leases(Mapping[int, Lease]):
         self._deadlines.remove((lease.deadline, lease.id))
 
     def expired(self, now: float) -> list[Lease]:
-        """Return the leases whose deadline has come, the earliest first."""
+        """Return the leases whose deadline has passed, the earliest first."""
         expired = []
         for deadline, id in self._deadlines:
             if deadline > now:

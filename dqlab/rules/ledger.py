@@ -1,4 +1,4 @@
-"""A shard with the books of its runs: what people order of it, and what settlements leave behind.
+"""A shard with the books of its runs: the orders it executes, and what settlements leave behind.
 
 Pure, as the rules are. Every change is one call with plain data, so a log of these calls brings back the
 same ledger.
@@ -28,9 +28,9 @@ from dqlab.texts import brief
 __all__ = ["Ledger"]
 
 _RULING, _RULED = 1024, 320
-"""Bytes, at most, that a settlement's record has beside the settlement: in all, and for each message."""
+"""Most bytes that a settlement's record has besides the settlement: in all, and per message."""
 MANY_UNWANTED = 1000
-"""Stretches of calls whose results nobody wants, from which on those are looked for that will have none."""
+"""Stretches of unwanted results of calls; above that, those that will never have a result are dropped."""
 _NONE: AbstractSet[bytes] = frozenset()
 
 
@@ -44,15 +44,15 @@ class Ledger:
     Attributes
     ----------
     books : dict of bytes to Book
-        By run; the one of lane 0 is always there.
+        By run; the book of lane 0 is always there.
     functions : dict of bytes to bytes
-        Blobs by hash, of those that a lane names; see `note_functions`.
+        Blobs of the functions that a lane names, by hash; see `note_functions`.
     news : dict of bytes to None
         Runs in which something has changed; for a shell to read and clear.
     names : dict of str to dict of bytes to None
         Runs that have a record, by name.
     packed : dict of bytes to callable
-        By run, what a store leaves here of lanes that hold nothing alive; taken out when something changes in them.
+        By run, what a store caches here for lanes that hold nothing alive; removed when something changes in them.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -66,11 +66,11 @@ class Ledger:
         self._uses: Counter[bytes] = Counter()
         """How many lanes name a function."""
         self._going: dict[bytes, Book] = {}
-        """Those that have not ended, and perhaps some that have just done so."""
+        """Books that have not ended, and perhaps some that just have."""
         self._judged: dict[bytes, Book] = {}
-        """Those that pause themselves if everything fails, until one document has succeeded."""
+        """Books of runs that pause themselves if everything fails, until one document has succeeded."""
         self.rebuilding = False
-        """No function is forgotten before `check_functions`: not all that named one stands in the records read back."""
+        """No function is forgotten before `check_functions`: the records read back do not have all that named one."""
         self.book(NO_ID)
 
     def book(self, run: bytes) -> Book:
@@ -105,16 +105,16 @@ class Ledger:
         self.names.setdefault(record.name, {})[run] = None
 
     def note_ends(self) -> None:
-        """Note of each run that has just ended when it did."""
+        """Record when each run ended that has just done so."""
         for run in [run for run, book in self._going.items() if book.lane.done]:
             self.end(run, self.shard.clock.wall())
             self._going.pop(run, None)
         self.note_functions()
 
     def halt_failing(self) -> list[bytes]:
-        """Pause the runs that fail throughout, once for each, and return them; to be called after each change.
+        """Pause the runs that fail throughout, each once, and return them; called after each change.
 
-        An order does it, so that a log has the verdict and nobody judges while it is read back.
+        It is an order, so that the log has the verdict and replaying it judges nothing.
         """
         halted = []
         for run, book in list(self._judged.items()):
@@ -122,7 +122,7 @@ class Ledger:
                 del self._judged[run]
             elif book.fails_throughout:
                 self.shard.journal.admit()
-                self.shard.journal.noted()  # what time has brought just now is no part of the order
+                self.shard.journal.noted()  # what time has just changed is not part of the order
                 self.obey("halt", run, {"halted": book.explain_failing()})
                 halted.append(run)
         return halted
@@ -130,7 +130,7 @@ class Ledger:
     # --- functions --------------------------------------------------------------------------
 
     def keep_function(self, run: bytes, hash: bytes, blob: bytes) -> None:
-        """Keep a function for frames of a run that are about to come.
+        """Keep a function for frames of a run that come next.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Ledger:
             self.shard.journal.function(hash, blob)
             self.functions[hash] = blob
         self.shard.lane(run).functions.came(hash)
-        self._names_now(run, self.book(run).named_functions())  # also if that lasts no longer than until the next look
+        self._names_now(run, self.book(run).named_functions())  # even if only until the next look
 
     def forget_unnamed(self, hash: bytes) -> None:
         """Forget a function that came for nothing."""
@@ -164,7 +164,7 @@ class Ledger:
             self.packed.pop(run, None)
 
     def check_functions(self) -> None:
-        """Forget every function that no lane names, whatever is known of that; for a ledger that was read back."""
+        """Forget every function that no lane names, whatever was counted; for a ledger that was read back."""
         self.rebuilding = False
         self.note_functions()
         self._naming = {run: book.named_functions() for run, book in self.books.items()}
@@ -188,7 +188,7 @@ class Ledger:
             del self._naming[run]
 
     def end(self, run: bytes, at: float) -> None:
-        """Note that a run ended, if it did; `at` is seconds since 1970 UTC."""
+        """Record the end of a run, if it has ended; `at` is seconds since 1970 UTC."""
         book = self.books.get(run)
         if book is not None and book.ended is None and book.lane.done:
             book.ended = at
@@ -196,14 +196,14 @@ class Ledger:
             self.shard.activity.touch(run)
 
     def go_on(self, run: bytes, now: float) -> None:
-        """Note that more came after a run's end."""
+        """Record that more came after a run's end."""
         self._going[run] = book = self.books[run]
         self._judge(run, book)
         book.go_on(now)
         self.shard.activity.touch(run)
 
     def record(self, settlement: Settlement, settled: Settled, stretches: Iterable[Stretch]) -> None:
-        """Enter a settlement's results, which are kept at these places, and its failures."""
+        """Record a settlement's results, which are kept at these places, and its failures."""
         book = self.books.get(settlement.run)
         if book is None:
             return
@@ -212,14 +212,14 @@ class Ledger:
             book.results.add(stretch)
             if book.lane.retrying or len(book.classes):
                 book.classes.settled_well(stretch.piece.ordinal, stretch.piece.n)
-        for stretch in stretches:  # when all are there: those of one settlement are kept at one place
+        for stretch in stretches:  # when all are known: the results of one settlement are kept at one place
             if book.unwanted:
                 self._forget_unwanted(book, stretch.piece.ordinal, stretch.piece.ordinal + stretch.piece.n)
         for failed in settled.failed:
             entry = bytes(settlement.entry(failed.at))
             book.failed(entry, dead=failed.dead, ordinal=failed.ordinal, id=failed.id)
 
-    # --- changes that are recorded: each is admitted, carried out and recorded, or refused and nothing changed ------
+    # --- recorded changes: each is admitted, executed and recorded, or refused with nothing changed -----------------
 
     def settle(self, settlement: Settlement) -> Settled:
         """Apply a consumer's outcomes, and keep what they brought; see `Shard.settle`."""
@@ -230,7 +230,7 @@ class Ledger:
         return settled
 
     def obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Carry out one order, and record it; return how many messages it touched. Parameters: see `order`."""
+        """Execute one order and record it; return how many messages it touched. Parameters: see `order`."""
         journal = self.shard.journal
         journal.admit_order(op, run, meta)
         count = self.order(op, run, meta)
@@ -254,7 +254,7 @@ class Ledger:
         return released
 
     def take_back(self, lease: Lease) -> int:
-        """Return to their lane the messages of a lease that never reached its consumer."""
+        """Return the messages of a lease that never reached its consumer to their lane."""
         self.shard.journal.admit()
         returned = self.shard.end(lease)
         self.shard.journal.noted()
@@ -270,14 +270,14 @@ class Ledger:
     # --- orders -----------------------------------------------------------------------------
 
     def order(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
-        """Apply one order and record nothing, as when it is read back; return how many messages it touched.
+        """Execute one order without recording it, as when a log is replayed; return how many messages it touched.
 
         Parameters
         ----------
         op : str
             One of `orders`.
         run : bytes or None
-            Whose lane; None = the whole queue, where that makes sense.
+            The run; None = the whole queue, where that makes sense.
         """
         count = self.orders(run)[op](meta) or 0
         if run is not None and run in self.books:
@@ -287,7 +287,7 @@ class Ledger:
         return count
 
     def orders(self, run: Any) -> dict[str, Callable[[dict[str, Any]], int | None]]:
-        """Return what can be ordered, by name."""
+        """Return the orders, by name."""
         shard = self.shard
         return {
             "open": lambda meta: self.open(meta["open"]),
@@ -309,7 +309,7 @@ class Ledger:
         }
 
     def open(self, spec: dict[str, Any]) -> None:
-        """Open a run's lane, with its options and its record; one that is open stays as it is."""
+        """Open a run's lane, with its options and its record; a lane that is open stays as it is."""
         run = spec["run"]
         if run in self.books:
             return
@@ -318,7 +318,7 @@ class Ledger:
         self.shard.open_lane(run, retry=Retry(**retry) if retry else None, **limits)
         book = self.book(run)
         if "record" in spec:
-            spec["record"].setdefault("started", self.shard.clock.wall())  # so that it is the same when read from a log
+            spec["record"].setdefault("started", self.shard.clock.wall())  # so that replaying the log gives the same
             book.record = RunRecord(**spec["record"])
             self._name(run, book.record)
             self._judge(run, book)
@@ -332,7 +332,7 @@ class Ledger:
             record.total, record.incomplete = total, incomplete and brief(incomplete, WORDS)
 
     def cut_off(self, alive: Collection[str], given_up: bytes | None = None) -> list[dict[str, Any]]:
-        """Return the orders that seal what is still open of clients that are not alive, or was given up by its own."""
+        """Return the orders that seal open runs whose clients are not alive, and `given_up`, which its client left."""
         books = [
             (run, book)
             for run, book in self.books.items()
@@ -350,7 +350,7 @@ class Ledger:
         self.shard.resume(run)
 
     def _halt(self, run: bytes, halted: str) -> None:
-        """Pause a run, and never again for this reason."""
+        """Pause a run because everything fails, and never again for that reason."""
         record = self.book(run).record
         self._judged.pop(run, None)
         if record is not None:
@@ -358,7 +358,7 @@ class Ledger:
         self.shard.pause(run)
 
     def _end_halt(self, run: bytes) -> bool:
-        """Let a run go on that paused itself because everything failed; return whether it did."""
+        """End the pause of a run that paused itself because everything failed; return whether it had."""
         record = self.book(run).record
         if record is None or not record.halted:
             return False
@@ -368,7 +368,7 @@ class Ledger:
         return True
 
     def _cancel(self, run: bytes, meta: dict[str, Any]) -> int:
-        """Cancel what is left of a run and take no more of it: puts on their way are refused."""
+        """Cancel what is left of a run and refuse further puts, also those in flight."""
         lane, record = self.shard.lane(run), self.book(run).record
         if record is not None:
             incomplete = bool(lane.counts[State.LOST]) or not lane.done or record.incomplete is not None
@@ -378,28 +378,28 @@ class Ledger:
         return self.shard.cancel(run)
 
     def _adopt(self, run: bytes, meta: dict[str, Any]) -> int:
-        """Give a run's documents new code, those that are still to come included; return how many wait for it."""
+        """Give a run's documents new code, also those still to come; return how many wait for it."""
         self._new_version(run, meta)
         self._end_halt(run)
         record = self.book(run).record
-        if record is not None:  # what runs now may fail still, and that is of the old code
+        if record is not None:  # what runs now may still fail, and that is the old code's failure
             record.stop_if = None
             self._judged.pop(run, None)
         return self.adopt(run, meta["function"])
 
     def adopt(self, run: bytes, function: bytes) -> int:
-        """Have what waits, and what still comes with one of the run's other functions, run this one."""
+        """Make waiting messages, and later ones that name another function of the run, run this function."""
         record = self.book(run).record
         others = None if record is None else {code.get("blob", b"") for code in record.codes} - {function}
         return self.shard.adopt(run, function, others)
 
     def _new_version(self, run: bytes, meta: dict[str, Any]) -> None:
-        """Note the code that an order brings; one that sends the newest again brings its function alone."""
+        """Record the code that an order brings; one that repeats the newest version brings only its function."""
         record, code = self.book(run).record, meta.get("code")
         self.functions[meta["function"]] = meta["blob"]
         if record is None or code is None:
             return
-        if record.code["hash"] == code["hash"]:  # a version does not tell all values apart; the later ones are meant
+        if record.code["hash"] == code["hash"]:  # equal versions may have read different values: the later ones count
             record.codes[-1] = code
         else:
             record.codes.append(code)
@@ -457,7 +457,7 @@ class Ledger:
                 if not state.final:
                     book.unwanted.add(batch.first + a, batch.first + b)
         intervals = list(book.unwanted)
-        if len(intervals) > MANY_UNWANTED:  # of those that were cancelled or purged since there will be none
+        if len(intervals) > MANY_UNWANTED:  # cancelled or purged messages will have none
             for lo, hi in intervals:
                 left = Ranges(
                     (batch.first + a, batch.first + b)

@@ -1,6 +1,6 @@
-"""What a shard in memory is told when it is recreated: its lanes come back, and all they held counts as lost.
+"""What a shard in memory gets when it is recreated: its lanes come back, and all they held counts as lost.
 
-Pure, as the rules are. What is told is plain data, see `Past`.
+Pure, as the rules are. It is plain data, see `Past`.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ _GONE = (State.LOST, State.CANCELLED)
 
 
 class PastLane(TypedDict):
-    """One lane as it was known when its worker died."""
+    """One lane, as known when its worker died."""
 
     run: bytes
     lost: int
-    """Messages that were put here, without those that were cancelled."""
+    """Messages that were put here, without the cancelled ones."""
     cancelled: int
     units: tuple[int, int]
-    """The sums of their weights: of the lost, of the cancelled."""
+    """Sums of weights: of lost and of cancelled messages."""
     died: list[str]
-    """Workers with which they were lost, the last one last."""
+    """Workers whose deaths lost them, the latest last."""
     open: NotRequired[dict[str, Any]]
-    """What the lane was opened with; not of lane 0."""
+    """What the lane was opened with; absent for lane 0."""
     seal: NotRequired[dict[str, Any]]
     """The order that sealed it: {here, total, incomplete}."""
     submitted: NotRequired[dict[str, Any]]
     """How far the input was submitted: `Submitted.record`."""
     functions: NotRequired[dict[bytes, bytes]]
-    """Of newer code versions: blobs by hash."""
+    """Blobs of newer code versions, by hash."""
     adopted: NotRequired[bytes]
-    """The function that what still comes runs, in place of that of other versions."""
+    """The function that later messages run in place of other versions' functions."""
     retries: NotRequired[int]
-    """How often failures are delivered again, if that was set for the lane."""
+    """How often failures are retried, if that was set for the lane."""
     paused: NotRequired[bool]
     ended: NotRequired[float | None]
 
 
 class Past(TypedDict):
-    """One shard as it was known when its worker died."""
+    """One shard, as known when its worker died."""
 
     first_sequence: int
-    """Where ids begin: above all that were given."""
+    """Where ids begin: above all that were ever given."""
     paused: bool
     draining: bool
     lanes: list[PastLane]
 
 
 def recall(ledger: Ledger, past: Past) -> None:
-    """Bring a fresh ledger to what is known of an earlier epoch of its shard that left nothing."""
+    """Bring a new ledger to what is known about an earlier epoch of its shard, which left no log."""
     shard = ledger.shard
     shard.next_id = first_id(shard.index, past["first_sequence"])
     shard.paused, shard.draining = past["paused"], past["draining"]

@@ -1,4 +1,4 @@
-"""Which messages of a lane go into a lease, from the front."""
+"""Pick the messages of a lane that go into a lease, from the front."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pick_suspect(lane: Lane) -> list[LeasedPiece]:
 
 
 def pick(lane: Lane, n: int, max_bytes: int) -> list[LeasedPiece]:
-    """Take up to `n` ready messages, suspects left aside, of up to `max_bytes` out of the lane; at least one."""
+    """Take up to `n` ready messages of up to `max_bytes` out of the lane, at least one; suspects stay."""
     taken: list[tuple[Batch, int, int]] = []
     for lo, hi in lane.ready:
         for batch, a, b in lane.batches.covering(lo, min(hi, lo + n)):
@@ -48,19 +48,19 @@ def pick(lane: Lane, n: int, max_bytes: int) -> list[LeasedPiece]:
 def pick_again(
     lane: Lane, ids: Ranges, *, suspects: bool, orphan: Ranges | None = None
 ) -> tuple[list[LeasedPiece], list[tuple[int, int]]]:
-    """Take ready messages of these ids out of the lane.
+    """Take ready messages with these ids out of the lane.
 
     Parameters
     ----------
     suspects : bool
-        Also those that are to be leased alone.
+        Take also those that are to be leased alone.
     orphan : Ranges, optional
-        Take those that this lease holds, and no others.
+        Take only the ids that this lease holds.
 
     Returns
     -------
     list of LeasedPiece, list of (int, int)
-        What was taken, and the ids that others have leased, settled or cancelled.
+        What was taken, and the ids that are leased to others, settled or cancelled.
     """
     pieces: list[LeasedPiece] = []
     others = Ranges(ids)
@@ -76,8 +76,8 @@ def pick_again(
                 continue
             for x, y in hits:
                 others.discard(x, y)
-                # At once: a frame to which nothing has happened is another object each time that it is looked at, and
-                # only what is taken is kept.
+                # At once: a frame to which nothing has happened is a new object at each look, and only what is taken
+                # is kept.
                 pieces += _take(lane, [(batch, x - first, y - first)])
     return pieces, list(others)
 

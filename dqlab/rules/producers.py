@@ -1,4 +1,4 @@
-"""The frames of each producer that are already in: a frame that is sent twice counts once, and frames stay in order."""
+"""The frames received from each producer: a frame that is sent twice counts once, and frames stay in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WINDOW = 16
 
 
 class _Line:
-    """One producer: the sequence that comes next and the first ids of its last frames."""
+    """One producer: its next sequence and the first ids of its last frames."""
 
     __slots__ = ("expected", "firsts", "run")
 
@@ -26,7 +26,7 @@ class _Line:
 
 
 class Producers:
-    """Sequence numbers of all producers of a shard. `NO_ID` numbers nothing: all its frames are new."""
+    """Sequence numbers of all producers of a shard. Frames of `NO_ID` have no numbers: all are new."""
 
     __slots__ = ("_changed", "_frozen", "_lines")
 
@@ -51,13 +51,13 @@ class Producers:
         return Verdict.DUPLICATE if sequence < expected else Verdict.EARLY
 
     def first_of(self, producer: bytes, sequence: int) -> int | None:
-        """Return the first id a duplicate got, None when it is older than the last 16 frames."""
+        """Return the first id of a duplicate, None when it is older than the last 16 frames."""
         line = self._lines[producer]
         position = sequence - line.expected
         return line.firsts[position] if -position <= len(line.firsts) else None
 
     def record(self, producer: bytes, run: bytes, first: int) -> None:
-        """Note that the producer's next frame is in, from id `first`."""
+        """Record that the producer's next frame is stored, from id `first` on."""
         if producer == NO_ID:
             return
         line = self._lines.get(producer)
@@ -68,7 +68,7 @@ class Producers:
         self._changed.add(producer)
 
     def missed(self, producer: bytes, run: bytes, count: int) -> None:
-        """Note that the producer's next frames were in and are lost."""
+        """Record that the producer's next frames were stored and are lost."""
         line = self._lines.setdefault(producer, _Line(run))
         line.firsts.extend([None] * count)
         line.expected += count
@@ -80,7 +80,7 @@ class Producers:
             yield producer, line.run, line.expected, list(line.firsts)
 
     def frozen(self) -> list[list[Any]]:
-        """Return the same for another thread, as lists, which stay as they are; makes those that have changed."""
+        """Return the same as lists that never change, for another thread; rebuilds those that are out of date."""
         for producer in self._changed:
             line = self._lines[producer]
             self._frozen[producer] = [producer, line.run, line.expected, list(line.firsts)]
@@ -88,7 +88,7 @@ class Producers:
         return list(self._frozen.values())
 
     def restore(self, producer: bytes, run: bytes, expected: int, firsts: Iterable[int | None]) -> None:
-        """Take back what `lines` yielded."""
+        """Restore what `lines` yielded."""
         line = self._lines[producer] = _Line(run)
         line.expected = expected
         line.firsts.extend(firsts)

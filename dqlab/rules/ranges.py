@@ -34,7 +34,7 @@ class Ranges:
     def size(self) -> int:
         """How many integers there are.
 
-        It is no ``len``: `list` makes room for that many, and the set of all ids has one interval.
+        Not ``len``: `list` would allocate room for that many, and the set of all ids has one interval.
         """
         return self._size
 
@@ -62,11 +62,11 @@ class Ranges:
         return self._ends.keys()[0] if self._ends else None
 
     def add(self, lo: int, hi: int) -> None:
-        """Add the integers ``lo <= i < hi``; those already there change nothing."""
+        """Add the integers ``lo <= i < hi``; those already present change nothing."""
         if hi <= lo:
             return
         last, end = self._ends.peekitem() if self._ends else (lo, lo)
-        if last <= lo:  # it comes last, or makes the last one longer, as nearly always
+        if last <= lo:  # nearly always: it comes last, or extends the last one
             start, end = (last, end) if lo <= end else (lo, lo)
             if hi > end:
                 self._ends[start] = hi
@@ -86,8 +86,8 @@ class Ranges:
         self._size += hi - start
 
     def discard(self, lo: int, hi: int) -> None:
-        """Remove the integers ``lo <= i < hi``; those not there change nothing."""
-        if self._ends.get(lo) == hi:  # all of an interval, as nearly always
+        """Remove the integers ``lo <= i < hi``; absent ones change nothing."""
+        if self._ends.get(lo) == hi:  # nearly always: a whole interval
             del self._ends[lo]
             self._size -= hi - lo
             return
@@ -108,11 +108,11 @@ class Ranges:
 
     @property
     def intervals(self) -> int:
-        """How many intervals there are: what the set takes up."""
+        """How many intervals there are, which determines the memory the set takes."""
         return len(self._ends)
 
     def keep_last(self, intervals: int) -> None:
-        """Remove the first integers until no more than so many intervals are left."""
+        """Remove the first integers until at most `intervals` intervals are left."""
         while len(self._ends) > intervals:
             lo, hi = self._ends.popitem(0)
             self._size -= hi - lo

@@ -1,4 +1,4 @@
-"""Where the results of one lane are: in the order of completion, and by ordinal. Owns no bytes."""
+"""Index of the results of one lane, in the order of completion and by ordinal. Owns no bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["HeldStretches", "ResultIndex", "Stretch"]
 T = TypeVar("T")
 
 BLOCK = 4096
-"""Stretches that are copied together for a checkpoint, and not again until one of them changes."""
+"""Stretches that a checkpoint copies together, and not again until one of them changes."""
 
 
 @dataclass(slots=True)
@@ -28,11 +28,11 @@ class Stretch:
     piece : Piece
         Which messages.
     place : int
-        Of the settlement that brought them; the journal's.
+        The journal's place of the settlement that brought them.
     at : int
         Where they begin in the settlement's columns.
     number : int
-        Which of its lane's, in the order of completion.
+        Its number in the lane, in the order of completion.
     """
 
     piece: Piece
@@ -42,7 +42,7 @@ class Stretch:
 
 
 class HeldStretches:
-    """Some stretches, and what somebody has made of them, once and in whichever thread."""
+    """Some stretches, and a value made from them once, in any thread."""
 
     __slots__ = ("_made", "_stretches")
 
@@ -51,8 +51,8 @@ class HeldStretches:
         self._made: Any = None
 
     def make(self, of: Callable[[Sequence[Stretch]], T]) -> T:
-        """Return what a function, always the same, makes of the stretches."""
-        stretches = self._stretches  # read first: another thread may be making it, and lets go of them then
+        """Return what a function makes of the stretches; it must be the same one each time."""
+        stretches = self._stretches  # read first: another thread may be making it, and then releases them
         if self._made is None:
             self._made = of(stretches)
             self._stretches = ()
@@ -68,16 +68,16 @@ class ResultIndex:
     covered : Ranges
         Their ordinals.
     forgotten : Ranges
-        Ordinals of those that are forgotten, but lie in a stretch with others that are not.
+        Ordinals of forgotten results in a stretch that still has others.
     end : int
-        The cursor behind the newest result; see `behind`.
+        The cursor after the newest result; see `behind`.
     """
 
     def __init__(self) -> None:
         self._in_order: SortedDict = SortedDict()  # number -> Stretch
         self._by_place: dict[int, list[Stretch]] = {}
         self._held: dict[int, HeldStretches] = {}
-        """Blocks of so many numbers as a checkpoint took hold of them: all were given, and none has changed since."""
+        """Full blocks of `BLOCK` numbers as a checkpoint copied them, unchanged since."""
         self.end = 0
         self._by_ordinal: SortedKeyList = SortedKeyList(key=lambda stretch: stretch.piece.ordinal)
         self.covered = Ranges()
@@ -92,11 +92,11 @@ class ResultIndex:
         return iter(self._in_order.values())
 
     def __contains__(self, stretch: Stretch) -> bool:
-        """Return whether this very stretch is among them, not an equal one."""
+        """Return whether this stretch itself is among them, not an equal one."""
         return self._in_order.get(stretch.number) is stretch
 
     def add(self, stretch: Stretch) -> None:
-        """Note results that were accepted."""
+        """Add accepted results."""
         piece = stretch.piece
         stretch.number, self.end = self.end, self.end + 1
         self._in_order[stretch.number] = stretch
@@ -106,12 +106,12 @@ class ResultIndex:
         self.forgotten.discard(piece.ordinal, piece.ordinal + piece.n)
 
     def held(self, *, reuse: bool) -> list[HeldStretches]:
-        """Return all stretches as they are now, for another thread, in blocks and in the order of completion.
+        """Return all stretches as they are now, in blocks and in the order of completion, for another thread.
 
         Parameters
         ----------
         reuse : bool
-            Return the same blocks again of those in which nothing has changed, and copy the others only.
+            Return unchanged blocks again, and copy only the others.
         """
         blocks, number = [], next(iter(self._in_order), None)
         while number is not None:
@@ -128,7 +128,7 @@ class ResultIndex:
         return blocks
 
     def behind(self, cursor: int) -> Iterator[Stretch]:
-        """Yield the stretches behind a cursor, in the order of completion; more may come, and go, meanwhile."""
+        """Yield the stretches after a cursor, in the order of completion; stretches may come and go meanwhile."""
         while (number := next(self._in_order.irange(cursor), None)) is not None:
             yield self._in_order[number]
             cursor = number + 1
@@ -139,7 +139,7 @@ class ResultIndex:
         Returns
         -------
         list of Stretch
-            One of each settlement that has nothing left; one with something left stays whole.
+            One for each settlement that has nothing left; one with something left stays whole.
         """
         freed = []
         self.covered.discard(lo, hi)
@@ -160,7 +160,7 @@ class ResultIndex:
         return freed
 
     def relocate(self, old: int, new: int) -> bool:
-        """Note that a settlement lies elsewhere now; return whether any results of it are here."""
+        """Record that a settlement was moved; return whether any of its results are here."""
         moved = self._by_place.pop(old, None)
         if moved is None:
             return False
@@ -171,7 +171,7 @@ class ResultIndex:
         return True
 
     def between(self, lo: int, hi: int) -> Iterator[tuple[Stretch, Piece, int]]:
-        """Yield (stretch, piece, at) for what has ordinals in ``[lo, hi)``, clipped to them, by ordinal."""
+        """Yield (stretch, piece, at) for results with ordinals in ``[lo, hi)``, clipped to them, by ordinal."""
         start = max(0, self._by_ordinal.bisect_key_right(lo) - 1)
         for stretch in self._by_ordinal.islice(start):
             first, ordinal, n = stretch.piece

@@ -1,4 +1,4 @@
-"""How often, and after how long, a message is tried again: by rule, or because its function asks for it."""
+"""How often, and after how long, a message is retried: by rule, or because its function requests it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MAX_DOUBLINGS = 64
 
 
 class Later(DqlabError):
-    """Raise it in a function to have the message back after a while; that is not a failure, and counts nowhere.
+    """Raise it in a function to get the message again after a while; that is not a failure, and counts nowhere.
 
-    For a service that is busy: it says when to come back, and the consumer works on other messages meanwhile.
-    With `early_ack` the message is dead instead, since it is never delivered again.
+    For a busy service that reports when to come back: the consumer works on other messages meanwhile.
+    With `early_ack` the message is dead instead, since it is never redelivered.
 
     Parameters
     ----------

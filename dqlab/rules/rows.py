@@ -1,4 +1,4 @@
-"""Frames to which nothing has happened yet: a row of numbers each, in columns that take little memory.
+"""Frames to which nothing has happened yet: one row of numbers each, in compact columns.
 
 There may be millions.
 """
@@ -19,13 +19,13 @@ __all__ = ["CHUNK", "Column", "FrozenRows", "Row", "Rows"]
 class Column:
     """A sequence of integers.
 
-    While each is as far from the last as that was from the one before, only the first, the step and their number
-    are kept; from then on the difference of each to the first.
+    While the step between neighbours is constant, only the first number, the step and the count are kept; after
+    that, the difference of each number to the first.
 
     Parameters
     ----------
     typecode : {"I", "Q"}
-        Of the differences: 32 or 64 bits, never negative.
+        Type of the differences: 32 or 64 bits, never negative.
     """
 
     __slots__ = ("_first", "_n", "_rest", "_step", "_typecode")
@@ -65,7 +65,7 @@ class Column:
         Raises
         ------
         OverflowError
-            Its difference to the first cannot be kept; nothing was added.
+            Its difference to the first does not fit; nothing was added.
         """
         n = self._n
         if self._rest is not None:
@@ -87,7 +87,7 @@ class Column:
         self._n = n
 
     def rank(self, value: int) -> int:
-        """Return where the last number stands that is not above `value`, -1 when all are; they must be ascending."""
+        """Return the index of the last number not above `value`, -1 when all are above; they must be ascending."""
         if value < self._first or not self._n:
             return -1
         if self._rest is not None:
@@ -101,7 +101,7 @@ class Column:
         return copy
 
     def replace(self, changes: Mapping[int, int]) -> None:
-        """Put other numbers in some places; what was `shared` stays as it was."""
+        """Replace the numbers at some places; columns from `shared` stay as they were."""
         values = list(self)
         for at, value in changes.items():
             values[at] = value
@@ -129,7 +129,7 @@ def _equal_steps(values: Sequence[int], step: int) -> bool:
 
 
 CHUNK = 4096
-"""Rows that share their first numbers, and go together when the last of them has gone."""
+"""Rows that share their first numbers, and are freed together with the last of them."""
 
 
 class Row(NamedTuple):
@@ -144,7 +144,7 @@ class Row(NamedTuple):
 
 
 class Rows:
-    """Rows by the ids of their messages, which only ever go up; `end` is the id behind the last of them."""
+    """Rows by the ids of their messages, which only increase; `end` is the id after the last of them."""
 
     __slots__ = ("_chunks", "_last", "_n", "end")
 
@@ -161,7 +161,7 @@ class Rows:
             yield from chunk
 
     def add(self, row: Row) -> bool:
-        """Add a row behind all others; return False if its ids are not behind theirs."""
+        """Add a row after all others; return False if its ids are not above theirs."""
         if row.first < self.end:
             return False
         if self._last is None or not self._last.add(row):
@@ -172,7 +172,7 @@ class Rows:
         return True
 
     def extend(self, columns: Sequence[Sequence[int]], *, put_at_shift: int) -> None:
-        """Add many rows, given as one column for each field, behind all others.
+        """Add many rows, given as one column per field, after all others.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class Rows:
                 self._last = None if chunk is self._last else self._last
 
     def relocate(self, places: Mapping[int, int]) -> None:
-        """Give rows, by their first ids, other places."""
+        """Move rows to other places, given by their first ids."""
         by_chunk: dict[int, dict[int, int]] = {}
         for first, place in places.items():
             key, _ = self._chunks.peekitem(self._chunks.bisect_right(first) - 1)
@@ -222,23 +222,23 @@ class Rows:
             self._chunks[key].relocate(changes)
 
     def frozen(self) -> list[FrozenRows]:
-        """Return all rows as they are now, for another thread; copies next to nothing."""
+        """Return all rows as they are now, for another thread; copies almost nothing."""
         return [chunk.frozen() for chunk in self._chunks.values()]
 
 
 class FrozenRows(NamedTuple):
-    """Some rows as they were: their columns, in the order of the fields of `Row`, and which of them are there."""
+    """Some rows at one instant: their columns, in the order of the fields of `Row`, and which rows are present."""
 
     columns: tuple[Column, ...]
     here: bytes
 
     def column(self, field: str) -> Iterator[int]:
-        """Return one field of each row that was there."""
+        """Return one field of each row that was present."""
         return compress(self.columns[Row._fields.index(field)], self.here)
 
 
 class _Chunk:
-    """Neighbours; `here` has a 1 for each row that was not yet taken, `left` is their number."""
+    """Neighbouring rows; `here` has a 1 for each row that was not taken yet, `left` is their number."""
 
     __slots__ = ("first", "here", "left", "n", "ordinal", "place", "put_at", "size")
 
@@ -250,7 +250,7 @@ class _Chunk:
 
     @classmethod
     def of(cls, columns: Sequence[Sequence[int]], put_at_shift: int) -> _Chunk:
-        """Return a chunk of whole columns."""
+        """Make a chunk from whole columns."""
         chunk = cls()
         first, n, ordinal, put_at, size, place = columns
         chunk.first, chunk.n, chunk.ordinal = Column.of("Q", first), Column.of("I", n), Column.of("Q", ordinal)
@@ -262,14 +262,14 @@ class _Chunk:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """In the order of the fields of `Row`."""
+        """The columns, in the order of the fields of `Row`."""
         return self.first, self.n, self.ordinal, self.put_at, self.size, self.place
 
     def __iter__(self) -> Iterator[Row]:
         return map(Row._make, compress(zip(*self.columns, strict=False), bytes(self.here)))
 
     def add(self, row: Row) -> bool:
-        """Add a row; return False if there is no room for it, or its numbers are too far from those of the first."""
+        """Add a row; return False if there is no room, or its numbers are too far from the first row's."""
         n = len(self.here)
         if n == CHUNK:
             return False
@@ -307,7 +307,7 @@ class _Chunk:
         return True
 
     def relocate(self, places: Mapping[int, int]) -> None:
-        """Give rows other places."""
+        """Move rows to other places."""
         self.place.replace({self.first.rank(first): place for first, place in places.items()})
 
     def frozen(self) -> FrozenRows:

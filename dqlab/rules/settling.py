@@ -1,8 +1,8 @@
 """The rules of a settle: which of a consumer's outcomes count.
 
 An outcome is accepted when its message is leased under the settlement's receipt. An ack or a failure is
-also accepted when the message is ready or delayed and nobody holds it (its lease expired, or is of an
-earlier epoch): that saves running it again. A failure is counted once per delivery, however often its
+also accepted when the message is ready or delayed and no consumer holds it (its lease expired, or an earlier
+epoch granted it): that saves running it again. A failure counts once per delivery, however often its
 settlement arrives. What was settled before is a duplicate, which is success; the rest is stale.
 """
 
@@ -47,13 +47,13 @@ class Settled(NamedTuple):
     Attributes
     ----------
     results : tuple of (Piece, int)
-        Newly acked messages, and where their stretch begins in the settlement's columns.
+        Newly acked messages, and the position of their stretch in the settlement's columns.
     failed : tuple of Failed
         Newly accepted exceptions.
     duplicates : int
         Outcomes of messages that were settled before.
     stale : int
-        Outcomes of messages that are leased to someone else, cancelled or unknown.
+        Outcomes of messages that are leased to another consumer, cancelled or unknown.
     """
 
     results: tuple[tuple[Piece, int], ...] = ()
@@ -63,14 +63,14 @@ class Settled(NamedTuple):
 
 
 class Settling:
-    """One settlement on its way into a lane.
+    """Applies one settlement to a lane.
 
     Parameters
     ----------
     lane : Lane
-        The lane the settlement names; messages of other lanes are unknown to it, hence stale.
+        The lane that the settlement names; it does not know messages of other lanes, so they are stale.
     lease : Lease or None
-        The lease of the receipt, None when it is no more.
+        The lease of the receipt, None when it no longer exists.
     receipt : (int, int)
         Epoch and lease id, live or not.
     """
@@ -107,7 +107,7 @@ class Settling:
         return Settled(tuple(self._results), tuple(self._failed), self._duplicates, self._stale)
 
     def _stretch(self, lo: int, hi: int, outcome: Outcome, at: int) -> None:
-        """Judge ids ``[lo, hi)``, which all had the same outcome and stand from position `at`."""
+        """Judge ids ``[lo, hi)``, which all have the same outcome and start at position `at`."""
         if self._lease is None:
             self._free(lo, hi, outcome, at)
             return
@@ -123,7 +123,7 @@ class Settling:
 
     def _free(self, lo: int, hi: int, outcome: Outcome, at: int) -> None:
         """Judge ids that are not leased under the receipt."""
-        # Counted first: an ack below may free its frame, and would then be found here a second time.
+        # Counted first: an ack below may free its frame, and would then be counted here again.
         settled = sum(b - a for a, b in self._lane.settled.within(lo, hi))
         unknown = hi - lo - settled
         for batch, a, b, state in self._lane.stretches(lo, hi):
@@ -140,7 +140,7 @@ class Settling:
         self._stale += unknown
 
     def _free_failures(self, batch: Batch, a: int, b: int, outcome: Outcome, at: int) -> None:
-        """Accept failures of waiting messages unless this very delivery was counted or given back before."""
+        """Accept failures of waiting messages unless the same delivery was counted or given back before."""
         for index in range(a, b):
             record = self._lane.trouble.get(batch.first + index)
             if outcome is Outcome.RETURN or (record is not None and record.receipt == self._receipt):

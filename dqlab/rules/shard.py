@@ -1,8 +1,8 @@
 """A queue shard: the rules of putting, leasing and settling, over all its lanes.
 
-Pure: no I/O, threads, Dask or real time. Time comes from the clock that is passed in, and what is due is
-applied before each change, so results do not depend on when a timer fires. What the shell around it has
-to do in turn (tell a consumer) is left in `effects`; bytes are the journal's. Not thread-safe.
+Pure: no I/O, threads, Dask or real time. Time comes from the clock passed in, and what is due is applied
+before each change, so results do not depend on when a timer fires. What the shell around it must do
+(notify a consumer) is left in `effects`; the journal keeps the bytes. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dqlab.rules.trouble import DeadLetter
 __all__ = ["Put", "Shard", "holding"]
 
 MOST_DESCRIBED = 5
-"""Leases described one by one, the oldest."""
+"""Oldest leases that are described one by one."""
 
 _EVERYTHING = ((0, END),)
 _number = attrgetter("number")
@@ -69,13 +69,13 @@ class Shard:
     name : str
         The queue's name, for errors.
     index : int
-        Number of the shard in its queue, 0-255.
+        The shard's number in its queue, 0-255.
     epoch : int
-        Goes up by one each time the shard is opened again.
+        Increases by one each time the shard is reopened.
     options : QueueOptions
-        What lanes get that are opened without options of their own.
+        Defaults for lanes opened without options of their own.
     clock, random : Clock, random.Random
-        Where time and the jitter of retries come from.
+        Source of time, and of the jitter of retries.
     first_sequence : int, default 0
         Where ids start; see `dqlab.rules.ids.next_sequence`.
     journal : Journal, optional
@@ -86,15 +86,15 @@ class Shard:
     lanes : dict of bytes to Lane
         By run; lane 0, `NO_ID`, is always there.
     activity : Activity
-        Which lanes are at work; with few of many, nothing here takes longer than with few.
+        Which lanes are active, so that idle lanes cost no time.
     leases : mapping of int to Lease
         The live ones.
     paused, draining : bool
-        Of the whole queue. A lane has a `paused` of its own.
+        The whole queue is. A lane has its own `paused`.
     effects : deque of Revoked
         For the shell to empty after each call.
     leases_lost, redelivered : int
-        Leases that ended by expiry or by their consumer's death, and messages that were delivered once more.
+        Leases that ended by expiry or by their consumer's death, and messages that were redelivered.
     """
 
     def __init__(
@@ -128,12 +128,12 @@ class Shard:
         self.leases_lost = self.redelivered = 0
 
     def put(self, frame: Frame, *, lost: bool = False) -> Put:
-        """Take a frame in at the end of its run's lane, or say why not.
+        """Append a frame to its run's lane, or return why not.
 
         Parameters
         ----------
         lost : bool, default False
-            It holds documents that were lost, and takes their place, also in a lane that is sealed.
+            It holds documents that were lost, and replaces them, also in a sealed lane.
 
         Raises
         ------
@@ -174,13 +174,13 @@ class Shard:
         Parameters
         ----------
         slots : int, default 1
-            Suspects this consumer may hold at a time; further ones are left to others.
+            Suspects this consumer may hold at a time; other consumers get the rest.
         max_bytes : int, default 1 MiB
             Most payload bytes of a lease of several messages.
         budget : float, optional
             Seconds of work to lease at most, by the lane's mean cost; a few messages while that is unknown.
         at_least : int, default 1
-            Messages to lease even when the budget allows fewer: coroutines that wait together.
+            Messages to lease even when the budget allows fewer: coroutines wait concurrently.
         """
         self.tick()
         suspects = self.leases.suspects_held(consumer) < slots
@@ -219,7 +219,7 @@ class Shard:
         Parameters
         ----------
         ids : iterable of (int, int)
-            What of it the consumer has not settled.
+            The part that the consumer has not settled.
         age : float
             Seconds since it was leased.
         early : bool
@@ -228,7 +228,7 @@ class Shard:
         Returns
         -------
         list of (int, int)
-            Ids that others have leased, settled or cancelled meanwhile.
+            Ids that were leased to others, settled or cancelled meanwhile.
         """
         self.tick()
         if lease_id in self.leases or epoch_of(lease_id) >= self.epoch:
@@ -248,7 +248,7 @@ class Shard:
     def _reclaim_begun(
         self, consumer: str, lease_id: int, run: bytes, wanted: Ranges, age: float
     ) -> list[tuple[int, int]]:
-        """Give a lease that was acked early back to who began it: the log does not say who that was."""
+        """Give a lease that was acked early back to the consumer that began it, which the log does not record."""
         orphan = next((lease for lease in self.leases.of_consumer(NOBODY) if lease.run == run), None)
         if orphan is None:
             return list(wanted)
@@ -264,7 +264,7 @@ class Shard:
         return others
 
     def hold_begun(self, run: bytes, ids: Ranges, seconds: float) -> None:
-        """Hold what was acked early in an earlier epoch for its consumer to reclaim; after some seconds it is dead."""
+        """Hold messages acked early in an earlier epoch until their consumer reclaims them; dead after `seconds`."""
         lane = self.lanes.get(run)
         pieces = [] if lane is None else pick_again(lane, ids, suspects=True)[0]
         if pieces:
@@ -296,12 +296,12 @@ class Shard:
         )
 
     def begin(self, lease_id: int) -> bool:
-        """Ack a lease early: nothing of it is delivered again, unless its consumer returns it untouched.
+        """Ack a lease early: none of it is delivered again, unless its consumer returns it untouched.
 
         Returns
         -------
         bool
-            False when the lease is no more; its messages must not be run then.
+            False when the lease no longer exists; its messages must not run then.
         """
         self.tick()
         lease = self.leases.get(lease_id)
@@ -310,7 +310,7 @@ class Shard:
         return lease is not None
 
     def extend(self, lease_ids: Iterable[int]) -> list[int]:
-        """Renew leases for their full time; return the ids of those that are no more."""
+        """Renew leases for their full time; return the ids of those that no longer exist."""
         self.tick()
         now, gone = self.clock.monotonic(), []
         for lease_id in lease_ids:
@@ -322,7 +322,7 @@ class Shard:
         return gone
 
     def settle(self, settlement: Settlement) -> Settled:
-        """Apply a consumer's outcomes; see `dqlab.rules.settling` for which of them count."""
+        """Apply a consumer's outcomes; `dqlab.rules.settling` defines which of them count."""
         self.tick()
         run = settlement.run
         lane = self.lanes.get(run)
@@ -350,7 +350,7 @@ class Shard:
         Parameters
         ----------
         why : str, optional
-            What it died of.
+            Why it died.
         """
         self.tick()
         released = sum(self.end(lease, why) for lease in self.leases.of_consumer(consumer))
@@ -358,11 +358,11 @@ class Shard:
         return released
 
     def invariants(self) -> None:
-        """Assert that everything that can be checked agrees; costs time, for tests."""
+        """Assert that counters, indexes and leases agree; slow, for tests."""
         check(self.lanes, self.leases)
         assert not self.draining or self.paused or any(lane.alive for lane in self.lanes.values()), "drained: paused"
 
-    # --- orders of people -------------------------------------------------------------------------
+    # --- orders of users --------------------------------------------------------------------------
 
     def open_lane(
         self,
@@ -374,7 +374,7 @@ class Shard:
         maxsize: int | EllipsisType | None = ...,
         max_bytes: int | EllipsisType | None = ...,
     ) -> Lane:
-        """Return the lane of a run, made with these options if there is none yet.
+        """Return the lane of a run; create it with these options if there is none yet.
 
         Parameters
         ----------
@@ -401,19 +401,19 @@ class Shard:
         return self.lanes[run]
 
     def seal_lane(self, run: bytes, total: int) -> None:
-        """Refuse further puts: `total` messages of the run were put here. Those that are not here are lost."""
+        """Refuse further puts: `total` messages of the run were put here. Missing ones are lost."""
         lane = self.lane(run)
         lane.total = total
         lane.counts[State.LOST] = max(0, total - (sum(lane.counts) - lane.counts[State.LOST]))
         self.activity.touch(run)
 
     def reopen_lane(self, run: bytes) -> None:
-        """Take puts again: the run's input, which was cut off, goes on."""
+        """Accept puts again: the run's input, which was cut off, continues."""
         self.lane(run).total = None
         self.activity.touch(run)
 
     def drop_lane(self, run: bytes) -> None:
-        """Cancel what is left of a run, free its frames and forget it; lane 0 starts again.
+        """Cancel what is left of a run, free its frames and forget it; lane 0 starts over.
 
         An unknown run changes nothing. The producers of lane 0 live on, so their numbers are kept.
         """
@@ -434,14 +434,14 @@ class Shard:
         self.end_drain()
 
     def cancel(self, run: bytes, ids: Iterable[tuple[int, int]] | None = None) -> int:
-        """Cancel what is ready, delayed or leased in a run, or among half-open ranges of its ids; return how many."""
+        """Cancel what is ready, delayed or leased in a run, or in half-open ranges of its ids; return how many."""
         self.tick()
         cancelled = cancel(self.lane(run), _EVERYTHING if ids is None else ids, self.leases, self.effects)
         self.end_drain()
         return cancelled
 
     def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
-        """Count as lost what is not yet settled among ranges of ids: its bytes cannot be read; return how many."""
+        """Count as lost the unsettled messages in ranges of ids whose bytes cannot be read; return how many."""
         self.tick()
         lost = lose(self.lane(run), ids, self.leases, self.effects)
         self.end_drain()
@@ -464,25 +464,25 @@ class Shard:
         return purged
 
     def retry(self, run: bytes, ids: Iterable[tuple[int, int]], function: bytes | None = None) -> int:
-        """Deliver dead messages again, in their old places and with new counts; return how many.
+        """Deliver dead messages again, in their old places and with fresh counts; return how many.
 
         Parameters
         ----------
         function : bytes, 16, optional
-            What these messages run from now on, in place of their frames' function.
+            Function that these messages run from now on, in place of their frames' function.
         """
         self.tick()
         return retry(self.lane(run), ids, function)
 
     def adopt(self, run: bytes, function: bytes, replaced: Iterable[bytes] | None = None) -> int:
-        """Have every later delivery of a run's messages run this function; return how many are ready or delayed.
+        """Make every later delivery of a run's messages run this function; return how many are ready or delayed.
 
-        A message that runs now ends as it began; should it come back, it runs the new function too.
+        A message that runs now keeps its function; redelivered, it runs the new one too.
 
         Parameters
         ----------
         replaced : iterable of bytes, optional
-            Functions that it replaces in frames that are still to come: others are newer. Default: any.
+            Functions that it replaces in later frames: others are newer. Default: any.
         """
         self.tick()
         lane = self.lane(run)
@@ -492,7 +492,7 @@ class Shard:
         return lane.counts[State.READY] + lane.counts[State.DELAYED]
 
     def pause(self, run: bytes | None) -> None:
-        """Lease nothing more of a run, or of the whole queue with None; puts are still taken."""
+        """Lease nothing more of a run, or of the whole queue with None; puts are still accepted."""
         self.tick()
         if run is None:
             self.paused = True
@@ -501,7 +501,7 @@ class Shard:
             self.activity.touch(run)
 
     def resume(self, run: bytes | None) -> None:
-        """End a pause; with None that of the whole queue, and its draining. Runs paused by name stay paused."""
+        """End a run's pause, or with None the whole queue's pause and draining. Runs paused by name stay paused."""
         self.tick()
         if run is None:
             self.paused = self.draining = False
@@ -514,16 +514,16 @@ class Shard:
         self.draining = True
         self.tick()
 
-    # --- what it holds, and what time does to it --------------------------------------------------
+    # --- what it holds, and what is due -----------------------------------------------------------
 
     def __repr__(self) -> str:
         alive = sum(lane.alive for lane in self.lanes.values())
         return f"<Shard {self.name}/{self.index} epoch {self.epoch}: {len(self.lanes)} lanes, {alive:,} messages alive>"
 
     def tick(self) -> None:
-        """Apply what is due: delayed messages become ready, expired leases end, which is recorded at once.
+        """Apply what is due: delayed messages become ready, expired leases end. Recorded at once.
 
-        So nothing else that is recorded can be taken for its cause. While the journal takes nothing, leases last.
+        So no other record can be taken for the cause. While the journal accepts nothing, leases last.
         """
         now = self.clock.monotonic()
         for lane in self.activity.alive():
@@ -538,7 +538,7 @@ class Shard:
         self.end_drain()
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do, monotonic seconds; None when nothing waits for time."""
+        """Return when `tick` has something to do, monotonic seconds; None when nothing will be due."""
         dues = [due for lane in self.activity.alive() if (due := lane.next_due()) is not None]
         lease = self.leases.next_deadline()
         return min(dues if lease is None else [*dues, lease], default=None)
@@ -608,13 +608,13 @@ class Shard:
         return end_lease(self.lanes[lease.run], lease, why)
 
     def end_drain(self) -> None:
-        """Pause a draining queue that holds nothing any more."""
+        """Pause a draining queue that is empty."""
         if self.draining and not self.activity.alive():
             self.paused = True
 
 
 def holding(shard: Shard) -> dict[str, Any]:
-    """Return ages of what is leased, as durations at this instant.
+    """Return ages of leased messages, as durations at this instant.
 
     Returns
     -------

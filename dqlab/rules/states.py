@@ -14,7 +14,7 @@ _EQUAL_BYTES = re.compile(rb"(.)\1*", re.DOTALL)
 class State(IntEnum):
     """Where a message stands; one byte each.
 
-    A suspect is READY and kept beside, in `Lane.suspects`. The first three are alive: they count
+    A suspect is READY, and listed in `Lane.suspects`. The first three states are alive: they count
     against the bounds of their lane.
     """
 
@@ -29,7 +29,7 @@ class State(IntEnum):
     alive: bool
     """True while the message may still be delivered or settled: ready, delayed or leased."""
     final: bool
-    """True when the message's bytes are needed no more. DEAD is not final: it can be retried."""
+    """True when the message's bytes are no longer needed. DEAD is not final: it can be retried."""
 
     def __init__(self, value: int) -> None:
         self.alive = value <= 2
@@ -37,7 +37,7 @@ class State(IntEnum):
 
 
 STATES = tuple(State)
-"""By value; a lookup takes a tenth of what `State(value)` takes."""
+"""States by value; a lookup takes a tenth of the time of `State(value)`."""
 
 
 class Verdict(Enum):
@@ -50,11 +50,11 @@ class Verdict(Enum):
     DRAINING = auto()
     SEALED = auto()
     NO_FUNCTION = auto()
-    """Nothing here names its function any more, or ever did: it is to come along."""
+    """Its function is not kept here: the client must send it with the frame."""
 
 
 def stretches(column: bytes | bytearray, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, stop, value) for each stretch of equal bytes in ``column[lo:hi]``, as it is when first asked.
+    """Yield (start, stop, value) for each stretch of equal bytes in ``column[lo:hi]``, as of the first one.
 
     Positions count from the start of `column`; ``hi`` may not be beyond its end.
     """

@@ -1,4 +1,4 @@
-"""How much of a run's input a queue holds, as the run record keeps it."""
+"""How much of a run's input a queue holds, as kept in the run record."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _ENDLESS = 1 << 62
 
 @dataclass(frozen=True)
 class Submitted:
-    """What a queue holds of an input.
+    """The part of an input that a queue holds.
 
     Attributes
     ----------
     through : int
-        Elements from the first on.
+        How many elements it holds from the first on, without a gap.
     digest : str
-        Theirs.
+        Digest of these elements.
     beyond : Ranges
-        Ordinals behind a gap: one shard refused a frame, others took later ones.
+        Ordinals after a gap: one shard refused a frame, others accepted later ones.
     end_digest : str
-        Digest of all elements before the end of those, "" when nobody recorded it.
+        Digest of all elements before the end of `beyond`, "" when it was not recorded.
     """
 
     through: int = 0
@@ -36,7 +36,7 @@ class Submitted:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Self:
-        """Return what stands in a run record, or in the order that sets it."""
+        """Read it from a run record, or from the order that sets it."""
         if "+" in record["digest"]:
             return cls._of_text(record)
         beyond = Ranges((lo, hi) for lo, hi in record.get("beyond", ()))
@@ -44,7 +44,7 @@ class Submitted:
 
     @classmethod
     def _of_text(cls, record: dict[str, Any]) -> Self:
-        """Read a record of a log from before gaps had fields: they stand in the text of the digest."""
+        """Read a record of an older log, which has gaps in the text of the digest."""
         digest, end_digest, *spans = record["digest"].split("+")
         beyond = Ranges((int(lo), int(hi)) for lo, hi in (span.split("-") for span in spans))
         return cls(record["submitted"], digest, beyond, end_digest)
@@ -59,7 +59,7 @@ class Submitted:
         }
 
     def extended(self, came: Iterable[tuple[int, int]]) -> Self:
-        """Return it with ordinals that shards hold too: who died while submitting did not record the last ones."""
+        """Add ordinals that shards hold too: a client that died while submitting did not record the last ones."""
         held = Ranges([*self.held, *came])
         later = Ranges(held.within(self.through, _ENDLESS))
         end = max((hi for _, hi in later), default=0)

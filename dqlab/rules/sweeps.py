@@ -23,7 +23,7 @@ class Revoked(NamedTuple):
 
 
 def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]) -> None:
-    """Take ids out of a lease, if it holds any of them, and leave word for its consumer."""
+    """Remove ids from a lease, if it holds any of them, and leave a `Revoked` for its consumer."""
     taken = tuple(hit for lo, hi in wanted for hit in lease.remaining.overlap(lo, hi))
     if not taken:
         return
@@ -35,17 +35,17 @@ def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]
 
 
 def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
-    """Cancel what is ready, delayed or leased among `ids`; return how many messages that were."""
+    """Cancel what is ready, delayed or leased among `ids`; return how many messages."""
     return _end(lane, Ranges(ids), leases, effects, State.CANCELLED, dead=False)
 
 
 def lose(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
-    """Give up what is not final among `ids`, because its bytes cannot be read; return how many messages that were."""
+    """Count as lost what is not final among `ids`, because its bytes cannot be read; return how many messages."""
     return _end(lane, Ranges(ids), leases, effects, State.LOST, dead=True)
 
 
 def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], new: State, *, dead: bool) -> int:
-    """Bring what is alive, and if asked what is dead, into a final state."""
+    """Move living messages, and with `dead` the dead ones, to a final state."""
     for lease in leases.of_run(lane.run):
         revoke(lease, wanted, leases, effects)
     ended = 0
@@ -58,7 +58,7 @@ def _end(lane: Lane, wanted: Ranges, leases: Leases, effects: deque[Revoked], ne
 
 
 def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:
-    """Cancel the messages among `ids` that are in one state; return how many they were."""
+    """Cancel the messages among `ids` that are in one state; return how many."""
     purged = 0
     for lo, hi in Ranges(ids):
         for batch, a, b, found in lane.stretches(lo, hi):
@@ -69,12 +69,12 @@ def purge(lane: Lane, ids: Iterable[tuple[int, int]], state: State) -> int:
 
 
 def retry(lane: Lane, ids: Iterable[tuple[int, int]], function: bytes | None) -> int:
-    """Make the dead messages among `ids` ready in their old places; return how many they were.
+    """Make the dead messages among `ids` ready in their old places; return how many.
 
     Parameters
     ----------
     function : bytes, 16, or None
-        What they run from now on; None leaves it as it is.
+        Function they run from now on; None keeps the current one.
     """
     revived = 0
     for lo, hi in Ranges(ids):

@@ -1,4 +1,4 @@
-"""What is kept about messages that failed, were given back or lost their consumer, and an index of the dead ones.
+"""Records of messages that failed, were given back or lost their consumer, and an index of the dead ones.
 
 Messages that just run have no record here: their state byte is enough.
 """
@@ -23,7 +23,7 @@ Receipt: TypeAlias = tuple[int, int]
 
 
 class Death(NamedTuple):
-    """An earlier death of a message that was retried since."""
+    """An earlier death of a message that has been retried."""
 
     reason: str
     failure: StoredRecord
@@ -31,21 +31,21 @@ class Death(NamedTuple):
     exceptions: int
 
     def opened(self) -> Death:
-        """Return it with its record as the consumer sent it."""
+        """Return this death with its record as the consumer sent it."""
         return self._replace(failure=bytes(self.failure))
 
 
 class DeadLetter(NamedTuple):
-    """A message that is delivered no more, and why.
+    """A message that is no longer delivered, and why.
 
     Attributes
     ----------
     id, ordinal : int
         The message, and its position in the run's input.
     reason : str
-        Which limit it met.
+        The limit it reached.
     failure : bytes
-        The record its last exception left, opaque here; empty when it never raised.
+        The record of its last exception, opaque here; empty when it never raised.
     deliveries, exceptions : int
         Counted deliveries, and those that raised, since the last retry by hand.
     history : tuple of Death
@@ -68,7 +68,7 @@ class Trouble:
     Attributes
     ----------
     receipt : (int, int) or None
-        The delivery counted last; it is never counted twice.
+        The last counted delivery; it is never counted twice.
     due : int
         When a delayed message is ready again, monotonic microseconds.
     filed : int
@@ -86,7 +86,7 @@ class Trouble:
 
     @property
     def unanswered(self) -> int:
-        """Deliveries that counted and did not raise: ended by death or expiry."""
+        """Counted deliveries that did not raise: they ended by death or expiry."""
         return self.deliveries - self.exceptions
 
     def start_anew(self) -> None:
@@ -97,7 +97,7 @@ class Trouble:
         self.reason, self.failure = "", b""
 
     def letter(self, id: int, ordinal: int) -> DeadLetter:
-        """Return what is known, for people."""
+        """Return the dead letter of this message."""
         history = tuple(death.opened() for death in self.history)
         return DeadLetter(id, ordinal, self.reason, bytes(self.failure), self.deliveries, self.exceptions, history)
 
@@ -108,7 +108,7 @@ _HASH_MASK = (1 << 64) - 1
 
 
 class DeadIndex:
-    """Ids of dead messages by the fingerprint of their last failure; those without one are in no class."""
+    """Ids of dead messages by the fingerprint of their last failure; messages without one are in no class."""
 
     __slots__ = ("_filed",)
 
@@ -116,14 +116,14 @@ class DeadIndex:
         self._filed: SortedList = SortedList()  # hash of the fingerprint << 53 | id
 
     def file(self, id: int, trouble: Trouble) -> None:
-        """Enter a message that is dead now."""
+        """Add a message that is dead now."""
         fingerprint = fingerprint_of(trouble.failure)
         if fingerprint and not trouble.filed:
             trouble.filed = _begin(fingerprint) | id
             self._filed.add(trouble.filed)
 
     def take(self, trouble: Trouble) -> None:
-        """Remove a message that is not dead any more, whatever its failure is now."""
+        """Remove a message that is no longer dead, whatever its failure is now."""
         if trouble.filed:
             self._filed.remove(trouble.filed)
             trouble.filed = 0

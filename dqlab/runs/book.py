@@ -43,24 +43,25 @@ logger = logging.getLogger("dqlab.runs")
 NAMING = 60.0
 """Seconds that another client may take to start a run of the same name."""
 COMPARING = 2.0
-"""Seconds that `map` waits for the input to be compared before it returns, when failed documents are to be retried."""
+"""Seconds that `map` waits for the input to be compared before it returns, when it retries failed documents."""
 LISTED = 12
-"""Runs that are named where one was not found."""
+"""Runs listed in the error when a name is not found."""
 NAMED = 5
-"""Parts of a function that are named one by one, when they have changed."""
+"""Changed parts of a function that are named one by one."""
 CLOSING = 0.5
-"""Seconds that submissions to a queue which is closed may take to end, all together."""
+"""Seconds for all submissions to a closed queue to end."""
 LANDING = 20.0
-"""Seconds that puts in flight may take to be refused, behind one that was."""
+"""Seconds for puts in flight to be refused after a refused one."""
 LETTING_GO, LET_GO_FOR, LET_GO_EVERY, SOON = 1.0, 60.0, 0.5, 0.01
-"""Seconds: how long who interrupts `map` waits for its run to be let go of, and what that may take by itself."""
+"""Seconds: how long an interrupted `map` waits for its run to be dropped, how long that may continue in the
+background, and the pauses between attempts and between looks at the submission."""
 
 _books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
-"""The books of this process by their client."""
+"""The books of this process, by client."""
 
 
 class OpenQueue(Protocol):
-    """A queue that a client has open, as far as its session and its runs need it; users hold a `QueuePool`."""
+    """What a session and its runs need of an open queue; users hold a `QueuePool`."""
 
     name: str
     handle: Handle
@@ -70,7 +71,7 @@ class OpenQueue(Protocol):
 
 
 class RunBook:
-    """Every run this lab knows of, by name.
+    """Every run this lab knows, by name.
 
     Parameters
     ----------
@@ -88,9 +89,9 @@ class RunBook:
         self._lock = threading.RLock()
         _books[link.client.id] = self
         self.open_others: Callable[[str], None] = lambda name: None
-        """Opens what queues there are beside the open ones, when a name is not found."""
+        """Opens the remaining queues when a name is not found."""
         self.elsewhere = ""
-        """Who has queues open that could not be opened by that, as a hint."""
+        """A hint: who holds the queues that could not be opened."""
 
     def __iter__(self) -> Any:
         return iter(list(self._runs.values()))
@@ -140,7 +141,7 @@ class RunBook:
         Raises
         ------
         RunNotFound
-            There is none; says which there are.
+            There is none; the error lists the existing ones.
         """
         run = self.find(name)
         if run is None:
@@ -155,7 +156,7 @@ class RunBook:
         return run
 
     def everything(self) -> list[Run]:
-        """Return the runs of every queue that this lab has open, by whichever client they were made."""
+        """Return the runs of every queue that this lab has open, whichever client made them."""
         return list(self._known().values())
 
     def find(self, name: str) -> Run | None:
@@ -172,13 +173,13 @@ class RunBook:
         return run
 
     def closed(self, pool: OpenQueue) -> None:
-        """Forget the runs of a queue that was closed."""
+        """Forget the runs of a closed queue."""
         runs = {name: run for name, run in list(self._runs.items()) if run.queue == pool.name}
         submitters = [one for run in runs.values() if run.submitter is not None for one in run.submitter.chain]
         for submitter in submitters:
             submitter.stop(RunNotFound(run=submitter.name, hint=" Its queue was closed.", known="-"))
         until = time.monotonic() + CLOSING
-        for submitter in submitters:  # an input may hold its thread up as long as it likes; nobody waits for it
+        for submitter in submitters:  # an input may block its thread for as long as it likes; nothing waits for it
             submitter.join(max(0.0, until - time.monotonic()))
             submitter.leave()
         for name in runs:
@@ -188,7 +189,7 @@ class RunBook:
 
     @contextmanager
     def _alone(self, name: str | None) -> Iterator[None]:
-        """Keep other clients from starting a run of that name meanwhile; wait for one that does."""
+        """Keep other clients from starting a run of that name meanwhile; wait for one that is doing so."""
         if name is None:
             yield
             return
@@ -202,12 +203,12 @@ class RunBook:
             claim.give_back()
 
     def _known(self, name: str | None = None) -> dict[str, Run]:
-        """Return the runs of that name, or all, as the queues of this lab know them; those of one that is gone stay."""
+        """Return the runs of that name, or all, as this lab's queues know them; runs of a queue that is gone stay."""
         runs = {own: run for own, run in list(self._runs.items()) if name is None or own == name}
         for pool in self._pools():
             try:
                 answer, _ = self._link.sync(pool.handle.ask(0, "runs", {"name": name}))
-            except ActorGone:  # its runs are lost with it, and those of other queues are not
+            except ActorGone:  # its runs are lost with it, those of other queues are not
                 continue
             there = {known: id for id, known in answer["runs"]}
             for own, run in list(runs.items()):
@@ -227,7 +228,7 @@ class RunBook:
             "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in function).strip("-._")[:90]
             or "run"
         )
-        while True:  # the cluster may not have heard yet of a run of this lab that was given such a name
+        while True:  # the cluster may not know yet of a run of this lab with such a name
             name: str = self._link.sync(self._link.scheduler("dq_run_name", stem=stem))
             if name not in self._runs and name not in self._known(name):
                 return name
@@ -262,7 +263,7 @@ class RunBook:
             self._link.sync(pool.handle.order(opening))
             self._runs[name] = run
             submitter.start()
-        except BaseException:  # Ctrl-C, or a shard out of reach: nobody submits it, and nobody is to wait for it
+        except BaseException:  # Ctrl-C, or a shard out of reach: nothing submits it, so nothing must wait for it
             self._dropped(run)
             submitter.stop(RunNotFound(run=name, hint=" It was interrupted.", known="-"))
             self._let_go(pool.handle, id, submitter)
@@ -270,7 +271,7 @@ class RunBook:
         return run
 
     def _let_go(self, handle: Handle, run: bytes, submitter: Submitter) -> None:
-        """Drop a run that was not started; goes on in the background while its shards are out of reach."""
+        """Drop a run that was not started; continues in the background while its shards are out of reach."""
 
         async def let_go() -> None:
             deadline = time.monotonic() + LET_GO_FOR
@@ -288,7 +289,7 @@ class RunBook:
         async def reported() -> None:
             try:
                 await let_go()
-            except Exception:  # it stays, as one that is submitted by nobody: mapped again it is cut off
+            except Exception:  # it stays without a submitter: mapping it again cuts it off
                 logger.warning("event=run_not_let_go queue=%s run=%s", handle.name, run.hex(), exc_info=True)
 
         with suppress(DqlabError, TimeoutError):
@@ -309,18 +310,18 @@ class RunBook:
         entry: Entry,
         on_existing: str,
     ) -> Run:
-        """Attach to a run that exists, after checking that it is the same one.
+        """Attach to an existing run, after checking that it is the same one.
 
-        Code is the same when any version of the run is it: a function that was mended by a retry attaches too. What
+        Code is the same when it equals any version of the run: a function that a retry replaced attaches too. What
         is put now runs the newest version.
         """
         retries = on_existing == "retry-failed"
         if run.submitter is not None and run.submitter.error is not None:
-            run.submitter.join(LANDING)  # it still tells the queue where the input ended
+            run.submitter.join(LANDING)  # it is still recording where the input ended
         progress = run._progress(covered=True)
         sending = run.submitter is not None and run.submitter.sending
         if not progress.sealed and not sending:
-            # By another client; if that is gone, or was interrupted when it began, this one goes on.
+            # By another client; if that is gone, or was interrupted when it began, this one continues.
             submits = _books.get(progress.record["client"])
             given_up = submits is not None and not submits._submits(run.id)  # a `map` of this process was interrupted
             cut = self._link.scheduler("dq_cut_off", queue=run.queue, run=run.id if given_up else None)
@@ -331,16 +332,16 @@ class RunBook:
         if not retries:
             if all(each["hash"] != code["hash"] for each in codes):
                 raise RunExists(run=run.name, difference=_difference(version, codes[-1]))
-            if codes[-1]["hash"] != code["hash"] and not progress.complete:  # what is over keeps no functions
+            if codes[-1]["hash"] != code["hash"] and not progress.complete:  # a complete run keeps no functions
                 newest = self._link.sync(run_orders.newest_code(run.handle, run.id))
                 entry = Entry(Kind.ELEMENT, newest.function, newest.blob)
-        # Sealed when it was mapped: until the input is compared, a name that it uses may come to mean something else.
+        # Sealed when it was mapped: a name that it uses may change meaning until the input is compared.
         given = Code(entry.function, entry.blob, code)
         then = (lambda: run._send_through(given)) if retries else None
         former = run.submitter
         chain = former.chain if former is not None else []
         if not repeats(elements) and any(one.elements is elements and not one.finished.is_set() for one in chain):
-            if then is not None:  # one reader has the iterator: it is the same input
+            if then is not None:  # one thread reads the iterator: it is the same input
                 then()
             return run
         bounds = next((pool.options for pool in self._pools() if pool.name == run.queue), {})
@@ -386,7 +387,7 @@ class RunBook:
 
 
 def _difference(code: CodeVersion, newest: dict[str, Any]) -> str:
-    """Return what of a function differs from the newest version of a run, in a few words."""
+    """Describe in a few words how a function differs from the newest version of a run."""
     changed = code.changed_since(newest.get("parts") or {})
     own = f"code of {code.name}"
     if not changed or changed == [own]:
@@ -397,7 +398,7 @@ def _difference(code: CodeVersion, newest: dict[str, Any]) -> str:
 
 def _iterable(documents: Any) -> Iterable[Any]:
     try:
-        # Others are not begun: some can be iterated only once. An array without dimensions has a method for it.
+        # Others are not iterated: some can be only once. An array without dimensions has the method, so it is tried.
         if not isinstance(documents, Iterable) or getattr(documents, "ndim", None) == 0:
             iter(documents)
     except TypeError:
@@ -408,6 +409,6 @@ def _iterable(documents: Any) -> Iterable[Any]:
 
 
 def _some_of(names: list[str]) -> str:
-    """Return a few names, and how many more there are."""
+    """Format a few names and the number of the others."""
     more = f", and {len(names) - LISTED} more (lab.all_runs() has all)" if len(names) > LISTED else ""
     return ", ".join(names[:LISTED]) + more

@@ -1,4 +1,4 @@
-"""What a client does alone for a while: it claims that at the scheduler, by name."""
+"""Claims at the scheduler, by name, on what one client may do at a time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Claim"]
 
 
 class Claim:
-    """A claim of this client, which its other threads may hold as well.
+    """A claim of this client, which several of its threads may hold.
 
     Parameters
     ----------
     what : str
-        What is done alone.
+        What is claimed.
 
     Attributes
     ----------
     number : int
-        Greater than that of every earlier claim; 0 while it is not granted.
+        Greater than the number of every earlier claim; 0 while it is not granted.
     """
 
     def __init__(self, link: Link, what: str) -> None:
@@ -30,17 +30,17 @@ class Claim:
         self.number = 0
 
     def take(self, wait: float = 0.0) -> bool:
-        """Claim it, and return whether no other client does it; wait up to `wait` seconds for that one."""
+        """Claim it; return whether it was granted. Wait up to `wait` seconds for another client to finish."""
         link = self._link
         asked = link.scheduler("dq_claim", what=self._what, client=link.client.id, token=self._token, wait=wait)
         try:
             self.number = link.sync(asked)
-        except BaseException:  # the answer may have been yes
+        except BaseException:  # it may have been granted
             self.give_back()
             raise
         return bool(self.number)
 
     def give_back(self) -> None:
-        """Let others do it. Where nobody hears of that any more, the claim ends with this client."""
+        """Release the claim. If the scheduler cannot be reached, the claim ends with this client."""
         with suppress(DqlabError):
             self._link.sync(self._link.scheduler("dq_disclaim", what=self._what, token=self._token))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "ConsumerPool"]
 
 STALLED_AFTER = 5.0
-"""Seconds without a consumer, or paused, after which `join` is given up."""
+"""Seconds without a consumer, or paused, after which `join` gives up."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Consumer:
     Attributes
     ----------
     name : str
-        As in statistics: "consumer/QUEUE/NUMBER".
+        The name in statistics: "consumer/QUEUE/NUMBER".
     """
 
     link: Link
@@ -88,10 +88,10 @@ class ConsumerPool:
         Subclass of `ConsumerBaseClass`; sent to the workers by value when it is of this notebook.
     n_consumers : int, default 1
     batch_size : int, optional
-        Most messages in one lease. Default: as many as 75 ms of work are.
+        Most messages in one lease. Default: about 75 ms of work.
     retries : int, optional
         How often a message that raised is tried again, for all plain puts of the queue from `start`
-        on. Default: what the queue says.
+        on. Default: the queue's setting.
     early_ack : bool, default False
         At most once: a message that was handed over is never delivered again, nor retried.
     max_concurrency : int, default 10,000
@@ -101,7 +101,7 @@ class ConsumerPool:
     Raises
     ------
     BadOption
-        Something that is no queue pool, no consumer class, or no number.
+        An argument is not a queue pool, a consumer class or a number.
     NotPicklable
         The class cannot be sent to another process.
     """
@@ -161,12 +161,12 @@ class ConsumerPool:
         return (Consumer(self._link, name) for name in self._names())
 
     def _names(self) -> list[str]:
-        """Ask who they are now: one whose worker has died is replaced."""
+        """Return the consumers' current names: one whose worker has died is replaced."""
         names: list[str] = self._link.sync(self._link.scheduler("dq_consumers", service=self._service))
         return names
 
     def start(self, timeout: float | None = None) -> None:
-        """Make the consumers, which begin to work; does nothing when they are there already.
+        """Start the consumers; does nothing when they have been started.
 
         Parameters
         ----------
@@ -193,14 +193,14 @@ class ConsumerPool:
             self._running = True
 
     def scale(self, n: int) -> None:
-        """Have `n` consumers from now on, also while they run; those that are too many give back what they hold.
+        """Set the number of consumers to `n`, also while they run; surplus consumers give back what they hold.
 
         One whose worker dies is replaced.
 
         Raises
         ------
         BadOption
-            `n` is no number, or below 1.
+            `n` is not a number, or below 1.
         """
         check_count("n", n)
         with self._lock:
@@ -223,7 +223,7 @@ class ConsumerPool:
         timestep : float
             The ancestor's pause between two looks. The queue itself wakes this wait, so it changes nothing.
         print_timestep : float or str, default 2 s
-            How often to say what is left, with `progress`.
+            How often to report what is left, with `progress`.
         progress : bool, default False
             Write a line to stderr now and then.
 
@@ -232,9 +232,9 @@ class ConsumerPool:
         JoinStalled
             Messages wait, and for 5 s there has been no consumer or the queue has been paused.
         ResultsFull
-            No room for results.
+            There is no room for results.
         PutError
-            A put before was refused and its result never looked at.
+            An earlier put was refused, and its result was never read.
         """
         name = self.queue_pool.name
         text = f"no longer waiting for queue {name!r}; its consumers go on. Call join() again, or cancel()."
@@ -272,7 +272,7 @@ class ConsumerPool:
         """Return the value of every plain put of the queue that was processed, by message id.
 
         The ids are those of ``queue_pool.submit(...).ids``. Failed messages are in ``queue_pool.dead()``.
-        The queue keeps results until it is closed, whatever becomes of the consumers.
+        The queue keeps results until it is closed, even when the consumers stop.
 
         Parameters
         ----------
@@ -309,14 +309,14 @@ class ConsumerPool:
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, bytes):
                 done[name] = int(unpack(answer)[0]["done"])
-            elif not isinstance(answer, ActorGone):  # a dead one keeps what it said last
+            elif not isinstance(answer, ActorGone):  # a dead one keeps its last report
                 raise answer
         return done
 
     def cancel(self) -> None:
-        """Stop these consumers: what they have begun ends, the rest goes back to the queue uncounted.
+        """Stop these consumers: running messages finish, the rest goes back to the queue uncounted.
 
-        A message that still runs after 5 s goes back as well. Does nothing when they are stopped already.
+        A message that still runs after 5 s goes back as well. Does nothing when they are stopped.
         """
         with self._lock:
             if not self._running:
@@ -328,13 +328,13 @@ class ConsumerPool:
 
 
 def _choose_actor(kind: Any, options: dict[str, Any]) -> bytes:
-    """Return the sealed actor class that serves for a user's class; complete its options."""
+    """Return the sealed actor class for a user's class; complete its options."""
     if not (isinstance(kind, type) and issubclass(kind, ConsumerBaseClass)):
         raise BadOption(option="ConsumerClass", value=kind, problem="is not a subclass of ConsumerBaseClass.")
     if inspect.isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise BadOption(option="ConsumerClass", value=kind, problem=f"does not define {missing}.")
     if kind.process_item is GeneralConsumer.process_item:
-        return b""  # what the registry makes by itself: runs calls as they are
+        return b""  # the registry's default: runs calls as they are
     options["sealed"] = seal_or_explain(kind, f"class {kind.__qualname__}")
     return seal_value(CustomConsumer)

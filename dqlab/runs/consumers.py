@@ -1,4 +1,4 @@
-"""The classes users subclass to say how messages are processed.
+"""The classes users subclass to define how messages are processed.
 
 Their objects live in consumers on workers, one for each slot; a `ConsumerPool` sends the class there.
 """
@@ -17,12 +17,12 @@ class ConsumerBaseClass(ABC):
     """Subclass it and define `process_item`.
 
     An object is made without arguments on its worker, and used by one thread: open connections and
-    load models in ``__init__``. What that raises fails the messages at hand, to be tried again.
+    load models in ``__init__``. If that raises, the messages at hand fail and are retried.
 
     Attributes
     ----------
     name : str
-        The consumer's name; known once ``__init__`` is through.
+        The consumer's name; set once ``__init__`` has returned.
     """
 
     name: str = ""

@@ -1,4 +1,4 @@
-"""How long a caller has said that something may take."""
+"""Time limits of callers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 __all__ = ["GRACE", "Deadline"]
 
 GRACE = 0.5
-"""Seconds beyond a caller's limit that the last answer is waited for."""
+"""Seconds beyond a caller's limit to wait for the last answer."""
 
 
 class Deadline:
@@ -25,21 +25,21 @@ class Deadline:
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left, not below 0; None = any number."""
+        """Seconds left, not below 0; None = no limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the time is over."""
         return self.left == 0.0
 
     @property
     def patience(self) -> float | None:
-        """Seconds to wait for an answer that is asked for now."""
+        """Seconds to wait for the answer to a call made now."""
         left = self.left
         return None if left is None else left + GRACE
 
     def within(self, seconds: float) -> float:
-        """Return so many seconds, or those that are left."""
+        """Return `seconds`, or the seconds left if those are fewer."""
         left = self.left
         return seconds if left is None else min(seconds, left)

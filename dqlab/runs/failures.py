@@ -1,4 +1,4 @@
-"""The dead letters of a run, as people look at them: a sequence, a table."""
+"""The dead letters of a run as users see them: a sequence, a table."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["DeadLetter", "Failures", "dead_letter"]
 
 PAGE = 500
 PLACES = 50_000
-"""Dead documents whose positions come with one call."""
+"""Dead documents whose positions one call returns."""
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One message that will not be tried again by itself.
+    """One message that will not be retried by itself.
 
     Attributes
     ----------
@@ -40,13 +40,13 @@ class DeadLetter:
         Why it is dead: retries used up, rejected, lost after early ack …
     error, message, at, traceback, fingerprint : str
         The last exception: class, text, "function:line", text, and a hash shared by failures alike. The class
-        goes by the name that tracebacks give it, and dqlab's own by their last name: "ResultTooLarge".
+        has the name that tracebacks show, and dqlab's own classes their last name: "ResultTooLarge".
     key : str or int
         The document's key, else the ordinal.
     deliveries, exceptions : int
         Counted deliveries and exceptions.
     version : str
-        Short code version that failed.
+        Short code version of the function that failed.
     """
 
     id: int
@@ -105,7 +105,7 @@ class Failures(Sequence[DeadLetter]):
         return self.of(())
 
     def of(self, classes: Collection[str]) -> Iterator[DeadLetter]:
-        """Yield the dead letters of some failure classes, named by their fingerprints; with none named, all of them."""
+        """Yield the dead letters of the failure classes with these fingerprints; without any, all of them."""
         for shard in range(len(self._counts)):
             after = -1
             while page := self._handle.link.sync(self._page(shard, after, classes)):
@@ -126,7 +126,7 @@ class Failures(Sequence[DeadLetter]):
         return next(letter for i, letter in enumerate(self) if i == at)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a dead letter: key, error, message, at, deliveries, version, reason, traceback."""
+        """Return one row per dead letter: key, error, message, at, deliveries, version, reason, traceback."""
         columns = ["error", "message", "at", "deliveries", "version", "reason", "fingerprint", "traceback"]
         letters = list(self)
         rows = [{name: getattr(letter, name) for name in columns} for letter in letters]
@@ -134,7 +134,7 @@ class Failures(Sequence[DeadLetter]):
         return frame
 
     def places(self) -> list[tuple[int, int]]:
-        """Return (ordinal, id) of every dead document, by ordinal; two numbers each, and none of the letters."""
+        """Return (ordinal, id) of every dead document, by ordinal, without fetching the letters."""
         found: list[tuple[int, int]] = []
         for shard in range(len(self._counts)):
             after: int | None = -1
@@ -150,7 +150,7 @@ class Failures(Sequence[DeadLetter]):
         for shard, group in groupby(sorted(ids), shard_of):
             left = deque(group)
             while left and (page := self._handle.link.sync(self._page(shard, left[0] - 1, (), len(left)))):
-                # Others may lie between them: documents that were sent again have newer ids than their neighbours.
+                # Other ids may lie between them: documents that were sent again have newer ids than their neighbours.
                 dead = {letter.id: letter for letter in page}
                 while left and left[0] <= page[-1].id:
                     if (letter := dead.get(left.popleft())) is not None:
@@ -169,7 +169,7 @@ def dead_letter(row: list[Any], record: memoryview, payload: memoryview) -> Dead
         label = sealed_label(payload)
         if label is not None:
             said["key"] = label  # the record has it as text, or the ordinal where its consumer died with it
-        elif said["key"] == ordinal:  # nobody has opened it: likewise
+        elif said["key"] == ordinal:  # it was never opened: likewise
             key = sealed_key(payload)
             said["key"] = ordinal if key is None else key
     return DeadLetter(**said, ordinal=ordinal, exceptions=row[4], kind=kind, payload=bytes(payload))

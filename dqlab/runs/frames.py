@@ -1,4 +1,4 @@
-"""Tables of pandas with any text in them: its own type for text takes valid Unicode alone."""
+"""Pandas tables with any text: pandas' own text type accepts only valid Unicode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["frame_of", "index_of"]
 
 
 def index_of(keys: Sequence[Any]) -> Any:
-    """Return keys as an index named ``key``; where one is not valid Unicode, of objects."""
+    """Return keys as an index named ``key``, of objects if one of them is not valid Unicode."""
     import pandas as pd
 
     try:
@@ -20,7 +20,7 @@ def index_of(keys: Sequence[Any]) -> Any:
 
 
 def frame_of(rows: Sequence[Mapping[Any, Any]], index: Any, columns: list[str] | None = None) -> Any:
-    """Return rows as a table; a column with text that is not valid Unicode has objects, the others what fits them."""
+    """Return rows as a table; a column with text that is not valid Unicode is of objects, others of a fitting type."""
     import pandas as pd
 
     rows = list(rows)

@@ -1,4 +1,4 @@
-"""Keyword arguments that do not exist: an error that names the one that was meant."""
+"""Unknown keyword arguments raise an error that suggests the one that was meant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def documented_as(other: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Append to a function's summary everything but the summary of another one that takes the same parameters."""
+    """Append the docstring of another function with the same parameters, without its summary, to a function's."""
 
     def document(function: Callable[P, R]) -> Callable[P, R]:
         summary, rest = inspect.cleandoc(function.__doc__ or ""), inspect.cleandoc(other.__doc__ or "")
@@ -28,7 +28,7 @@ def documented_as(other: Callable[..., object]) -> Callable[[Callable[P, R]], Ca
 
 
 def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Raise `UnknownOption` for a keyword that a function does not have; for public entrances.
+    """Raise `UnknownOption` for a keyword that a function does not have; for public functions.
 
     Python's own TypeError makes no guess before 3.13.
     """

@@ -1,4 +1,4 @@
-"""Which documents of a run are lost: as ranges of ordinals, with their keys where the input can be read again."""
+"""The lost documents of a run: ranges of ordinals, with their keys where the input can be read again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dqlab.rules.ranges import Ranges
 __all__ = ["Lost", "LostDocument", "key_of", "repeats"]
 
 LOOK_FOR = 10_000
-"""Documents of a listing that are read to name the first lost ones in an error."""
+"""Most documents of a listing that are read to name the first lost ones in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostDocument:
-    """What stands in place of the result of a lost document, with ``errors="return"``.
+    """Replaces the result of a lost document with ``errors="return"``.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class LostDocument:
 class Lost(Sequence[Any]):
     """The lost documents of a run, in their order: (ordinal, key), or ordinals where the input cannot be read again.
 
-    Holds ranges of ordinals; keys are read from the input each time. The key of an element that is no `Document`
-    is its ordinal, as in `Results.keys`.
+    Holds ranges of ordinals; keys are read from the input each time. The key of an element that is not a
+    `Document` is its ordinal, as in `Results.keys`.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Lost(Sequence[Any]):
 
     @property
     def ordinals(self) -> Iterator[int]:
-        """Positions in the run's input, one after another."""
+        """Yield positions in the run's input, one after another."""
         return (ordinal for lo, hi in self.ranges for ordinal in range(lo, hi))
 
     def __iter__(self) -> Iterator[Any]:
@@ -92,7 +92,7 @@ class Lost(Sequence[Any]):
         return iter(self) if self._elements is not None else ((ordinal, ordinal) for ordinal in self.ordinals)
 
     def first(self, n: int) -> list[Any]:
-        """Return the keys of the first `n`, or their ordinals where reading the input for them would take long."""
+        """Return the keys of the first `n`, or their ordinals if reading the input for them would take long."""
         ordinals = list(islice(self.ordinals, n))
         if self._elements is None or (ordinals and not self._is_near(ordinals[-1])):
             return ordinals
@@ -108,7 +108,7 @@ class Lost(Sequence[Any]):
         return direct or ordinal < LOOK_FOR
 
     def _looked_up(self, elements: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        known = len(elements)  # an input that has shrunk gives no more keys, and hides nothing
+        known = len(elements)  # an input that has shrunk has fewer keys, and hides nothing
         return ((at, key_of(elements[at], at) if at < known else at) for at in self.ordinals)
 
     def _read(self, elements: Iterable[Any]) -> Iterator[tuple[int, Any]]:

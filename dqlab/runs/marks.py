@@ -1,4 +1,4 @@
-"""What people do, told to the scheduler, which marks it in every chart."""
+"""Report what users do to the scheduler, which marks it in every chart."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dqlab.texts import shown
 __all__ = ["mark", "pausing", "running_cell"]
 
 PATIENCE = 5.0
-"""Seconds that telling may take; nobody waits for it."""
+"""Seconds that the report may take; nothing waits for it."""
 
 
 def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str = "") -> None:
-    """Tell the scheduler what a person did; returns at once, and says nothing when that fails.
+    """Report to the scheduler what a user did; return at once, and ignore failures.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str 
     cell : int, optional
         Number of the notebook cell; default: the one that runs.
     by : str
-        Who paused it, and when, for a pause.
+        For a pause: who paused it, and when.
     """
 
     async def tell() -> None:
@@ -40,7 +40,7 @@ def mark(link: Link, text: str, queue: str, *, cell: int | None = None, by: str 
 
 
 def pausing() -> str:
-    """Return who pauses something now: ``by ana, 13:34``."""
+    """Return the user and the time for a pause made now: ``by ana, 13:34``."""
     try:
         who = getpass.getuser()
     except (OSError, KeyError):  # a user without a name, as in some containers
@@ -50,7 +50,7 @@ def pausing() -> str:
 
 def running_cell() -> int | None:
     """Return the number of the notebook cell that runs, None outside notebooks."""
-    ipython = sys.modules.get("IPython")  # loaded already, where there is a notebook
+    ipython = sys.modules.get("IPython")  # already loaded in a notebook
     shell = ipython.get_ipython() if ipython is not None else None
     count = getattr(getattr(shell, "displayhook", None), "prompt_count", None)
     return count if isinstance(count, int) else None

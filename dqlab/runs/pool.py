@@ -42,12 +42,12 @@ __all__ = ["QueuePool", "ShardView", "Unacked"]
 
 @dataclass(frozen=True)
 class ShardView:
-    """One shard of a queue. Every method asks it again.
+    """One shard of a queue. Every method calls the shard.
 
     Attributes
     ----------
     index : int
-        Which one, from 0.
+        The shard's number, from 0.
     """
 
     handle: Handle
@@ -79,7 +79,7 @@ class Unacked:
     run : str or None
         The run's name; None for plain puts.
     held, ends_in : float
-        Since delivery, and until the lease ends unless it is renewed.
+        Time since delivery, and until the lease ends unless it is renewed.
     """
 
     run: str | None
@@ -96,7 +96,7 @@ class QueuePool(HasWidget):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
     ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
-    is in `counts` and `get_queue_size`.
+    are in `counts` and `get_queue_size`.
 
     Parameters
     ----------
@@ -105,15 +105,15 @@ class QueuePool(HasWidget):
     n_queues : int, default 1
         Shards, each an actor, at most 16; the number never changes.
     durability : Durability, default TRANSIENT
-        DURABLE: what was confirmed is on disk, and a queue of that name opened in the same `dirpath` has it again.
+        DURABLE: confirmed messages are on disk; opening a queue of that name in the same `dirpath` restores them.
     ack_timeout : float or str, optional
         The ancestor's name for `visibility_timeout`.
     retry : bool or Retry, optional
-        False: no retries. True or None: 3, from 1 s on. A `Retry` says more.
+        False: no retries. True or None: 3, from 1 s on. A `Retry` sets the details.
     name : str, optional
-        Default: made up. A queue of that name that is open already is opened again.
+        Default: generated. If a queue of that name is open, it is attached to.
     visibility_timeout : float or str, default "60s"
-        How long a delivered message is held; renewed while its executor lives.
+        How long a delivered message is leased; renewed while its executor lives.
     max_deliveries : int, default 5
         How often a message may be given back, or be the only one in hand when its consumer dies or its lease ends,
         before it is dead. Exceptions are bounded by `retry` alone.
@@ -126,17 +126,17 @@ class QueuePool(HasWidget):
         Make consumers by itself, one on each consumer worker (what `lab.queue` does). Otherwise
         only a `ConsumerPool`, or `map`, brings consumers.
     early_ack : bool, default False
-        At most once, for the consumers that the queue brings by itself: what was handed to a function
+        At most once, for the queue's own consumers: what was handed to a function
         is never delivered again.
     concurrency : int, default 100
-        Calls of coroutine functions at a time on one consumer, likewise.
+        Concurrent calls of coroutine functions on one of its own consumers.
     dirpath : path, optional
-        With DURABLE: the store, a directory that all workers can reach; in it the queue has one of its own.
+        With DURABLE: the store, a directory that all workers can reach; the queue has a subdirectory in it.
 
     Raises
     ------
     BadName, BadOption
-        The name or an option cannot be.
+        The name or an option is invalid.
     VersionMismatch
         The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
     """
@@ -219,14 +219,14 @@ class QueuePool(HasWidget):
         consumers: Literal["auto"] | None = "auto",
         cell: int | None = None,
     ) -> Run:
-        """Map a function over documents; returns at once, the work goes on in the background.
+        """Map a function over documents; returns at once, the work continues in the background.
 
         Parameters
         ----------
         fn : callable
             Takes one argument: the document, or the element itself. May be a coroutine function.
         documents : iterable
-            Anything to iterate; one thread of this process reads it, element by element, while the run goes on.
+            Any iterable; one thread of this process reads it, element by element, while the run continues.
             A builtin container, a list for instance, or a Series may change at once: a copy, of references, is
             read. Anything else with a length that changes meanwhile ends as an input that broke. An element that is
             changed after `map` may run as it was or as it is: map `copy.deepcopy(documents)`, or a generator that
@@ -234,26 +234,26 @@ class QueuePool(HasWidget):
         name : str, optional
             Default: the function's name and a number, always a new run.
         on_existing : {"attach", "new", "retry-failed"}
-            What to do when a run of that name exists: the same run when code and documents are the
+            What to do when a run of that name exists: attach to it if code and documents are the
             same; cancel and drop it and start over; or retry its dead documents with this code.
         retry : Retry, optional
             Default: the queue's.
         executor : {"auto", "thread", "process"}
-            Where `fn` runs: in a thread of its consumer, or in a process, which may crash, hang or be killed
+            Where `fn` runs: in a thread of its consumer, or in a process, which can crash, hang or be killed
             without harm to any other message. "auto": a process if one of the next three is given, or if the
             first document is a PDF, whose parsers are native code and may crash; else a thread. Functions
             that are coroutines, and a consumer's own `process_item`, never run in a process.
         timeout : float or str, optional
-            Longest time for one message, from its begin: seconds, or "30s". Its process is killed then.
+            Longest time for one message, from its start: seconds, or "30s". Then its process is killed.
         memory : int or str, optional
-            Most resident memory of a process: bytes, or "1 GB". It is killed when it has more.
+            Most resident memory of a process: bytes, or "1 GB". It is killed when it uses more.
         max_messages_per_process : int, optional
             Start a new process after so many messages, for functions that leak.
         stop_if : int or None, default 100
             Pause the run when at least so many documents have failed for good, none has succeeded and others wait;
-            `wait` and `results` raise `AllFailed` then. What consumers have in hand by then still runs: of a fast
-            function that may be some hundred more, or all, and the run is done. Each shard of a queue counts its own
-            part, and judges once: after ``resume`` or ``retry`` the run goes on. None = never.
+            `wait` and `results` raise `AllFailed` then. What consumers hold by then still runs: with a fast
+            function that may be some hundred more, or all, so that the run is done. Each shard of a queue counts its
+            own part, and judges once: after ``resume`` or ``retry`` the run continues. None = never.
         consumers : {"auto"} or None
             "auto": one consumer on every consumer worker, also on those that join later.
         cell : int, optional
@@ -268,11 +268,11 @@ class QueuePool(HasWidget):
         NotPicklable
             `fn` cannot be sent to another process.
         RunExists
-            `name` belongs to a run of other code.
+            `name` belongs to a run with other code.
         BadName
-            `name` cannot be one.
+            `name` is not a valid name.
         BadOption
-            An option cannot be what it is; a limit for a thread or a coroutine function.
+            An option is invalid; or a limit was given for a thread or a coroutine function.
 
         Examples
         --------
@@ -313,15 +313,15 @@ class QueuePool(HasWidget):
     # --- acting -----------------------------------------------------------------------------
 
     def scale(self, n: int | Literal["auto"]) -> None:
-        """Have this many consumers from now on, spread over the workers; also while runs go on.
+        """Set the number of consumers, spread over the workers, also while runs are active.
 
-        Those that are too many give back what they hold, those that miss are made at once. A consumer whose worker
-        dies is replaced. The consumers of a `ConsumerPool` are not counted; it has a `scale` of its own.
+        Surplus consumers give back what they hold, missing ones are started at once. A consumer whose worker
+        dies is replaced. The consumers of a `ConsumerPool` are not counted; it has its own `scale`.
 
         Parameters
         ----------
         n : int or "auto"
-            "auto": one on each consumer worker, also on those that join later; so it is in the beginning.
+            "auto": one on each consumer worker, also on those that join later; this is the default.
 
         Raises
         ------
@@ -340,17 +340,17 @@ class QueuePool(HasWidget):
         self._mark("pause", by=pausing())
 
     def resume(self) -> None:
-        """Go on after `pause` or `drain`."""
+        """Continue after `pause` or `drain`."""
         self.handle.link.sync(self.handle.order(Resume(None)))
         self._mark("resume")
 
     def drain(self) -> None:
-        """Refuse puts, process all that is here, then pause."""
+        """Refuse puts, process all that is queued, then pause."""
         self.handle.link.sync(self.handle.order(Drain(None)))
         self._mark("drain", by=pausing())
 
     def purge(self, state: str = "dead") -> int:
-        """Throw away messages that are ready, delayed or dead, in every lane; they count as cancelled.
+        """Discard messages that are ready, delayed or dead, in every lane; they count as cancelled.
 
         Parameters
         ----------
@@ -370,19 +370,19 @@ class QueuePool(HasWidget):
     def forget(self) -> int:
         """Free the results of single calls and values that are settled; return how many.
 
-        Those of a queue of `lab.queue` are freed by themselves once their `PutResult` is gone; this frees those of
-        clients that ended before, and those of a queue with a `ConsumerPool`. Runs keep theirs until `Run.drop`.
+        A queue of `lab.queue` frees them by itself once their `PutResult` is gone; this frees the results of clients
+        that ended before, and of a queue with a `ConsumerPool`. Runs keep theirs until `Run.drop`.
         """
         self._check_open()
         return self.handle.link.sync(self.handle.order(Forget(NO_ID, [(0, END)])))
 
     def compact(self, progress: Callable[[int, int], None] | None = None) -> Compacted:
-        """Give back the disk space of what is settled, beside live traffic; a transient queue has none.
+        """Free the disk space of settled messages during live traffic; a transient queue has none.
 
         Parameters
         ----------
         progress : callable, optional
-            Called about five times a second with bytes gone through and bytes in all, of the files at hand.
+            Called about five times a second with bytes processed and total bytes of the present files.
 
         Returns
         -------
@@ -392,7 +392,7 @@ class QueuePool(HasWidget):
         Raises
         ------
         DiskFull
-            No room to copy what is needed. Nothing changed.
+            There is no room to copy what is needed. Nothing changed.
         """
         self._check_open()
         self._mark("compact")
@@ -424,13 +424,13 @@ class QueuePool(HasWidget):
         mark(self.handle.link, text, self.name, by=by)
 
     def _let_go(self) -> None:
-        """Forget the queue here, and leave it as it is on the cluster: another client may just have opened it again."""
+        """Forget the queue here, but leave it on the cluster: another client may just have reopened it."""
         self._closed = True
         self._puts.close()
         self.session.forget(self)
 
     async def _serve_again(self) -> None:
-        with suppress(DqlabError):  # it was closed once more; the next put raises that
+        with suppress(DqlabError):  # it was closed again; the next put raises that
             await self.session.serve_from_loop(self)
 
     def _before_put(self, kind: Kind) -> None:
@@ -455,7 +455,7 @@ class QueuePool(HasWidget):
         MessageTooLarge
             The arguments are above the limit.
         QueueFull, QueueDraining
-            An earlier put was refused; raised by `flush` and the result of that put as well.
+            An earlier put was refused; `flush` and the result of that put raise it as well.
         """
         return self._calls([(fn, args, kwargs)])
 
@@ -468,7 +468,7 @@ class QueuePool(HasWidget):
         sync_mode: bool = True,
         batch_size: int | None = None,
     ) -> PutResult:
-        """Put many calls at once; nothing of them is put when one of them cannot be.
+        """Put many calls at once; none of them is put if one cannot be.
 
         Parameters
         ----------
@@ -480,17 +480,17 @@ class QueuePool(HasWidget):
         return self._calls(_call(call, position) for position, call in enumerate(calls))
 
     def put(self, value: Any, timeout: float | None = None) -> PutResult:
-        """Put one plain value, for a consumer with its own `process_item`; a `Message` as the call it is.
+        """Put one plain value, for a consumer with its own `process_item`; a `Message` is put as a call.
 
         Parameters
         ----------
         timeout : float, optional
-            The ancestor's; it changes nothing: putting does not wait, and asking for ``.ids`` has its own limit.
+            The ancestor's; it changes nothing: putting does not wait, and reading ``.ids`` has its own limit.
         """
         return self._values([value])
 
     def put_many(self, values: Iterable[Any], timeout: float | None = None) -> PutResult:
-        """Put many plain values; nothing of them is put when one of them cannot be pickled."""
+        """Put many plain values; none of them is put if one cannot be pickled."""
         return self._values(values)
 
     put_nowait = put
@@ -504,7 +504,7 @@ class QueuePool(HasWidget):
         PutTimeout
             Not confirmed in time; never with None.
         QueueFull, QueueDraining
-            A put was refused, and nobody has asked for its ids or results.
+            A put was refused, and its ids or results have not been read.
         """
         self._puts.flush(seconds(timeout, name="timeout"))
 
@@ -525,11 +525,11 @@ class QueuePool(HasWidget):
 
     @property
     def gone(self) -> bool:
-        """Whether one of its shards has died and cannot be recreated; asks for 10 s at most while that goes on."""
+        """Whether one of its shards has died and cannot be recreated; waits up to 10 s for one being recreated."""
         return self.handle.link.sync(self.handle.missing())[0]
 
     def counts(self) -> dict[str, int]:
-        """Return messages by state over all lanes, asked from the queue now."""
+        """Return messages by state over all lanes, as the queue reports them now."""
         totals = dict.fromkeys((state.name.lower() for state in State), 0)
         for report in self.handle.link.sync(self.handle.ask_all("stats", {})):
             for lane in report["lanes"]:
@@ -556,7 +556,7 @@ class QueuePool(HasWidget):
         return Snapshot.from_dict(link.sync(link.scheduler("dq_snapshot", queue=self.name), timeout=timeout))
 
     def history(self, span: float | str = "30m") -> Timeline:
-        """Return how the queue was.
+        """Return the queue's statistics over time.
 
         Parameters
         ----------
@@ -571,7 +571,7 @@ class QueuePool(HasWidget):
         return Timeline(self.past(seconds(span, name="span")))
 
     def past(self, span: float, *, timeout: float | None = None) -> History:
-        """Return the series that charts are drawn from, over the last `span` seconds."""
+        """Return the series that charts draw, over the last `span` seconds."""
         link = self.handle.link
         asked = link.scheduler("dq_history", span=span, queue=self.name)
         return History.from_dict(link.sync(asked, timeout=timeout))
@@ -616,13 +616,13 @@ class QueuePool(HasWidget):
         return {shard.index: shard.qsize() for shard in self}
 
     def print(self) -> str:
-        """Return a line for each shard, with what waits and runs there."""
+        """Return one line per shard, with what waits and runs there."""
         sizes = self.get_queue_size().items()
         return "\n".join([f"{self!r}", *(f"  shard {index}: {size:,} messages" for index, size in sizes)])
 
 
 def _check_documents(fn: object, documents: Any) -> None:
-    """Refuse what iterates as something else than its documents, and arguments in the wrong order."""
+    """Refuse inputs that iterate over something other than documents, and arguments in the wrong order."""
     if callable(documents) and not callable(fn) and not isinstance(documents, Iterable):
         name = getattr(documents, "__name__", "fn")
         raise BadOption(option="fn", value=fn, problem=f"is not a function. It comes first: map({name}, documents).")
@@ -633,7 +633,7 @@ def _check_documents(fn: object, documents: Any) -> None:
     elif isinstance(documents, Mapping):
         problem = "is a mapping, and iterating it gives its keys. Pass list(d) for them, or d.values(), or d.items()."
         documents = type(documents).__name__
-    elif hasattr(documents, "columns") and hasattr(documents, "shape"):  # whichever library's table it is
+    elif hasattr(documents, "columns") and hasattr(documents, "shape"):  # a table of any library
         kind = type(documents)
         rows = {"polars": "df.to_dicts()", "pyarrow": "table.to_pylist()"}
         record = rows.get(kind.__module__.partition(".")[0], "df.to_dict('records')")

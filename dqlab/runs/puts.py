@@ -1,4 +1,4 @@
-"""Single calls and values: put into a queue, confirmed, awaited, and forgotten when nobody can ask for them."""
+"""Single calls and values: put into a queue, confirmed, awaited, and forgotten when no result object refers to them."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ __all__ = ["PlainPuts", "PutResult"]
 logger = logging.getLogger("dqlab.sender")
 
 PAGE = 1000
-"""Messages whose results are fetched with one call."""
+"""Messages whose results one call fetches."""
 GATHER_S = 0.5
-"""Seconds for which calls are gathered whose results nobody can ask for any more."""
+"""Seconds for which calls are gathered whose results can no longer be read."""
 FORGOTTEN_AT_ONCE = 1000
 """Ranges of ids in one order."""
 CLOSE_TIMEOUT = 5.0
 WARNED_AT = 6
 """Frames between a warning and the user's line: every put comes here the same way, without comprehensions,
-which are frames of their own before Python 3.12."""
+which have their own frames before Python 3.12."""
 
 _Entries: TypeAlias = dict[int, tuple[Callable[..., Any], Entry]]
-"""Functions met in one put, by identity; held, so that no identity is used twice."""
+"""Functions of one put, by identity; kept alive, so that no identity is reused."""
 
 
 class PlainPuts:
@@ -75,9 +75,9 @@ class PlainPuts:
     Parameters
     ----------
     forgets : bool
-        Results are forgotten when their `PutResult` is gone: nobody else reads them.
+        Forget results when their `PutResult` is gone: nothing else reads them.
     serve : callable, optional
-        Gives the queue its consumers again, as a coroutine: another client may have closed and opened it meanwhile.
+        Coroutine that serves the queue again: another client may have closed and reopened it meanwhile.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class PlainPuts:
         self._sender.on_unserved = self._serve_again if serve is not None else None
 
     def _serve_again(self) -> None:
-        """Have the queue served, unless that is under way; on the event loop."""
+        """Start serving the queue unless that is under way; on the event loop."""
         if self._serve is not None and (self._serving is None or self._serving.done()):
             self._serving = asyncio.get_running_loop().create_task(self._serve(), name="dqlab-serve")
 
     def values(self, values: Iterable[Any]) -> PutResult:
-        """Put plain values; a `Message` among them as the call it is."""
+        """Put plain values; put a `Message` among them as a call."""
         entries: _Entries = {}
         sealed: list[tuple[Entry, bytes]] = []
         for position, value in enumerate(values):
@@ -148,7 +148,7 @@ class PlainPuts:
             self._sender.flush(CLOSE_TIMEOUT)
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more puts."""
         self._sender.close()
 
     def _send(self, sealed: Sequence[tuple[Entry, bytes]]) -> PutResult:
@@ -178,12 +178,12 @@ class PlainPuts:
 
 
 class PutResult:
-    """The messages of one put. Made without waiting; `ids` and `durability` wait for the confirm.
+    """The messages of one put. Returned without waiting; `ids` and `durability` wait for the confirmation.
 
     Parameters
     ----------
     ticket : Ticket
-        Where the sender notes what became of the messages.
+        Where the sender records what became of the messages.
     """
 
     def __init__(self, handle: Handle, ticket: Ticket) -> None:
@@ -212,7 +212,7 @@ class PutResult:
 
     @property
     def durability(self) -> str:
-        """What these messages survive, now that they are confirmed.
+        """What these messages survive once confirmed.
 
         "transient": nothing, they are in the memory of one process. "always": the end of every process, and a power
         cut. "interval": both, but for the last 50 ms before a power cut. "os": the end of every process.
@@ -247,7 +247,7 @@ class PutResult:
         RunStalled
             No consumer has existed for 5 s.
         ResultsFull
-            The queue has no room for more results of single calls, and stands still.
+            The queue has no room for more results of single calls, and has stopped.
         """
         check_errors(errors)
         text = f"no longer waiting for {self!r}, which was left as it is. Call results() again."
@@ -284,7 +284,7 @@ class PutResult:
             raise PutTimeout(queue=self._handle.name, count=self._ticket.count, seconds=limit) from None
 
     async def _first_look(self, deadline: Deadline) -> tuple[list[tuple[int, int]], list[memoryview] | None]:
-        """Wait for the ids and the first page's results in one go: crossing threads costs as much as a call."""
+        """Wait for the ids and the first page of results at once: crossing threads costs as much as a call."""
         ranges = await self._confirmed(deadline.limit)
         if not ranges:
             return ranges, None
@@ -293,7 +293,7 @@ class PutResult:
         return ranges, await self._settled(handle, lo, min(hi, lo + PAGE), deadline)
 
     async def _lost(self) -> MessagesLost:
-        """Return the error for messages whose shard in memory is another one now: it may have others with their ids."""
+        """Return the error for messages whose shard in memory was replaced: the new one may reuse their ids."""
         lost, how = 0, ""
         for (lo, hi), actor in zip(self._ticket.ranges, self._ticket.actors, strict=True):
             shard = shard_of(lo)
@@ -315,7 +315,7 @@ class PutResult:
             try:
                 async with asyncio.timeout(deadline.patience):
                     answer, parts = await handle.ask(shard_of(lo), "settled", meta, wait=wait)
-            except (CallTimeout, TimeoutError) as error:  # the shard is being recreated, and takes its time
+            except (CallTimeout, TimeoutError) as error:  # the shard is being recreated
                 if deadline.over:
                     raise NoAnswer(run=name, queue=self._handle.name, seconds=deadline.limit) from error
                 continue
@@ -369,7 +369,7 @@ class PutResult:
 
 
 class Forgetting:
-    """Tells a queue which results nobody will ask for."""
+    """Reports to a queue which results will never be read."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -377,7 +377,7 @@ class Forgetting:
         self._awake = False
 
     def drop(self, ticket: Ticket) -> None:
-        """Note that nobody can ask for a put's results any more; from any thread, also while garbage is collected."""
+        """Record that a put's results can no longer be read; from any thread, also during garbage collection."""
         self._tickets.append(ticket)
         if not self._awake:
             self._wake()
@@ -404,7 +404,7 @@ class Forgetting:
                 self._wake()
 
     async def _tell(self) -> None:
-        """Send what is confirmed; what is not yet is looked at again."""
+        """Send confirmed ranges; look at the others again later."""
         forgotten: dict[tuple[int, str | None], list[tuple[int, int]]] = {}
         for _ in range(len(self._tickets)):
             ticket = self._tickets.popleft()
@@ -420,9 +420,9 @@ class Forgetting:
                 order = Forget(NO_ID, ranges[at : at + FORGOTTEN_AT_ONCE], coming=True)
                 try:
                     await handle.order(order, shard=shard)
-                except Replaced:  # they went with it, and their ids are those of others now
+                except Replaced:  # they are gone with it, and their ids belong to others now
                     break
-                except DqlabError as error:  # they stay where they are, and cost room
+                except DqlabError as error:  # they stay, and take room
                     logger.debug("event=forget_failed queue=%s %s", self._handle.name, error)
 
 

@@ -1,4 +1,4 @@
-"""Results of a run: in document order, fetched a page at a time, or in the order in which they are finished."""
+"""Results of a run: in document order, fetched a page at a time, or in the order of completion."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = ["InPlace", "Results", "Streams", "Stretch", "check_errors", "check_re
 READ_AHEAD = 2
 """Calls under way while values are read: an answer takes longer to come than to open."""
 READ_VALUES = 4 * PAGE_VALUES
-"""Values in one call while all are read in turn: a call costs a millisecond of CPU, whatever it carries."""
+"""Values per call when reading all in turn: a call costs a millisecond of CPU, whatever it carries."""
 IN_TURN = 0.05
-"""Seconds that one shard is waited for while others may have more."""
+"""Seconds to wait for one shard while others may have more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """Results with neighbouring ordinals. `keys` is None when the ordinals are the keys.
 
-    One that cannot be unpickled stands alone: `unreadable` is why, and also its value.
+    A result that cannot be unpickled is alone: `unreadable` is the error, and also its value.
     """
 
     ordinal: int
@@ -52,7 +52,7 @@ class Stretch:
 
     @property
     def end(self) -> int:
-        """The ordinal behind the last one."""
+        """The ordinal after the last one."""
         return self.ordinal + len(self.values)
 
     def cut(self, lo: int, hi: int) -> Stretch:
@@ -69,23 +69,23 @@ class Stretch:
 
 
 def check_errors(errors: str, *more: str) -> None:
-    """Refuse what cannot be done about results that are not there; "raise" and "return" always can."""
+    """Refuse unknown values of `errors`; "raise" and "return" are always known."""
     known = ("raise", *more, "return")
     if errors not in known:
         raise BadOption(option="errors", value=errors, problem=f"is one of {', '.join(map(repr, known))}.")
 
 
 def check_readable(stretch: Stretch) -> Stretch:
-    """Return it, or raise why its value cannot be read."""
+    """Return the stretch, or raise why its value cannot be read."""
     if stretch.unreadable is not None:
         raise stretch.unreadable.with_traceback(None)
     return stretch
 
 
 def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
-    """Return what is in pages of settlements, by ordinal.
+    """Return the results in pages of settlements, by ordinal.
 
-    A value that cannot be unpickled here costs no other: it comes as a `ResultUnreadable`, for the reader to judge.
+    A value that cannot be unpickled here does not affect others: it comes as a `ResultUnreadable`.
     """
     found: list[Stretch] = []
     for part in parts:
@@ -110,7 +110,7 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
 
 
 def _opened(entries: list[bytes]) -> tuple[list[Any], dict[int, BaseException]]:
-    """Unpickle entries; return the values, with the bytes of those that cannot be, and why, by position."""
+    """Unpickle entries; return the values, or the bytes of those that cannot be unpickled, and errors by position."""
     values: list[Any] = []
     errors: dict[int, BaseException] = {}
     for at, entry in enumerate(entries):
@@ -118,14 +118,14 @@ def _opened(entries: list[bytes]) -> tuple[list[Any], dict[int, BaseException]]:
             values.append(open_value(entry))
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 - unpickling runs anybody's code, which may even call sys.exit
+        except BaseException as error:  # noqa: BLE001 - unpickling runs arbitrary code, which may even call sys.exit
             errors[at] = error
             values.append(entry)
     return values, errors
 
 
 def _without(whole: Stretch, errors: dict[int, BaseException], *, single: bool) -> Iterator[Stretch]:
-    """Cut a stretch so that each value that could not be unpickled stands alone."""
+    """Cut a stretch so that each value that could not be unpickled is alone."""
     start = 0
     for i, error in [*errors.items(), (len(whole.values), None)]:
         if i > start:
@@ -149,7 +149,7 @@ def _without(whole: Stretch, errors: dict[int, BaseException], *, single: bool) 
 class InPlace:
     """Dead letters and lost documents by ordinal.
 
-    A dead letter has a traceback of up to 16 KiB, and there may be a million: only where they are is held.
+    A dead letter has a traceback of up to 16 KiB, and there may be a million: only their places are held.
     """
 
     def __init__(self, failures: Failures | None, lost: Mapping[int, LostDocument]) -> None:
@@ -164,17 +164,17 @@ class InPlace:
 
     @staticmethod
     def is_one(value: object) -> bool:
-        """Return whether a value stands in place of a result."""
+        """Return whether a value replaces a result."""
         return isinstance(value, DeadLetter | LostDocument | ResultUnreadable)
 
     @property
     def ordinals(self) -> Iterator[int]:
-        """All ordinals, those of dead letters first."""
+        """Yield all ordinals, those of dead letters first."""
         yield from self._dead
         yield from self._gone
 
     def between(self, lo: int, hi: int) -> Iterator[DeadLetter | LostDocument]:
-        """Yield what stands at ordinals from `lo` to below `hi`; dead letters are fetched."""
+        """Yield the replacements at ordinals from `lo` to below `hi`; dead letters are fetched."""
         if self._failures is not None:
             yield from self._failures.named(self._ids[bisect_left(self._dead, lo) : bisect_left(self._dead, hi)])
         for ordinal in self._gone[bisect_left(self._gone, lo) : bisect_left(self._gone, hi)]:
@@ -194,7 +194,7 @@ class Results(Sequence[Any]):
     instead : InPlace, optional
         What to put at ordinals without a result (``errors="return"``).
     gone : callable, optional
-        Raises why results are missing that were there.
+        Raises why results that existed are missing.
     """
 
     def __init__(
@@ -256,14 +256,14 @@ class Results(Sequence[Any]):
         return chain.from_iterable(self._checked(stretch).items() for stretch in self._read(0, len(self)))
 
     def _checked(self, stretch: Stretch) -> Stretch:
-        """Raise why a value cannot be read, unless errors stand in the place of values."""
+        """Raise why a value cannot be read, unless errors replace values."""
         return check_readable(stretch) if self._instead is None else stretch
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas DataFrame indexed by key; values that are dicts become its columns.
 
-        Rows of values that are None are empty then, and so are those of documents without a result, which
-        `errors="return"` lists: why they have none stands in a column ``error``.
+        Rows of None values are then empty, as are rows of documents without a result, which
+        `errors="return"` lists: a column ``error`` has the reason.
 
         Raises
         ------
@@ -300,7 +300,7 @@ class Results(Sequence[Any]):
         return self._ranges[span][0] + at - self._starts[span]
 
     def _read(self, low: int, high: int) -> Iterator[Stretch]:
-        """Yield the results at positions [low, high), asking for the next pages while one is read."""
+        """Yield the results at positions [low, high), requesting the next pages while one is read."""
         link = self._handle.link
         wanted = ((at, min(high, at + READ_VALUES)) for at in range(low, high, READ_VALUES))
         asked = deque((at, stop, link.start(self._ask(at, stop))) for at, stop in islice(wanted, READ_AHEAD))
@@ -317,10 +317,10 @@ class Results(Sequence[Any]):
         return self._opened(self._handle.link.sync(self._ask(at, stop)), at, stop)
 
     def _opened(self, parts: list[memoryview], at: int, stop: int) -> list[Stretch]:
-        """Return a page's results from position `at` on, up to the first one that is missing from it."""
+        """Return a page's results from position `at` on, up to the first missing one."""
         page = open_settlements(parts)
         if self._instead is not None:
-            # A page is cut at 4 MiB: failures behind it come with the next one, and some of them when there is none.
+            # A page is cut at 4 MiB: failures after it come with the next one, or now when the page is empty.
             end = page[-1].end if page else self._ordinal(min(stop, at + PAGE_VALUES) - 1) + 1
             near = self._instead.between(self._ordinal(at), end)
             page += [Stretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
@@ -333,9 +333,9 @@ class Results(Sequence[Any]):
         return kept
 
     def _wanted(self, page: list[Stretch], at: int, stop: int) -> list[Stretch]:
-        """Return what of a page is at positions [at, stop), up to the first one that is missing from it.
+        """Return the results of a page at positions [at, stop), up to the first missing one.
 
-        Results that came later, those of retried documents, are passed over: nobody reads them at a position.
+        Results that came later, of retried documents, are skipped: they have no position.
         """
         kept: list[Stretch] = []
         for stretch in page:
@@ -348,7 +348,7 @@ class Results(Sequence[Any]):
         return kept
 
     async def _ask(self, at: int, stop: int) -> list[memoryview]:
-        """Ask for the results at positions [at, stop); what lies between them has none."""
+        """Request the results at positions [at, stop); ordinals between them have none."""
         meta = {"run": self._run, "lo": self._ordinal(at), "hi": self._ordinal(stop - 1) + 1}
         answers = await asyncio.gather(*(self._handle.ask(at, "page", meta) for at in range(len(self._handle.refs))))
         return [part for _, parts in answers for part in parts]
@@ -365,9 +365,9 @@ def _join(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Streams:
-    """A cursor into each shard's results, and which results were given already.
+    """A cursor into each shard's results, and the results already yielded.
 
-    A shard in memory that was lost starts at zero; what it had is not given twice when it comes once more.
+    The cursor of a lost shard in memory restarts at zero; results that come again are not yielded twice.
     """
 
     def __init__(self, handle: Handle, run: bytes) -> None:
@@ -379,23 +379,23 @@ class Streams:
 
     @property
     def done(self) -> bool:
-        """Whether every shard said, when it was asked last, that it has no more."""
+        """Whether every shard reported in its last answer that it has no more."""
         return all(self._done)
 
     def pages(self, wait: float, patience: float | None = None) -> Iterator[list[Stretch]]:
-        """Ask every shard once for what is new; yield what came and can be read.
+        """Request new results from every shard once; yield the readable ones.
 
         Parameters
         ----------
         wait : float
-            Seconds that a shard which is alone is waited for.
+            Seconds to wait for a shard that is the only one.
         patience : float, optional
-            Seconds after which a shard gets no more time to answer.
+            Seconds each shard gets to answer.
 
         Raises
         ------
         CallTimeout
-            One gave no answer; the others were asked all the same.
+            One did not answer; the others were called anyway.
         """
         alone, silent = self._done.count(False) == 1, None
         for shard, cursor in enumerate(self._cursors):
@@ -420,7 +420,7 @@ class Streams:
             check_readable(self._unreadable)
 
     def _new(self, stretch: Stretch) -> Iterator[Stretch]:
-        """Cut out what was given before, and what cannot be read: who reads as it comes still gets all the rest."""
+        """Cut out results yielded before, and unreadable ones, so that the reader still gets all the others."""
         if stretch.unreadable is not None:
             self._unreadable = self._unreadable or stretch
             return

@@ -68,11 +68,11 @@ LAST_REPORT = 0.5
 NAMED = 3
 """Lost documents that an error names."""
 AT_ONCE = 0.2
-"""Seconds between two looks at a run that is done but for its submission."""
+"""Seconds between two looks at a run that is done except for its submission."""
 LOOK_EVERY = 0.5
-"""Seconds between two looks whether results still come, while none comes."""
+"""Seconds between two checks whether results still come, while none comes."""
 STALLED_AFTER = 5.0
-"""Seconds without any consumer after which waiting is given up."""
+"""Seconds without any consumer after which waiting fails."""
 
 
 @dataclass(eq=False, repr=False)
@@ -96,7 +96,7 @@ class Run(HasWidget):
     on_drop: Callable[[Run], None] = field(default=lambda run: None, repr=False)
 
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
-    """Code that was mapped under this name and is none of the run's, and what asking for results raises."""
+    """Other code that was mapped under this name, and the error that reading results raises."""
 
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
@@ -106,22 +106,22 @@ class Run(HasWidget):
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
 
     def pause(self) -> Self:
-        """Lease no more of this run; what runs now ends, the rest is given back."""
+        """Stop leasing messages of this run; what runs now finishes, the rest is given back."""
         return self._order(Pause(self.id), by=pausing())
 
     def resume(self) -> Self:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         return self._order(Resume(self.id))
 
     def cancel(self) -> int:
         """Give up every document that has no result yet; return how many. Results that exist stay.
 
-        Documents that are lost stay lost, and cannot be sent again. An input that is slow to give its next element is
-        not waited for: what it gives later is not sent.
+        Lost documents stay lost, and cannot be sent again. A slow input is not waited for: elements that it gives
+        later are not sent.
         """
         if self.submitter is not None:
             self.submitter.stop(RunCancelled(run=self.name, cancelled=0, total=0, acked=0))
-        self._progress()  # says what became of a run that was dropped
+        self._progress()  # raises what became of a dropped run
         cancelled = self.handle.link.sync(run_orders.cancel(self.handle, self.id))
         if self.submitter is not None:
             self.submitter.end()
@@ -135,7 +135,7 @@ class Run(HasWidget):
         self.on_drop(self)
 
     def scale(self, n: int | Literal["auto"]) -> None:
-        """Have this many consumers on the run's queue; see `QueuePool.scale`.
+        """Set the number of consumers on the run's queue; see `QueuePool.scale`.
 
         Raises
         ------
@@ -159,31 +159,31 @@ class Run(HasWidget):
         fingerprint: str | None = None,
         rest: bool = False,
     ) -> int:
-        """Send dead documents through again, with new code if it is given; return how many.
+        """Retry dead documents, with new code if it is given; return how many.
 
         They keep their ids, arguments and history; their deliveries are counted from zero.
 
         Parameters
         ----------
         fn : callable, optional
-            The mended function. Default: the run's newest code.
+            The corrected function. Default: the run's newest code.
         where : str or callable, optional
             Which of them: an expression such as ``"error == 'KeyError' and deliveries < 5"`` over
             error, message, key, deliveries, version; or a function of a `DeadLetter`.
         fingerprint : str, optional
             Only those of this failure class.
         rest : bool, default False
-            Give `fn` also to the documents that have no result yet, while the run goes on: those that wait and those
-            that are not submitted yet. What runs now ends with the code that it began with. A run that paused itself
-            because everything failed (`stop_if` of `map`) goes on, and gives `fn` to its rest in any case. A run that
-            is done has no rest, and keeps its code.
+            Use `fn` also for the documents that have no result yet, while the run continues: those that wait and those
+            that are not submitted yet. What runs now finishes with the code that it began with. A run that paused
+            itself because everything failed (`stop_if` of `map`) continues, and uses `fn` for its rest in any case.
+            A run that is done has no rest, and keeps its code.
 
         Raises
         ------
         NotPicklable
             The function cannot be sent.
         CodeGone
-            No `fn`, and the run's newest code is kept nowhere any more. Nothing was sent.
+            No `fn` was given, and the run's newest code is no longer kept. Nothing was sent.
         BadOption
             `rest` without `fn`; the expression is not one; or the run's messages run in processes, and `fn` is a
             coroutine function.
@@ -193,7 +193,7 @@ class Run(HasWidget):
         classes = [] if fingerprint is None else [fingerprint]
         if rest and code is None:
             raise BadOption(option="rest", value=rest, problem="gives the rest of the run the code of fn=; pass that.")
-        # A run that is done would count this code as its own, though no result is of it.
+        # A run that is done would list this code as its own, though none of its results comes from it.
         if rest and code is not None and not self._progress().complete:
             self.handle.link.sync(self.handle.order(Adopt(self.id, code)))
         if chosen is None:
@@ -201,7 +201,7 @@ class Run(HasWidget):
         return self._marked(self._retry_chosen(chosen, classes, code))
 
     def _send_through(self, code: Code | None, classes: Collection[str] = ()) -> int:
-        """Send dead documents through again with code that is sealed already; see `retry`."""
+        """Retry dead documents with sealed code; see `retry`."""
         return self._marked(self.handle.link.sync(run_orders.retry(self.handle, self.id, code, classes=classes)))
 
     def _marked(self, count: int) -> int:
@@ -211,7 +211,7 @@ class Run(HasWidget):
         return count
 
     def undecided(self, fn: Callable[..., Any], error: RunExists) -> Run:
-        """Return this run as it is seen by somebody who has mapped other code under its name, and has yet to choose.
+        """Return this run for a user who has mapped other code under its name, and has yet to choose.
 
         Its `wait` and `results` raise `error` until the run has the code of `fn`: they would be those of other code.
         """
@@ -220,7 +220,7 @@ class Run(HasWidget):
         return asked
 
     def _retry_chosen(self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: Code | None) -> int:
-        """Send through again those dead documents, perhaps of some failure classes, that a filter chooses."""
+        """Retry the dead documents, perhaps of some failure classes, that a filter chooses."""
         count = 0
         letters = [letter for letter in self.failures().of(classes) if chosen(letter)]
         ids = [(letter.id, letter.id + 1) for letter in letters]
@@ -235,7 +235,7 @@ class Run(HasWidget):
         return count
 
     def resubmit_lost(self) -> int:
-        """Send lost documents through again, under their ordinals and with the run's newest code; return how many.
+        """Send lost documents again, under their ordinals and with the run's newest code; return how many.
 
         Returns at once: the input is read again in the background, after a submission that is still under way, and
         `wait` and `results` wait for the end of that. Nothing is sent when nothing is lost, or while another client
@@ -258,7 +258,7 @@ class Run(HasWidget):
         count = progress.counts.lost
         if not count:
             if isinstance(submitter, Resubmission) and submitter.finished.is_set():
-                self.submitter = submitter.source  # whatever kept it from sending is over
+                self.submitter = submitter.source  # what kept it from sending is over
             return 0
         if progress.cancelled:
             raise self._cancelled(progress)
@@ -296,11 +296,11 @@ class Run(HasWidget):
         mark(self.handle.link, order.op, self.queue, by=by)
         return self
 
-    # --- waiting: each ends, or raises why nothing more comes -------------------------------------
+    # --- waiting: each returns, or raises why nothing more comes ----------------------------------
 
     @checks_keywords
     def wait(self, timeout: float | str | None = None) -> Self:
-        """Wait until every document is acked, dead, cancelled or lost. Ctrl-C stops waiting; the run goes on.
+        """Wait until every document is acked, dead, cancelled or lost. Ctrl-C stops waiting; the run continues.
 
         Parameters
         ----------
@@ -315,7 +315,7 @@ class Run(HasWidget):
         Raises
         ------
         WaitTimeout
-            The time is over; the run goes on.
+            The time is over; the run continues.
         SubmissionIncomplete
             The input raised, or one of its elements could not be sent.
         RunStalled
@@ -329,7 +329,7 @@ class Run(HasWidget):
         ResultsMissing
             Some were processed, and their results are not there.
         SchedulerGone, ActorGone
-            There is nobody left to ask.
+            The scheduler or a shard is gone for good.
         """
         deadline = Deadline(seconds(timeout, name="timeout"))
         with self._interruptible():
@@ -341,7 +341,7 @@ class Run(HasWidget):
         return interruptible(f"no longer waiting for run {self.name!r}, which was left as it is. {again}")
 
     def _asked(self, deadline: Deadline, **question: Any) -> Progress:
-        """Ask until all shards answer: one may be about to be opened by another worker, and take its time.
+        """Call until all shards answer: another worker may still be opening one.
 
         Raises
         ------
@@ -353,7 +353,7 @@ class Run(HasWidget):
         return progress
 
     def _tried(self, deadline: Deadline, **question: Any) -> Progress | None:
-        """Ask once; None when some shard gave no answer and there is time left."""
+        """Call once; return None if a shard did not answer and there is time left."""
         try:
             return self._progress(**question, timeout=deadline.patience)
         except CallTimeout as error:
@@ -369,13 +369,13 @@ class Run(HasWidget):
         alone_since: float | None = None
         while True:
             judge(None)
-            ended = self.submitter is None or self.submitter.finished.is_set()  # asked first: shards answer one by one
+            ended = self.submitter is None or self.submitter.finished.is_set()  # read first: shards answer one by one
             parked = deadline.within(PARK if alone_since is None else 0.5)
             progress = self._tried(deadline, wait=parked)
             if progress is None:
                 continue
             over = progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline))
-            # Lost documents that are being sent again are waited for: their sender knows why it could not.
+            # Wait for lost documents that are being sent again: their sender knows why it failed.
             if over or (progress.given_up and not progress.counts.lost):
                 judge(progress)
                 return progress
@@ -409,7 +409,7 @@ class Run(HasWidget):
         except CallTimeout as error:
             if deadline.over:
                 raise self._no_answer(deadline) from error
-            return True  # not known; the waiting loop looks again
+            return True  # unknown; the waiting loop looks again
 
     def _watch_consumers(self, progress: Progress, alone_since: float | None) -> float | None:
         if progress.consumers or progress.paused or not progress.counts.left:
@@ -434,7 +434,7 @@ class Run(HasWidget):
         raise error
 
     def _raise_doubt(self) -> None:
-        """Raise that the results would be those of other code, as long as the run does not have the code asked for."""
+        """Raise while the run does not have the requested code: the results would be those of other code."""
         if self.doubt is not None:
             hash, error = self.doubt
             if all(code["hash"] != hash for code in self._progress().record["codes"]):
@@ -442,7 +442,7 @@ class Run(HasWidget):
             self.doubt = None
 
     def _is_repaired(self) -> bool:
-        """Return whether this client could not send lost documents again, and nothing is lost: another one has."""
+        """Return whether this client failed to send lost documents again, but another one has: nothing is lost."""
         if not isinstance(self.submitter, Resubmission) or self.submitter.error is None:
             return False
         try:
@@ -460,8 +460,8 @@ class Run(HasWidget):
         ----------
         errors : {"raise", "skip", "return"}
             What to do about documents without a result: raise `RunFailed`, `RunCancelled` or `DocumentsLost`,
-            leave them out, or put their `DeadLetter` or `LostDocument` in their place. A result that cannot be
-            unpickled here raises `ResultUnreadable` where it is read; with "return" that error stands in its place.
+            skip them, or put their `DeadLetter` or `LostDocument` in their place. A result that cannot be
+            unpickled here raises `ResultUnreadable` where it is read; "return" puts that error in its place.
         timeout : float or str, optional
             As in `wait`.
 
@@ -504,12 +504,12 @@ class Run(HasWidget):
         return RunCancelled(run=self.name, cancelled=counts.cancelled, total=counts.all, acked=counts.acked)
 
     def _raise_gone(self) -> None:
-        """Raise why results that were there are not any more, if that is known."""
+        """Raise why results that existed are missing, if that is known."""
         deadline = Deadline(None)
         self._raise_lost(self._asked(deadline, covered=True), deadline)
 
     def _raise_lost(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise `DocumentsLost` when some are, and the run was not given up."""
+        """Raise `DocumentsLost` if some are lost and the run was not given up."""
         self._raise_sums(progress, deadline)
         counts = progress.counts
         if not counts.lost or progress.cancelled:
@@ -536,7 +536,7 @@ class Run(HasWidget):
         raise ResultsMissing(run=self.name, missing=progress.missing, acked=acked, first=first, ranges=ranges)
 
     def _raise_given_up(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise why some documents have no result that did not fail, if there are any."""
+        """Raise why documents that did not fail have no result, if there are any."""
         self._raise_sums(progress, deadline)
         if progress.counts.cancelled or progress.cancelled:
             raise self._cancelled(progress)
@@ -554,7 +554,7 @@ class Run(HasWidget):
     def as_completed(self, timeout: float | str | None = None) -> Iterator[tuple[Any, Any]]:
         """Yield (key, value) as documents finish, those that have finished first; failures are left out.
 
-        Every result that there is comes before the error that ends it.
+        Every available result comes before the error that ends the iteration.
 
         Parameters
         ----------
@@ -589,7 +589,7 @@ class Run(HasWidget):
         given_up = False
         while not (over and streams.done):
             try:
-                over = over or (streams.done and self._is_over(deadline))  # asked first: nothing comes behind the pages
+                over = over or (streams.done and self._is_over(deadline))  # first: nothing comes after the pages
                 came = False
                 for page in streams.pages(longest, deadline.patience):
                     for stretch in page:
@@ -601,7 +601,7 @@ class Run(HasWidget):
                     alone_since = None
                 elif time.monotonic() > looked + LOOK_EVERY:
                     (alone_since, given_up), looked = self._watch_idle(deadline, alone_since), time.monotonic()
-            except CallTimeout as error:  # a shard is being recreated, and takes its time
+            except CallTimeout as error:  # a shard is being recreated
                 if deadline.over:
                     raise self._no_answer(deadline) from error
             self._raise_submission()
@@ -612,7 +612,7 @@ class Run(HasWidget):
         streams.check_readable()
 
     def _watch_idle(self, deadline: Deadline, alone_since: float | None) -> tuple[float | None, bool]:
-        """Look, while no result comes, whether any will; return since when no consumer exists, and if none will."""
+        """Check, while no result comes, whether any will; return since when no consumer exists, and if none will."""
         progress = self._tried(deadline)
         if progress is None:
             return alone_since, False
@@ -620,13 +620,13 @@ class Run(HasWidget):
         return self._watch_consumers(progress, alone_since), progress.given_up
 
     def _is_over(self, deadline: Deadline) -> bool:
-        """Return whether nothing more comes of a run whose shards are done; wait a little for what may."""
+        """Return whether a run whose shards are done gives no more results; wait a little for late ones."""
         if self.submitter is not None and not self.submitter.finished.wait(deadline.within(AT_ONCE)):
             return False
         progress = self._tried(deadline)
         return progress is not None and progress.done and not (progress.counts.lost and self._are_sent_again(deadline))
 
-    # --- looking: at once, and of any client ------------------------------------------------------
+    # --- looking: at once, and from any client ----------------------------------------------------
 
     @property
     def queue(self) -> str:
@@ -635,7 +635,7 @@ class Run(HasWidget):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Messages by state, asked from the queue now: ready, delayed, leased, acked, dead, cancelled, lost."""
+        """Messages by state, as the queue reports them now: ready, delayed, leased, acked, dead, cancelled, lost."""
         counts = self._progress().counts
         return {state.name.lower(): getattr(counts, state.name.lower()) for state in State}
 
@@ -691,7 +691,7 @@ class Run(HasWidget):
         return self._snapshot(timeout=timeout)[0]
 
     def past(self, span: float | None = None, *, timeout: float | None = None) -> History:
-        """Return the series that charts are drawn from, over the last `span` seconds; default: since the run began."""
+        """Return the series that charts draw, over the last `span` seconds; default: since the run began."""
         if span is None:
             span = self.stats(timeout=timeout).since_start
         span = max(MIN_PAST, span)
@@ -702,7 +702,7 @@ class Run(HasWidget):
     def _reported(self, progress: Progress, timeout: float | None) -> tuple[Snapshot, RunStats | None]:
         """Return the collector's statistics, and this run's among them.
 
-        The picture of a run that ended is kept, with its failure classes: it waits for the last report.
+        The view of an ended run stays, with its failure classes, so this waits for the last report.
         """
         snapshot, known = self._snapshot(timeout=timeout)
         deadline = time.monotonic() + LAST_REPORT
@@ -744,7 +744,7 @@ class Run(HasWidget):
         return list(islice(self.failures().of([fingerprint]), limit))
 
     def lost(self) -> Lost:
-        """Return which documents are lost: (ordinal, key) each, or ordinals where this process has not their input."""
+        """Return which documents are lost: (ordinal, key) each, or ordinals where this process lacks their input."""
         return self._lost(self._progress(covered=True))
 
     def _lost(self, progress: Progress) -> Lost:
@@ -761,7 +761,7 @@ class Run(HasWidget):
 
 
 def _parts(counts: Counts, *, so_far: bool) -> str:
-    """Return how many documents are in which state at one instant; those that are named add up to the first number."""
+    """Format how many documents are in each state at one instant; the named states add up to the first number."""
     amounts = {
         "have failed": counts.dead,
         "were processed": counts.acked,

@@ -36,9 +36,9 @@ Pool = TypeVar("Pool", bound=OpenQueue)
 
 _sessions: weakref.WeakKeyDictionary[Client, Session[Any]] = weakref.WeakKeyDictionary()
 _turns: weakref.WeakKeyDictionary[Client, threading.Lock] = weakref.WeakKeyDictionary()
-"""Who makes a client's session holds its lock; a scheduler that hangs meanwhile holds up no other client."""
+"""Locks by client, held while its session is made; a scheduler that hangs then does not block other clients."""
 _lock = threading.Lock()
-"""For those two, and never for long."""
+"""Guards `_turns` and the sessions; never held for long."""
 
 INSTALLING = 60.0
 """Seconds to wait for another thread that installs dqlab through the same client."""
@@ -49,7 +49,7 @@ DIRECT_TIMEOUT = 3.0
 OPEN_FOR, OPEN_LOG_FOR = SPAWN_TIMEOUT + 10.0, OPEN_TIMEOUT + 10.0
 """Seconds to wait for a queue to be opened, and for one with logs to be read; the registry gives up before."""
 OPENS_LATE = 10.0
-"""Seconds after which it is said what is waited for."""
+"""Seconds after which a message reports what is waited for."""
 
 
 class Durability(Enum):
@@ -62,7 +62,7 @@ class Durability(Enum):
 
 
 class Session(Generic[Pool]):
-    """A client's queues and runs. One for each client, made on first use.
+    """A client's queues and runs. One per client, made on first use.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Session(Generic[Pool]):
     where : str
         What to call the cluster in views.
     grows : bool
-        There will be more workers, so that it is no matter how few there are now.
+        More workers will come, so few workers now are not a problem.
     """
 
     def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> None:
@@ -124,7 +124,7 @@ class Session(Generic[Pool]):
             )
 
     def _choose_path(self, workers: Sequence[str]) -> None:
-        """Call workers directly, unless the first of them cannot be reached from here."""
+        """Call workers directly unless the first one cannot be reached from here."""
         link = self.link
         link.direct = not workers or link.sync(link.reaches(workers[0], DIRECT_TIMEOUT))
         link.client.direct_to_workers = link.direct
@@ -137,9 +137,9 @@ class Session(Generic[Pool]):
             )
 
     def open_queue(self, name: str, shards: int, options: dict[str, Any]) -> tuple[Handle, dict[str, Any]]:
-        """Open a queue, or the one of that name that is open already; return its handle and options.
+        """Open a queue, or attach to the open one of that name; return its handle and options.
 
-        If one of its shards could not be recovered, the queue is made again; a durable one has all that it held.
+        If one of its shards could not be recovered, the queue is recreated; a durable one keeps all it held.
         """
         if not isinstance(shards, int) or not 1 <= shards <= MAX_SHARDS:
             problem = f"is 1 to {MAX_SHARDS}: every consumer waits at each, and one takes in 100,000 messages a second."
@@ -154,7 +154,7 @@ class Session(Generic[Pool]):
         return Handle(self.link, name, answer["shards"], promise), answer["options"]
 
     def open_queues(self) -> list[str]:
-        """Return the names of the queues that are open on the cluster, by whomever."""
+        """Return the names of the queues that any client has open on the cluster."""
         return list(self.link.sync(self.link.scheduler("dq_queues")))
 
     def stored_queues(self, store: Path) -> list[str]:
@@ -163,27 +163,27 @@ class Session(Generic[Pool]):
         return names
 
     def serve(self, pool: OpenQueue) -> None:
-        """Have one consumer on every consumer worker; that is so for good, unless somebody recreates the queue."""
+        """Keep one consumer on every consumer worker, for good unless the queue is recreated."""
         self.link.sync(self.serve_from_loop(pool))
 
     async def serve_from_loop(self, pool: OpenQueue) -> None:
-        """Do so from the client's event loop."""
+        """Like `serve`, from the client's event loop."""
         await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
         if self.pools.get(pool.name) is pool:  # it may have been closed meanwhile
             self._served.add(pool.name)
 
     def serve_once(self, pool: OpenQueue) -> None:
-        """Do so unless this client has done it before."""
+        """Like `serve`, unless this client has done it before."""
         if pool.name not in self._served:
             self.serve(pool)
 
     def scale(self, pool: OpenQueue, n: int | None) -> None:
-        """Have `n` of these, or one on every consumer worker."""
+        """Set the number of consumers to `n`, or None: one on every consumer worker."""
         self.serve(pool)
         self.link.sync(self.link.scheduler("dq_scale", service=pool.name, n=n))
 
     def forget(self, pool: OpenQueue) -> None:
-        """Forget a queue that was closed."""
+        """Forget a closed queue."""
         self.pools.pop(pool.name, None)
         self._served.discard(pool.name)
         self.runs.closed(pool)
@@ -206,12 +206,12 @@ def queue_options(
     max_bytes: int | str | None,
     store: tuple[Path, str] | None = None,
 ) -> dict[str, Any]:
-    """Join what a user gave with the configured defaults; checked, as plain data.
+    """Merge a user's options with the configured defaults; checked, as plain data.
 
     Parameters
     ----------
     store : tuple of Path and str, optional
-        Of a durable queue: the store's directory, and the queue's name.
+        For a durable queue: the store's directory, and the queue's name.
     """
     result_limit(durable=store is not None)
     if retry is None or retry is True:
@@ -252,7 +252,7 @@ def result_limit(*, durable: bool) -> int:
     Raises
     ------
     BadOption
-        It is configured to be more than the log of a durable queue takes in one record.
+        The configured limit is more than the log of a durable queue takes in one record.
     """
     name = "dqlab.results.max-bytes"
     limit: int = nbytes(option("results.max-bytes"), name=name)

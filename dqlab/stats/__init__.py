@@ -7,7 +7,7 @@ Pure: no clock, no Dask; actors report absolute totals, `cluster.collector` join
     counts      messages by state             meter       rates of totals
     runs        one run                       eta         when it will end
     queues      queues, consumers, leases     rings       how it was over time
-    snapshot    everything at one instant     attention   what needs somebody
+    snapshot    everything at one instant     attention   what needs a user
 
 Units: counts are messages (documents, for people), `units` are pages, times are seconds since 1970 UTC, durations and
 rates are in seconds and per second.

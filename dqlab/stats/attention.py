@@ -1,4 +1,4 @@
-"""What needs somebody, worst first, in words.
+"""What needs a user, worst first, in words.
 
 Pure: `find` looks at what a Snapshot is made of, and at what is not in it (`Scene`). Each rule is a function that
 yields what it found; the order of the rules is the order of the lines.
@@ -20,12 +20,12 @@ __all__ = ["Scene", "Thresholds", "brief", "find", "find_leaving"]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When something needs somebody; durations in seconds.
+    """When something needs a user; durations in seconds.
 
     Attributes
     ----------
     no_consumer : float
-        Work waits and nobody takes it for longer.
+        Work waits and no consumer takes it for longer.
     held : float
         A document is held for longer, and ten times as long as 95 of 100 documents take.
     slow : float
@@ -98,7 +98,7 @@ class Scene:
 
 
 def find(scenes: Sequence[Scene], thresholds: Thresholds) -> list[Attention]:
-    """Return what needs somebody in some queues, worst first."""
+    """Return what needs a user in some queues, worst first."""
     return [found for rule in _RULES for scene in scenes for found in rule(scene, thresholds)]
 
 

@@ -123,7 +123,7 @@ def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: 
     Returns
     -------
     Eta or None
-        None when too little is known, or nobody works.
+        None when too little is known, or no consumer works.
     """
     if effort.documents < MIN_DOCUMENTS or effort.units <= 0 or effort.seconds <= 0 or slots <= 0.01 or documents < 1:
         return None

@@ -66,7 +66,7 @@ class Meter:
 class Speed(Meter):
     """Rate of a growing total over the last minute in which there was work.
 
-    Each feed tells for how long the state that it found may last and still count. Time beyond that is left out, with
+    Each feed sets how long the state that it found may last and still count. Time beyond that is left out, with
     what it brought: the points before it move along, and the rate from before stays known. Until the next feed such
     time counts for `rate`, which is what happens now, and not for `lasting`.
 
@@ -111,7 +111,7 @@ class Speed(Meter):
         self._lasts = 0.0
 
     def lasting(self, at: float) -> float | None:
-        """Return the rate that goes on when work does: nothing after it came to rest counts; None if unknown."""
+        """Return the rate that continues when work does: nothing after work stopped counts; None if unknown."""
         return self.rate(self._until(at))
 
     def span(self, at: float) -> float:

@@ -1,4 +1,4 @@
-"""What is known of queues, of who works for them, and of what they hold."""
+"""What is known about queues, their consumers, and the messages they hold."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class QueueStats:
     Attributes
     ----------
     name, state, why : str
-        `why` says what is wrong, or who paused it; "" when there is nothing to say.
+        `why` is what is wrong, or who paused it; "" when there is nothing to report.
     retrying : int
         Messages waiting for another delivery after a failed one.
     nbytes : int
@@ -194,7 +194,7 @@ class Unacked:
     oldest : tuple of Held
         At most five, the oldest first.
     redelivered_10m, leases_lost_10m : int
-        In the last ten minutes: messages delivered once more, leases that ended by death or expiry.
+        In the last ten minutes: messages redelivered, leases that ended by death or expiry.
     ending_20s : int
         Messages whose leases end within 20 s and were not renewed in time.
     """

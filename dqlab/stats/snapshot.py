@@ -65,7 +65,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One thing that needs somebody, in words: ``subject`` stands first and bold, `text` goes on, `detail` below.
+    """One thing that needs a user, in words: ``subject`` comes first in bold, then `text`, with `detail` below.
 
     Attributes
     ----------
@@ -196,12 +196,12 @@ class Snapshot:
         return next((queue for queue in self.queues if queue.name == name), None)
 
     def need(self, queue: str) -> Attention | None:
-        """Return the worst that needs somebody in one queue, or None."""
+        """Return the worst that needs a user in one queue, or None."""
         return next((each for each in self.attention if each.queue == queue), None)
 
     @property
     def needing(self) -> tuple[str, ...]:
-        """Names of the listed queues that need somebody, the worst first."""
+        """Names of the listed queues that need a user, the worst first."""
         named = [each.queue for each in self.attention if self.queue(each.queue) is not None]
         return tuple(dict.fromkeys([*named, *(queue.name for queue in self.queues if queue.troubled)]))
 

@@ -1,1 +1,1 @@
-"""Which version of a function a run has: its code and the values that it reads."""
+"""Versions of a run's function: its code and the values it reads."""

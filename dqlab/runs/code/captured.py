@@ -1,4 +1,4 @@
-"""What a function takes along to its consumers, and what its version rests on: for a person who asks."""
+"""Explains what a function takes along to its consumers, and what its version depends on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dqlab.runs.code.versions import CodeVersion, code_version, values_of
 __all__ = ["Captured", "Explanation", "explain"]
 
 LARGE = 16 << 20
-"""Bytes of one value that are worth a warning: they are pickled with the function, and sent to every consumer."""
+"""Bytes above which a value is worth a warning: it is pickled with the function and sent to every consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Captured:
     Attributes
     ----------
     name : str
-        As "table of score": the variable, and the function that reads it.
+        The variable and the function that reads it, as in "table of score".
     kind : str
         Its type.
     size : int or None
@@ -48,7 +48,7 @@ class Captured:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What a function takes along, and what its version rests on; shows itself as text.
+    """What a function takes along, and what its version depends on; shows itself as text.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Explanation:
     values : tuple of Captured
         Largest first.
     size : int or None
-        Bytes of the whole function as it is sent; None where it cannot be.
+        Bytes of the whole function as it is sent; None if it cannot be sent.
     problem : str
         Why it cannot be sent; "" otherwise.
     """
@@ -83,7 +83,7 @@ class Explanation:
 
 
 def explain(fn: Callable[..., Any]) -> Explanation:
-    """Say what a function takes along to its consumers, and what its version rests on.
+    """Explain what a function takes along to its consumers, and what its version depends on.
 
     Sends nothing; reads and pickles each value once.
 

@@ -1,7 +1,7 @@
 """Arrays, frames and tensors by their content, for code versions.
 
 Libraries are found among the loaded modules and never imported: a value of a library that is not loaded cannot exist.
-Up to 64 MB of a value are read whole, of a larger one evenly spaced blocks of as much. Knows nothing of functions.
+Values up to 64 MB are read whole; evenly spaced blocks of a larger one add up to as much. Independent of functions.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dqlab.texts import kept
 __all__ = ["WHOLE", "Content", "content_of", "flat"]
 
 WHOLE = 64 << 20
-"""Bytes of one value that are read whole; so much is read of a larger one."""
+"""Bytes up to which a value is read whole; of a larger one, this much is read."""
 BLOCKS = 1024
-"""Stretches that a larger value is read in, evenly spaced, the first and the last included."""
+"""Evenly spaced stretches of a larger value that are read, the first and the last included."""
 _OBJECT = 4
-"""How many times as long as its pointer takes to read, an object does; texts are some 30 bytes long."""
+"""How many times longer than its pointer an object takes to read; texts are some 30 bytes long."""
 _FLAT = frozenset({str, bytes, int, float, bool, type(None)})
 _SORTED = frozenset({str, bytes, int})
 
 Look = Callable[[object], bytes]
-"""Describes a value that is part of another one."""
+"""Describes a value inside another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Content:
     digest : bytes
         Equal for equal content, in every process.
     size : int
-        Bytes of it in memory, as its library counts them.
+        Its bytes in memory, as its library counts them.
     sampled : bool
         It was too large to be read whole.
     """
@@ -57,7 +57,7 @@ def content_of(value: Any, look: Look) -> Content | None:
     Raises
     ------
     Exception
-        Whatever the library raises about a value that it cannot read.
+        Whatever the library raises for a value that it cannot read.
     """
     kind = type(value)
     if isinstance(value, array):
@@ -75,12 +75,12 @@ def content_of(value: Any, look: Look) -> Content | None:
 
 
 def flat(items: Iterable[object], *, ordered: bool = True) -> bytes | None:
-    """Return the digest of many plain values at once, or None when one of them is something else.
+    """Return the digest of many plain values at once, or None if one of them is not plain.
 
     Parameters
     ----------
     ordered : bool
-        Whether their order counts; where it does not, they must be of one kind that can be sorted.
+        Whether their order counts; if not, they must be of one sortable type.
     """
     values = list(items)
     kinds = set(map(type, values))
@@ -90,24 +90,24 @@ def flat(items: Iterable[object], *, ordered: bool = True) -> bytes | None:
         return None
     hash = _Digest()
     pickler = pickle.Pickler(hash, 5)
-    pickler.fast = True  # no memo: equal texts are the same bytes, be they one object or two
+    pickler.fast = True  # no memo: equal texts give the same bytes, whether they are one object or two
     pickler.dump(values if ordered else sorted(values))
     return hash.digest()
 
 
 class _Digest:
-    """A file that keeps nothing of what is written but its digest."""
+    """A file that keeps only the digest of what is written."""
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=16)
 
     def write(self, data: Any) -> int:
-        """Take in bytes."""
+        """Add bytes to the digest."""
         self._hash.update(data)
         return len(data)
 
     def digest(self) -> bytes:
-        """Return what was taken in, as 16 bytes."""
+        """Return the digest of what was written, 16 bytes."""
         return self._hash.digest()
 
 
@@ -121,7 +121,7 @@ def _digest(*parts: str | bytes | memoryview) -> bytes:
 
 
 def _stretches(count: int, whole: int) -> Iterator[tuple[int, int]]:
-    """Yield what to read of `count` elements, when `whole` of them may be read: all, or evenly spaced blocks."""
+    """Yield the stretches to read of `count` elements when `whole` may be read: all, or evenly spaced blocks."""
     if count <= whole:
         yield 0, count
         return
@@ -134,7 +134,7 @@ def _stretches(count: int, whole: int) -> Iterator[tuple[int, int]]:
 
 
 def _rows(count: int, size: int) -> Any:
-    """Return the numbers of the rows to read of a frame, as a list or an array; None = all."""
+    """Return the numbers of the rows of a frame to read, as a list or an array; None = all."""
     if size <= WHOLE:
         return None
     stretches = list(_stretches(count, min(count, max(BLOCKS, count * WHOLE // size))))
@@ -169,7 +169,7 @@ def _numpy(np: Any, value: Any, look: Look) -> Content | None:
     if isinstance(value, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(value)
         more = _values(np, mask, look) + look([value.fill_value, value.hardmask])
-        value = np.where(mask, np.zeros((), value.dtype), value.data)  # what lies under a mask is nobody's
+        value = np.where(mask, np.zeros((), value.dtype), value.data)  # masked values do not count
     elif type(value) not in (np.ndarray, np.memmap):
         more = look(vars(value)) if hasattr(value, "__dict__") else b""
     plain = value.view(np.ndarray) if type(value) is not np.ndarray else value
@@ -177,7 +177,7 @@ def _numpy(np: Any, value: Any, look: Look) -> Content | None:
 
 
 def _weight(values: Any) -> int:
-    """Return how much there is to read of an array: an object takes more time than its pointer."""
+    """Return the cost of reading an array: an object takes longer than its pointer."""
     dtype = values.dtype
     return int(values.nbytes) * (_OBJECT if getattr(dtype, "hasobject", False) or dtype.kind == "T" else 1)
 
@@ -186,7 +186,7 @@ def _values(np: Any, values: Any, look: Look) -> bytes:
     """Describe a plain array: its shape, its type and its bytes in C order, whatever its layout in memory."""
     dtype = values.dtype
     head = f"{dtype!r} {values.shape}"
-    if dtype.fields is not None:  # between fields lie bytes that mean nothing
+    if dtype.fields is not None:  # padding between fields means nothing
         return _digest(head, *(_values(np, values[name], look) for name in dtype.names))
     if dtype.hasobject or dtype.kind == "T":
         each = max(1, dtype.itemsize) * _OBJECT
@@ -225,7 +225,7 @@ def _pandas(pd: Any, value: Any, look: Look) -> Content | None:
 
 
 def _attributes(value: Any) -> list[object]:
-    """Return what a frame, a series or an index of pandas has beside its values."""
+    """Return the attributes of a pandas frame, series or index besides its values."""
     own = {name: getattr(value, name, None) for name in getattr(value, "_metadata", ())}
     flags = getattr(value, "flags", None)
     return [getattr(value, "attrs", None), getattr(flags, "allows_duplicate_labels", None), own]
@@ -252,7 +252,7 @@ def _pandas_part(pd: Any, value: Any, look: Look) -> bytes:
     if isinstance(value, pd.arrays.IntervalArray):
         return _digest("interval", value.closed, part(value.left), part(value.right))
     dtype = str(value.dtype)
-    numbers = getattr(value, "asi8", None)  # times, as what they are stored as
+    numbers = getattr(value, "asi8", None)  # times, as stored
     if numbers is not None:
         return _digest(dtype, _values(np, numbers, look))
     if isinstance(value, pd.arrays.NumpyExtensionArray | np.ndarray):
@@ -299,7 +299,7 @@ def _pyarrow(pa: Any, value: Any, look: Look) -> Content | None:
 
 
 def _column(kind: str, name: str, column: Any, missing: int, look: Look) -> bytes:
-    """Describe a column of polars or Arrow: as numbers where it is nothing else, else by its values."""
+    """Describe a column of polars or Arrow: as numbers if it holds only numbers, else by its values."""
     np = sys.modules.get("numpy")
     if np is not None and not missing:
         values = np.asarray(column.to_numpy())

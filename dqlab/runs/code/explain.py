@@ -1,7 +1,7 @@
-"""What a person wrote: a function's syntax and text, its notebook cell, a class's own attributes.
+"""What a user wrote: a function's syntax and text, its notebook cell, a class's own attributes.
 
-Reads sources the way tracebacks do, through `linecache`, where IPython puts its cells. Knows nothing
-of versions. Everything here may find nothing: code made by ``exec`` or in C has no source.
+Reads sources the way tracebacks do, through `linecache`, where IPython puts its cells. Independent of
+versions. Everything here may find nothing: code made by ``exec`` or in C has no source.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Sources:
         code : code
             The function's ``__code__``.
         namespace : dict, optional
-            Its globals; where a module came from an archive, they say how to read it.
+            Its globals, which are needed to read a module from an archive.
         """
         parsed = self._read(code.co_filename, namespace)
         if parsed is None:
@@ -72,7 +72,7 @@ class Sources:
             return None
         try:
             return Definition(ast.dump(node), _text(node, parsed[1]))
-        except RecursionError:  # an expression of a thousand terms; its bytecode serves
+        except RecursionError:  # an expression of a thousand terms; its bytecode is used
             return None
 
     def module(self, module: ModuleType | None) -> str | None:
@@ -93,10 +93,10 @@ class Sources:
             return None
 
     def _is_of(self, code: CodeType, source: str) -> bool:
-        """Return whether a source is what the code was made of: a file may be edited while its process runs."""
+        """Return whether the code was compiled from this source: a file may be edited while its process runs."""
         filename = code.co_filename
         kept: Any = linecache.cache.get(filename, (0, None))
-        if kept[1] is None:  # it has no time of change: a cell of a notebook, which never changes
+        if kept[1] is None:  # no modification time: a notebook cell, which never changes
             return True
         if filename not in self._compiled:
             self._compiled[filename] = _compiled(source, filename)
@@ -128,12 +128,12 @@ def _parse(filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module,
         return None
     try:
         return parse(source), source
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python after all
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # not Python
         return None
 
 
 def _compiled(source: str, filename: str) -> set[CodeType]:
-    """Return the code of every function of a file, wherever it stands in it."""
+    """Return the code of every function in a file, at any depth."""
     try:
         waiting = [compile(source, filename, "exec", dont_inherit=True)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -147,7 +147,7 @@ def _compiled(source: str, filename: str) -> set[CodeType]:
 
 
 def _unplaced(code: CodeType) -> CodeType:
-    """Return code without the lines that it stands on."""
+    """Return code without its line numbers."""
     constants = tuple(_unplaced(part) if isinstance(part, CodeType) else part for part in code.co_consts)
     return code.replace(co_flags=0, co_firstlineno=1, co_linetable=b"", co_filename="", co_consts=constants)
 
@@ -183,7 +183,7 @@ def _around(nodes: list[_Function], code: CodeType) -> Iterator[_Function]:
     spans = [
         ((place.lineno, place.col_offset), (place.end_lineno, place.end_col_offset))
         for place in instructions
-        if place is not None and None not in place and place.end_col_offset  # the compiler's own have none
+        if place is not None and None not in place and place.end_col_offset  # those of the compiler have none
     ]
     for node in nodes:
         if isinstance(node, ast.Lambda) and spans:
@@ -209,7 +209,7 @@ def _text(node: _Function, source: str) -> str:
 
 
 def written(kind: type) -> dict[str, Any]:
-    """Return what a person wrote into a class, without what Python and dataclasses add."""
+    """Return the attributes a user wrote into a class, without those that Python and dataclasses add."""
     fields = vars(kind).get("_fields", ()) if issubclass(kind, tuple) else ()
     generated = bool(fields) or "__dataclass_fields__" in vars(kind)
     return {
@@ -233,14 +233,14 @@ def _made_by_exec(value: object) -> bool:
 
 
 def hint_text(hint: object) -> str:
-    """Return an annotation as text that is the same in every process."""
+    """Format an annotation the same way in every process."""
     if isinstance(hint, type):
         return f"{hint.__module__}.{hint.__qualname__}"
     return hint if isinstance(hint, str) else _ADDRESS.sub("", repr(hint))
 
 
 def innermost(function: Any) -> Any:
-    """Return the function a person wrote, inside partials, methods and decorators."""
+    """Return the function a user wrote, inside partials, methods and decorators."""
     for _ in range(_MAX_WRAPPERS):
         if isinstance(function, partial):
             function = function.func

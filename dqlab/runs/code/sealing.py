@@ -1,4 +1,4 @@
-"""A function as a run sends and remembers it."""
+"""Seal a function as a run sends and records it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
 
 
 def function_bytes(fn: Callable[..., Any], *, remember: bool = False) -> bytes:
-    """Return a function's pickle, with what it takes from local modules; see `seal_function`.
+    """Return a function's pickle, including what it uses of local modules; see `seal_function`.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def function_bytes(fn: Callable[..., Any], *, remember: bool = False) -> bytes:
 
 
 def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
-    """Return what the queue keeps of a code version."""
+    """Return a code version as the queue keeps it."""
     return {
         "name": version.name,
         "hash": version.hash,
@@ -54,17 +54,17 @@ def code_record(version: CodeVersion, blob: bytes) -> dict[str, Any]:
 
 
 class Uncomparable(DqlabWarning):
-    """A run was attached to whose function reads a value that was compared by its type, or by samples, alone."""
+    """The function of the attached run reads a value that was compared only by its type or by samples."""
 
 
 def tell_uncertain(run: str, version: CodeVersion) -> None:
-    """Warn of values that may have changed since the run was made, without its code version showing it."""
+    """Warn about values that may have changed since the run was made without changing its code version."""
     for values, problem in ((version.uncertain, "cannot compare {}"), (version.sampled, "compared {} by 64 MB of it")):
         if values:
             named, them = _named(values)
             text = f"run {run!r}: {problem.format(named)}: use on_existing='new' if {them} changed."
             frame = _outside()
-            # Each time: the usual way warns once a line, and a cell is run again just because something changed.
+            # Each time: `warnings.warn` warns once a line, and a cell is run again because something changed.
             warnings.warn_explicit(text, Uncomparable, frame.f_code.co_filename, frame.f_lineno, registry={})
 
 
@@ -74,7 +74,7 @@ def _named(values: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _outside() -> FrameType:
-    """Return the frame of the first caller outside of this package."""
+    """Return the frame of the first caller outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dqlab."):
         frame = frame.f_back

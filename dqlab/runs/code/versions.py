@@ -1,16 +1,16 @@
-"""Code versions: a name for what a function does, the same in every process.
+"""Code versions: a fingerprint of what a function does, the same in every process.
 
-Two functions have one version when their syntax trees agree, and so do those of the functions and
+Two functions have the same version when their syntax trees agree, and so do the trees of the functions and
 classes of ``__main__`` and of local modules they name, the values they read, and the versions of the
 packages they import. File names, lines, comments and the order of dictionaries do not count. A pickle
-cannot serve: its bytes differ between processes. Knows nothing of runs; transport has its own hash
+cannot be used: its bytes differ between processes. Independent of runs; transport has its own hash
 (`cluster.sealed`).
 
-Every definition reached from a function is described on its own and refers to the rest by name; the
+Every definition reached from a function is described by itself and refers to the others by name; the
 sorted descriptions are hashed. So neither cycles nor the order of the search matter. Values are
-described by what they hold: frames and arrays by `contents`, other objects by what they would give
-to pickle, walked part by part, so that neither identity nor the order of a set counts. Values are read
-again each time: nothing is remembered by identity, since a frame can be changed in place.
+described by their content: frames and arrays by `contents`, other objects by the state they would pickle,
+walked part by part, so that neither identity nor the order of a set counts. Values are read again each
+time: nothing is cached by identity, since a frame can be changed in place.
 """
 
 from __future__ import annotations
@@ -61,35 +61,35 @@ __all__ = ["CodeVersion", "code_version", "exact_version", "fingerprint", "value
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
 _MOST_PARTS = 100_000
-"""Parts of values that are described one by one; a second or two."""
+"""Most parts of values that are described one by one, which takes a second or two."""
 _MANY = 64
-"""Plain values that are worth describing all at once."""
+"""Plain values from which on they are described all at once."""
 _LARGE = 1 << 20
 _KEPT_PARTS = 100
-"""Parts of a version that are kept by name, to say which of them has changed."""
+"""Parts of a version that are kept by name, to report which of them has changed."""
 _BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUID, type(None), type(...))
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
 _OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
-"""Attributes of functions that say where they come from."""
+"""Attributes of functions that name their origin."""
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _CONTAINERS = (tuple, list, dict, set, frozenset)
 _FIXED = frozenset({str, bytes, int, float, complex, bool, type(None), type(...)})
 _PICKLED = _FIXED | {list, dict, tuple, bytearray}
-"""Kinds of values that a pickle holds as they are."""
+"""Types that a pickle holds as they are."""
 _PLACE = frozenset({"__builtins__", "__file__", "__loader__", "__name__", "__spec__"})
-"""Globals that say where code stands, not what it does."""
+"""Globals that locate code and do not change what it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeVersion:
-    """What a function does, named.
+    """Fingerprint of what a function does.
 
     Attributes
     ----------
     name : str
         The function's name.
     hash : str
-        32 hex digits; equal versions do the same, as far as can be seen.
+        32 hex digits; functions with equal versions do the same, as far as can be detected.
     short : str
         The first six of them, for people.
     source : str or None
@@ -97,11 +97,11 @@ class CodeVersion:
     cell : int or None
         Number of the notebook cell that defined it.
     uncertain : tuple of str
-        Values it depends on that count by their type alone: "model of score (_thread.lock)".
+        Values it depends on that count only by their type: "model of score (_thread.lock)".
     sampled : tuple of str
         Values above 64 MB, which count by evenly spaced blocks: "table of score (1.2 GB)".
     parts : dict of str to str
-        What it rests on: eight hex digits for each function, class and value by its name.
+        What it depends on: eight hex digits for each function, class and value, by name.
     """
 
     name: str
@@ -114,7 +114,7 @@ class CodeVersion:
     parts: dict[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     def explain(self) -> str:
-        """Return in words what the version rests on."""
+        """Describe what the version depends on."""
         where = f" from cell {self.cell}" if self.cell is not None else ""
         text = f"{self.name}{where}, version {self.short}: its code and every value it reads count"
         if self.sampled:
@@ -124,7 +124,7 @@ class CodeVersion:
         return f"{text}."
 
     def changed_since(self, earlier: dict[str, str]) -> list[str]:
-        """Return the names of what differs from the parts of another version; empty when that kept none."""
+        """Return the names of the parts that differ from another version's; empty if that has no parts."""
         if not earlier:
             return []
         names = sorted(self.parts.keys() | earlier.keys())
@@ -132,11 +132,11 @@ class CodeVersion:
 
 
 def code_version(function: Callable[..., Any]) -> CodeVersion:
-    """Return the version of a function, or of anything else that can be called.
+    """Return the version of a function or any other callable.
 
     Functions of ``__main__`` and of local modules, lambdas and nested functions count by their code; other
     imported ones by module, name and the version of their distribution. Functions of local modules, and those
-    without source, count by their bytecode: it is what is loaded, whatever stands in the file by now, and differs
+    without source, count by their bytecode: it is what is loaded, whatever the file holds by now, and differs
     between versions of Python.
     """
     inner = innermost(function)
@@ -158,17 +158,17 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
 
 
 def values_of(function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    """Return what a function and all that it reaches reads: globals, captured variables, defaults; by name."""
+    """Return, by name, what a function and all it reaches read: globals, captured variables, defaults."""
     walk = _Walk(innermost(function))
     walk.version(function)
     return walk.held
 
 
 def exact_version(function: Callable[..., Any]) -> str | None:
-    """Return a name for a function and for the exact bytes of all that it reads; None where that cannot be told.
+    """Return a name for a function and the exact bytes of all it reads; None if that cannot be determined.
 
-    Two functions of one code version may still give different results: a version ignores the order of dictionaries, and
-    compares large values in part. Caches that outlive a run use this name as their key.
+    Two functions with the same code version may still give different results: a version ignores the order of
+    dictionaries, and compares only parts of large values. Caches that outlive a run use this name as their key.
     """
     walk = _Walk(innermost(function), exact=True)
     digest = walk.version(function)
@@ -176,21 +176,21 @@ def exact_version(function: Callable[..., Any]) -> str | None:
 
 
 def fingerprint(values: list[Any]) -> Reached:
-    """Return what some functions, classes and modules are, exactly, and what they rest on."""
+    """Return the exact version of some functions, classes and modules, and what they depend on."""
     walk = _Walk(values, exact=True, files=False)  # those are compared by themselves, each time
     digest = walk.version_of(values)
     return Reached(digest if walk.whole else None, walk.imports, list(walk.homes.values()), walk.mutable)
 
 
 class _Walk:
-    """Describes a function and everything of ``__main__`` and of local modules that it reaches.
+    """Describes a function and everything it reaches in ``__main__`` and in local modules.
 
     Parameters
     ----------
     exact : bool
-        Tell apart whatever differs, where a version takes some values for equal: describe values by their pickle.
+        Distinguish all that differs, where a version treats some values as equal: describe values by their pickle.
     files : bool
-        The files of modules that functions import when they are called count.
+        Include the files of modules that functions import when they are called.
     """
 
     def __init__(self, root: Any, *, exact: bool = False, files: bool = True) -> None:
@@ -199,15 +199,15 @@ class _Walk:
         self.sampled: set[str] = set()
         self.parts: dict[str, str] = {}
         self.held: list[tuple[str, object]] = []
-        """What functions read, by name."""
+        """The values that functions read, by name."""
         self.imports: set[str] = set()
         """Local modules that functions import when they are called."""
         self.homes: dict[int, dict[str, Any]] = {}
-        """The names of the modules that functions stand in."""
+        """The namespaces of the modules that define the functions."""
         self.mutable = False
-        """Something that was reached can change without a name being given another value."""
+        """Something reached can change without a name being rebound."""
         self.whole = True
-        """No part of a value was left out."""
+        """Whether no part of a value was left out."""
         self._exact, self._files = exact, files
         self._pickler: _Exact | None = None
         self._user = _name(root)
@@ -215,13 +215,13 @@ class _Walk:
         self._reached: dict[int, tuple[int, FunctionType | type | ModuleType]] = {}
         self._open: dict[int, int] = {}
         self._described: dict[int, tuple[object, bytes]] = {}
-        """Values by identity, for the length of one walk; kept alive, so that no identity is given twice."""
+        """Values by identity during one walk; kept alive, so that no identity is reused."""
         self._back = 0
         self._count = 0
         self._shapes: dict[CodeType, bytes] = {}
 
     def version(self, function: Callable[..., Any]) -> bytes:
-        """Return the digest of something that can be called."""
+        """Return the digest of a callable."""
         return self._all(self._called(function))
 
     def version_of(self, values: list[Any]) -> bytes:
@@ -242,11 +242,11 @@ class _Walk:
                 continue
             parts.append(self._function(definition))
             self._keep(f"code of {self._user}", self._by_name(definition))
-        self._pickler = None  # it knows this walk; neither would be freed
+        self._pickler = None  # it refers to this walk, and neither would be freed
         return _pack("version", root, *self._sorted(parts))
 
     def _sorted(self, parts: list[bytes]) -> list[bytes]:
-        """Return parts in an order that does not count, or as they are."""
+        """Return parts sorted when their order does not count, else as they are."""
         return parts if self._exact else sorted(parts)
 
     def _keep(self, what: str, digest: bytes) -> None:
@@ -284,15 +284,15 @@ class _Walk:
                 yield _pack("builtin" if hasattr(builtins, name) else "missing", name)
 
     def _read(self, name: str, value: object) -> bytes:
-        """Describe a value that a function reads by name, and keep its digest by that name."""
+        """Describe a value that a function reads by name, and keep its digest under that name."""
         digest = self._value(value, name)
         self.held.append((f"{name} of {self._user}", value))
-        if not isinstance(value, FunctionType | type | ModuleType):  # those are kept as what they are
+        if not isinstance(value, FunctionType | type | ModuleType):  # those are kept as definitions
             self._keep(f"{name} of {self._user}", digest)
         return digest
 
     def _lazy(self, function: FunctionType) -> Iterator[tuple[str, str]]:
-        """Yield the local modules that a function imports when it is called, with what their files hold now."""
+        """Yield the local modules that a function imports when it is called, and the current content of their files."""
         names = lazy_imports(function.__code__, package_of(function.__globals__))
         self.imports |= names
         for name, file in sorted(imported_files(names).items()) if self._files else ():
@@ -302,7 +302,7 @@ class _Walk:
                 yield name, tree
 
     def _module(self, module: ModuleType) -> bytes:
-        """Describe all that a local module holds now: an attribute that was set after its import counts."""
+        """Describe all that a local module holds now, including attributes set after its import."""
         self.homes[id(vars(module))] = vars(module)
         held = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         parts = [_pack("holds", name, self._value(value, name)) for name, value in sorted(held.items())]
@@ -333,7 +333,7 @@ class _Walk:
         ]
         return _pack("field", field.name, hint_text(field.type), flags, *values)
 
-    # --- references: by name, or by what they hold ------------------------------------------------
+    # --- references: by name, or by content -------------------------------------------------------
 
     def _value(self, value: object, name: str) -> bytes:
         plain = _plain(value)
@@ -344,7 +344,7 @@ class _Walk:
         return self.named(value, name) or self._once(value, name, self._object)
 
     def named(self, value: Any, name: str) -> bytes | None:
-        """Describe what is no plain value: definitions, what wraps them, members of enums; None for everything else."""
+        """Describe definitions, their wrappers and members of enums; return None for anything else."""
         if isinstance(value, Enum):
             return _pack("enum", self._known(type(value)), str(value.name), self._value(value.value, name))
         if isinstance(value, ModuleType):
@@ -352,7 +352,7 @@ class _Walk:
         return self._bytecode(value) if isinstance(value, CodeType) else self._callable(value)
 
     def _once(self, value: object, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
-        """Describe a value that has parts: each once, and a value inside itself by how far up it stands."""
+        """Describe a value with parts: each once, and a value inside itself by how far up it is."""
         if self._exact:
             fixed = isinstance(value, tuple | frozenset) and all(type(part) in _FIXED for part in value)
             self.mutable |= not (fixed and type(value) in _CONTAINERS)
@@ -376,20 +376,20 @@ class _Walk:
             digest = describe(value, name)
         finally:
             del self._open[identity]
-        if self._back >= depth:  # it refers to nothing that it stands in, so it is the same wherever it stands
+        if self._back >= depth:  # it refers to nothing around it, so it is the same anywhere
             self._described[identity] = value, digest
         self._back = min(outer, self._back)
         return digest
 
     def _pickled(self, value: Any) -> bytes | None:
-        """Describe a value by its pickle, or return None where it has none."""
-        # One pickler tells parts that are one object from equal ones. A set gets a pickler of its own, since its order
-        # does not count.
+        """Describe a value by its pickle, or return None if it has none."""
+        # One pickler distinguishes parts that are the same object from equal ones. A set gets its own pickler, since
+        # its order does not count.
         pickler, self._pickler = self._pickler or _Exact(self), None
         try:
             digest = pickler.digest(value)
         except Exception:  # noqa: BLE001 - pickling runs the value's own code, which may raise anything
-            return None  # what the pickler has seen of it counts nowhere: the next value gets another one
+            return None  # what this pickler has seen must not count: the next value gets another one
         self._pickler = pickler
         return digest
 
@@ -414,7 +414,7 @@ class _Walk:
         return (self._value(value, name) for value in values)
 
     def _object(self, value: Any, name: str) -> bytes:
-        """Describe an object by its content or its state: by what it would give to pickle."""
+        """Describe an object by its content, or by the state it would pickle."""
         kind = type(value)
         try:
             content = content_of(value, lambda part: self._value(part, name))
@@ -424,13 +424,13 @@ class _Walk:
                 return _pack("proxy", self._value(dict(value), name))
             if isinstance(value, set | frozenset):  # pickled in the order of its hashes
                 return _pack("set", self._known(kind), *sorted(self._each(value, name)), self._state(value, name))
-            token = getattr(kind, "__dask_tokenize__", None)  # what the object itself takes for its content
+            token = getattr(kind, "__dask_tokenize__", None)  # the object's own description of its content
             if token is not None and not self._exact:
                 return _pack("token", self._known(kind), self._value(token(value), name))
             return self._reduced(value, name)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001 - it runs the object's own code, which may raise anything; then nothing is known
+        except BaseException:  # noqa: BLE001 - it runs the object's own code, which may raise anything; then it is unknown
             return self._unseen(value, name)
 
     def _content(self, kind: type, content: Content, name: str) -> bytes:
@@ -467,19 +467,19 @@ class _Walk:
         module = "" if kind.__module__ in ("builtins", *_MAIN) else f"{kind.__module__}."
         self.uncertain.add(f"{name} of {self._user} ({module}{kind.__qualname__})")
         if self._exact and self.whole:
-            with suppress(SealError):  # what cannot be sent is the same wherever it is
+            with suppress(SealError):  # what cannot be sent does not depend on where it is
                 return _pack("sealed", self._known(kind), seal_value(value))
         return _pack("other", self._known(kind))
 
     def _called(self, value: Any) -> bytes:
-        """Describe what is called, state included: a callable object is the function."""
+        """Describe a callable, its state included: a callable object is the function."""
         known = self._callable(value)
         if known is not None:
             return known
         return self._value(value, type(value).__name__)
 
     def _callable(self, value: Any) -> bytes | None:
-        """Describe classes, functions and what wraps them; None for everything else."""
+        """Describe classes, functions and their wrappers; return None for anything else."""
         if isinstance(value, type | FunctionType):
             return self._known(value)
         if isinstance(value, MethodType):
@@ -539,7 +539,7 @@ class _Walk:
         return _pack("import", module, name, self._pin(module)) if found is value else None
 
     def _pin(self, module: str) -> bytes:
-        """Describe which version of a module this is."""
+        """Describe the version of a module."""
         top = module.partition(".")[0]
         release = "standard" if top in sys.stdlib_module_names else _release(top)
         if release is None:
@@ -571,20 +571,20 @@ class _Walk:
 
 
 class _Exact(pickle.Pickler):
-    """Describes values by their pickle; what they name, and sets, by a walk."""
+    """Describes values by their pickle; definitions and sets by a walk."""
 
     def __init__(self, walk: _Walk) -> None:
         self._bytes, self._walk = _Bytes(), walk
         super().__init__(self._bytes, 5, buffer_callback=self._bytes.take)
 
     def digest(self, value: object) -> bytes:
-        """Return what a value is; parts that were part of an earlier one are referred to."""
+        """Return the digest of a value; parts that an earlier value had are references."""
         self._bytes.hash = blake2b(digest_size=16)
         self.dump(value)
         return self._bytes.hash.digest()
 
     def persistent_id(self, value: Any) -> bytes | None:
-        """Return the description of what is not pickled."""
+        """Return the description of a value that is not pickled."""
         kind = type(value)
         if kind in _PICKLED:
             return None
@@ -594,7 +594,7 @@ class _Exact(pickle.Pickler):
 
 
 class _Bytes:
-    """Takes what a pickler writes."""
+    """Collects what a pickler writes."""
 
     def __init__(self) -> None:
         self.hash = blake2b(digest_size=16)

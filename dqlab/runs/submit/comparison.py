@@ -19,23 +19,23 @@ from dqlab.runs.submit.sender import RunSender
 __all__ = ["Comparison"]
 
 LOOK_EVERY = 0.2
-"""Seconds between two looks how far the run was submitted."""
+"""Seconds between two checks how far the run was submitted."""
 _ENDLESS = 1 << 62
 
 
 class Comparison(Submitter):
     """Reads an input as far as the run's record goes, and follows the record to its end.
 
-    A difference ends it at once, while the run is still being submitted; that goes on.
+    A difference ends it at once, while the run is still being submitted; the submission continues.
 
     Parameters
     ----------
     progress : callable
-        Asks the queue how far the run is.
+        Returns the queue's progress of the run.
     earlier : Submitter or None
-        What submits the run in this process; None when another client does.
+        The run's submitter in this process; None when another client submits it.
     there : int
-        Documents the queue holds now; `then` is called when all of them were compared.
+        Documents the queue holds now; `then` is called when all of them have been compared.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Comparison(Submitter):
         then: Callable[[], object] | None,
     ) -> None:
         super().__init__(name, elements, sender, verify=True)
-        self.digest = Digest(lambda: _ENDLESS)  # nobody asks further back than it has read
+        self.digest = Digest(lambda: _ENDLESS)  # no digest is needed further back than it has read
         self.earlier = earlier
         self._progress, self._there, self._due = progress, there, then
         self._given_up = threading.Event()
@@ -62,23 +62,23 @@ class Comparison(Submitter):
 
     @property
     def chain(self) -> list[Submitter]:
-        """The comparison, and what submits the run in this process."""
+        """The comparison, and the run's submitter in this process."""
         return [self, *(self.earlier.chain if self.earlier is not None else [])]
 
     def stop(self, error: BaseException) -> None:
-        """Compare no more, and end the submission."""
+        """Stop comparing, and end the submission."""
         if self.earlier is not None:
             self.earlier.stop(error)
         self._give_up(error)
 
     def end(self) -> None:
-        """Bring both to their end."""
+        """End both."""
         if self.earlier is not None:
             self.earlier.end()
         super().end()
 
     def supersede(self, error: BaseException) -> None:
-        """Compare no more: the run was mapped again. What was to happen after the comparison still does."""
+        """Stop comparing: the run was mapped again. `then` is still called."""
         if self._due is None:
             self._give_up(error)
 
@@ -95,7 +95,7 @@ class Comparison(Submitter):
             if self.count < known.through:
                 amount = f"{known.through:,} documents" + ("" if ended else " or more")
                 raise RunExists(run=self.name, difference=f"{amount}, these are {self.count:,}")
-            if self.count > compared:  # the digest is one of all that was read
+            if self.count > compared:  # the digest covers all that was read
                 compared = self.count
                 if known.digest and self.digest.at(compared) != known.digest:
                     raise RunExists(run=self.name, difference="other documents")
@@ -116,10 +116,10 @@ class Comparison(Submitter):
                 self._given_up.wait(LOOK_EVERY)
 
     def _known(self) -> tuple[Submitted, Progress, bool]:
-        """Return what the queue holds of the run's input, and whether nothing more comes of it."""
+        """Return what the queue holds of the run's input, the progress, and whether no more input comes."""
         while True:
             self._raise_given_up()
-            over = self.earlier is not None and self.earlier.finished.is_set()  # asked first: it seals, then ends
+            over = self.earlier is not None and self.earlier.finished.is_set()  # read first: it seals, then ends
             try:
                 progress = self._progress()
             except CallTimeout:  # a shard is being recreated
@@ -150,7 +150,7 @@ class Comparison(Submitter):
             yield (element,)
 
     def _raise_cut_off(self, progress: Progress) -> None:
-        """Raise why the run has not all of its input, as far as that is known: these may be more documents."""
+        """Raise why the run lacks part of its input, as far as that is known: these may be more documents."""
         earlier = self.earlier
         if earlier is not None and earlier.error is not None and not isinstance(earlier, Resubmission):
             self.count, self.by_input = earlier.count, earlier.by_input

@@ -1,4 +1,4 @@
-"""A hash of the input of a run, to know again what a queue holds of it."""
+"""A hash of a run's input, to recognise what a queue holds of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Digest:
     Parameters
     ----------
     confirmed : callable
-        Returns how many elements from the first on the queue holds; further back nobody asks.
+        Returns how many elements from the first on the queue holds; no digest is needed further back.
     """
 
     def __init__(self, confirmed: Callable[[], int]) -> None:
@@ -38,12 +38,12 @@ class Digest:
         self._blocks: deque[tuple[int, Any, list[bytes]]] = deque()
         """Elements that are in the hash but perhaps not in the queue: position, hash before them, what was hashed."""
         self.marks: list[tuple[int, str]] = []
-        """Digests of the first so many elements, every some hundred; a second reading of the input is compared."""
+        """Digests of the first elements, every few hundred, for comparison with a second reading of the input."""
 
     def update(self, element: Any, payload: bytes) -> None:
-        """Take in the next element."""
+        """Add the next element."""
         if type(element) is Document:
-            # Without a version the place is all that tells it from another one of that key.
+            # Without a version, only the place distinguishes it from another document of that key.
             payload = kept(f"{element.key}\0{element.version or element.where}\n")
         with self._lock:
             self._pending.append(payload)
@@ -52,7 +52,7 @@ class Digest:
 
     @property
     def count(self) -> int:
-        """Elements taken in so far."""
+        """Elements added so far."""
         return self._folded + len(self._pending)
 
     def at(self, count: int) -> str:
@@ -80,12 +80,12 @@ class Digest:
             self._blocks.popleft()
 
     def submitted(self, held: Ranges, before: Submitted) -> Submitted:
-        """Return what the queue holds of the input, as far as that was read.
+        """Return what the queue holds of the input, as far as it was read.
 
         Parameters
         ----------
         held : Ranges
-            The ordinals that it holds.
+            The ordinals that the queue holds.
         before : Submitted
             What it held before that; the input need not have reached its end again.
         """

@@ -1,4 +1,4 @@
-"""The elements of an input as they were when it was mapped: who mapped a list may change it before it is read."""
+"""The elements of an input as they were when it was mapped: a user may change a list before it is read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LASTING = (tuple, range, frozenset)
 _DICTS: tuple[Any, ...] = ({}, OrderedDict())
 _VIEWS = [type(view) for each in _DICTS for view in (each.keys(), each.values(), each.items())]
 _COPIED = (list, deque, set, *_VIEWS)
-"""Builtin types whose copy costs a reference an element. Those of others may load what they give, or be without end."""
+"""Builtin types whose copy costs one reference per element. Copies of others may load elements, or never end."""
 
 
 def as_mapped(elements: Iterable[Any]) -> Iterable[Any]:
-    """Return a copy of a builtin container, which nobody can change any more, and anything else as it is."""
+    """Return a copy of a builtin container, safe from later changes, and anything else as it is."""
     if type(elements) in _COPIED:
         return tuple(elements)
     if type(elements) in (array, bytearray):
@@ -29,7 +29,7 @@ def as_mapped(elements: Iterable[Any]) -> Iterable[Any]:
 
 
 def length_of(elements: Iterable[Any]) -> int | None:
-    """Return how many elements there are, None where nobody knows, or it takes long to say, or cannot change."""
+    """Return how many elements there are; None if that is unknown, slow to compute or cannot change."""
     if type(elements) in _LASTING or isinstance(elements, Iterator | Documents):
         return None
     if hasattr(elements, "__dask_graph__"):  # it would compute them
@@ -38,17 +38,17 @@ def length_of(elements: Iterable[Any]) -> int | None:
         return len(elements)  # type: ignore[arg-type]
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - it has none, or somebody's code cannot tell it
+    except BaseException:  # noqa: BLE001 - it has none, or its own code fails
         return None
 
 
 def watched(elements: Iterable[Any], had: int | None) -> Iterable[Any]:
-    """Return the elements, or what yields them and sees that there are as many as there were.
+    """Return the elements, or a generator that also checks that their number has not changed.
 
     Parameters
     ----------
     had : int or None
-        What `length_of` said when they were mapped.
+        What `length_of` returned when they were mapped.
 
     Raises
     ------
@@ -65,6 +65,6 @@ def _counted(elements: Iterable[Any], had: int) -> Iterator[Any]:
             raise InputResized(had=had, read="more")
         read += 1
         yield element
-    # A length may be an estimate, what is left, or wrong. One that has changed, and was not the number, shows a change.
+    # A length may be an estimate, what is left, or wrong. One that changed and was not the number read shows it.
     if read != had and length_of(elements) != had:
         raise InputResized(had=had, read=f"{read:,}")

@@ -1,4 +1,4 @@
-"""How a run's input becomes messages: one thread that iterates it, and holds none of it."""
+"""Turns a run's input into messages: one thread iterates it and keeps none of it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ __all__ = ["Submitter"]
 NOTE_EVERY = 1.0
 """Seconds between two records of how far the input was submitted."""
 INPUT_PATIENCE = 0.5
-"""Seconds that an input which was stopped may take to give its next element, before it is left behind."""
+"""Seconds that a stopped input may take to give its next element before it is abandoned."""
 ENDING = 5.0
-"""Seconds to wait for the end of a submission that is being told to the queue."""
+"""Seconds to wait while the end of a submission is reported to the queue."""
 
 
 class Submitter:
@@ -46,13 +46,13 @@ class Submitter:
     Parameters
     ----------
     before : Submitted, optional
-        What an earlier submission put already; that is only hashed.
+        What an earlier submission has put; it is only hashed.
     verify : bool
-        Put nothing: the run is complete, and the input only has to be the same.
+        Put nothing: the run is complete, and the input must only be the same.
     reopen : bool
         The run's input was cut off; what the queue does not hold is put now.
     then : callable, optional
-        Called when all of the input has been read and was what it was; what it raises is the submission's error.
+        Called when all of the input has been read and is unchanged; what it raises is the submission's error.
 
     Attributes
     ----------
@@ -62,11 +62,11 @@ class Submitter:
         Why the input ended early: what it raised, or what could not be sent. None of one that was stopped, or that the
         queue refused because the run was cancelled: the queue knows what became of the run.
     by_input : bool
-        The input itself raised that, so that it is no error of the queue, whatever its class.
+        The input itself raised that error, so it is not an error of the queue, whatever its class.
     elements : iterable
         The input.
     digest : Digest
-        Of what was read of it.
+        Digest of the elements read.
     verifies : bool
         It is only compared with what was put earlier.
     """
@@ -98,17 +98,17 @@ class Submitter:
         self._looked = 0.0
         """When the thread looked up from the input the last time, monotonic seconds."""
         self._noted = 0
-        """Elements that the queue held when that was recorded last."""
+        """Elements that the queue held at the last record."""
         self._noting = threading.Lock()
         """Held while the record is sent: the one of the end must be the last."""
         self._ended = threading.Event()
         self._ending = threading.Lock()
-        """Held for good by who tells the queue of the end: the thread, or `end` in its place."""
+        """Held for good by the reporter of the end to the queue: the thread, or `end` in its place."""
         self._thread = threading.Thread(target=self._run, name=f"dqlab-submit-{name}", daemon=True)
 
     @property
     def sending(self) -> bool:
-        """Whether the run's input may still go on, by what this process sends."""
+        """Whether this process may still send more of the run's input."""
         return not (self.verifies or self.finished.is_set())
 
     @property
@@ -122,7 +122,7 @@ class Submitter:
         try:
             self._thread.start()
         except BaseException as error:
-            if not self.began:  # it never began, so nobody is to wait for its end
+            if not self.began:  # it never began, so nothing must wait for its end
                 self.error = error
                 self.finished.set()
             raise
@@ -133,7 +133,7 @@ class Submitter:
         return self._thread.ident is not None
 
     def join(self, timeout: float = 5.0) -> bool:
-        """Wait for the thread to end; return whether it did. The input may hold it up as long as it likes."""
+        """Wait for the thread to end; return whether it did. The input may block it for as long as it likes."""
         return self.finished.wait(timeout)
 
     def stop(self, error: BaseException) -> None:
@@ -146,8 +146,8 @@ class Submitter:
     def end(self) -> None:
         """Bring a submission that was stopped to its end, within about a second.
 
-        An input that does not give its next element is left behind: its thread cannot be ended from outside, so the
-        queue is told here that no more comes, and the thread ends by itself, without a word, when the input lets it.
+        An input that does not give its next element is abandoned: its thread cannot be ended from outside, so the
+        end is reported to the queue here, and the thread ends silently when the input lets it.
         """
         if self.finished.wait(INPUT_PATIENCE):
             return
@@ -158,7 +158,7 @@ class Submitter:
             self.join(ENDING)
 
     def leave(self) -> None:
-        """Tell nobody that a stopped submission has ended: its queue is gone, and the next of that name is another."""
+        """Do not report that a stopped submission has ended: its queue is gone, and a new one may have its name."""
         if self._ending.acquire(blocking=False):
             self.finished.set()
 
@@ -173,7 +173,7 @@ class Submitter:
 
     @property
     def refused(self) -> bool:
-        """Whether the queue took no more of it: somebody else has cancelled the run, or cut it off."""
+        """Whether the queue refused the rest: another client has cancelled the run, or cut it off."""
         return isinstance(self._error, RunCancelled) and not self.by_input
 
     @property
@@ -195,13 +195,13 @@ class Submitter:
                 self._end()
 
     def _end(self) -> None:
-        """Tell the queue of the end; called once, by who holds `_ending`."""
+        """Report the end to the queue; called once, holding `_ending`."""
         with self._noting:
             self._ended.set()
         try:
             if not self.verifies and not self._same_end():
                 self._finish()
-        except Exception as error:  # noqa: BLE001 - likewise; without it the run is never sealed, nor who waits told
+        except Exception as error:  # noqa: BLE001 - likewise; without it the run is never sealed, and waiting clients get no error
             self.error = self.error or self._closed_error() or error
         finally:
             self.finished.set()
@@ -245,11 +245,11 @@ class Submitter:
         self._check_end()
 
     def reading(self) -> Iterable[Any]:
-        """Return the input, to be iterated once more; raises `InputResized` where that is not what was mapped."""
+        """Return the input, to be iterated again; raise `InputResized` if it is not what was mapped."""
         return watched(self.elements, self._had)
 
     def _check_end(self) -> None:
-        """See that the input has ended no earlier than the first time."""
+        """Check that the input has not ended earlier than the first time."""
         end = self._before.end
         if self.count < end:
             raise RunExists(run=self.name, difference=f"{end:,} documents, these are {self.count:,}")
@@ -257,14 +257,14 @@ class Submitter:
             self._open_again()
 
     def _is_there(self) -> bool:
-        """Return whether the queue holds this element, behind a gap."""
+        """Return whether the queue holds this element, after a gap."""
         before = self._before
         if self.count == before.end:
             self._compare(before.end_digest)
         return self.count - 1 in before.beyond
 
     def _look_up(self) -> None:
-        """Go on only if the submission was not stopped, and record how far it is."""
+        """Raise if the submission was stopped; record how far it is."""
         self._looked = time.monotonic()
         self._raise_given_up()  # behind that: `stop` may have come in between
         self._note()
@@ -291,10 +291,10 @@ class Submitter:
     def _send_note(self) -> None:
         if not (self.verifies or self._reopen):
             handle = self.sender.handle
-            self.digest.at(self.count)  # from now on it can tell the digest of all that is not yet confirmed
+            self.digest.at(self.count)  # from now on it has the digest of all that is not yet confirmed
             held = handle.link.sync(self._held())
             order = self._submitted(held)
-            with suppress(CallTimeout, DiskFull):  # puts are what decides whether the submission goes on
+            with suppress(CallTimeout, DiskFull):  # puts decide whether the submission continues
                 handle.link.sync(handle.order(order))
                 self._noted = held.size  # only now: what did not arrive is sent again
 
@@ -329,7 +329,7 @@ class Submitter:
             raise RunExists(run=self.name, difference="other documents")
 
     def _finish(self) -> None:
-        """Confirm what was sent, then tell each shard that no more will come."""
+        """Confirm what was sent, then report to each shard that no more will come."""
         self._confirm()
         held = sum(self.sender.here)
         if self._error is None and held != self.count:
@@ -347,7 +347,7 @@ class Submitter:
             self.sender.land()
 
     def _tell(self, incomplete: str | None) -> None:
-        """Tell each shard, for as long as one is out of reach: without that the run would never end."""
+        """Report to each shard, for as long as one is out of reach: otherwise the run would never end."""
         handle = self.sender.handle
         while True:
             try:

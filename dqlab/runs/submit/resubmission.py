@@ -20,7 +20,7 @@ _ENDLESS = 1 << 62
 
 
 class Resubmission(Submitter):
-    """Sends what is lost of a run, once an earlier submission has ended.
+    """Sends the lost documents of a run, once an earlier submission has ended.
 
     An element is put when the input up to some hundred elements behind it is what it was the first time.
 
@@ -55,12 +55,12 @@ class Resubmission(Submitter):
         self._earlier, self._lost, self._claim = earlier, lost, claim
 
     def stop(self, error: BaseException) -> None:
-        """Send no more, of this and of the earlier submission."""
+        """Stop sending, here and in the earlier submission."""
         self._earlier.stop(error)
         super().stop(error)
 
     def end(self) -> None:
-        """Bring both to their end."""
+        """End both."""
         self._earlier.end()
         super().end()
 
@@ -72,7 +72,7 @@ class Resubmission(Submitter):
             raise found
         self.digest.at(self.source.count)  # the last elements are hashed too
         sender, number = self.sender, self._claim.number
-        # From here on no shard takes anything from who had the claim before and was not expected back.
+        # From here on no shard accepts anything from an earlier holder of the claim.
         sender.handle.link.sync(sender.handle.ask_all("claim", {"run": sender.run, "claim": number}))
         lost, room = self._lost()
         if not lost or self._stopped:
@@ -117,5 +117,5 @@ class Resubmission(Submitter):
 
 
 def claim_of(run: bytes) -> str:
-    """Return what is claimed at the scheduler by who sends a run's lost documents again."""
+    """Return the name of the claim, at the scheduler, to send a run's lost documents again."""
     return f"lost/{run.hex()}"

@@ -58,7 +58,7 @@ FRAMES_PER_CALL = 4
 BUFFER_MESSAGES = 16 * FRAME_MESSAGES
 BUFFER_BYTES = 16 * FRAME_BYTES
 ROOM_WAIT = 5.0
-"""Seconds a put waits at the queue for room before it looks around."""
+"""Seconds a put waits at the queue for room before the sender checks the queue's state."""
 CONFIRM_WAIT = 30.0
 _UNBOUNDED = _ENDLESS = 1 << 62
 
@@ -73,9 +73,9 @@ class Sender:
     producer : bytes
         Who numbers the frames.
     opening : Open, optional
-        What opens the run's lane; rides on frames until one is confirmed.
+        Opens the run's lane; sent with frames until one is confirmed.
     patient : bool
-        Wait for room as long as it takes (a run), or raise `QueueFull` when nobody makes room.
+        Wait for room as long as it takes (a run), or raise `QueueFull` when no consumer makes room.
     maxsize, max_bytes : int or None
         Bounds of the lane.
     """
@@ -102,7 +102,7 @@ class Sender:
         self.frame_bytes = max(1, min((max_bytes or _UNBOUNDED) // WINDOW, FRAME_BYTES))
         self.buffer: deque[Any] = deque()
         self.handed_bytes = self.taken_bytes = 0
-        """Bytes that ever came into the buffer, counted by who appends, and that left it, counted on the loop."""
+        """Bytes that entered the buffer, counted by the appending thread, and that left it, counted on the loop."""
         self.on_unserved: Callable[[], None] | None = None
         """Called on the loop when the queue has taken calls and knows no consumer."""
         self._room = threading.Condition()
@@ -126,7 +126,7 @@ class Sender:
     # --- users' threads ---------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Tell the sender that its buffer holds something; waits while that is too much.
+        """Notify the sender that its buffer holds something; wait while it holds too much.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Sender:
         PutTimeout
             `timeout` seconds are over; what is in flight may still be confirmed.
         DqlabError
-            What made the sender give up, or why a put was refused that nobody has asked about.
+            What made the sender give up, or why a put was refused whose result was not read.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._room:
@@ -185,7 +185,7 @@ class Sender:
         return bool(self.buffer or self._flying or self.awake)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Take no more; give up what is not sent."""
+        """Accept no more; give up what is not sent."""
         self.failure = self.failure or error or QueueClosed(queue=self.handle.name)
         with self._room:
             self._room.notify_all()
@@ -302,7 +302,7 @@ class Sender:
                 raise
 
     def _unforeseen(self, error: BaseException) -> DqlabError:
-        """Return what everybody who waits gets for an error that is not ours."""
+        """Return the error that all waiting callers get for an error that is not dqlab's."""
         link = self.handle.link
         if link.closed:
             return link.closed_error()
@@ -344,7 +344,7 @@ class Sender:
     async def _place(self, shard: int) -> Place | None:
         """Return where a shard in memory is. A new one has none of what was numbered: that begins again from 0.
 
-        The epoch alone does not tell: a queue that was closed, and opened again by another client, is at its first.
+        The epoch alone does not suffice: a queue that was closed, and opened again by another client, is at its first.
         """
         if self.handle.promise != TRANSIENT:
             return None
@@ -457,7 +457,7 @@ class PutSender(Sender):
 
     def _refused(self, batch: Batch, error: DqlabError) -> None:
         super()._refused(batch, error)
-        if isinstance(error, PutTimeout | PutFailed):  # the queue may have it, so nobody else may have its number
+        if isinstance(error, PutTimeout | PutFailed):  # the queue may have it, so its number must not be reused
             self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * len(self.handle.refs)
 
 

@@ -20,9 +20,9 @@ class Ticket:
     ranges : list of (int, int)
         Half-open ranges of ids, in the order of the messages.
     actors : list of str or None
-        Of each range: the key of the actor in memory that confirmed it; another one may give others the same ids.
+        For each range, the key of the actor in memory that confirmed it; another actor may reuse the ids.
     read : bool
-        Somebody asked what became of them, so a refusal is not news.
+        The caller has read what became of them, so a refusal is not news.
     """
 
     count: int
@@ -33,7 +33,7 @@ class Ticket:
     read: bool = False
 
     def confirm(self, first: int, n: int, actor: str | None = None) -> None:
-        """Note that `n` messages got ids from `first` on."""
+        """Record that `n` messages got ids from `first` on."""
         if self.ranges and self.ranges[-1][1] == first and self.actors[-1] == actor:
             self.ranges[-1] = (self.ranges[-1][0], first + n)
         else:
@@ -52,7 +52,7 @@ class Ticket:
         return self.done.result(0)
 
     def fail(self, error: BaseException) -> None:
-        """Note that the put was refused."""
+        """Record that the put was refused."""
         if not self.done.done():
             self.done.set_exception(error)
 
