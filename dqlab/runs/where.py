@@ -91,7 +91,7 @@ def compile_where(where: str | Callable[[Any], object]) -> Callable[[Any], bool]
     Raises
     ------
     BadOption
-        Anything else; says which piece, at which character (from 1), and what may have been meant.
+        Anything else; the error names the piece, its character (from 1), and what may have been meant.
     """
     if isinstance(where, str):
         return _Compiler(where).compile()

@@ -20,7 +20,7 @@ class RunState(StrEnum):
     DONE = "done"
     CANCELLED = "cancelled"
     INCOMPLETE = "incomplete"
-    """The input ended early; what was submitted goes on."""
+    """The input ended early; what was submitted continues."""
     STOPPED = "stopped"
     """Paused itself: no room for results, or its first documents all failed; see `StopReason`."""
 

@@ -79,7 +79,7 @@ class QueueStats:
 
     @property
     def troubled(self) -> bool:
-        """`why` says what is wrong here, rather than who stopped it on purpose or when it was used."""
+        """`why` is what is wrong here, rather than who stopped it on purpose or when it was used."""
         return bool(self.why) and self.state not in _AT_REST
 
 

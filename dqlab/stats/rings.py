@@ -17,7 +17,7 @@ BANDS = ((1.0, 900), (60.0, 1440))
 
 
 class _Band:
-    """Slots of one length. `stamps` says which slot since 1970 each place holds, -1 none."""
+    """Slots of one length. `stamps` has the number since 1970 of the slot at each place, -1 for none."""
 
     __slots__ = ("newest", "seconds", "stamps", "values", "width")
 

@@ -185,7 +185,7 @@ class RunFacts:
     incomplete : str or None
         Why the input ended early.
     noted : str
-        What was noted when it was paused; "" once it goes on.
+        What was noted when it was paused; "" once it continues.
     paused_by : str
         Who paused its queue last.
     halted : str
@@ -229,7 +229,7 @@ class RunFacts:
 
     @property
     def why(self) -> str:
-        """What holds it up, paused it, or ended it early; "" when there is nothing to say."""
+        """What blocks it, paused it, or ended it early; "" when there is nothing to report."""
         if self.halted:
             return self.halted
         if self.full:
