@@ -192,6 +192,35 @@ def test_a_log_that_cannot_be_opened_now_is_tried_until_its_disk_is_well(monkeyp
     assert told == [str(FAILED)] * 6
 
 
+@pytest.mark.parametrize("when", ["while it is opened", "a moment later"])
+@pytest.mark.parametrize("failures", [0, 3])
+def test_a_log_that_fails_after_its_shard_has_moved_has_half_a_minute_too(when: str, failures: int) -> None:
+    """It counted from the last time that a worker of the shard had died, or from the start of the machine."""
+
+    async def scenario() -> list[str | None]:
+        registry = Noting(fine)
+        registry.entry.failures = failures  # of yesterday
+        supervisor, actors = registry.supervisor(), Actors(registry, None)  # type: ignore[arg-type]
+        told: list[str | None] = []
+
+        async def fails_once(entry: Entry, address: str) -> None:
+            if when == "while it is opened" and len(registry.made) == 1:
+                raise FAILED
+            told.append(actors.hopeless(entry))
+
+        registry._make = fails_once
+        registry.join("a")
+        await supervisor.move(registry.entry)
+        await asyncio.wait_for(registry.task, 5)
+        if when == "a moment later":
+            supervisor.store_failed(registry.entry, 7, str(FAILED))
+            told.append(actors.hopeless(registry.entry))
+            await asyncio.wait_for(registry.task, 5)
+        return told
+
+    assert set(asyncio.run(scenario())) == {None}
+
+
 def test_pauses_between_tries_to_open_a_log_grow_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try begins an epoch on the disk; and a disk that is well again is not to wait for an hour."""
     monkeypatch.setattr("dqlab.cluster.scheduler.supervisor.TRY_AGAIN", 0.5)

@@ -79,13 +79,19 @@ class Supervisor:
         """
         if not entry.made.is_set() or entry.gone is not None or epoch <= entry.failed_epoch:
             return
-        now = asyncio.get_running_loop().time()
-        if now - entry.stood > STEADY:
-            entry.failures, entry.left = 0, now
-        entry.failed_epoch, entry.failure, entry.last = epoch, failure, entry.address
+        self._note_failure(entry, failure)
+        entry.failed_epoch, entry.last = epoch, entry.address
         entry.made.clear()
         entry.epoch += 1
         self._state.in_background(self._mend(entry))
+
+    def _note_failure(self, entry: Entry, failure: str) -> None:
+        """Record why a log fails; callers get the reason when that has lasted for half a minute."""
+        now = asyncio.get_running_loop().time()
+        # A log that still fails has its reason. One that was open for less than a minute since has failed all along.
+        if not entry.failure and (not entry.failures or now - entry.stood > STEADY):
+            entry.failures, entry.left = 0, now
+        entry.failure = failure
 
     async def _mend(self, entry: Entry) -> None:
         logger.warning("event=store_failed name=%s worker=%s %s", entry.name, entry.address, entry.failure)
@@ -123,6 +129,8 @@ class Supervisor:
         """Recreate a shard; wait `patience` seconds for a replacement of its worker."""
         loop = asyncio.get_running_loop()
         began, lost, failed = loop.time(), entry.address, 0
+        if not entry.failure and began - entry.stood > STEADY:
+            entry.failures = 0  # of a log that has been well since
         while (address := await self._place(entry, deadline=began + patience)) is not None:
             try:
                 await self._actors.make_again(entry, address)
@@ -133,7 +141,8 @@ class Supervisor:
             except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
                 logger.warning("event=shard_refused name=%s worker=%s %r", entry.name, address, error)
                 if isinstance(error, LogError) and error.passing:
-                    entry.failure, entry.host = str(error), ""  # on any worker: it may be that machine's disk
+                    self._note_failure(entry, str(error))
+                    entry.host = ""  # on any worker: it may be that machine's disk
                     entry.epoch += 1
                     await self._pause(entry)
                     continue
