@@ -339,7 +339,7 @@ class Lab(HasWidget):
         Raises
         ------
         QueueNotFound
-            There is no queue of that name.
+            The name is unknown.
         """
         held = self.session.pools.get(queue)
         if held is not None:

@@ -69,7 +69,7 @@ def _actor(facts: Facts, actor: Actor) -> Iterator[Finding]:
         yield Finding(
             "placement",
             Severity.PROBLEM,
-            f"{what} is registered on {actor.address}, which is no worker of this cluster any more",
+            f"{what} is registered on {actor.address}, which is not a worker of this cluster any more",
             "Open its queue again",
             f"lab.queue({actor.queue!r})",
             values,

@@ -86,8 +86,10 @@ def check_interface(options: Mapping[str, Any], there: Collection[str]) -> None:
         return
     named = ", ".join(sorted(there)) or "none"
     if asked == options.get("interface"):
-        problem = f"is no network interface of this machine, which has {named}. If it is that of the nodes, name the "
-        problem += "one of this machine's that they reach: scheduler_interface=..."
+        problem = (
+            f"is not a network interface of this machine, which has {named}. If the nodes have it, name the one of "
+        )
+        problem += "this machine that they reach: scheduler_interface=..."
         raise BadOption(option="interface", value=asked, problem=problem)
-    problem = f"is no network interface of this machine, which has {named}."
+    problem = f"is not a network interface of this machine, which has {named}."
     raise BadOption(option="scheduler_interface", value=asked, problem=problem)

@@ -325,8 +325,8 @@ def spoken(kind: str, options: str, jobs: str | None) -> Recipe:
         name, equals, value = part.partition("=")
         if not equals or not value:
             raise UsageError(
-                reason=f"--{kind} {options}: {part!r} is no option with its value. Write --{kind} cores=8,walltime=2h. "
-                "Nothing was submitted."
+                reason=f"--{kind} {options}: {part!r} is not an option with its value. Write --{kind} "
+                "cores=8,walltime=2h. Nothing was submitted."
             )
         name = name.strip().replace("-", "_")
         given[name] = int(value) if name in _NUMBERS and value.isdecimal() else value

@@ -226,7 +226,7 @@ def _command(name: str, summary: str, twin: str) -> Command:
 
 def _variable(text: str) -> str:
     if not text.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is no name for a variable")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name for a variable")
     return text
 
 

@@ -141,7 +141,7 @@ class Line:
         Raises
         ------
         RunNotFound
-            There is no run of that name; lists those that exist.
+            The name is unknown; the error lists the runs that exist.
         """
         if word is None:
             return self.desk.last_run(self.lab)
@@ -172,7 +172,7 @@ class Line:
         Raises
         ------
         UsageError
-            There is no queue of that name; lists those that exist.
+            The name is unknown; the error lists the queues that exist.
         """
         held = self.names.get(word) if word is not None else None
         if isinstance(held, QueuePool):

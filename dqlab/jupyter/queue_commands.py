@@ -91,7 +91,7 @@ def drain(line: Line, options: Namespace) -> QueuePool:
 def scale(line: Line, options: Namespace) -> QueuePool:
     """Change the number of consumers."""
     if options.n != "auto" and not options.n.isdecimal():
-        raise UsageError(reason=f"{options.n!r} is no number of consumers. Write one, or auto. Nothing was done.")
+        raise UsageError(reason=f"{options.n!r} is not a number of consumers. Write one, or auto. Nothing was done.")
     pool = line.pool(options.queue)
     pool.scale("auto" if options.n == "auto" else int(options.n))
     amount = "a consumer on each worker" if options.n == "auto" else many(int(options.n), "consumer")

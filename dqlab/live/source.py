@@ -201,7 +201,7 @@ class LabSource(Protocol):
         Raises
         ------
         QueueNotFound
-            There is no queue of that name.
+            The name is unknown.
         """
         ...
 

@@ -139,7 +139,7 @@ class _Compiler:
             case ast.Name() | ast.Constant():
                 self.operand(node)
                 raise self.refused(
-                    f"{self.piece(node)} is no condition by itself; compare it, as in error == 'KeyError'."
+                    f"{self.piece(node)} is not a condition by itself; compare it, as in error == 'KeyError'."
                 )
         raise self.refused(f"{self.piece(node)} is not understood; write comparisons joined by and, or, not.")
 
@@ -147,7 +147,7 @@ class _Compiler:
         match node:
             case ast.Name(id=name):
                 if name not in FIELDS:
-                    raise self.refused(f"{self.piece(node)} is no field. {_meant(name)}")
+                    raise self.refused(f"{self.piece(node)} is not a field. {_meant(name)}")
                 return _Operand(_getter(name), _Kind.TEXT if FIELDS[name] is str else _Kind.NUMBER, node)
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 members = tuple(self.constant(element) for element in elements)

@@ -179,7 +179,7 @@ PLANTED = {
         with_registry(actors=(actor("queue/pages/0", 9),), served=()),
         "placement",
         PROBLEM,
-        "registered on tcp://n1:9, which is no worker of this cluster",
+        "registered on tcp://n1:9, which is not a worker of this cluster",
     ),
     "a worker without a consumer": (
         with_registry(actors=(actor("queue/pages/0", 0), actor("consumer/pages/0", 1))),

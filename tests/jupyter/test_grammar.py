@@ -40,7 +40,7 @@ def test_unknown_command_names_the_nearest() -> None:
         (["f", "--on-existin=new", "--over", "x"], "no option --on-existin. Did you mean --on-existing?"),
         (["f", "--over", "a", "b"], "does not understand 'b'. An expression with spaces stands in quotes"),
         (["f"], "required: --over. See %dq submit -h"),
-        (["f", "--over", "docs", "-o", "my run"], "'my run' is no name for a variable"),
+        (["f", "--over", "docs", "-o", "my run"], "'my run' is not a name for a variable"),
         (["f", "--over", "docs", "--retries", "some"], "--retries"),
         (["f", "--over", "docs", "--stop-if", "no"], "--stop-if: 'no' is neither a whole number nor `never`"),
     ],

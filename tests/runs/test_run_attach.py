@@ -123,7 +123,7 @@ def test_run_of_a_new_name_waits_for_no_report(lab: dq.Lab, queue: dq.QueuePool,
 
 
 def test_lambda_gets_a_name_that_can_be_one(queue: dq.QueuePool) -> None:
-    """`<lambda>` is no name for a run."""
+    """`<lambda>` is not a name for a run."""
     run = queue.map(lambda x: x, range(3))
 
     assert run.name.startswith("lambda-")

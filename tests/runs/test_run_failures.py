@@ -285,7 +285,7 @@ def first_of(rules: dict[str, int]) -> Any:
 
 
 def test_retry_runs_the_later_of_two_functions_that_versions_do_not_tell_apart(queue: dq.QueuePool) -> None:
-    """The order of a dictionary is no part of a version; the run went back to the values that had failed."""
+    """The order of a dictionary is not a part of a version; the run went back to the values that had failed."""
     run = queue.map(first_of({"wrong": 1, "right": 2}), range(20), retry=ONCE).wait(timeout=20)
     mended = first_of({"right": 2, "wrong": 1})
     assert run.retry(mended, where=lambda letter: letter.ordinal == 0) == 1

@@ -73,7 +73,7 @@ class Action:
         if not isinstance(said, dict):
             raise _bad("action", said, "must be an object: {'action': 'pause', 'queue': 'default'}")
         for name in said.keys() - set(cls.__slots__):
-            raise _bad(str(name)[:40], said[name], f"is no part of an action. There are: {', '.join(cls.__slots__)}")
+            raise _bad(str(name)[:40], said[name], f"is not a part of an action. There are: {', '.join(cls.__slots__)}")
         action, queue, run = _meant(said)
         for name, taker in _FIELDS.items():
             if name in said and action != taker:

@@ -74,7 +74,7 @@ class Entry:
     async def standing(self, timeout: float) -> bool:
         """Wait until it is made, for at most `timeout` seconds; return whether it is.
 
-        There is no turn of the event loop between the last check and the answer: its worker may die in one.
+        Do not await between the last check and the answer: its worker may die meanwhile.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):

@@ -90,7 +90,7 @@ def thresholds(spoken: Mapping[str, Any]) -> Thresholds:
     for key, value in spoken.items():
         name = f"dqlab.attention.{key}"
         if key not in known:
-            raise BadOption(option=name, value=value, problem=f"is no threshold. There are: {', '.join(known)}.")
+            raise BadOption(option=name, value=value, problem=f"is not a threshold. There are: {', '.join(known)}.")
         values[known[key]] = _share(value, name) if key in ("slow", "failing") else seconds(value, name=name)
     return Thresholds(**values)
 
