@@ -3,6 +3,7 @@
 from dqlab.log.checkpoints import Mark
 from dqlab.log.compaction import Compaction, Moved
 from dqlab.log.errors import (
+    DiskFailed,
     DiskFull,
     Fenced,
     LockUnsupported,
@@ -32,6 +33,7 @@ __all__ = [
     "Collected",
     "Compaction",
     "Corruption",
+    "DiskFailed",
     "DiskFull",
     "Fenced",
     "Files",

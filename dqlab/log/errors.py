@@ -7,7 +7,7 @@
     ├── LogGone                                                   it was there, and is not any more
     ├── OwnerStillAlive · LockUnsupported                         another process may be writing to it
     ├── Fenced · LogFailed · LogClosed                            this process must not write any more
-    └── DiskFull · NoDescriptors · RecordCorrupt · RecordTooLarge  one call failed; the log goes on
+    └── DiskFull · DiskFailed · NoDescriptors · RecordCorrupt · RecordTooLarge  one call failed; the log goes on
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import ClassVar
 from dqlab.errors import DqlabError
 
 __all__ = [
+    "DiskFailed",
     "DiskFull",
     "Fenced",
     "LockUnsupported",
@@ -156,6 +157,15 @@ class DiskFull(LogError):
     text = (
         "no room in {directory}: {needed:,} bytes needed, {free:,} free. Nothing was confirmed and nothing is lost. "
         "Delete files, raise max_bytes, or let consumers go on: settled messages free space."
+    )
+
+
+class DiskFailed(LogError):
+    """The system refused to read or change a file of the log."""
+
+    text = (
+        "the disk of the log in {directory} failed: {reason}. Nothing that was confirmed has changed. Check the disk, "
+        "its mount and the permissions of that directory, then try again."
     )
 
 

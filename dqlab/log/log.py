@@ -13,7 +13,7 @@ from dqlab.errors import UsageError
 from dqlab.log.checkpoints import Mark
 from dqlab.log.compaction import Compaction, Compactor, Progress
 from dqlab.log.directory import QUARANTINE, Directory
-from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed
+from dqlab.log.errors import DiskFailed, DiskFull, Fenced, LogError, LogFailed
 from dqlab.log.files import Buffer, Files
 from dqlab.log.opening import Opened, open_log
 from dqlab.log.options import LogOptions
@@ -106,7 +106,7 @@ class Log:
             Another process may be writing to it.
         DiskFull
             There is no room for a new segment.
-        LogError
+        DiskFailed
             The disk failed.
         """
         options, clock = options or LogOptions(), clock or SystemClock()
@@ -387,7 +387,7 @@ class Log:
 
         Raises
         ------
-        DiskFull, Fenced, LogFailed, LogClosed, LogError
+        DiskFull, Fenced, LogFailed, LogClosed, DiskFailed
             Nothing changed.
         """
         self._check_replayed()
@@ -472,7 +472,7 @@ class Log:
         except Fenced as error:
             raise self._writer.refuse(error) from None
         except OSError as error:
-            raise LogError(directory=str(self.directory), reason=f"{type(error).__name__}: {error}") from error
+            raise DiskFailed(directory=str(self.directory), reason=f"{type(error).__name__}: {error}") from error
 
 
 def quarantined_sizes(directory: Directory) -> list[int]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dqlab.clock import Clock
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import EPOCH, MANIFEST, QUARANTINE, Directory, is_ours, segment_name
-from dqlab.log.errors import LogError, ManifestCorrupt, NotALog, SegmentMissing
+from dqlab.log.errors import DiskFailed, ManifestCorrupt, NotALog, SegmentMissing
 from dqlab.log.files import Files
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.options import LogOptions
@@ -60,7 +60,7 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
             ownership.release()
             raise
     except OSError as error:
-        raise LogError(directory=str(path), reason=f"{type(error).__name__}: {error}") from error
+        raise DiskFailed(directory=str(path), reason=f"{type(error).__name__}: {error}") from error
 
 
 def _make(directory: Directory) -> None:

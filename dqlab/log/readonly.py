@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name
-from dqlab.log.errors import LogError, NotALog, RecordCorrupt
+from dqlab.log.errors import DiskFailed, LogError, NotALog, RecordCorrupt
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry, resolve
 from dqlab.log.records import Position, Record, body_of
@@ -83,7 +83,7 @@ class ReadOnlyLog:
     ------
     NotALog, ManifestCorrupt, LogTooNew
         There is no log that could be read.
-    LogError
+    DiskFailed
         The disk failed.
     """
 
@@ -193,11 +193,11 @@ class ReadOnlyLog:
 
     @contextmanager
     def _typed(self) -> Iterator[None]:
-        """Turn an OSError into a LogError."""
+        """Turn an OSError into `DiskFailed`."""
         try:
             yield
         except OSError as error:
-            raise LogError(directory=str(self.directory), reason=f"{type(error).__name__}: {error}") from error
+            raise DiskFailed(directory=str(self.directory), reason=f"{type(error).__name__}: {error}") from error
 
 
 class _ReadingFiles(Files):

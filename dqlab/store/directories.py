@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.errors import DqlabError
-from dqlab.log import Files, LogError, LogTooNew
+from dqlab.log import DiskFailed, Files, LogError, LogTooNew
 from dqlab.log.directory import Directory
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
@@ -89,7 +89,7 @@ def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> St
         The directory holds other files, or another queue.
     LogTooNew
         A later version of dqlab made it.
-    LogError
+    DiskFailed
         The disk failed or denied access.
     """
     directory = Directory(path, files or Files())
@@ -99,7 +99,7 @@ def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> St
             _make(directory, queue)
             return queue
     except OSError as error:
-        raise LogError(directory=str(path), reason=f"{type(error).__name__}: {error}") from error
+        raise DiskFailed(directory=str(path), reason=f"{type(error).__name__}: {error}") from error
     if found.name != queue.name:
         reason = f"it holds queue {found.name!r}, not {queue.name!r}"
         raise NotAQueue(directory=str(path), reason=reason, hint="Give another directory.")

@@ -15,7 +15,7 @@ import msgpack
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import Corruption, LogError, ManifestCorrupt, Position, Record, RecordCorrupt, RecordType
+from dqlab.log import Corruption, DiskFailed, LogError, ManifestCorrupt, Position, Record, RecordCorrupt, RecordType
 from dqlab.log.checkpoints import Checkpoint
 from dqlab.log.directory import is_ours
 from dqlab.log.ownership import look_at_lock
@@ -239,7 +239,7 @@ class OfflineShard:
         except (ValueError, LookupError, TypeError, AssertionError, struct.error, msgpack.UnpackException) as error:
             raise NotUnderstood(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
         except OSError as error:
-            raise LogError(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
+            raise DiskFailed(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
         needed.keep_only(log.sealed.listed())
         return cls(log, ledger, needed, records.corrupt)
 

@@ -23,7 +23,10 @@ _ENDS_WITHIN = {
 
 FAIR = {"QueueFull", "RunNotFound"}
 """Errors with which an order may be answered at any time: a queue may be paused for good, a run not be mapped yet."""
-FAIR_IN_UNREST = {"CallTimeout", "DiskFull", "LogFailed", "NoWorkers", "PutTimeout", "RunStalled", "WorkerLost"}
+FAIR_IN_UNREST = {
+    *("CallTimeout", "NoWorkers", "PutTimeout", "RunStalled", "WorkerLost"),
+    *("DiskFailed", "DiskFull", "LogFailed"),
+}
 """The same while what is needed is taken away, and up to `LIMIT` seconds after that."""
 FAIR_OF_A_CLOSED_QUEUE = {"ActorGone", "NoSuchActor", "QueueClosed", "QueueNotFound"}
 """What somebody may be answered at any time who uses the queue that others close."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dqlab.log import Compaction, DiskFull, Files, Log, LogError, LogOptions, NewRecord, Position, Record
+from dqlab.log import Compaction, DiskFailed, DiskFull, Files, Log, LogOptions, NewRecord, Position, Record
 
 SMALL = LogOptions(segment_bytes=2000, reserve_bytes=0)
 
@@ -187,7 +187,7 @@ def test_without_room_nothing_changes(path: Path) -> None:
     assert sorted(file.name for file in path.iterdir()) == before
     files.free = 1 << 40
     files.fail_rename = True
-    with pytest.raises(LogError, match="no rename"):
+    with pytest.raises(DiskFailed, match=r"no rename\. Nothing that was confirmed has changed\. Check the disk"):
         log.compact(journal.keep)
     assert sorted(file.name for file in path.iterdir()) == before
     files.fail_rename = False
