@@ -30,8 +30,8 @@ def test_line_and_python_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("said", "jobs", "problem"),
     [
-        ("cores", None, "no option with its value"),
-        ("cores=", None, "no option with its value"),
+        ("cores", None, "is not an option with its value"),
+        ("cores=", None, "is not an option with its value"),
         ("cores=many", None, "number of threads"),
         ("corse=8", None, "Did you mean 'cores'"),
         ("cores=8", "1-20", "write how many"),
