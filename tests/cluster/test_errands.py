@@ -63,6 +63,18 @@ def test_a_worker_that_ends_meanwhile_does_not_end_the_connection_of_who_waits()
         asked(dies)
 
 
+def test_a_worker_without_the_handler_is_lost_and_nothing_counts_as_done() -> None:
+    """Its plugin goes before it does, and comes after it has joined; Dask answers such a call with nothing."""
+
+    async def scenario() -> None:
+        async with Server(handlers={}) as worker, ConnectionPool() as pool:
+            await worker.listen("tcp://127.0.0.1:0")
+            await ask_worker(SimpleNamespace(rpc=pool), worker.address, "dq_spawn")  # type: ignore[arg-type]
+
+    with pytest.raises(WorkerLost, match=r"dq_spawn.*plugin is not there.*Call again"):
+        asyncio.run(scenario())
+
+
 def test_opening_a_queue_that_another_process_holds_says_so(client: Client, queue_name: str, tmp_path: Path) -> None:
     def open_queue() -> dq.QueuePool:
         return dq.QueuePool(client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path)

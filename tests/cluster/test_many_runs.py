@@ -57,6 +57,7 @@ class Stage:
     async def begin(self) -> None:
         await self.actor._open()
         self.actor._reporter = Quiet()  # type: ignore[assignment]
+        self.actor._begun = True
 
     async def order(self, op: str, run: bytes | None = None, **meta: Any) -> None:
         await self.actor.control(pack({"op": op, "run": run} | meta))

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from dqlab.clock import SystemClock
+from dqlab.cluster.consumer.actor import ConsumerActor
+from dqlab.cluster.shard.actor import QueueActor
 from dqlab.cluster.shard.durable import LogStore, open_durable
+from dqlab.cluster.transport.internals import NoSuchActor
 from dqlab.frame import NO_ID, Frame, Kind
+from dqlab.log import Log
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.states import State
+from dqlab.store.directories import shard_directory
 from dqlab.store.shard import DurableShard
+from tests.cluster.test_many_runs import OPTIONS
 
 
 async def opened(directory: Path) -> tuple[DurableShard, LogStore]:
@@ -40,3 +48,29 @@ def test_what_was_acked_early_and_never_heard_of_again_is_dead_for_good(tmp_path
         return found
 
     assert asyncio.run(scenario()) == [2, 2]
+
+
+def test_a_shard_that_is_handed_over_while_it_is_opened_leaves_its_log_closed(tmp_path: Path) -> None:
+    """A worker that leaves hands over what lives there, also what has not begun."""
+    store = {"directory": str(tmp_path), "reserve_bytes": 0, "takeover": False}
+
+    async def scenario() -> None:
+        actor = QueueActor("q", 0, 1, {**OPTIONS, "store": store})
+        starting = asyncio.create_task(actor.start(b""))
+        await asyncio.sleep(0)
+        await actor.hand_over(b"")
+        with pytest.raises(NoSuchActor):
+            await starting
+
+    asyncio.run(scenario())
+    Log.open(shard_directory(tmp_path, 0)).close()  # else: OwnerStillAlive
+
+
+def test_a_consumer_that_is_closed_before_it_begins_never_leases() -> None:
+    async def scenario() -> None:
+        actor = ConsumerActor("consumer/q/0", "q", 1, {})
+        await actor.close(b"")
+        with pytest.raises(NoSuchActor):
+            await actor.start(b"")
+
+    asyncio.run(scenario())

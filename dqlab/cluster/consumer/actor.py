@@ -18,7 +18,7 @@ from dqlab.cluster.consumer.process.slot_process import SlotProcess
 from dqlab.cluster.consumer.running.execution import Origin
 from dqlab.cluster.consumer.running.functions import FunctionCache
 from dqlab.cluster.consumer.slot import Slot, SlotOptions
-from dqlab.cluster.transport.internals import actors_here
+from dqlab.cluster.transport.internals import NoSuchActor, actors_here
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.reporter import Reporter
 from dqlab.cluster.transport.wire import pack, unpack
@@ -66,13 +66,22 @@ class ConsumerActor:
 
     def __init__(self, name: str, queue: str, shards: int, options: dict[str, Any]) -> None:
         self.name, self.queue, self._shards, self._options = name, queue, shards, dict(options)
-        self.closed = False
+        self.closed = self._begun = False
         self._slots: list[Slot] = []
         self._memory = MemoryUse()
         self._clock = SystemClock()
+        self._worker_name = ""
 
     async def start(self, body: bytes) -> bytes:
-        """Begin to lease; the constructor ran in a thread."""
+        """Begin to lease; the constructor ran in a thread.
+
+        Raises
+        ------
+        NoSuchActor
+            It was closed before it could begin.
+        """
+        if self.closed:  # its worker leaves
+            raise NoSuchActor(self.name)
         worker = get_worker()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._worker_name = str(worker.name)
@@ -97,6 +106,7 @@ class ConsumerActor:
             Slot(f"{self.name}#{number}", refs, slot_options, functions, self._reporter.touch)
             for number in range(slots)
         ]
+        self._begun = True
         for slot in self._slots:
             slot.replace_worker = partial(_replace, worker)
             slot.start()
@@ -152,6 +162,9 @@ class ConsumerActor:
 
         With `patience`, messages that have begun may take so many seconds.
         """
+        if not self._begun:
+            self.closed = True
+            return pack(self.report())
         patience = float(unpack(body)[0].get("patience", 0.0)) if body else 0.0
         await asyncio.gather(*(slot.stop(patience) for slot in self._slots))
         self._reporter.close()

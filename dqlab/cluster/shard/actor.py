@@ -115,17 +115,26 @@ class QueueActor:
         self._reports, self._whole = 0, True
         self._reported: set[bytes] = set()
         """Runs that were reported to the scheduler."""
-        self.closed = False
+        self.closed = self._begun = False
         self._born = self._begin = 0
         """Epoch and first id of a shard that knows nothing of the epochs before; 0 for a durable one."""
 
     async def start(self, body: bytes) -> bytes:
-        """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread."""
+        """Open what was stored, and bind to this worker's event loop; the constructor ran in a thread.
+
+        Raises
+        ------
+        NoSuchActor
+            It was handed over before it could begin; its log is closed.
+        """
         await self._open()
         try:
+            if self.closed:  # its worker leaves, and handed it over while it was opened
+                raise NoSuchActor(self.shard.name)
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
             self._worker = get_worker()
             self._reporter = Reporter(self._worker, self.news)
+            self._begun = True
             self._reporter.touch()
             self._cut_off(self._clients)
             self._dispatch()
@@ -402,6 +411,8 @@ class QueueActor:
     async def hand_over(self, body: bytes) -> bytes:
         """Release the log for the next epoch; waiting and later calls have to find that."""
         self.closed = True
+        if not self._begun:  # `start` closes what it opens
+            return pack({})
         if self._timer is not None:
             self._timer.cancel()
         self._reporter.close()

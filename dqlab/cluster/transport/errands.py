@@ -50,7 +50,7 @@ async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments:
     Raises
     ------
     WorkerLost
-        It is not there any more, or leaves.
+        It is not there any more, leaves, or has only just joined.
     DqlabError
         Whatever the handler raised.
     """
@@ -58,6 +58,8 @@ async def ask_worker(scheduler: Scheduler, address: str, call: str, **arguments:
         answer = await ask_handler(scheduler.rpc, address, call, **arguments)
     except OSError as error:
         raise WorkerLost(worker=address, call=call, reason=str(error) or "no answer") from error
+    if answer is None:  # so Dask answers for a handler that it does not know; none of ours answers None
+        raise WorkerLost(worker=address, call=call, reason="its plugin is not there: it leaves, or has just joined")
     return opened(answer)
 
 
