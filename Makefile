@@ -9,9 +9,9 @@ STAMP     := $(VENV)/.installed
 LOWEST    := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 MODULES   := extension/node_modules/.yarn-state.yml
-BUILT     := dqlab/live/static/widget.js dqlab/labextension/package.json
-SOURCES    = $(shell find extension/src extension/style extension/schema -type f) \
-	$(addprefix extension/,package.json yarn.lock .yarnrc.yml tsconfig.json)
+BUILT     := dqlab/live/static/widget.js dqlab/live/static/widget.css dqlab/labextension/package.json
+SOURCES    = $(shell find extension/src extension/style extension/schema) \
+	$(addprefix extension/,package.json yarn.lock .yarnrc.yml tsconfig.json build.py)
 TOOLED    := PATH="$(abspath $(BIN)):$$PATH"
 ON_SLURM  := notebooks/slurm.ipynb
 NOTEBOOKS := $(filter-out $(ON_SLURM),$(wildcard notebooks/*.ipynb))
@@ -127,13 +127,13 @@ format: $(STAMP) ## Put the code in form, and mend what ruff can mend.
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(STAMP) ## Measure dqlab beside its peers (10 minutes).
+bench: $(STAMP) $(BUILT) ## Measure dqlab beside its peers (10 minutes).
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-quick: $(STAMP) ## The same with fewer messages (90 seconds).
+bench-quick: $(STAMP) $(BUILT) ## The same with fewer messages (90 seconds).
 	$(BIN)/python -m benchmarks --quick $(ARGS)
 
-bench-%: $(STAMP)
+bench-%: $(STAMP) $(BUILT)
 	$(BIN)/python -m benchmarks $* $(ARGS)
 
 screenshots: $(STAMP) $(BUILT) ## Take the pictures of README.md again, in a real browser.

@@ -376,7 +376,7 @@ def register(found: Registration) -> Path:
     Raises
     ------
     NameInUse
-        A cluster of that name runs on this machine.
+        A cluster of that name runs on this machine, maybe of another version of dqlab.
     """
     directory = registrations()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -384,18 +384,30 @@ def register(found: Registration) -> Path:
     path = directory / f"{found.name}@{found.host}.json"
     try:
         _create(path, found)
-    except FileExistsError:  # another process was faster, or the file cannot be read
+    except FileExistsError:  # another process was faster, or the file is not one of this version
         check_free(found.name)
-        if time.time() - path.stat().st_mtime < UNFINISHED:
-            raise
-        unregister(path)
+        _check_leftover(path, found.name)
+        path.unlink(missing_ok=True)
         _create(path, found)
     return path
 
 
-def unregister(path: Path) -> None:
-    """Remove a cluster's file."""
-    path.unlink(missing_ok=True)
+def _check_leftover(path: Path, name: str) -> None:
+    """Raise `NameInUse` unless a file that this version cannot read was written by a process that has ended."""
+    try:
+        about = json.loads(path.read_bytes()[:LARGEST])
+        writer = _Written(**{field: about[field] for field in ("name", "scheduler", "store", "pid", "host", "started")})
+        over, pid, address = not (writer.here and writer.runs), writer.pid, writer.scheduler
+    except (OSError, ValueError, TypeError, LookupError):
+        over, pid, address = time.time() - path.stat().st_mtime >= UNFINISHED, 0, "an unknown address"
+    if not over:
+        raise NameInUse(name=name, pid=pid, address=address, store=f"as {path} records", suggestion=f"{name}-2")
+
+
+def unregister(path: Path, found: Registration) -> None:
+    """Remove a cluster's file, unless another cluster has written it by now."""
+    if _read(path, Registration) == found:
+        path.unlink(missing_ok=True)
 
 
 def look() -> tuple[list[Registration], list[Registration]]:
@@ -408,7 +420,7 @@ def look() -> tuple[list[Registration], list[Registration]]:
         if found.runs:
             alive.append(found)
         else:
-            unregister(path)
+            unregister(path, found)
             gone.append(found)
     return alive, gone
 

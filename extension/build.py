@@ -20,7 +20,7 @@ ROOT = HERE.parent
 BUILT = ROOT / "dqlab" / "labextension"
 WIDGET = ROOT / "dqlab" / "live" / "static"
 MADE = (WIDGET / "widget.js", WIDGET / "widget.css", BUILT / "package.json")
-SOURCES = ("package.json", "yarn.lock", ".yarnrc.yml", "tsconfig.json", "src", "style", "schema")
+SOURCES = ("build.py", "package.json", "yarn.lock", ".yarnrc.yml", "tsconfig.json", "src", "style", "schema")
 LEFT_BEHIND = (HERE / "lib", HERE / "tsconfig.tsbuildinfo", WIDGET)
 """With one of the first two and without the other the compiler writes nothing, and the bundler may keep equal files."""
 
@@ -62,7 +62,8 @@ def renew() -> Path:
 def _sources() -> Iterator[Path]:
     for name in SOURCES:
         path = HERE / name
-        yield from (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else (path,)
+        yield path
+        yield from path.rglob("*")  # with the directories: a source that was removed renews the time of its own
 
 
 def _path() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ import pytest
 import dqlab as dq
 from dqlab.cli.command import main
 from dqlab.clusters_here import (
+    SCHEMA,
     Announcement,
     NameInUse,
     NoLocalCluster,
@@ -250,7 +252,7 @@ def test_a_file_that_nobody_can_read_does_not_keep_its_name_for_ever(state: Path
     """Half-written at a crash, or by another version; one that is being written is left alone."""
     path = register(registration("night"))
     path.write_text("{")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(NameInUse, match="night-2"):
         register(registration("night"))
 
     os.utime(path, (1, 1))
@@ -259,10 +261,37 @@ def test_a_file_that_nobody_can_read_does_not_keep_its_name_for_ever(state: Path
     assert find("night").name == "night"
 
 
+def test_a_running_cluster_of_another_version_keeps_its_name(state: Path, ended: int) -> None:
+    """Its file cannot be understood whole, and was written long ago; the process that it names is what counts."""
+    path = register(registration("night"))
+    theirs = json.loads(path.read_text()) | {"schema": SCHEMA + 1}
+    path.write_text(json.dumps(theirs))
+    os.utime(path, (1, 1))
+    with pytest.raises(NameInUse, match=rf"'night'.*process {os.getpid()}.*--name night-2"):
+        register(registration("night"))
+    assert json.loads(path.read_text()) == theirs
+
+    path.write_text(json.dumps(theirs | {"pid": ended}))
+    register(registration("night"))
+    assert find("night").pid == os.getpid()
+
+
+def test_a_cluster_that_ends_leaves_the_file_of_its_successor(state: Path, ended: int) -> None:
+    first = registration("night")
+    path = register(first)
+    path.unlink()
+    register(registration("night", "/data/runs"))
+
+    unregister(path, first)
+
+    assert find("night").store == "/data/runs"
+
+
 def test_of_several_clusters_one_has_to_be_named() -> None:
     with ExitStack() as files:
         for name in ("day", "night"):
-            files.callback(unregister, register(registration(name)))
+            found = registration(name)
+            files.callback(unregister, register(found), found)
 
         with pytest.raises(SeveralLocalClusters, match=r"'day' \(store /no/store\), 'night'.*name='day'"):
             dq.connect("local")

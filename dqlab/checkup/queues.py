@@ -85,14 +85,16 @@ def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
             "run.failures()",
             {"queue": queue.name, "dead": queue.counts.dead},
         )
-    if queue.counts.lost and not alerted(facts, "lost", queue=queue.name):
+    runs = facts.snapshot.runs if facts.snapshot is not None else ()
+    lost = queue.counts.lost - sum(run.counts.lost for run in runs if run.queue == queue.name)  # theirs have alerts
+    if lost > 0:
         yield Finding(
             "queues",
             Severity.WARNING,
-            f"queue {queue.name} has lost {many(queue.counts.lost, 'message')}",
+            f"queue {queue.name} has lost {many(lost, 'message')}",
             "See which documents of a run that are, and send them again; of a durable queue, `dqlab fsck` says why",
             "run.lost(); run.resubmit_lost()",
-            {"queue": queue.name, "lost": queue.counts.lost},
+            {"queue": queue.name, "lost": lost},
         )
 
 

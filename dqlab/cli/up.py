@@ -81,7 +81,7 @@ def up(n: int, *, store: Path | None, name: str = LOCAL, port: int | None = None
                 say(OPEN.format(address=address))
             arrived.get()
         finally:
-            unregister(file)
+            unregister(file, about)
             closed = _close_queues(lab)
         kept = f"; queues closed and kept in {store}: {closed}" if store is not None else ""
         say(f"dqlab up: {name} ended{kept}")

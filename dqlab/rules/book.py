@@ -187,7 +187,7 @@ class Book:
         return named
 
     def counts(self) -> list[int]:
-        """Return messages by state, in the order of `queue.states.State`."""
+        """Return messages by state, in the order of `rules.states.State`."""
         return list(self.lane.counts)
 
     def report(self, run: bytes) -> dict[str, Any]:

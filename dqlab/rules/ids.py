@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dqlab.errors import BadOption
 
-__all__ = ["END", "first_id", "next_sequence", "shard_of"]
+__all__ = ["END", "ID_BITS", "ID_MASK", "first_id", "next_sequence", "shard_of"]
 
 _SEQUENCE_BITS = 45
 _EPOCH_STRIDE = 1 << 24
 _MAX_SHARDS = 256
 
-END = 1 << 53
+ID_BITS = 53
+ID_MASK = (1 << ID_BITS) - 1
+END = 1 << ID_BITS
 """Above every id."""
 
 

@@ -16,7 +16,7 @@ from sortedcontainers import SortedDict, SortedList
 from dqlab.frame import NO_ID, Frame
 from dqlab.rules.batches import Batch, Batches
 from dqlab.rules.frame_functions import FrameFunctions, Overrides
-from dqlab.rules.ids import END
+from dqlab.rules.ids import END, ID_BITS, ID_MASK
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.rows import Row
@@ -28,8 +28,6 @@ __all__ = ["MAX_SETTLED", "Activity", "Changes", "Lane", "microseconds"]
 MAX_SETTLED = 10_000
 """Stretches of ids remembered as acked, some 150 bytes each; an older one that is settled again counts as stale."""
 
-_ID_BITS = 53
-_ID_MASK = (1 << _ID_BITS) - 1
 _FILL = tuple(bytes((state,)) for state in State)
 
 
@@ -340,16 +338,16 @@ class Lane:
 
     def wake(self, now: float) -> None:
         """Make the delayed messages ready whose time has come."""
-        limit = (microseconds(now) + 1) << _ID_BITS
+        limit = (microseconds(now) + 1) << ID_BITS
         while self.delayed and self.delayed[0] < limit:
-            found = self.batches.at(self.delayed[0] & _ID_MASK)
+            found = self.batches.at(self.delayed[0] & ID_MASK)
             assert found is not None, "a delayed message is always stored"
             batch, index = found
             self.move(batch, index, index + 1, State.READY)
 
     def next_due(self) -> float | None:
         """Return when the next delayed message is ready, monotonic seconds."""
-        return (self.delayed[0] >> _ID_BITS) / 1e6 if self.delayed else None
+        return (self.delayed[0] >> ID_BITS) / 1e6 if self.delayed else None
 
     def oldest(self) -> float | None:
         """Return when the front-most ready message was put, monotonic seconds."""
@@ -391,7 +389,7 @@ class Lane:
                 self.dead_index.take(self.trouble[id])
         elif old is State.DELAYED:
             for id in range(lo, hi):
-                self._delayed().remove(self.trouble[id].due << _ID_BITS | id)
+                self._delayed().remove(self.trouble[id].due << ID_BITS | id)
 
     def _enter(self, new: State, lo: int, hi: int, *, suspect: bool, due: int) -> None:
         if new is State.READY:
@@ -403,7 +401,7 @@ class Lane:
         elif new is State.DELAYED:
             for id in range(lo, hi):
                 self.trouble[id].due = due
-                self._delayed().add(due << _ID_BITS | id)
+                self._delayed().add(due << ID_BITS | id)
 
     def _delayed(self) -> SortedList:
         if self.delayed is None:

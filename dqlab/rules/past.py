@@ -1,6 +1,6 @@
 """What a shard in memory gets when it is recreated: its lanes come back, and all they held counts as lost.
 
-Pure, as the rules are. It is plain data, see `Past`.
+Pure, as the rules are. What the shard gets is plain data, see `Past`.
 """
 
 from __future__ import annotations

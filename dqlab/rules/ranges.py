@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from sortedcontainers import SortedDict
 
-__all__ = ["Ranges"]
+__all__ = ["ENDLESS", "Ranges"]
+
+ENDLESS = 1 << 62
+"""Above every ordinal."""
 
 
 class Ranges:

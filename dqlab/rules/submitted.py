@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import ENDLESS, Ranges
 
 __all__ = ["Submitted"]
-
-_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Submitted:
     def extended(self, came: Iterable[tuple[int, int]]) -> Self:
         """Add ordinals that shards hold too: a client that died while submitting did not record the last ones."""
         held = Ranges([*self.held, *came])
-        later = Ranges(held.within(self.through, _ENDLESS))
+        later = Ranges(held.within(self.through, ENDLESS))
         end = max((hi for _, hi in later), default=0)
         return type(self)(self.through, self.digest, later, self.end_digest if end == self.end else "")
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 from sortedcontainers import SortedList
 
 from dqlab.failures.records import StoredRecord, fingerprint_of
+from dqlab.rules.ids import ID_BITS, ID_MASK
 
 __all__ = ["DeadIndex", "DeadLetter", "Death", "Receipt", "Trouble"]
 
@@ -102,8 +103,6 @@ class Trouble:
         return DeadLetter(id, ordinal, self.reason, bytes(self.failure), self.deliveries, self.exceptions, history)
 
 
-_ID_BITS = 53
-_ID_MASK = (1 << _ID_BITS) - 1
 _HASH_MASK = (1 << 64) - 1
 
 
@@ -131,21 +130,21 @@ class DeadIndex:
     def count(self, fingerprints: Collection[str]) -> int:
         """Return how many are of one of these classes."""
         return sum(
-            self._filed.bisect_right(_begin(each) | _ID_MASK) - self._filed.bisect_left(_begin(each))
+            self._filed.bisect_right(_begin(each) | ID_MASK) - self._filed.bisect_left(_begin(each))
             for each in set(fingerprints)
         )
 
     def ids(self, fingerprints: Collection[str], after: int) -> Iterator[int]:
         """Yield the ids above `after` of these classes, ascending; the index must not change meanwhile."""
         lines: list[Iterable[int]] = [
-            self._filed.irange(_begin(each) | max(0, after + 1), _begin(each) | _ID_MASK) for each in set(fingerprints)
+            self._filed.irange(_begin(each) | max(0, after + 1), _begin(each) | ID_MASK) for each in set(fingerprints)
         ]
         return merge(*map(_ids, lines))
 
 
 def _ids(keys: Iterable[int]) -> Iterator[int]:
-    return (key & _ID_MASK for key in keys)
+    return (key & ID_MASK for key in keys)
 
 
 def _begin(fingerprint: str) -> int:
-    return (hash(fingerprint) & _HASH_MASK) << _ID_BITS
+    return (hash(fingerprint) & _HASH_MASK) << ID_BITS

@@ -349,16 +349,17 @@ class PutResult:
         if instead and acked < hi - lo:
             found.update((letter.id, letter) for letter in _letters(handle).named(set(range(lo, hi)) - found.keys()))
         if len(found) < hi - lo:
-            raise self._forgotten(handle, lo, hi, acked) or self._dead(handle, lo, hi, acked)
+            gone = self._forgotten(handle, lo, hi, acked)
+            if gone and (instead or acked + gone == hi - lo):
+                raise ResultsForgotten(run=f"put on {self._handle.name}", forgotten=gone, total=hi - lo)
+            raise self._dead(handle, lo, hi, acked + gone)
         return [found[ordinal] for ordinal in range(lo, hi)]
 
-    def _forgotten(self, handle: Handle, lo: int, hi: int, kept: int) -> ResultsForgotten | None:
+    def _forgotten(self, handle: Handle, lo: int, hi: int, kept: int) -> int:
+        """Return how many calls succeeded and have no result any more."""
         meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": 0.0}
         answer, _ = handle.link.sync(handle.ask(shard_of(lo), "settled", meta))
-        if answer["acked"] <= kept:
-            return None
-        run = f"put on {self._handle.name}"
-        return ResultsForgotten(run=run, forgotten=answer["acked"] - kept, total=hi - lo)
+        return max(0, int(answer["acked"]) - kept)
 
     def _dead(self, handle: Handle, lo: int, hi: int, acked: int) -> CallsFailed:
         first = next((letter for letter in _letters(handle) if lo <= letter.id < hi), None)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from distributed import Client
 
@@ -77,7 +78,7 @@ class Session(Generic[Pool]):
     def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> None:
         self.link = Link(client)
         self.pools: dict[str, Pool] = {}
-        self._served: set[str] = set()
+        self._served: dict[str, WeakSet[OpenQueue]] = {}
         self._install(reserved, where or self.link.address, grows=grows)
         self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
 
@@ -169,12 +170,12 @@ class Session(Generic[Pool]):
     async def serve_from_loop(self, pool: OpenQueue) -> None:
         """Like `serve`, from the client's event loop."""
         await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
-        if self.pools.get(pool.name) is pool:  # it may have been closed meanwhile
-            self._served.add(pool.name)
+        # By object: one that was closed meanwhile must not stand for the queue that was opened again in its name.
+        self._served.setdefault(pool.name, WeakSet()).add(pool)
 
     def serve_once(self, pool: OpenQueue) -> None:
         """Like `serve`, unless this client has done it before."""
-        if pool.name not in self._served:
+        if pool not in self._served.get(pool.name, ()):
             self.serve(pool)
 
     def scale(self, pool: OpenQueue, n: int | None) -> None:
@@ -185,7 +186,7 @@ class Session(Generic[Pool]):
     def forget(self, pool: OpenQueue) -> None:
         """Forget a closed queue."""
         self.pools.pop(pool.name, None)
-        self._served.discard(pool.name)
+        self._served.pop(pool.name, None)
         self.runs.closed(pool)
 
 

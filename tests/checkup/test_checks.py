@@ -517,6 +517,14 @@ def test_every_alert_has_a_finding_of_its_own_and_is_no_worse_or_better_there() 
         assert brief(alert)
 
 
+def test_messages_that_are_lost_beside_those_of_a_run_are_counted_too() -> None:
+    lossy = snapshot(queue(counts=Counts(lost=500)), (a_run(counts=Counts(lost=3)),))
+
+    said = [finding.what for finding in judge(replace(HEALTHY, snapshot=lossy)).findings if "lost" in finding.what]
+
+    assert said == ["run count lacks documents: 3 lost", "queue pages has lost 497 messages"]
+
+
 def test_the_worst_comes_first() -> None:
     facts = replace(with_worker(1, process=None, silence="x"), direct=False)
 

@@ -90,14 +90,15 @@ FORMS: list[tuple[Order, list[tuple[int, dict[str, Any]]]]] = [
 ]
 NOTES = {
     "Pause": {"paused": True},
-    "Resume": {"queue_paused": False, "queue_draining": False},
+    "Resume": {"queue_paused": False, "queue_draining": False, "goes_on": None},
     "Drain": {"queue_draining": True},
     "Open": {"open": {"run": RUN, "record": RECORD}},
     "Drop": None,
     "Cancel": {"cancelled": True},
     "CancelledNothing": {"cancelled": False},
+    "RetryDead": {"goes_on": [0, 1, 2]},
     "LearnCode": CODE._asdict(),
-    "Adopt": {**CODE._asdict(), "adopted": True},
+    "Adopt": {**CODE._asdict(), "adopted": True, "goes_on": None},
     "Retries": {"retries": 7},
     "RecordSubmitted": {"submitted": KNOWN},
     "Seal": {"seal": {"total": 5, "incomplete": "why", "here": [3, 2, 0]}, "submitted": KNOWN},

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import Entry, OpenQueue
 from dqlab.cluster.statistics.collector import Collector
 from dqlab.cluster.statistics.known_lanes import KnownLanes
+from dqlab.cluster.transport import orders
 from dqlab.frame import NO_ID
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.ids import first_id
+from dqlab.rules.ledger import Ledger
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.past import recall
+from dqlab.rules.shard import Shard
 from dqlab.testing import FakeClock
 
 RUN = b"run-of-the-tests"
@@ -257,3 +265,73 @@ def test_code_of_the_same_version_takes_the_place_of_the_newest(beside: Beside) 
 
     assert beside.told()["open"]["record"]["codes"] == [{"hash": "first", "blob": b"b"}]
     assert beside.told()["functions"] == {b"b": b"2"}
+
+
+NEWER = orders.Code(b"g" * 16, b"blob", {"hash": "second", "name": "fn", "short": "g", "blob": b"g" * 16, "cell": None})
+ORDERS = {
+    "pause": orders.Pause(RUN),
+    "resume": orders.Resume(RUN),
+    "pause the queue": orders.Pause(None),
+    "resume the queue": orders.Resume(None),
+    "drain": orders.Drain(None),
+    "adopt": orders.Adopt(RUN, NEWER),
+    "retry": orders.RetryDead(RUN, [(first_id(1, STRIDE), first_id(1, STRIDE) + 1)], [(0, 1)], b"f" * 16, b"blob"),
+}
+
+
+class Pair:
+    """A shard in memory, what it has reported, and what the scheduler has noted of the orders to it."""
+
+    def __init__(self) -> None:
+        self.beside = Beside()
+        self.ledger = self._made(1)
+        self.give(orders.Open(RUN, {"name": "n", "codes": [{"hash": "first", "blob": b"f" * 16}], "stop_if": 5}))
+
+    @staticmethod
+    def _made(epoch: int) -> Ledger:
+        clock = FakeClock()
+        return Ledger(Shard("q", 1, epoch=epoch, options=QueueOptions(), clock=clock, random=random.Random(1)))
+
+    def give(self, order: orders.Order) -> None:
+        note = order.note()
+        if note is not None:
+            asyncio.run(self.beside.run_notes.note("q", note.run, None if note.facts is None else dict(note.facts)))
+        for message in order.messages(1):
+            fields = dict(message)
+            self.ledger.obey(fields.pop("op"), fields.pop("run", None), fields)
+
+    def report(self) -> None:
+        shard = self.ledger.shard
+        state = "draining" if shard.draining else "paused" if shard.paused else "running"
+        self.beside.report(*(book.report(run) for run, book in self.ledger.books.items()), state=state)
+
+    def halt(self) -> None:
+        record = self.ledger.books[RUN].record
+        if record is not None and record.stop_if is not None:  # else it was judged
+            self.ledger.obey("halt", RUN, {"halted": "all of its first 5 documents failed"})
+            self.report()
+
+    def recreated(self) -> Ledger:
+        again = self._made(2)
+        recall(again, self.beside.run_notes.past(self.beside.entry))
+        again.shard.tick()  # a queue that is drained pauses
+        return again
+
+
+def standing(ledger: Ledger) -> tuple[bool, bool, bool, str]:
+    book = ledger.books[RUN]
+    assert book.record is not None
+    return ledger.shard.paused, ledger.shard.draining, book.lane.paused, book.record.halted
+
+
+@given(st.lists(st.sampled_from([*ORDERS, "halt", "report"]), max_size=8))
+def test_a_recreated_shard_is_paused_and_drains_exactly_where_the_lost_one_did(steps: list[str]) -> None:
+    """Whatever was ordered and reported, in any order, and also what was ordered since the last report."""
+    pair = Pair()
+    for step in steps:
+        if step in ORDERS:
+            pair.give(ORDERS[step])
+        else:
+            getattr(pair, step)()
+
+    assert standing(pair.recreated()) == standing(pair.ledger)

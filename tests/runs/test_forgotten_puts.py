@@ -12,7 +12,7 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
-from dqlab.errors import MessagesLost, ResultsForgotten
+from dqlab.errors import CallsFailed, MessagesLost, ResultsForgotten
 from dqlab.frame import NO_ID
 
 
@@ -88,6 +88,26 @@ def test_result_that_was_freed_is_not_reported_as_failed(lab: dq.Lab, queue_name
     assert pool.forget() == 4
     with pytest.raises(ResultsForgotten, match="3 of 3 results"):
         unread.results(timeout=30, errors=errors)
+    pool.close()
+
+
+def half(x: int) -> float:
+    return 1 / x
+
+
+def test_a_call_that_failed_is_reported_though_results_beside_it_were_freed(lab: dq.Lab, queue_name: str) -> None:
+    """The error named calls that succeeded, "so nothing has to be mended"."""
+    pool = lab.queue(queue_name, retry=False)
+    mixed = pool.batch_submit([(half, 1), (half, 0), (half, 2)])
+    deadline = time.monotonic() + 20.0
+    while (pool.counts()["acked"], pool.counts()["dead"]) != (2, 1):
+        assert time.monotonic() < deadline
+
+    assert pool.forget() == 2
+    with pytest.raises(CallsFailed, match=r"1 of 3 .*ZeroDivisionError"):
+        mixed.results(timeout=30)
+    with pytest.raises(ResultsForgotten, match="2 of 3 results"):
+        mixed.results(timeout=30, errors="return")
     pool.close()
 
 

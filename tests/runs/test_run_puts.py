@@ -57,7 +57,7 @@ def test_submit_answers_with_ids_durability_and_results(queue: dq.QueuePool) -> 
 
     assert len(put) == 1
     assert put.durability == "transient"
-    assert put.results(timeout=20) == [3]
+    assert put.results(timeout=20) == [1]
     assert len(put.ids) == 1
     assert "confirmed" in repr(put)
 
@@ -254,4 +254,23 @@ def test_consumers_that_could_not_be_made_are_asked_for_with_the_next_put(
         queue.submit(add, 1)
 
     assert queue.submit(add, 2, b=3).results(timeout=20) == [5]
+    assert served == [queue.name] * 2
+
+
+def test_a_put_asks_for_consumers_once_though_another_object_opened_its_queue_too(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every put through the first object called the scheduler."""
+    served, asked = list[str](), Link.scheduler
+
+    async def counted(self: Link, call: str, **arguments: Any) -> Any:
+        if call == "dq_serve":
+            served.append(arguments["queue"])
+        return await asked(self, call, **arguments)
+
+    monkeypatch.setattr(Link, "scheduler", counted)
+    again = dq.QueuePool(queue.session.link.client, name=queue.name, served=True)
+    for pool in (queue, again) * 3:
+        assert pool.submit(add, 1).results(timeout=20) == [1]
+
     assert served == [queue.name] * 2

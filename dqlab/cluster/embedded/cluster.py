@@ -34,10 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedCluster", "ForkedNanny", "Nursery"]
 
-logger = logging.getLogger("dqlab.embedded")
+logger = logging.getLogger("dqlab.registry")
 
 END_WITHIN = 2.0
 """Seconds in which a nursery that is no longer needed must end; its workers have ended before."""
+LOOK_EVERY = 2.0
+"""Seconds between two checks for missing workers."""
 UNKNOWN = 255
 """Exit code assumed for a worker whose nursery is gone."""
 
@@ -362,12 +364,6 @@ def _leave(nursery: Nursery, directory: Any) -> None:
     nursery.close()
     if directory is not None:
         sockets.remove_directory(directory)
-
-
-logger = logging.getLogger("dqlab.registry")
-
-LOOK_EVERY = 2.0
-"""Seconds between two checks for missing workers."""
 
 
 def tend_workers(cluster: SpecCluster) -> None:

@@ -35,11 +35,14 @@ class RunNotes:
         Facts are ``open``, what its lanes are opened with; ``code``, a newer code version, with the ``function`` and
         its ``blob``, and ``adopted`` where the rest of the run has it; ``client``, which continues to submit it;
         ``submitted``, how far that came; ``seal``, the order that ends it, or None when it continues; ``cancelled``;
-        ``paused``, by a user; for plain puts, ``retries``; and for the whole queue, ``queue_paused`` and
-        ``queue_draining``.
+        ``paused``, by a user; ``goes_on``, the shards, None for all, in which the order ends the pause of a run that
+        paused itself; for plain puts, ``retries``; and for the whole queue, ``queue_paused``, ``queue_draining`` and
+        ``goes_on``.
         """
+        if queue not in self._state.queues:
+            return
         runs = self._runs.setdefault(queue, {})
-        if facts is None or queue not in self._state.queues:
+        if facts is None:
             runs.pop(run, None)
             return
         if run not in runs and run != NO_ID and "open" not in facts:
@@ -58,7 +61,26 @@ class RunNotes:
                 holder["codes"] = [*holder["codes"][:-1], code]
             else:
                 known["codes"] = [*known["codes"], code]
+        if facts.get("paused"):
+            known["unpaused"] = set()
+        if "goes_on" in facts:
+            shards = facts.pop("goes_on")
+            for each in [run] if run != NO_ID else runs:
+                halted = self._halted(queue, each) - runs[each].get("went_on", set())
+                going = {shard for shard in halted if shards is None or shard in shards}
+                for part in ("went_on", "unpaused"):  # its shard ends a user's pause with its own
+                    runs[each][part] = runs[each].get(part, set()) | going
         known.update(facts)
+
+    def _halted(self, queue: str, run: bytes) -> set[int]:
+        """Return the shards that have reported that a run paused itself; a shard does that once for a run."""
+        known, name = self._state.collector.known, run.hex()
+        reports = {index: known.shard(queue, index) for index in range(self._state.queues[queue].shards)}
+        return {
+            index
+            for index, report in reports.items()
+            if report is not None and any(lane["run"] == name and lane["halted"] for lane in report["lanes"])
+        }
 
     # --- what a recreated shard gets -------------------------------------------------------------
 
@@ -92,6 +114,8 @@ def _lane(
 ) -> PastLane:
     """Join a shard's last report of a lane with the client's notes about the run."""
     last, notes = reported or {}, known or {}
+    if index in notes.get("went_on", ()) and last.get("halted"):  # reported before the order that ended it
+        last = last | {"halted": "", "paused": False}
     gone, units = _gone(last, notes)
     died = [*(last["died"] if last and last["counts"][State.LOST] else ()), worker]
     lane = PastLane(run=run, lost=gone[0], cancelled=gone[1], units=units, died=died)
@@ -110,7 +134,7 @@ def _lane(
         lane["paused"] = last["paused"] and not last["stopped"]
         lane["ended"] = last["ended"]
     if "paused" in notes and not last.get("halted"):  # may be newer than the last report; a run also pauses itself
-        lane["paused"] = notes["paused"]
+        lane["paused"] = notes["paused"] and index not in notes.get("unpaused", ())
     if "submitted" in notes:
         lane["submitted"] = notes["submitted"]
     if notes.get("seal") is not None:

@@ -23,7 +23,7 @@ _RAISED = "dq_raised"
 
 
 class WorkerLost(DqlabError):
-    """A worker died, or was about to leave, during a call."""
+    """A worker died, was about to leave, or had no plugin yet, during a call."""
 
     text = (
         "worker {worker} did not do what it was asked ({call}): {reason}. Nothing was made there, and nothing is lost "

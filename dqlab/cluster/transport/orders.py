@@ -108,8 +108,8 @@ class Resume(Order):
     def note(self) -> Note | None:
         """Keep the resume for a shard that dies before it has reported it."""
         if self.run is not None:
-            return Note(self.run, {"paused": False})
-        return Note(NO_ID, {"queue_paused": False, "queue_draining": False})
+            return Note(self.run, {"paused": False, "goes_on": None})
+        return Note(NO_ID, {"queue_paused": False, "queue_draining": False, "goes_on": None})
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,10 @@ class RetryDead(RunOrder):
         ids = [(lo, hi) for lo, hi in self.ids if shard_of(lo) == shard]
         return {"ids": ids, "ordinals": self.ordinals, "function": self.function, "blob": self.blob}
 
+    def note(self) -> Note | None:
+        """Keep that the run goes on, for a shard that dies before it has reported it."""
+        return Note(self.run, {"goes_on": list(self.shards(0))})
+
 
 @dataclass(frozen=True)
 class LearnCode(RunOrder):
@@ -287,7 +291,7 @@ class Adopt(RunOrder):
 
     def note(self) -> Note | None:
         """Have what comes to a shard that is recreated run it too."""
-        return Note(self.run, self.version.fields | {"adopted": True})
+        return Note(self.run, self.version.fields | {"adopted": True, "goes_on": None})
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
         try:
             await self._make(worker, key, sealed)
         except (NoSuchActor, CancelledError) as error:
-            reason = f"the cluster was restarted meanwhile ({error})"
+            reason = f"it leaves, or the cluster was restarted meanwhile ({error})"
             raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
         finally:
             self._begins -= 1

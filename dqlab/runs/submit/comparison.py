@@ -10,6 +10,7 @@ from typing import Any
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.errors import CallTimeout, RunExists
+from dqlab.rules.ranges import ENDLESS
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.mapping import Submitter
@@ -20,7 +21,6 @@ __all__ = ["Comparison"]
 
 LOOK_EVERY = 0.2
 """Seconds between two checks how far the run was submitted."""
-_ENDLESS = 1 << 62
 
 
 class Comparison(Submitter):
@@ -50,7 +50,7 @@ class Comparison(Submitter):
         then: Callable[[], object] | None,
     ) -> None:
         super().__init__(name, elements, sender, verify=True)
-        self.digest = Digest(lambda: _ENDLESS)  # no digest is needed further back than it has read
+        self.digest = Digest(lambda: ENDLESS)  # no digest is needed further back than it has read
         self.earlier = earlier
         self._progress, self._there, self._due = progress, there, then
         self._given_up = threading.Event()

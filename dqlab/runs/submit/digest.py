@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from dqlab.documents import Document
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.texts import kept
 
 __all__ = ["Digest"]
 
 BLOCK = 500
-_ENDLESS = 1 << 62
 
 
 class Digest:
@@ -89,8 +88,8 @@ class Digest:
         before : Submitted
             What it held before that; the input need not have reached its end again.
         """
-        through = min(held.gaps(0, _ENDLESS)[0][0], self.count)
-        beyond = Ranges(held.within(through, _ENDLESS))
+        through = min(held.gaps(0, ENDLESS)[0][0], self.count)
+        beyond = Ranges(held.within(through, ENDLESS))
         end = max((hi for _, hi in beyond), default=0)
         end_digest = self.at(end) if end <= self.count else before.end_digest
         return Submitted(through, self.at(through), beyond, end_digest if beyond else "")

@@ -8,15 +8,13 @@ from typing import Any
 
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.errors import InputChanged, RunExists
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.runs.claiming import Claim
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.ticket import Entry
 
 __all__ = ["Resubmission", "claim_of"]
-
-_ENDLESS = 1 << 62
 
 
 class Resubmission(Submitter):
@@ -83,7 +81,7 @@ class Resubmission(Submitter):
 
     def _read(self, lost: Ranges, end: int) -> Iterator[tuple[Any, bytes]]:
         """Yield the lost elements and their payloads, each after the input around it was compared."""
-        seal, digest, marks = make_sealer(), Digest(lambda: _ENDLESS), deque(self.digest.marks)
+        seal, digest, marks = make_sealer(), Digest(lambda: ENDLESS), deque(self.digest.marks)
         checked, waiting = 0, list[tuple[Any, bytes]]()
         for ordinal, element in enumerate(self.reading()):
             self._raise_given_up()

@@ -39,7 +39,7 @@ from dqlab.errors import (
 )
 from dqlab.frame import Frame, Kind
 from dqlab.log import DiskFull
-from dqlab.rules.ranges import Ranges
+from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.states import Verdict
 from dqlab.runs.submit.ticket import Batch, Entry, Ticket
 
@@ -60,7 +60,7 @@ BUFFER_BYTES = 16 * FRAME_BYTES
 ROOM_WAIT = 5.0
 """Seconds a put waits at the queue for room before the sender checks the queue's state."""
 CONFIRM_WAIT = 30.0
-_UNBOUNDED = _ENDLESS = 1 << 62
+_UNBOUNDED = 1 << 62
 
 
 class Sender:
@@ -121,7 +121,6 @@ class Sender:
         """Messages of the run in each shard, as far as confirmed."""
         self.failure: BaseException | None = None
         self._unread: Ticket | None = None
-        self._closed = False
 
     # --- users' threads ---------------------------------------------------------------------
 
@@ -493,7 +492,7 @@ class RunSender(Sender):
         """Pages of the messages in the buffer."""
         self.held, self.through = Ranges(), 0
         self._refusals: list[Batch] = []
-        self._gaps: deque[tuple[int, int]] = deque([(0, _ENDLESS)])
+        self._gaps: deque[tuple[int, int]] = deque([(0, ENDLESS)])
 
     def successor(self, entry: Entry) -> RunSender:
         """Return a sender for the same run, with a function of its own and numbers of its own."""
@@ -512,7 +511,7 @@ class RunSender(Sender):
     def go_on(self, here: Sequence[int], held: Iterable[tuple[int, int]]) -> None:
         """Continue a run whose shards hold so many documents each, and all of them these ordinals."""
         self.here, self.held = list(here), Ranges(held)
-        self._gaps = deque(self.held.gaps(0, _ENDLESS))
+        self._gaps = deque(self.held.gaps(0, ENDLESS))
         self.through = self._gaps[0][0]
 
     def replace(self, lost: Iterable[tuple[int, int]], room: Sequence[int], claim: int) -> None:
