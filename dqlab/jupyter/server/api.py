@@ -11,6 +11,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from dqlab.clusters_here import Announcement
+from dqlab.jupyter.server.handler import Handler
 from dqlab.jupyter.server.services import NoSuchService, Services, ServiceUp
 from dqlab.jupyter.server.upstream import NoAnswer, Refused
 
@@ -44,17 +45,14 @@ LARGEST = 1 << 20
 """Most bytes of an action."""
 
 
-class _Handler(APIHandler):
+class _Handler(Handler, APIHandler):
     """Reports failures as {error, message}."""
-
-    auth_resource = "dqlab"
-
-    def initialize(self, services: Services) -> None:
-        self.services = services
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Write an exception as JSON, with a status that fits its class."""
         raised = kwargs.get("exc_info", (None, None, None))[1]
+        if isinstance(raised, NoAnswer):
+            self.explain()
         status, said = _spoken(raised, status_code)
         self.set_status(status)
         self.set_header("Content-Type", "application/json")
@@ -67,13 +65,8 @@ class _Handler(APIHandler):
 
     async def ask(self, service: Announcement, call: str, wait: float, **asked: Any) -> bytes:
         """Call a service, and note whether it answered."""
-        try:
-            answer = await self.services.upstream.ask(service, call, wait=wait, **asked)
-        except NoAnswer:
-            self.services.heard(service, answered=False)
-            raise
-        self.services.heard(service, answered=True)
-        return answer
+        with self.asking(service):
+            return await self.services.upstream.ask(service, call, wait=wait, **asked)
 
 
 def _spoken(raised: BaseException | None, status: int) -> tuple[int, dict[str, Any]]:
@@ -140,8 +133,9 @@ class Panels(_Handler):
         """Return the pages that can be opened."""
         service = self.services.living(id)
         url = f"{service.dashboard}/individual-plots.json"
-        answer = await self.services.upstream.fetch(service, url, wait=LOOK)
-        await self.services.upstream.prove(service, wait=LOOK)
+        with self.asking(service):
+            answer = await self.services.upstream.fetch(service, url, wait=LOOK)
+            await self.services.upstream.prove(service, wait=LOOK)
         try:
             plots = json.loads(answer.body) if answer.code == 200 else {}
         except ValueError:

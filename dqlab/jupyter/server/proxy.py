@@ -23,8 +23,9 @@ from tornado.websocket import (
 )
 
 from dqlab.clusters_here import Announcement
+from dqlab.jupyter.server.handler import Handler
 from dqlab.jupyter.server.paths import Trick, answer_headers, location, query, request_headers, upstream_path
-from dqlab.jupyter.server.services import NoSuchService, Services
+from dqlab.jupyter.server.services import NoSuchService
 from dqlab.jupyter.server.upstream import LARGEST, NoAnswer, Refused
 from dqlab.numbers import clock
 
@@ -75,17 +76,12 @@ PING_EVERY = 30.0
 """Seconds between two pings to the browser, so that no proxy on the way takes a websocket for idle."""
 
 
-class Dashboard(WebSocketHandler, JupyterHandler):
+class Dashboard(WebSocketHandler, Handler):
     """GET, HEAD and websockets, nothing else."""
 
-    auth_resource = "dqlab"
     ping_interval = PING_EVERY
     _upstream: WebSocketClientConnection | None = None
     _pump: asyncio.Task[None] | None = None
-
-    def initialize(self, services: Services) -> None:
-        """Set the services to look among."""
-        self.services = services
 
     @property
     def max_message_size(self) -> int:
@@ -137,8 +133,11 @@ class Dashboard(WebSocketHandler, JupyterHandler):
             raise web.HTTPError(403)
         try:
             service = self.services.living(id)
-        except (NoSuchService, NoAnswer) as error:
-            raise web.HTTPError(404 if isinstance(error, NoSuchService) else 502, str(error)) from None
+        except NoSuchService as error:
+            raise web.HTTPError(404, str(error)) from None
+        except NoAnswer as error:
+            self.explain()
+            raise web.HTTPError(502, str(error)) from None
         url = f"{service.dashboard}/{self._path()}".replace("http", "ws", 1) + self._query()
         spoken = [each.strip() for each in self.request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         request = HTTPRequest(url, headers={"Origin": service.dashboard}, request_timeout=CONNECT_FOR)
@@ -151,6 +150,7 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         except (OSError, TimeoutError, HTTPError, WebSocketError, NoAnswer, Refused):
             if self._upstream is not None:
                 self._upstream.close()
+            await self._explain_silence(service)
             raise web.HTTPError(502) from None
         try:
             await WebSocketHandler.get(self, id, path)
@@ -171,6 +171,8 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         if self.request.path == base:
             self.redirect(f"{base}/{self._query()}")
             return
+        if service.unreachable or service.ended:
+            await self._explain_silence(service)
         if service.unreachable:
             self._say(502, f"{service.name} cannot be shown here: {service.unreachable}.", theme, again=False)
             return
@@ -184,12 +186,14 @@ class Dashboard(WebSocketHandler, JupyterHandler):
             method = str(self.request.method)
             answer = await self.services.upstream.fetch(service, url, wait=WAIT, method=method, headers=headers)
         except NoAnswer as error:
+            await self._explain_silence(service)
             since = f"No answer from {service.name} since {clock(self.services.since(service))}."
             self._say(504 if error.late else 502, since, theme, again=True)
             return
         try:
             await self.services.upstream.prove(service, wait=WAIT)
         except (NoAnswer, Refused) as error:
+            await self._explain_silence(service)
             self._say(502, f"Not shown: {error}", theme, again=True)
             return
         self.set_status(answer.code, answer.reason)
@@ -205,6 +209,11 @@ class Dashboard(WebSocketHandler, JupyterHandler):
         if self.request.method == "HEAD" and "Content-Length" in answer.headers:
             self.set_header("Content-Length", answer.headers["Content-Length"])
         self.finish(answer.body if answer.code not in (204, 304) else None)
+
+    async def _explain_silence(self, service: Announcement) -> None:
+        """Leave this failure out of the log where the service does not answer at all; a page reloads itself."""
+        if await self.services.silent(service):
+            self.explain()
 
     def _say(self, status: int, sentence: str, theme: str, *, again: bool) -> None:
         self.set_status(status)

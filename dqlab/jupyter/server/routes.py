@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ __all__ = ["routes"]
 _ID = r"([A-Za-z0-9_-]+)"
 
 
-def routes(base_url: str, runtime_dir: str) -> list[tuple[str, type, dict[str, Any]]]:
-    """Return the handlers of a server, which share one `Services` for its runtime directory."""
-    services = Services(Path(runtime_dir))
+def routes(
+    base_url: str, runtime_dir: str, log: logging.Logger | None = None
+) -> list[tuple[str, type, dict[str, Any]]]:
+    """Return the handlers of a server, which share one `Services` for its runtime directory and its log."""
+    services = Services(Path(runtime_dir), log)
 
     def at(path: str, handler: type, **given: Any) -> tuple[str, type, dict[str, Any]]:
         return url_path_join(base_url, "dq", path), handler, {"services": services, **given}

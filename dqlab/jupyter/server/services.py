@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ REMEMBER = 2.0
 NOTE_EVERY = 60.0
 """Seconds between two notes, in its file, that a service has answered."""
 SWEEP_EVERY = 3600.0
+LOG_EVERY = 60.0
+"""Seconds between two log lines that a service is silent: one that is only slow answers every other probe."""
 
 
 class NoSuchService(DqlabError):
@@ -37,13 +40,18 @@ class ServiceUp(DqlabError):
 
 @dataclass
 class _Heard:
-    """The last outcome for one announcement; monotonic seconds, and seconds since 1970."""
+    """The last outcome for one announcement; monotonic seconds, and seconds since 1970.
+
+    `silent` says that its silence is in the log, and `logged` since when.
+    """
 
     service: Announcement
     asked: float = -REMEMBER
     up: bool = False
     last: float = 0.0
     noted: float = 0.0
+    silent: bool = False
+    logged: float = -LOG_EVERY
 
 
 class Services:
@@ -53,6 +61,8 @@ class Services:
     ----------
     directory : Path
         Jupyter's runtime directory.
+    log : Logger, optional
+        Jupyter's log: gets a line when a service falls silent, and one when it answers again.
 
     Attributes
     ----------
@@ -60,8 +70,9 @@ class Services:
         Sends requests to them.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, log: logging.Logger | None = None) -> None:
         self.directory = directory
+        self._log = log if log is not None else logging.getLogger("dqlab.jupyter")
         self.upstream = Upstream()
         self._heard: dict[str, _Heard] = {}
         self._swept = -SWEEP_EVERY
@@ -92,6 +103,7 @@ class Services:
         service = self.find(id)
         reason = f"process {service.pid} has ended" if service.ended else service.unreachable
         if reason:
+            self._note(self._of(service), answered=False, why=reason)
             raise NoAnswer(service=service.name, reason=reason, late=False)
         return service
 
@@ -127,14 +139,25 @@ class Services:
             try:
                 await self.upstream.prove(service, wait=PATIENCE)
                 self.heard(service, answered=True)
-            except (NoAnswer, Refused):
-                self.heard(service, answered=False)
+            except NoAnswer as error:
+                self.heard(service, answered=False, why=error.reason)
+            except Refused as error:
+                self.heard(service, answered=False, why=str(error))
         return "up" if heard.up else "silent"
 
-    def heard(self, service: Announcement, *, answered: bool) -> None:
-        """Note that a service has answered just now, or has not."""
+    async def silent(self, service: Announcement) -> bool:
+        """Return whether a service does not answer at all; then the log has a line about that."""
+        try:
+            self.living(service.id)
+        except (NoAnswer, NoSuchService):
+            return True
+        return await self.state(service) != "up"
+
+    def heard(self, service: Announcement, *, answered: bool, why: str = "") -> None:
+        """Note that a service has answered just now, or has not, and `why`."""
         heard = self._of(service)
         heard.asked, heard.up = time.monotonic(), answered
+        self._note(heard, answered=answered, why=why)
         if answered:
             heard.last = time.time()
             if heard.last - heard.noted >= NOTE_EVERY:
@@ -162,10 +185,26 @@ class Services:
         forget(self.directory, service)
         self._heard.pop(id, None)
 
+    def _note(self, heard: _Heard, *, answered: bool, why: str) -> None:
+        """Log that a service has fallen silent, or answers again; nothing while neither changes."""
+        name, now = heard.service.name, time.monotonic()
+        if answered and heard.silent:
+            heard.silent = False
+            self._log.info("dqlab: service %r answers again.", name)
+        elif not answered and not heard.silent and now - heard.logged >= LOG_EVERY:
+            heard.silent, heard.logged = True, now
+            self._log.warning(
+                "dqlab: %s It is asked again while a view of it is open; the next line about that comes when it "
+                "answers. If it is not needed any more, remove it in the sidebar.",
+                NoAnswer(service=name, reason=why, late=False),
+            )
+
     def _of(self, service: Announcement) -> _Heard:
         heard = self._heard.get(service.id)
-        if heard is None or heard.service != service:  # announced again
+        if heard is None:
             heard = self._heard[service.id] = _Heard(service)
+        elif heard.service != service:  # announced again
+            heard = self._heard[service.id] = _Heard(service, silent=heard.silent, logged=heard.logged)
         return heard
 
     def _about(self, service: Announcement, state: str) -> dict[str, Any]:

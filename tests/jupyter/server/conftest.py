@@ -47,6 +47,7 @@ class Jupyter:
 
     port: int
     runtime: Path
+    log_file: Path
     cookie: str = ""
 
     def __call__(
@@ -72,6 +73,17 @@ class Jupyter:
         given = self("GET", f"api/status?token={LOGIN}", login=None).headers.get_all("Set-Cookie") or []
         self.cookie = "; ".join(cookie.partition(";")[0] for cookie in given)
         assert "username" in self.cookie
+
+    @contextmanager
+    def logged(self) -> Iterator[list[str]]:
+        """Collect the lines that the server logs meanwhile; complete after the block."""
+        at, lines = self.log_file.stat().st_size, list[str]()
+        yield lines
+        self("GET", "api/marks-the-end")  # its own line is written after all others
+        lines += self.log_file.read_bytes()[at:].decode().splitlines()
+        while not any("marks-the-end" in line for line in lines):
+            lines[:] = self.log_file.read_bytes()[at:].decode().splitlines()
+        lines[:] = [line for line in lines if "marks-the-end" not in line]
 
     @contextmanager
     def announced(self, service: Announcement) -> Iterator[str]:
@@ -104,7 +116,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     command += ["--ServerApp.jpserver_extensions={'jupyterlab': False, 'notebook': False}"]
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environ)
-    found = Jupyter(port, folder / "runtime")
+    found = Jupyter(port, folder / "runtime", folder / "server.log")
     try:
         _wait_until_it_answers(found, server, folder / "server.log")
         found.log_in()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.api import OURS, panels
 from dqlab.jupyter.server.routes import routes
+from dqlab.jupyter.server.services import Services
 from dqlab.jupyter.server.upstream import NoAnswer, Upstream
 from dqlab.stats import Snapshot
 from tests.jupyter.server.conftest import BASE, LOGIN, Jupyter
@@ -161,6 +164,56 @@ def test_silent_service_is_a_bad_gateway(jupyter: Jupyter, papers: Announcement,
             answer = jupyter("GET", "dq/api/services/silent/snapshot")
             assert (answer.status, answer.said["error"]) == (502, "NoAnswer")
             assert "silent" in answer.said["message"]
+
+
+def test_silence_of_a_service_is_logged_once_and_its_return_once(
+    jupyter: Jupyter, papers: Announcement, dashboards: Dashboards
+) -> None:
+    """The sidebar asks every few seconds: a line for each request buried what else the server had to report."""
+    silent = replace(papers, id="hushed", name="hushed", dashboard="http://127.0.0.1:1")
+    polls = ("snapshot", "history?span=60", "failures?queue=q", "panels")
+    with jupyter.logged() as lines, jupyter.announced(silent):
+        for _ in range(3):
+            for poll in polls:
+                assert jupyter("GET", f"dq/api/services/hushed/{poll}").status == 502
+            assert jupyter("GET", "dq/dashboard/hushed/dq").status == 502
+            assert [row["state"] for row in jupyter("GET", "dq/api/services").said["services"]].count("silent") == 1
+        with jupyter.announced(replace(silent, dashboard=papers.dashboard)):
+            for _ in range(3):
+                assert jupyter("GET", "dq/api/services/hushed/snapshot").status == 200
+    [gone, back] = lines
+    assert gone.startswith("[W ")
+    assert back.startswith("[I ")
+    assert "service 'hushed' does not answer" in gone
+    assert "dq.connect()" in gone
+    assert "service 'hushed' answers again" in back
+
+
+def test_slow_service_fills_no_log(papers: Announcement, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One that answers every other probe falls silent, and answers again, all the time."""
+    services = Services(tmp_path, logging.getLogger("tests"))
+    with caplog.at_level(logging.INFO, "tests"):
+        for answered in (True, False, True, False, True, False):
+            services.heard(papers, answered=answered, why="nothing within 1 s")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_what_a_silent_service_cannot_do_is_logged_each_time(jupyter: Jupyter, papers: Announcement) -> None:
+    """An action is an order of somebody, and not a poll."""
+    with jupyter.logged() as lines, jupyter.announced(replace(papers, id="deaf", dashboard="http://127.0.0.1:1")):
+        for _ in range(2):
+            body = {"action": "pause", "queue": "pages"}
+            assert jupyter("POST", "dq/api/services/deaf/actions", body=body).status == 502
+    assert len([line for line in lines if " 502 POST " in line]) == 2
+
+
+def test_page_that_a_service_cannot_show_is_logged_while_the_service_answers(
+    jupyter: Jupyter, papers: Announcement
+) -> None:
+    """Only what the one line about a silent service explains is left out."""
+    with jupyter.logged() as lines:
+        assert jupyter("GET", "dq/dashboard/papers/big").status == 502
+    assert len([line for line in lines if " 502 GET " in line]) == 1
 
 
 def test_answer_that_takes_too_long_is_late(papers: Announcement, dashboards: Dashboards) -> None:
