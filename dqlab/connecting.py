@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from dqlab.checkup.examine import TIMEOUT, examine
 from dqlab.checkup.findings import Checkup
-from dqlab.cluster.transport.internals import dask_version_through
+from dqlab.cluster.transport.internals import OwnClient, dask_version_through
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
@@ -254,7 +254,7 @@ def _make(
     if isinstance(target, Client):
         return _checked(_lab_of(target, name=name), store)
     if isinstance(target, Cluster):
-        return _checked(_lab_of(Client(target, set_as_default=False), name=name, own_client=True), store)
+        return _checked(_lab_of(OwnClient(target), name=name, own_client=True), store)
     if isinstance(target, Registration):
         client = _reach(target.scheduler, None, timeout, f"which `dqlab up` has in process {target.pid}")
         return _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
@@ -309,7 +309,7 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
     from distributed import Client
 
     own = not isinstance(target, Client)
-    client = Client(target, set_as_default=False) if own else target
+    client = OwnClient(target) if own else target
     try:
         cluster = target if owned else None
         lab = Lab(client, name=name, own_client=own, cluster=cluster, batch=True, grows=grows)
@@ -323,8 +323,6 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
 
 
 def _reach(address: str | None, scheduler_file: str | None, timeout: float, what: str = "") -> Client:
-    from distributed import Client
-
     from dqlab.cluster.embedded.sockets import register
 
     register()
@@ -335,7 +333,7 @@ def _reach(address: str | None, scheduler_file: str | None, timeout: float, what
     try:
         if address is not None:
             _await_answer(address, max(SHORTEST, until - time.monotonic()))
-        return Client(address, timeout=max(SHORTEST, until - time.monotonic()), set_as_default=False)
+        return OwnClient(address, timeout=max(SHORTEST, until - time.monotonic()))
     except (OSError, TimeoutError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         reason = ", ".join(filter(None, (said, what)))
@@ -408,11 +406,9 @@ def _written_in(file: Path, timeout: float) -> str:
 
 def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
     """Start a cluster that ends with its lab; parameters as for `start_cluster`."""
-    from distributed import Client
-
     cluster = start_cluster(n, port=port)
     try:
-        client = Client(cluster, set_as_default=False)
+        client = OwnClient(cluster)
         return _lab_of(client, name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))
     except BaseException:  # Ctrl-C too: nothing else holds it
         cluster.close()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from distributed import Client, LocalCluster
@@ -105,3 +111,87 @@ def test_lab_shows_itself_in_one_helpful_line(lab: dq.Lab) -> None:
     assert "\n" not in repr(lab)
     assert repr(lab).startswith(f"<Lab 'tests' at {lab.client.scheduler.address}: 2 consumer processes, dashboard http")
     assert "%%dq submit --over" in repr(lab)
+
+
+@contextmanager
+def scheduler(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A scheduler in a process of its own, and the file with its address."""
+    file = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port=0", "--host=127.0.0.1", "--no-dashboard"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([*command, f"--scheduler-file={file}"], stdout=log, stderr=log)
+    try:
+        yield process, file
+    finally:
+        process.kill()
+        process.wait(20)
+
+
+@contextmanager
+def logged(name: str) -> Iterator[list[logging.LogRecord]]:
+    """What a logger of Dask, whose records go no further, has to complain about meanwhile."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = records.append  # type: ignore[method-assign, assignment]
+    logging.getLogger(name).addHandler(handler)
+    try:
+        yield records
+    finally:
+        logging.getLogger(name).removeHandler(handler)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+
+
+def loops() -> int:
+    return sum(thread.name == "IO loop" for thread in threading.enumerate())
+
+
+def test_lab_that_looks_for_its_scheduler_closes_in_silence(tmp_path: Path) -> None:
+    """`dq.connect()` closes a lab whose scheduler is gone, and Dask's traceback for that stood in the cell."""
+    before = loops()
+    with scheduler(tmp_path) as (process, file), logged("distributed.client") as complaints:
+        lab = dq.connect(scheduler_file=file, timeout=30)
+        process.kill()
+        until(lambda: lab.client.status == "connecting")
+        lab.close()
+
+    assert [record.getMessage() for record in complaints] == []
+    assert loops() == before
+
+
+def test_lab_that_has_given_its_scheduler_up_leaves_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook that outlives its clusters gathered a thread for each."""
+    before = loops()
+    with scheduler(tmp_path) as (process, file):
+        lab = dq.connect(scheduler_file=file, timeout=30)
+        monkeypatch.setattr(lab.client, "_timeout", 0.1)
+        process.kill()
+        until(lambda: lab.client.status == "closed")
+        lab.close()
+
+    assert loops() == before
+
+
+def test_worker_with_a_heartbeat_under_way_closes_in_silence(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its complaint that the scheduler could not be reached stood in the cell in which the lab was closed."""
+    under_way = threading.Semaphore(0)
+
+    async def beat(**_: object) -> dict[str, str]:
+        under_way.release()
+        await asyncio.Event().wait()
+        return {}
+
+    lab = dq.connect(n=1, name="beating")
+    monkeypatch.setitem(lab._cluster.scheduler.handlers, "heartbeat_worker", beat)
+    for _ in range(2):
+        assert under_way.acquire(timeout=20)
+    capfd.readouterr()
+    lab.close()
+
+    assert capfd.readouterr().err == ""

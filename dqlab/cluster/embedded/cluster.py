@@ -26,6 +26,7 @@ from distributed.nanny import WorkerProcess, _get_env_variables
 
 from dqlab.cluster.embedded import sockets
 from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, packed, taken_from
+from dqlab.cluster.embedded.worker import Worker
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.internals import keep_replaced_workers, replace_lost_workers, tend
 
@@ -267,7 +268,7 @@ class ForkedNanny(Nanny):
     """A nanny whose worker is forked from a nursery."""
 
     def __init__(self, *args: Any, nursery: Nursery, **given: Any) -> None:
-        super().__init__(*args, **given)
+        super().__init__(*args, **{"worker_class": Worker, **given})
         self._nursery = nursery
 
     async def instantiate(self) -> Status:
@@ -324,7 +325,7 @@ class EmbeddedCluster(LocalCluster):
     ) -> None:
         sockets.register()
         directory = sockets.make_directory() if port is None else None
-        self._nursery = Nursery(directory, [*preload, *modules])
+        self._nursery = Nursery(directory, [*preload, *modules, Worker.__module__])
         try:
             host = {"host": "127.0.0.1", "scheduler_port": port}
             if directory is not None:

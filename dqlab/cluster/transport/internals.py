@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
     "KEEPER",
     "ActorFailed",
     "NoSuchActor",
+    "OwnClient",
     "Unreachable",
     "actors_here",
     "answer_call",
@@ -114,6 +116,39 @@ class ActorFailed(Exception):
     def __init__(self, kind: str = "", said: str = "") -> None:
         super().__init__(f"{kind}: {said}" if kind else "see the log of its worker")
         self.kind, self.said = kind, said
+
+
+class OwnClient(Client):
+    """A client that dqlab made, not the default one; it leaves nothing behind when it ends, however it does.
+
+    Closed while it tries to reach its scheduler again, Dask's logs that as an error, with a traceback that a notebook
+    shows in the cell that runs then. When a client could not start, or has given its scheduler up, its thread remained.
+    """
+
+    def __init__(self, address: Any, **given: Any) -> None:
+        super().__init__(address, set_as_default=False, **given)  # type: ignore[no-untyped-call]
+
+    def start(self, **given: Any) -> None:
+        """Connect."""
+        try:
+            super().start(**given)  # type: ignore[no-untyped-call]
+        except BaseException:
+            self._loop_runner.stop()
+            raise
+
+    def close(self, *args: Any, **given: Any) -> Any:
+        """Close the connection, and end the thread."""
+        closing = super().close(*args, **given)  # type: ignore[no-untyped-call]
+        if self.status == "closed" and not self._is_finalizing():
+            self._loop_runner.stop()
+        return closing
+
+    async def _reconnect(self) -> None:
+        await _RECONNECT(self)
+
+
+_RECONNECT: Any = inspect.unwrap(Client._reconnect)
+"""What Dask's decorator would log is that close; what matters is logged inside."""
 
 
 async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:

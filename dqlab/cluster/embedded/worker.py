@@ -1,0 +1,38 @@
+"""A worker of a cluster on this machine, which closes without complaints about its own heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import distributed
+
+__all__ = ["Worker"]
+
+
+class Worker(distributed.Worker):
+    """Drops the heartbeat that is under way when it closes.
+
+    Dask's worker closes that connection and then logs that it could not reach the scheduler, with a traceback: a
+    notebook shows it in the cell that runs at that moment.
+    """
+
+    _beating: asyncio.Task[None] | None = None
+    _closes = False
+
+    async def heartbeat(self) -> None:
+        """Send a heartbeat, unless the worker closes meanwhile."""
+        if self._closes:
+            return
+        self._beating = beating = asyncio.create_task(super().heartbeat(), name="dqlab-heartbeat")
+        await asyncio.wait([beating])
+        if not beating.cancelled():
+            beating.result()
+
+    async def close(self, *args: Any, **given: Any) -> str | None:  # type: ignore[override]
+        """Close as Dask's worker does."""
+        self._closes = True
+        beating = self._beating
+        if beating is not None and beating is not asyncio.current_task():  # a heartbeat may close it, too
+            beating.cancel()
+        return await super().close(*args, **given)
