@@ -8,9 +8,10 @@ import os
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from dqlab.checkup.examine import TIMEOUT, examine
@@ -30,6 +31,10 @@ from dqlab.runs.session import result_limit
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
+
+    from dqlab.cluster.embedded.cluster import Nursery
+
+T = TypeVar("T")
 
 __all__ = ["RESERVED", "connect", "embedded_lab", "examine_at", "opened", "start_cluster"]
 
@@ -193,7 +198,7 @@ def examine_at(
         client.close()
 
 
-def start_cluster(n: int, *, port: int | None = None) -> LocalCluster:
+def start_cluster(n: int, *, port: int | None = None, nursery: Nursery | None = None) -> LocalCluster:
     """Start a scheduler in this process, `n` processes for consumers, of one thread each, and one for queues.
 
     Only this user reaches them. Dask's sampling profiler is off: it looks at Dask's tasks, and there are none,
@@ -204,13 +209,15 @@ def start_cluster(n: int, *, port: int | None = None) -> LocalCluster:
     port : int, optional
         Let the scheduler and all processes listen on TCP at 127.0.0.1, where every user of this machine reaches them;
         the scheduler at this port, or, with 0, at any that is free.
+    nursery : Nursery, optional
+        See `EmbeddedCluster`.
     """
     import dask
 
     from dqlab.cluster.embedded.cluster import EmbeddedCluster
 
     with dask.config.set({"distributed.worker.profile.enabled": False}):
-        return EmbeddedCluster(n + 1, port=port, preload=["dqlab.preload"], modules=NEEDED)
+        return EmbeddedCluster(n + 1, port=port, preload=["dqlab.preload"], modules=NEEDED, nursery=nursery)
 
 
 def _resolved(target: Any, name: str | None, store: str | os.PathLike[str] | None) -> tuple[Any, Path | None]:
@@ -254,7 +261,7 @@ def _make(
     if isinstance(target, Client):
         return _checked(_lab_of(target, name=name), store)
     if isinstance(target, Cluster):
-        return _checked(_lab_of(OwnClient(target), name=name, own_client=True), store)
+        return _checked(_lab_of(_client(target), name=name, own_client=True), store)
     if isinstance(target, Registration):
         client = _reach(target.scheduler, None, timeout, f"which `dqlab up` has in process {target.pid}")
         return _lab_of(client, name=target.name, own_client=True, reserved=(target.reserved,))
@@ -309,7 +316,7 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
     from distributed import Client
 
     own = not isinstance(target, Client)
-    client = OwnClient(target) if own else target
+    client = _client(target) if own else target
     try:
         cluster = target if owned else None
         lab = Lab(client, name=name, own_client=own, cluster=cluster, batch=True, grows=grows)
@@ -333,7 +340,7 @@ def _reach(address: str | None, scheduler_file: str | None, timeout: float, what
     try:
         if address is not None:
             _await_answer(address, max(SHORTEST, until - time.monotonic()))
-        return OwnClient(address, timeout=max(SHORTEST, until - time.monotonic()))
+        return _client(address, timeout=max(SHORTEST, until - time.monotonic()))
     except (OSError, TimeoutError, ValueError) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         reason = ", ".join(filter(None, (said, what)))
@@ -406,10 +413,60 @@ def _written_in(file: Path, timeout: float) -> str:
 
 def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
     """Start a cluster that ends with its lab; parameters as for `start_cluster`."""
-    cluster = start_cluster(n, port=port)
+    from dqlab.cluster.embedded.cluster import Nursery
+
+    nursery = Nursery()
+
+    def make() -> Lab:
+        cluster = start_cluster(n, port=port, nursery=nursery)
+        try:
+            return _lab_of(OwnClient(cluster), name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))
+        except BaseException:
+            cluster.close()
+            raise
+
+    return _undisturbed(make, Lab.close, nursery.abandon)
+
+
+def _client(target: Any, **given: Any) -> Client:
+    """Return a client of this process's own."""
+    return _undisturbed(lambda: OwnClient(target, **given), OwnClient.close)
+
+
+def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callable[[], None] | None = None) -> T:
+    """Return what `make` returns; interrupted meanwhile, undo that before the interrupt goes on to the caller.
+
+    `make` runs in a thread, which Ctrl-C does not reach. Dask's own waits forget what they began when they are
+    interrupted: processes, threads, and tasks whose errors Python then prints.
+
+    Parameters
+    ----------
+    hurry : callable, optional
+        Makes `make` return or fail soon.
+    """
+    made: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found = make()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            made.set_exception(error)
+        else:
+            made.set_result(found)
+
+    def clear(made: Future[T]) -> None:
+        if made.exception() is None:
+            undo(made.result())
+
+    thread = threading.Thread(target=run, name="dqlab-connect", daemon=True)
     try:
-        client = OwnClient(cluster)
-        return _lab_of(client, name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))
-    except BaseException:  # Ctrl-C too: nothing else holds it
-        cluster.close()
+        thread.start()
+        return made.result()
+    except BaseException:
+        if not (made.done() and made.exception() is not None):
+            made.add_done_callback(clear)
+            if hurry is not None:
+                hurry()
+            if thread.ident is not None:
+                thread.join()
         raise

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 SCRIPT = """
 import os, signal, sys, threading, time
@@ -44,3 +47,125 @@ def test_interrupt_of_the_whole_process_group_ends_the_wait_and_nothing_else(tmp
 
     assert child.stdout.split("\n")[:3] == ["interrupted", "interrupted while idle", "all there"], child.stderr
     assert child.returncode == 0, child.stderr
+
+
+CONNECTING = """
+import functools, gc, inspect, os, signal, sys, tempfile, threading
+from collections import Counter
+from pathlib import Path
+
+import distributed, psutil
+import dqlab as dq
+from dqlab.cluster.embedded import cluster, sockets
+from dqlab.lab import Lab
+from dqlab.runs.session import Session
+
+MOMENTS = [
+    (sockets, "make_directory", "after"),
+    (cluster.Nursery, "_start", "after"),
+    (distributed.SpecCluster, "_start", "before"),
+    (distributed.Scheduler, "start", "after"),
+    (cluster.Nursery, "fork", "before"),
+    (cluster.Nursery, "fork", "after"),
+    (distributed.Nanny, "start", "after"),
+    (distributed.LocalCluster, "__init__", "after"),
+    (distributed.Client, "_ensure_connected", "before"),
+    (distributed.Client, "__init__", "after"),
+    (Session, "_install", "after"),
+    (Lab, "announce", "after"),
+]
+CLIENTS = [
+    (distributed.Client, "_start", "before"),
+    (distributed.Client, "_ensure_connected", "after"),
+    (distributed.Client, "__init__", "after"),
+    (Session, "_install", "before"),
+]
+
+
+def interrupting(function, when):
+    fired = []
+
+    def fire(now):
+        if now == when and not fired:
+            fired.append(now)
+            os.killpg(0, signal.SIGINT)
+
+    @functools.wraps(function)
+    def plain(*args, **given):
+        fire("before")
+        found = function(*args, **given)
+        fire("after")
+        return found
+
+    @functools.wraps(function)
+    async def waiting(*args, **given):
+        fire("before")
+        found = await function(*args, **given)
+        fire("after")
+        return found
+
+    return waiting if inspect.iscoroutinefunction(function) else plain
+
+
+def there():
+    gc.collect()  # errors of tasks are printed when these go
+    scratch = Path(tempfile.gettempdir()) / "dask-scratch-space"
+    yield from (thread.name for thread in threading.enumerate() if thread.name in ("IO loop", "dqlab-connect"))
+    yield from (f"{process.pid} {process.cmdline()}" for process in psutil.Process().children(recursive=True))
+    yield from (path.name for path in Path(tempfile.gettempdir()).iterdir() if path.name.startswith("dqlab"))
+    yield from (path.name for path in scratch.glob("*") if path.suffix != ".lock")
+    yield from (path.name for path in Path(os.environ["JUPYTER_RUNTIME_DIR"]).glob("dq-*"))
+
+
+def interrupted(owner, name, when, *target, **given):
+    function, before = getattr(owner, name), Counter(there())
+    setattr(owner, name, interrupting(function, when))
+    try:
+        dq.connect(*target, **given)
+        signal.pause()
+    except KeyboardInterrupt:
+        print(name, when, *Counter(there()) - before, flush=True)
+    setattr(owner, name, function)
+
+
+for moment in MOMENTS:
+    interrupted(*moment, n=1)
+with dq.connect(n=1) as lab:
+    print(*lab.map(abs, [-1]).results(timeout=30))
+    for moment in CLIENTS:
+        interrupted(*moment, lab.session.link.address)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_interrupted_connect_leaves_nothing_behind_and_prints_nothing(tmp_path: Path) -> None:
+    """Ctrl-C beside a start that takes long: whatever had begun ends, and the next one works."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    environ = {**os.environ, "TMPDIR": str(place), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    child = subprocess.run(
+        [sys.executable, "-c", CONNECTING],
+        capture_output=True, text=True, timeout=110, start_new_session=True, check=False, env=environ,
+    )  # fmt: skip
+
+    assert child.stdout.splitlines() == [
+        "make_directory after",
+        "_start after",
+        "_start before",
+        "start after",
+        "fork before",
+        "fork after",
+        "start after",
+        "__init__ after",
+        "_ensure_connected before",
+        "__init__ after",
+        "_install after",
+        "announce after",
+        "1",
+        "_start before",
+        "_ensure_connected after",
+        "__init__ after",
+        "_install before",
+    ], child.stderr
+    assert (child.returncode, child.stderr) == (0, "")

@@ -10,10 +10,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dqlab as dq
 from dqlab import platforms
 from dqlab.cluster.embedded import cluster as embedded
 from dqlab.cluster.embedded import nursery
@@ -89,7 +91,7 @@ def test_a_worker_that_cannot_be_forked_raises_why(monkeypatch: pytest.MonkeyPat
             pass
 
     async def part() -> None:
-        made = object.__new__(embedded.Nursery)
+        made = embedded.Nursery()
         made._control, theirs = socket.socketpair()
         made._process = Refusing()  # type: ignore[assignment]
 
@@ -102,6 +104,52 @@ def test_a_worker_that_cannot_be_forked_raises_why(monkeypatch: pytest.MonkeyPat
         with made._control, theirs:
             with pytest.raises(OSError, match="no more processes"):
                 await asyncio.wait_for(made.fork(lambda _: None), 20.0)
+            await answering
+
+    asyncio.run(part())
+
+
+def test_cluster_whose_nursery_cannot_start_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each failed `dq.connect()`, at the limit of processes, left one."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(embedded.sockets.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(embedded.subprocess, "Popen", refuse)
+    with pytest.raises(OSError, match=os.strerror(errno.EAGAIN)):
+        dq.connect(n=1, name="refused")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_start_that_is_abandoned_does_not_wait_for_a_worker_that_hangs(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that workers load at their start may wait for ever; Ctrl-C must not."""
+    monkeypatch.setattr(embedded, "END_WITHIN", 0.05)
+
+    async def part() -> None:
+        made = embedded.Nursery()
+        made._process = process
+        made._control, theirs = socket.socketpair()
+
+        async def answer() -> None:
+            _, (descriptor,), _, _ = await asyncio.to_thread(socket.recv_fds, theirs, 1, 1)
+            worker = socket.socket(fileno=descriptor)
+            worker.sendall(nursery.packed(nursery.STARTED, process.pid))
+            with worker:
+                code = await asyncio.to_thread(process.wait, 20.0)
+                worker.sendall(nursery.packed(nursery.EXIT, code))
+
+        answering = asyncio.create_task(answer())
+        with made._control, theirs:
+            forked = await asyncio.wait_for(made.fork(lambda _: None), 20.0)
+            made.abandon()
+            assert await asyncio.wait_for(forked.listening, 20.0) is None
+            with pytest.raises(embedded.Abandoned):
+                made.settle()
             await answering
 
     asyncio.run(part())

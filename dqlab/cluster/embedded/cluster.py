@@ -11,9 +11,11 @@ import asyncio
 import functools
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -45,33 +47,104 @@ UNKNOWN = 255
 """Exit code assumed for a worker whose nursery is gone."""
 
 
+class Abandoned(ChildProcessError):
+    """The start of a cluster was given up."""
+
+
 class Nursery:
     """The process that this cluster's workers are forked from; started again when it has died.
 
-    Parameters
+    `start` and `fork` are for the thread that starts the cluster, and for its event loop; `abandon` for any other.
+
+    Attributes
     ----------
-    directory : Path or None
-        Directory of the cluster's sockets, which it removes at its end.
-    modules : sequence of str
-        Modules that it imports before it forks.
+    abandoned : bool
+        The start was given up, and no worker is forked any more.
     """
 
-    def __init__(self, directory: Path | None, modules: Sequence[str] = ()) -> None:
+    def __init__(self) -> None:
+        self.abandoned = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starting: set[Forked] = set()
+        self._forks = self._settled = False
+        self._lock = threading.Lock()
+        self._patience = threading.Timer(END_WITHIN, self._kill_starting)
+        self._patience.daemon = True
+
+    def start(self, directory: Path | None, modules: Sequence[str] = ()) -> None:
+        """Start the process.
+
+        Parameters
+        ----------
+        directory : Path or None
+            Directory of the cluster's sockets, which it removes at its end.
+        modules : sequence of str
+            Modules that it imports before it forks.
+
+        Raises
+        ------
+        Abandoned
+            The start was given up.
+        """
         self._given = ["" if directory is None else str(directory), *modules]
         self._start()
 
+    def abandon(self) -> None:
+        """Have the start fail soon; once the cluster has started, do nothing.
+
+        No more workers are forked. Those that are just being started may finish, since one that is killed leaves its
+        directory behind, and their nannies close them; what takes longer is killed.
+        """
+        with self._lock:
+            if self._settled or self.abandoned:
+                return
+            self.abandoned = True
+            if self._process is not None and not self._forks:  # it still imports, for seconds
+                self._process.kill()
+            self._patience.start()
+
+    def _kill_starting(self) -> None:
+        with self._lock:
+            for forked in self._starting:
+                forked.end(signal.SIGKILL)
+
+    def settle(self) -> None:
+        """Note that the cluster has started.
+
+        Raises
+        ------
+        Abandoned
+            The start was given up before that.
+        """
+        with self._lock:
+            self._check()
+            self._settled = True
+
+    def _check(self) -> None:
+        if self.abandoned:
+            raise Abandoned("the start of the cluster was given up")
+
     def _start(self) -> None:
+        with self._lock:
+            self._check()
+            self._open()
+
+    def _open(self) -> None:
         environ = {**os.environ, **_get_env_variables("distributed.nanny.pre-spawn-environ")}
         environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # until it has found dqlab
         self._control, theirs = socket.socketpair()
         with theirs:
-            # A process group of its own: Ctrl-C in a terminal is meant for the process that waits, and not for workers.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "dqlab.cluster.embedded.nursery", str(os.getpid()), *self._given],
-                stdin=theirs.fileno(),
-                env=environ,
-                process_group=0,
-            )
+            try:
+                # A process group of its own: Ctrl-C in a terminal is meant for the process that waits, not for workers.
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "dqlab.cluster.embedded.nursery", str(os.getpid()), *self._given],
+                    stdin=theirs.fileno(),
+                    env=environ,
+                    process_group=0,
+                )
+            except BaseException:
+                self._control.close()
+                raise
 
     async def fork(self, on_exit: Callable[[Forked], None]) -> Forked:
         """Return a new process, which waits for its orders.
@@ -84,11 +157,11 @@ class Nursery:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                if self._process.poll() is not None:
+                if self._process is None or self._process.poll() is not None:
                     raise BrokenPipeError
                 socket.send_fds(self._control, [b"+"], [theirs.fileno()])
             except OSError:  # it has died, and its workers with it
-                self._process.kill()
+                self._forks = False
                 self.close()
                 self._start()
                 socket.send_fds(self._control, [b"+"], [theirs.fileno()])
@@ -102,11 +175,25 @@ class Nursery:
             writer.close()
             raise said
         assert kind == STARTED, kind
-        return Forked(said, reader, writer, on_exit)
+        forked = Forked(said, reader, writer, on_exit)
+        with self._lock:
+            self._forks = True
+            self._starting.add(forked)
+        forked.listening.add_done_callback(lambda _: self._started(forked))
+        return forked
+
+    def _started(self, forked: Forked) -> None:
+        with self._lock:
+            self._starting.discard(forked)
 
     def close(self) -> None:
         """End it, and whatever it has forked."""
+        self._patience.cancel()
+        if self._process is None:
+            return
         self._control.close()
+        if not self._forks:  # it has nothing to end, and may still import
+            self._process.kill()
         try:
             self._process.wait(END_WITHIN)
         except subprocess.TimeoutExpired:
@@ -180,16 +267,20 @@ class Forked:
 
     def terminate(self) -> asyncio.Future[None]:
         """Send SIGTERM."""
-        return self._signal(15)
+        return self._signal(signal.SIGTERM)
 
     def kill(self) -> asyncio.Future[None]:
         """Send SIGKILL."""
-        return self._signal(9)
+        return self._signal(signal.SIGKILL)
 
-    def _signal(self, number: int) -> asyncio.Future[None]:
+    def end(self, number: int) -> None:
+        """Send a signal, from any thread."""
         if self.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    def _signal(self, number: int) -> asyncio.Future[None]:
+        self.end(number)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
@@ -233,12 +324,13 @@ class _ForkedWorker(WorkerProcess):
             self.child_stop_q = _Orders(forked)
             forked.tell(START, self._given())
             listening = await forked.listening
-        except BaseException:
+        except BaseException as error:
             if self.process is not None:
                 self.process.terminate()
             if self.status == Status.starting:
                 self.status = Status.failed
-            raise
+            if not (isinstance(error, Exception) and self._nursery.abandoned):  # a nanny would log what is expected
+                raise
         finally:
             self.running.set()
         if listening is not None and self.status == Status.starting:
@@ -318,15 +410,29 @@ class EmbeddedCluster(LocalCluster):
         Modules that workers load, as Dask's option has it.
     modules : sequence of str
         Modules that workers need, imported in advance.
+    nursery : Nursery, optional
+        One that was not started yet; another thread can abandon the start by it.
+
+    Raises
+    ------
+    Abandoned, RuntimeError
+        The start was given up, or failed; nothing is left of it.
     """
 
     def __init__(
-        self, n: int, *, port: int | None = None, preload: Sequence[str] = (), modules: Sequence[str] = ()
+        self,
+        n: int,
+        *,
+        port: int | None = None,
+        preload: Sequence[str] = (),
+        modules: Sequence[str] = (),
+        nursery: Nursery | None = None,
     ) -> None:
         sockets.register()
+        self._nursery = Nursery() if nursery is None else nursery
         directory = sockets.make_directory() if port is None else None
-        self._nursery = Nursery(directory, [*preload, *modules, Worker.__module__])
         try:
+            self._nursery.start(directory, [*preload, *modules, Worker.__module__])
             host = {"host": "127.0.0.1", "scheduler_port": port}
             if directory is not None:
                 host = {"host": f"{sockets.PREFIX}{directory}", "protocol": sockets.PREFIX}
@@ -340,6 +446,7 @@ class EmbeddedCluster(LocalCluster):
                 nursery=self._nursery,
                 **host,
             )
+            self._nursery.settle()
             keep_replaced_workers(self)
             tend_workers(self)
         except BaseException:  # Ctrl-C too
