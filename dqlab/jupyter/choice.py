@@ -7,6 +7,7 @@ cell has printed offer the choice.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 from dqlab.errors import DqlabError
@@ -68,7 +69,7 @@ class Choice:
 
 def offer(run: Run, function: Callable[..., Any], start_over: Callable[[], Run]) -> None:
     """Show buttons where widgets can be drawn; elsewhere do nothing."""
-    if not in_jupyter() or mode() is not Mode.LIVE:
+    if not in_jupyter() or mode() is not Mode.LIVE or find_spec("ipywidgets") is None:
         return
     import ipywidgets
     from IPython.display import display

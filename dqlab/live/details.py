@@ -118,8 +118,8 @@ def consumers(snapshot: Snapshot, total: int) -> Consumers | None:
     )
 
 
-def _age(seconds: float) -> str:
-    return f"{int(seconds)} s" if seconds < 60 else numbers.duration(seconds)
+def _age(seconds: float, units: int = 2) -> str:
+    return f"{int(seconds)} s" if seconds < 60 else numbers.duration(seconds, units=units)
 
 
 def leases(snapshot: Snapshot) -> Leases:
@@ -156,7 +156,7 @@ def held_rows(snapshot: Snapshot) -> tuple[HeldRow, ...]:
             document=one_line(each.document or many(each.messages, "message"), 120),
             consumer=one_line(each.consumer, 40),
             held=_age(each.held),
-            ends_in=_age(each.ends_in),
+            ends_in=_age(each.ends_in, units=1),
             renewals=numbers.count(each.renewals),
             delivery=numbers.count(each.delivery),
             late=timeout is not None and each.held > timeout,

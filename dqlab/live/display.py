@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO, cast
 from weakref import WeakKeyDictionary, ref
 
-from dqlab.errors import BadOption, DqlabError
+from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
 from dqlab.live.asking import CALL_TIMEOUT
+from dqlab.live.built import missing
 from dqlab.live.canvas import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.follow import Canvas, Live, following
@@ -122,12 +126,28 @@ def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
         commands.put(pressed)
         ticker.wake()
 
-    canvas: Canvas[Any] = WidgetCanvas(_publish, press) if draws_widgets(_shell()) else HtmlCanvas(_publish)
+    canvas: Canvas[Any] = WidgetCanvas(_publish, press) if _sends_widgets() else HtmlCanvas(_publish)
     live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
     for view in _live_views(source):
         view.leave()
     if live.tick():  # the first picture belongs to the running cell, hence not to the ticker's thread
         ticker.add(live)
+
+
+def _sends_widgets() -> bool:
+    """Return whether a live widget is drawn when it is sent; warn where only the build is missing."""
+    if not draws_widgets(_shell()):
+        return False
+    file = missing()
+    if file is not None:
+        _warn_not_built(file)
+    return file is None
+
+
+@cache
+def _warn_not_built(file: Path) -> None:
+    """Warn once in a process: a line that shows a run has already acted, hence this is no error."""
+    warnings.warn(str(WidgetNotBuilt(file=str(file))), DqlabWarning, stacklevel=2)
 
 
 def widget_of(source: RunSource | LabSource | PoolSource) -> Any:

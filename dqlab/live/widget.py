@@ -8,41 +8,22 @@ thread of its own while a cell is busy, so nothing of the user's is touched here
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
 from dqlab.clock import Clock
-from dqlab.errors import WidgetNotBuilt
+from dqlab.live.built import script, styles
 from dqlab.live.lab_view import QueuesView
 from dqlab.live.pace import Pace
 from dqlab.live.view import Command, Press, RunView
 
-__all__ = ["LiveWidget", "script", "styles"]
+__all__ = ["LiveWidget"]
 
-_STATIC = Path(__file__).parent / "static"
 _COMMANDS = {command.value: command for command in Command}
 _LONGEST = 300
 _MOST_CONSUMERS = 100_000
-
-
-def script() -> str:
-    """Return the widget's ES module, which imports nothing."""
-    return _built("widget.js")
-
-
-def styles() -> str:
-    """Return the widget's style sheet."""
-    return _built("widget.css")
-
-
-def _built(name: str) -> str:
-    try:
-        return (_STATIC / name).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise WidgetNotBuilt(file=str(_STATIC / name)) from None
 
 
 def _part() -> Any:

@@ -16,7 +16,7 @@ pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 from distributed import LocalCluster
 
 import dqlab.live.panels as panels
-from dqlab.stats import History, Snapshot
+from dqlab.stats import Held, History, Snapshot
 from tests.chromium import chromium, needs_chromium
 
 pytestmark = [pytest.mark.browser, needs_chromium, pytest.mark.timeout(120)]
@@ -254,3 +254,33 @@ def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> 
 
     assert page.evaluate("getComputedStyle(document.querySelector('.bk-Tooltip')).backgroundColor") == "rgb(28, 28, 28)"
     assert page.locator("section.storage").screenshot() != before
+
+
+OLDEST = """() => {
+  const rows = []
+  const visit = (root) => root.querySelectorAll("*").forEach((element) => {
+    if (element.matches(".oldest .r")) rows.push([...element.children])
+    if (element.shadowRoot) visit(element.shadowRoot)
+  })
+  visit(document)
+  return rows.map((cells) => cells.map((each) => [each.textContent, each.scrollWidth > each.clientWidth]))
+}"""
+
+
+@pytest.mark.parametrize("path", ["/individual-dq-unacked?queue=pages", "/individual-dq-unacked?queue=pages&wall=1"])
+def test_times_of_what_is_held_longest_are_read_in_full(show: Any, feed: Feed, path: str) -> None:
+    """Of 12 min 34 s the last figures were cut, with an age in bold also where a tab is narrow."""
+    page, now = show(path, 700, 500, charts=1), feed.now
+    for seconds in (5.96, 252.0, 3599.0, 86_000.0, 1_036_800.0):
+        oldest = (Held("c0", seconds, seconds, document=f"{seconds}.pdf"),)
+        feed.seq += 1
+        feed.now = replace(now, seq=feed.seq, unacked=replace(now.unacked, oldest=oldest))
+        page.wait_for_function(f"(name) => ({OLDEST})()[1]?.[0][0] === name", arg=f"{seconds}.pdf")
+        for width in (400, 520, 700):
+            page.set_viewport_size({"width": width, "height": 500})
+            cells = [cell for row in page.evaluate(OLDEST) for cell in row[2:4]]
+
+            assert len(cells) == 4
+            assert [text for text, cut in cells if cut] == [], width
+    feed.seq += 1
+    feed.now = replace(now, seq=feed.seq)

@@ -323,3 +323,24 @@ def test_wishes_of_the_system_are_obeyed(show: Show, lab: QueuesView) -> None:
 
     assert bar.evaluate(look)[1] == "1px"
     assert float(bar.evaluate(look)[0].removesuffix("s")) == 0
+
+
+def test_marks_keep_the_colour_of_their_state_where_colours_are_forced(
+    show: Show, hundred: QueuesView, pages: QueuesView
+) -> None:
+    """A map of a hundred queues in one colour says nothing."""
+    painted = """() => Object.fromEntries([".dq-heat [data-kind=bad]", ".dq-bar i", ".dq-inl i", ".dq-bins i"]
+      .map((name) => [name, document.querySelector(name)])
+      .filter(([, mark]) => mark)
+      .map(([name, mark]) => [name, getComputedStyle(mark).backgroundColor]))"""
+    seen: set[str] = set()
+    for view in (hundred, pages):
+        page = show(view, width=1160)
+        for name in ("Consumers 8", "Unacked 64") if view is pages else ():
+            page.get_by_role("button", name=name).click()
+        colours = page.evaluate(painted)
+        page.emulate_media(forced_colors="active")
+
+        assert page.evaluate(painted) == colours
+        seen.update(colours)
+    assert len(seen) == 4

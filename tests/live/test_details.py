@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dqlab.live.details import code_pane, consumers, depth_chart, leases, left_chart, needs, pulse
-from dqlab.stats import CodeStats, Eta, History, RunStats, Snapshot, Unacked
+from dqlab.live.details import code_pane, consumers, depth_chart, held_rows, leases, left_chart, needs, pulse
+from dqlab.stats import CodeStats, Eta, Held, History, RunStats, Snapshot, Unacked
 from dqlab.texts import block
 
 
@@ -81,6 +81,16 @@ def test_leases_say_which_only_renewal_keeps(snapshot: Snapshot) -> None:
     assert [amount for _, amount, late in held.bins if late and amount] == [1]
     assert (held.rows[0].held, held.rows[0].late) == ("4 min 12 s", True)
     assert leases(replace(snapshot, unacked=Unacked())).bins == ()
+
+
+@pytest.mark.parametrize(("seconds", "held", "ends_in"), [(5.96, "5 s", "5 s"), (754.0, "12 min 34 s", "12 min")])
+def test_end_of_a_lease_is_one_unit_away(snapshot: Snapshot, seconds: float, held: str, ends_in: str) -> None:
+    """Its column is as narrow as its title; how long a message is held is what people look for."""
+    oldest = (Held("c0", seconds, seconds),)
+
+    (row,) = held_rows(replace(snapshot, unacked=replace(snapshot.unacked, oldest=oldest)))
+
+    assert (row.held, row.ends_in) == (held, ends_in)
 
 
 def test_code_of_no_known_name_is_not_shown() -> None:

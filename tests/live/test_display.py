@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ pytest.importorskip("IPython", reason="the extra `lab` is not installed")
 
 from IPython.core.formatters import DisplayFormatter
 
-from dqlab.errors import BadOption, LabClosed, SchedulerGone
+from dqlab.errors import BadOption, DqlabWarning, LabClosed, SchedulerGone
 from dqlab.live import display
 from dqlab.live.display import Mode, conclude, is_watched, mode, register_formatters, set_mode, watch
 from dqlab.live.style import TextStyle
@@ -221,6 +222,32 @@ def test_without_anywidget_html_is_refreshed_in_place(
     kernel.tick()
 
     assert "done, 212 dead" in kernel.outputs[0]["text/html"]
+
+
+def test_without_the_built_widget_html_is_refreshed_after_one_warning(
+    kernel: Kernel, run: Any, done: RunStats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view raised instead, below a line that had already acted."""
+    monkeypatch.setattr("dqlab.live.built.STATIC", tmp_path)
+    with pytest.warns(DqlabWarning, match="the live widget has not been built.*make extension"):
+        watch(run)
+    watch(run)  # a second warning would be an error
+    assert [set(data) for data in kernel.outputs] == [{"text/plain", "text/html"}] * 2
+
+    run.answer = done
+    kernel.tick()
+
+    assert "done, 212 dead" in kernel.outputs[1]["text/html"]
+
+
+def test_front_end_without_widgets_is_not_told_of_the_build(
+    kernel: Kernel, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The built widget would change nothing there."""
+    monkeypatch.setattr("dqlab.live.built.STATIC", tmp_path)
+    monkeypatch.setattr(display, "draws_widgets", lambda shell: False)
+    watch(run)
+    assert set(kernel.outputs[0]) == {"text/plain", "text/html"}
 
 
 def test_run_has_one_live_view_and_it_is_the_newest(kernel: Kernel, run: Any, done: RunStats) -> None:

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
 
 from dqlab.errors import WidgetNotBuilt
+from dqlab.live.built import script, styles
 from dqlab.live.canvas import HtmlCanvas, WidgetCanvas
 from dqlab.live.lab_rows import Place, lab_view, queue_view
 from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
@@ -21,7 +22,7 @@ from dqlab.live.pace import PARTS
 from dqlab.live.pieces import Chart, CodePane, ConsumerRow, Consumers, Example, HeldRow, Leases, Need
 from dqlab.live.rows import Focus, run_view
 from dqlab.live.view import Ask, Button, Command, FailureRow, Figure, Notice, Press, RunView
-from dqlab.live.widget import LiveWidget, script, styles
+from dqlab.live.widget import LiveWidget
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.live.scenes import lab_history, many_queues
 
@@ -301,7 +302,7 @@ def test_script_is_one_module_without_imports() -> None:
 
 def test_widget_that_was_not_built_names_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout that was installed without the build has Python alone, and an empty output helps nobody."""
-    monkeypatch.setattr("dqlab.live.widget._STATIC", tmp_path)
+    monkeypatch.setattr("dqlab.live.built.STATIC", tmp_path)
 
     with pytest.raises(WidgetNotBuilt, match="make extension") as missing:
         styles()
