@@ -1,8 +1,9 @@
-"""A disk that fails under the log of a queue on a cluster: faults at the seam between the log and its files."""
+"""Disks that fail for a while: at the seam between a log and its files, on a cluster, or below all of this process."""
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,29 @@ from distributed import Client
 
 from dqlab.log import Files
 
-__all__ = ["asked", "break_disk", "unplugged"]
+__all__ = ["ERRNOS", "FlakyFiles", "asked", "break_disk", "no", "unplugged"]
+
+ERRNOS = ("EIO", "ESTALE", "EMFILE", "ENOSPC", "EDQUOT", "EACCES")
+"""What a disk, a server, a quota and the limits of a process answer for a moment."""
+
+
+def no(name: str, path: object = None) -> OSError:
+    """Return the error that the system raises for the name of an errno."""
+    number = getattr(errno, name)
+    return OSError(number, os.strerror(number)) if path is None else OSError(number, os.strerror(number), str(path))
+
+
+class FlakyFiles(Files):
+    """Refuses so many times to open files whose names contain `bad`; `looked` counts the refusals."""
+
+    def __init__(self, bad: str = "", number: str = "EIO", *, times: int = 1 << 30) -> None:
+        self.bad, self.number, self.times, self.looked = bad, number, times, 0
+
+    def open(self, path: Path, *, write: bool = False) -> int:
+        if self.bad and self.bad in path.name and self.looked < self.times:
+            self.looked += 1
+            raise no(self.number, path)
+        return super().open(path, write=write)
 
 
 def asked(client: Client, name: str, question: Callable[[Any], Any]) -> Any:

@@ -83,12 +83,16 @@ class Directory:
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes."""
-        with self.opened(name) as descriptor:
-            size = self.files.size(descriptor)
-            data = bytearray()
-            while len(data) < size and (piece := self.files.read(descriptor, size - len(data), len(data))):
-                data += piece
-            return bytes(data)
+        try:
+            with self.opened(name) as descriptor:
+                size = self.files.size(descriptor)
+                data = bytearray()
+                while len(data) < size and (piece := self.files.read(descriptor, size - len(data), len(data))):
+                    data += piece
+                return bytes(data)
+        except OSError as error:
+            error.filename = error.filename or str(self / name)  # reading a descriptor names no file
+            raise
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:

@@ -179,9 +179,10 @@ class Manifest:
         """Return a copy without some segments."""
         return replace(self, segments=tuple(entry for entry in self.segments if entry.seq not in seqs))
 
-    def having_checkpoint(self, name: str) -> Manifest:
-        """Return a copy with a newer checkpoint; the two newest stay."""
-        return replace(self, checkpoints=(*self.checkpoints, name)[-_KEPT_CHECKPOINTS:])
+    def having_checkpoint(self, name: str, unread: Collection[str] = ()) -> Manifest:
+        """Return a copy with a newer checkpoint; the two newest stay, without those that could not be read."""
+        readable = [known for known in self.checkpoints if known not in unread]
+        return replace(self, checkpoints=(*readable, name)[-_KEPT_CHECKPOINTS:])
 
     def next_checkpoint(self) -> int:
         """Return a number that no listed checkpoint has."""

@@ -51,7 +51,7 @@ def _rows(read: OfflineShard) -> Iterator[dict[str, Any]]:
         for batch in lane.batches:
             yield from _of_batch(read, run, batch)
     for file in read.log.quarantined():
-        yield from _of_damaged(file.read_bytes())
+        yield from _of_damaged(read.log.whole(file))
     for found in read.corrupt:
         if found.offset >= SEGMENT_BYTES:
             yield from _of_damaged(read.log.read(found.file, found.offset, found.nbytes))
