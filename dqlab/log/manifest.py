@@ -170,7 +170,11 @@ class Manifest:
         )
 
     def having(self, new: SegmentEntry, *, before: int | None = None) -> Manifest:
-        """Return a copy with one more segment, last or before another."""
+        """Return a copy with one more segment, last or before another; the same if it is listed already."""
+        # A publication whose last check of the epoch was refused is in force all the same, and is repeated. Listed
+        # twice, the segment would be replayed twice.
+        if any(entry.seq == new.seq for entry in self.segments):
+            return self
         place = len(self.segments) if before is None else self.place(before)
         segments = (*self.segments[:place], new, *self.segments[place:])
         return replace(self, segments=segments, next_seq=max(self.next_seq, new.seq + 1))

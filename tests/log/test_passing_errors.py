@@ -185,3 +185,30 @@ def test_a_checkpoint_that_the_disk_refuses_is_named_beside_damaged_ones(
     name = min(file.name for file in path.glob("ckpt-*"))
     monkeypatch.setattr("dqlab.log.readonly._ReadingFiles", lambda: FlakyFiles(name))
     assert ReadOnlyLog(path).damaged == (name,)
+
+
+def test_a_segment_whose_beginning_was_refused_late_is_replayed_once(in_memory: Path) -> None:
+    """It is listed already when the look at the epoch is refused, and the commit that is repeated lists it again."""
+
+    class Refusing(Files):
+        left = 0
+
+        def rename(self, old: Path, new: Path) -> None:
+            super().rename(old, new)
+            self.left = 2 if new.name.startswith("MANIFEST") and self.left < 0 else self.left
+
+        def exists(self, path: Path) -> bool:
+            if self.left > 0:
+                self.left -= 1
+                raise no("EMFILE", path)
+            return super().exists(path)
+
+    files = Refusing()
+    with Log.open(in_memory / "log", options=OPTIONS, files=files) as log:
+        log.append(16, [bytes(3000)])
+        log.append(16, [bytes(2000)])
+        files.left = -1
+        with pytest.raises(NoDescriptors):
+            log.commit()
+        log.commit()
+    assert state_of(in_memory / "log") == (None, [bytes(3000), bytes(2000)], False)
