@@ -100,13 +100,13 @@ class FlakySystem:
         self.below = str(below)
         self.made: list[str] = []
         self._failing: Callable[[int], bool] = lambda n: False
-        self._number = "EIO"
+        self.number = "EIO"
         self._thread = threading.get_ident()
         self._ours: set[int] = set()
 
     def begin(self, number: str = "EIO", first: int = 1 << 30, n: int = 0) -> None:
         """Count from 0 again."""
-        self.made, self._number = [], number
+        self.made, self.number = [], number
         self._failing = lambda at: first <= at < first + n
 
     def end(self) -> None:
@@ -116,7 +116,7 @@ class FlakySystem:
     def _call(self, name: str, where: object) -> None:
         self.made.append(name)
         if self._failing(len(self.made) - 1):
-            raise no(self._number, where if isinstance(where, str) else None)
+            raise no(self.number, where if isinstance(where, str) else None)
 
     def _is_below(self, path: object) -> bool:
         if threading.get_ident() != self._thread or not isinstance(path, str | os.PathLike):

@@ -274,7 +274,7 @@ def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) 
     """
     queues = stored_directories(directory)
     if not queues:
-        hint = "Give a store, or one queue's directory in it."
+        hint = "Give a store, or one queue's directory in it, that you may read."
         raise NotAQueue(directory=str(directory), reason="no queue.json is in it or below", hint=hint)
     for path in queues:
         queue = read_queue(path)

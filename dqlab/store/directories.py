@@ -141,12 +141,12 @@ def stored_queues(store: Path) -> list[str]:
 def stored_directories(path: Path) -> list[Path]:
     """Return the directories of a store's queues, sorted, or the directory itself if it is a queue's.
 
-    Others are skipped, and those that cannot be listed: only a queue that is known to be there can be missed.
+    Others are skipped, and those that may not be listed, as ``lost+found``.
 
     Raises
     ------
     DiskFailed, NoDescriptors
-        The system refused to read the store, or a ``queue.json``.
+        The system refused to read the store, a directory in it, or a ``queue.json``.
     """
     files = Files()
     with typed(Directory(path, files)):
@@ -158,10 +158,11 @@ def stored_directories(path: Path) -> list[Path]:
 
 
 def _is_queues(place: Path, files: Files) -> bool:
-    try:
-        there = _FILE in files.names(place)
-    except OSError:
-        return False
+    with typed(Directory(place, files)):
+        try:
+            there = _FILE in files.names(place)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False
     with suppress(NotAQueue, LogTooNew):
         return there and read_queue(place, files) is not None
     return False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from stat import S_ISDIR
 from typing import NamedTuple, Self, TypeVar
 
 import msgpack
@@ -19,6 +20,7 @@ from dqlab.log import (
     ChangedMeanwhile,
     Corruption,
     DiskFailed,
+    Files,
     LogError,
     ManifestCorrupt,
     Position,
@@ -27,9 +29,10 @@ from dqlab.log import (
     RecordType,
 )
 from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.directory import is_ours
+from dqlab.log.directory import Directory, is_ours
 from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
+from dqlab.log.refusals import typed
 from dqlab.log.space import Needed
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
@@ -50,6 +53,7 @@ __all__ = [
     "StillClock",
     "StoredPlace",
     "Unreadable",
+    "may_be_there",
     "places_in",
     "steadily",
 ]
@@ -113,7 +117,14 @@ def places_in(path: Path) -> list[StoredPlace]:
     ------
     NotAQueue
         The directory is none of these.
+    DiskFailed, NoDescriptors
+        The system refused to read it.
     """
+    with typed(Directory(path, Files())):
+        return _places_in(path)
+
+
+def _places_in(path: Path) -> list[StoredPlace]:
     try:
         if any(is_ours(entry.name) for entry in path.iterdir()):
             queue = _place(path.parent)
@@ -122,13 +133,23 @@ def places_in(path: Path) -> list[StoredPlace]:
         if _is_queue(path):
             return [_place(path)]
         found = [_place(below) for below in sorted(path.iterdir()) if below.is_dir() and _is_queue(below)]
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         reason = f"it cannot be read ({type(error).__name__}: {error})"
         raise NotAQueue(directory=str(path), reason=reason, hint="Check the path.") from error
     if not found:
         hint = "Give a store, a queue's directory, or that of one of its shards."
         raise NotAQueue(directory=str(path), reason="neither a queue.json nor a log is in it or below", hint=hint)
     return found
+
+
+def may_be_there(path: Path) -> bool:
+    """Return whether a directory exists; one that the system refuses to look at may, and reading it raises why."""
+    try:
+        return S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def _is_queue(path: Path) -> bool:

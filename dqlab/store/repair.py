@@ -27,7 +27,7 @@ from dqlab.store.compaction import still_needed
 from dqlab.store.directories import keep_queue, shard_directory
 from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.fsck import check_log
-from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, places_in
+from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, may_be_there, places_in
 from dqlab.store.records import place_of
 
 __all__ = ["Repaired", "TargetInUse", "UnknownQueue", "repair", "status_after"]
@@ -111,7 +111,7 @@ def repair(directory: Path, target: Path, clock: Clock | None = None) -> list[Re
     done = []
     for place in places:
         for index, path in place.shards:
-            if path.is_dir():
+            if may_be_there(path):
                 read = OfflineShard.rescue(place, index, path, still)
                 check = check_log(read.log, place, index, still)
                 done.append(_write(read, check, place.name, _new_shard(directory, target, place, path), still))
