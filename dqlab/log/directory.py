@@ -21,6 +21,7 @@ __all__ = [
     "is_ours",
     "manifest_name",
     "segment_name",
+    "shown",
 ]
 
 LOCK = "LOCK"
@@ -58,6 +59,11 @@ def is_ours(name: str) -> bool:
     """Return whether a file of this name is a log's."""
     name = name.removesuffix(TEMPORARY)
     return name == LOCK or any(pattern.fullmatch(name) for pattern in (EPOCH, MANIFEST, SEGMENT, CHECKPOINT))
+
+
+def shown(names: Sequence[str]) -> str:
+    """Return the first three names, and how many others there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 class Directory:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dqlab.clock import Clock
 from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.directory import EPOCH, MANIFEST, QUARANTINE, Directory, is_ours, segment_name
+from dqlab.log.directory import EPOCH, MANIFEST, QUARANTINE, Directory, is_ours, segment_name, shown
 from dqlab.log.errors import ManifestCorrupt, NotALog, SegmentMissing
 from dqlab.log.files import Files
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
@@ -68,8 +68,7 @@ def _make(directory: Directory) -> None:
     if files.exists(path):
         names = directory.names()
         if names and not any(map(is_ours, names)):
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            raise NotALog(directory=str(path), names=shown)
+            raise NotALog(directory=str(path), names=shown(names))
         return
     new = [parent for parent in (path, *path.parents) if not files.exists(parent)]
     files.make_directory(path)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
-from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name
+from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name, shown
 from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry, resolve
@@ -94,8 +94,7 @@ class ReadOnlyLog:
         with typed(directory):
             names = directory.names()
             if not any(map(is_ours, names)):
-                shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-                raise NotALog(directory=str(path), names=shown or "nothing")
+                raise NotALog(directory=str(path), names=shown(names) or "nothing")
             self.manifest = manifest or newest_manifest(directory) or Manifest("0" * 32, 0)
             found = find(directory, self.manifest)
         self.checkpoints, self.damaged = tuple(found.checkpoints), found.damaged + found.refused

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.log import Files, LogError, LogTooNew
-from dqlab.log.directory import Directory
+from dqlab.log.directory import Directory, shown
 from dqlab.log.refusals import typed
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
@@ -118,8 +118,7 @@ def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
     if _FILE not in names:
         if not names:
             return None
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        reason = f"it holds {shown}, but no {_FILE}"
+        reason = f"it holds {shown(names)}, but no {_FILE}"
         raise NotAQueue(directory=str(path), reason=reason, hint=f"Give a new directory, or put {_FILE} back.")
     try:
         found = json.loads(data)
