@@ -92,7 +92,7 @@ def test_repair_of_a_store_that_lost_a_segment_ends_with_2(
 
 def test_repair_into_a_directory_with_files_is_refused(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fsck", str(directory), "--repair", str(directory)]) == 3
-    assert "is not empty" in capsys.readouterr().err
+    assert "is not an empty directory" in capsys.readouterr().err
 
 
 def test_export_writes_one_line_a_message_and_never_over_a_file(

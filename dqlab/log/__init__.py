@@ -3,6 +3,7 @@
 from dqlab.log.checkpoints import Mark
 from dqlab.log.compaction import Compaction, Moved
 from dqlab.log.errors import (
+    ChangedMeanwhile,
     DiskFailed,
     DiskFull,
     Fenced,
@@ -30,6 +31,7 @@ from dqlab.log.space import Usage
 from dqlab.log.upkeep import Collected
 
 __all__ = [
+    "ChangedMeanwhile",
     "Collected",
     "Compaction",
     "Corruption",

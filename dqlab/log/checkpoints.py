@@ -74,14 +74,22 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(directory: Directory, name: str, uuid: str) -> tuple[Checkpoint, bytes] | None:
-    """Return a checkpoint and the journal's state, None when it is missing or damaged; may raise `LogTooNew`."""
+    """Return a checkpoint and the journal's state, None when it is missing or damaged.
+
+    Raises
+    ------
+    LogTooNew
+        A later version wrote it.
+    OSError
+        The disk refused to read it: this does not mean that it is damaged.
+    """
     try:
         data = directory.read(name)
         if zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
             return None
         fields = _HEADER.unpack_from(data)
         magic, version, owner, segment, offset, count, length = fields
-    except (OSError, struct.error):
+    except (FileNotFoundError, struct.error):
         return None
     if magic != _MAGIC or owner != bytes.fromhex(uuid):
         return None

@@ -21,6 +21,7 @@ __all__ = [
     "is_ours",
     "manifest_name",
     "segment_name",
+    "shown",
 ]
 
 LOCK = "LOCK"
@@ -60,6 +61,11 @@ def is_ours(name: str) -> bool:
     return name == LOCK or any(pattern.fullmatch(name) for pattern in (EPOCH, MANIFEST, SEGMENT, CHECKPOINT))
 
 
+def shown(names: Sequence[str]) -> str:
+    """Return the first three names, and how many others there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 class Directory:
     """One log's directory; `files` makes every system call on it."""
 
@@ -83,12 +89,16 @@ class Directory:
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes."""
-        with self.opened(name) as descriptor:
-            size = self.files.size(descriptor)
-            data = bytearray()
-            while len(data) < size and (piece := self.files.read(descriptor, size - len(data), len(data))):
-                data += piece
-            return bytes(data)
+        try:
+            with self.opened(name) as descriptor:
+                size = self.files.size(descriptor)
+                data = bytearray()
+                while len(data) < size and (piece := self.files.read(descriptor, size - len(data), len(data))):
+                    data += piece
+                return bytes(data)
+        except OSError as error:
+            error.filename = error.filename or str(self / name)  # reading a descriptor names no file
+            raise
 
     @contextmanager
     def opened(self, name: str) -> Iterator[int]:

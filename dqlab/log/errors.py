@@ -7,7 +7,8 @@
     ├── LogGone                                                   it was there, and is not any more
     ├── OwnerStillAlive · LockUnsupported                         another process may be writing to it
     ├── Fenced · LogFailed · LogClosed                            this process must not write any more
-    └── DiskFull · DiskFailed · NoDescriptors · RecordCorrupt · RecordTooLarge  one call failed; the log goes on
+    └── DiskFull · DiskFailed · NoDescriptors · ChangedMeanwhile
+        · RecordCorrupt · RecordTooLarge                          one call failed, and changed nothing confirmed
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import ClassVar
 from dqlab.errors import DqlabError
 
 __all__ = [
+    "ChangedMeanwhile",
     "DiskFailed",
     "DiskFull",
     "Fenced",
@@ -93,8 +95,8 @@ class LogGone(LogError):
     passing = False
     text = (
         "the log in {directory} is gone: it was deleted or moved while its queue was open, or its disk is not there. "
-        "Nothing was made in its place. Put it back, or mount the disk; then lab.queue(NAME) opens it. Without it that "
-        "makes an empty queue."
+        "Nothing was made in its place. Put it back, or mount the disk; then lab.queue(NAME) opens it. If it is not "
+        "there, lab.queue(NAME) makes an empty queue."
     )
 
 
@@ -173,9 +175,18 @@ class NoDescriptors(LogError):
     """The process or the machine has run out of files or memory; records stay in memory, unconfirmed."""
 
     text = (
-        "no file can be opened in {directory}: {reason}. Nothing was confirmed and nothing is lost: the log tries "
-        "again every second. If too many files are open, close some or raise the limit (ulimit -n); if memory is "
-        "short, free some."
+        "no file can be opened in {directory}: {reason}. Nothing was confirmed and nothing is lost. If too many files "
+        "are open, close some or raise the limit (ulimit -n); if memory is short, free some. A queue that is open "
+        "tries again every second; start anything else again."
+    )
+
+
+class ChangedMeanwhile(LogError):
+    """A process changes the files faster than they can be read."""
+
+    text = (
+        "the files in {directory} changed while they were read. Nothing was touched. "
+        "Run this again, or close the queue first."
     )
 
 

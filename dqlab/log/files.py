@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from dqlab import platforms
+from dqlab.platforms import Buffer
 
 __all__ = ["Buffer", "Files", "Lock", "mounted"]
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Lock: TypeAlias = Literal["held", "refused", "unsupported"]
 
 _ESCAPED = re.compile(rb"\\([0-7]{3})")

@@ -13,12 +13,13 @@ from dqlab.errors import UsageError
 from dqlab.log.checkpoints import Mark
 from dqlab.log.compaction import Compaction, Compactor, Progress
 from dqlab.log.directory import QUARANTINE, Directory
-from dqlab.log.errors import DiskFailed, DiskFull, Fenced, LogError, LogFailed
+from dqlab.log.errors import DiskFull, Fenced, LogError, LogFailed, RecordCorrupt
 from dqlab.log.files import Buffer, Files
 from dqlab.log.opening import Opened, open_log
 from dqlab.log.options import LogOptions
 from dqlab.log.reader import Reader
 from dqlab.log.records import FIRST_OPAQUE, HEADER_BYTES, NewRecord, Position, Record, RecordType
+from dqlab.log.refusals import typed
 from dqlab.log.space import FreeSpace, Usage
 from dqlab.log.upkeep import Collected, Upkeep
 from dqlab.log.writer import Writer
@@ -106,8 +107,8 @@ class Log:
             Another process may be writing to it.
         DiskFull
             There is no room for a new segment.
-        DiskFailed
-            The disk failed.
+        DiskFailed, NoDescriptors
+            The system refused to read or write a file.
         """
         options, clock = options or LogOptions(), clock or SystemClock()
         opened = open_log(Path(directory), options, files or Files(), clock, owner=owner, takeover=takeover)
@@ -118,6 +119,13 @@ class Log:
 
         May be called once, before the first append. Damaged records are skipped; they are in `recovery.corrupt` when
         the iterator is exhausted. The journal calls `need` for the bytes it keeps.
+
+        Raises
+        ------
+        DiskFailed, NoDescriptors, LogTooNew
+            The log has to be opened again; nothing was changed.
+        LogClosed
+            It was closed meanwhile.
         """
         if self._replay_begun:
             raise UsageError(reason="a log is replayed once, right after it was opened. Open it again.")
@@ -253,8 +261,20 @@ class Log:
     # --- reading ---------------------------------------------------------------------------
 
     def read(self, position: Position) -> bytes:
-        """Return a record's body, from memory or from the disk, or raise `RecordCorrupt`."""
+        """Return a record's body, from memory or from the disk.
+
+        Raises
+        ------
+        RecordCorrupt
+            Its bytes are not there, or have changed.
+        DiskFailed, NoDescriptors, DiskFull
+            They could not be read: the same read may work a moment later.
+        """
         return self._reader.read(position)
+
+    def unreadable(self, position: Position, reason: str) -> RecordCorrupt:
+        """Return the error for a record that is given up."""
+        return self._reader.corrupt(position, reason)
 
     def cached(self, position: Position) -> bytes | None:
         """Return a record's body if this needs no I/O, else None."""
@@ -333,8 +353,8 @@ class Log:
 
         Raises
         ------
-        DiskFull, Fenced, LogFailed, LogClosed
-            The earlier checkpoint stays in force.
+        DiskFull, DiskFailed, NoDescriptors, Fenced, LogFailed, LogClosed
+            An earlier checkpoint, or this one, is in force.
         """
         with self._typed():
             self._upkeep.checkpoint(mark, body)
@@ -343,6 +363,11 @@ class Log:
         """Delete sealed segments that nothing needs and that lie before both kept checkpoints.
 
         Nothing is deleted before there are two checkpoints. Reads in progress finish.
+
+        Raises
+        ------
+        DiskFull, DiskFailed, NoDescriptors, Fenced, LogFailed, LogClosed
+            Nothing that is needed was deleted; the next one deletes the rest.
         """
         self._check_replayed()
         with self._typed():
@@ -387,8 +412,8 @@ class Log:
 
         Raises
         ------
-        DiskFull, Fenced, LogFailed, LogClosed, DiskFailed
-            Nothing changed.
+        DiskFull, DiskFailed, NoDescriptors, Fenced, LogFailed, LogClosed
+            Nothing that was confirmed has changed.
         """
         self._check_replayed()
         with self._typed():
@@ -468,11 +493,10 @@ class Log:
         """Turn OSErrors into LogErrors, and refuse all further records once fenced."""
         self._writer.check()
         try:
-            yield
+            with typed(self._directory):
+                yield
         except Fenced as error:
             raise self._writer.refuse(error) from None
-        except OSError as error:
-            raise DiskFailed(directory=str(self.directory), reason=f"{type(error).__name__}: {error}") from error
 
 
 def quarantined_sizes(directory: Directory) -> list[int]:
@@ -480,7 +504,6 @@ def quarantined_sizes(directory: Directory) -> list[int]:
     sizes = []
     with suppress(OSError):
         for name in directory.files.names(directory / QUARANTINE):
-            descriptor = directory.files.open(directory / QUARANTINE / name)
-            sizes.append(directory.files.size(descriptor))
-            directory.files.close(descriptor)
+            with directory.opened(f"{QUARANTINE}/{name}") as descriptor:
+                sizes.append(directory.files.size(descriptor))
     return sizes

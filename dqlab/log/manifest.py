@@ -170,7 +170,11 @@ class Manifest:
         )
 
     def having(self, new: SegmentEntry, *, before: int | None = None) -> Manifest:
-        """Return a copy with one more segment, last or before another."""
+        """Return a copy with one more segment, last or before another; the same if it is listed already."""
+        # A publication whose last check of the epoch was refused is in force all the same, and is repeated. Listed
+        # twice, the segment would be replayed twice.
+        if any(entry.seq == new.seq for entry in self.segments):
+            return self
         place = len(self.segments) if before is None else self.place(before)
         segments = (*self.segments[:place], new, *self.segments[place:])
         return replace(self, segments=segments, next_seq=max(self.next_seq, new.seq + 1))
@@ -179,9 +183,10 @@ class Manifest:
         """Return a copy without some segments."""
         return replace(self, segments=tuple(entry for entry in self.segments if entry.seq not in seqs))
 
-    def having_checkpoint(self, name: str) -> Manifest:
-        """Return a copy with a newer checkpoint; the two newest stay."""
-        return replace(self, checkpoints=(*self.checkpoints, name)[-_KEPT_CHECKPOINTS:])
+    def having_checkpoint(self, name: str, unread: Collection[str] = ()) -> Manifest:
+        """Return a copy with a newer checkpoint; the two newest stay, without those that could not be read."""
+        readable = [known for known in self.checkpoints if known not in unread]
+        return replace(self, checkpoints=(*readable, name)[-_KEPT_CHECKPOINTS:])
 
     def next_checkpoint(self) -> int:
         """Return a number that no listed checkpoint has."""

@@ -13,14 +13,15 @@ from typing import NamedTuple
 
 from dqlab.clock import Clock
 from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.directory import EPOCH, MANIFEST, QUARANTINE, Directory, is_ours, segment_name
-from dqlab.log.errors import DiskFailed, ManifestCorrupt, NotALog, SegmentMissing
+from dqlab.log.directory import EPOCH, MANIFEST, QUARANTINE, Directory, is_ours, segment_name, shown
+from dqlab.log.errors import ManifestCorrupt, NotALog, SegmentMissing
 from dqlab.log.files import Files
 from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, Header, RecordType, pack_header
 from dqlab.log.recovery import Found, LogReplay, Recovery, find, is_leftover, newest_manifest
+from dqlab.log.refusals import typed
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
 from dqlab.log.writer import OpenSegment
@@ -46,7 +47,7 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
     """Take ownership of a log and recover it; see `Log.open`."""
     started = clock.monotonic()
     directory = Directory(path, files)
-    try:
+    with typed(directory):
         _make(directory)
         with suppress(ManifestCorrupt):  # another process may be opening the log; the owner of the lock reads it again
             newest_manifest(directory)  # refuses a later format before anything is changed
@@ -59,8 +60,6 @@ def open_log(path: Path, options: LogOptions, files: Files, clock: Clock, *, own
         except BaseException:
             ownership.release()
             raise
-    except OSError as error:
-        raise DiskFailed(directory=str(path), reason=f"{type(error).__name__}: {error}") from error
 
 
 def _make(directory: Directory) -> None:
@@ -69,8 +68,7 @@ def _make(directory: Directory) -> None:
     if files.exists(path):
         names = directory.names()
         if names and not any(map(is_ours, names)):
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            raise NotALog(directory=str(path), names=shown)
+            raise NotALog(directory=str(path), names=shown(names))
         return
     new = [parent for parent in (path, *path.parents) if not files.exists(parent)]
     files.make_directory(path)
@@ -82,13 +80,13 @@ def _find(directory: Directory, epoch: int) -> Found:
     """Return what earlier sessions left, with the manifest of the new epoch; writes nothing."""
     manifest = newest_manifest(directory)
     if manifest is None:
-        return Found(Manifest(uuids.uuid4().hex, epoch), [], None, (), clean=True, torn_bytes=0)
+        return Found(Manifest(uuids.uuid4().hex, epoch), [], None, (), (), clean=True, torn_bytes=0)
     names = set(directory.names())
     for entry in manifest.segments:
         if entry.name not in names:
             raise SegmentMissing(directory=str(directory), file=entry.name)
     found = find(directory, manifest)
-    kept = tuple(checkpoint.name for checkpoint in found.checkpoints)
+    kept = tuple(name for name in manifest.checkpoints if name not in found.damaged)
     return found._replace(manifest=replace(found.manifest, epoch=epoch, checkpoints=kept))
 
 

@@ -11,6 +11,7 @@ from dqlab.log.directory import Directory
 from dqlab.log.errors import RecordCorrupt
 from dqlab.log.manifest import Catalog
 from dqlab.log.records import Position, body_of
+from dqlab.log.refusals import refusal
 from dqlab.log.segment import read_fully
 from dqlab.log.tail import Tail
 
@@ -53,7 +54,15 @@ class Reader:
         return None if found is None else found[1]
 
     def read(self, position: Position) -> bytes:
-        """Return a record's body, or raise `RecordCorrupt`; may block on the disk."""
+        """Return a record's body; may block on the disk.
+
+        Raises
+        ------
+        RecordCorrupt
+            Its bytes are not there, or have changed.
+        DiskFailed, NoDescriptors, DiskFull
+            They could not be read: the same read may work a moment later.
+        """
         body = self.cached(position)
         if body is not None:
             return body
@@ -61,14 +70,17 @@ class Reader:
         try:
             with self._opened(segment) as descriptor:
                 window = read_fully(self._directory.files, descriptor, max(_AHEAD, position.size), offset)
+        except FileNotFoundError as error:
+            raise self.corrupt(position, f"{type(error).__name__}: {error}") from error
         except OSError as error:
-            raise self._corrupt(position, f"{type(error).__name__}: {error}") from error
+            self.retire(segment)  # opened again for the next read: a handle that is stale stays stale
+            raise refusal(error, self._directory) from error
         if len(window) < position.size:
-            raise self._corrupt(position, "the file ends before it does")
+            raise self.corrupt(position, "the file ends before it does")
         self._window = (segment, offset, window)
         found = body_of(window[: position.size], self._catalog.seed(segment))
         if found is None:
-            raise self._corrupt(position, "its checksum is wrong")
+            raise self.corrupt(position, "its checksum is wrong")
         return found[1]
 
     def retire(self, segment: int) -> None:
@@ -90,7 +102,8 @@ class Reader:
         at = offset - start
         return window[at : at + size] if of == segment and at >= 0 and at + size <= len(window) else None
 
-    def _corrupt(self, position: Position, reason: str) -> RecordCorrupt:
+    def corrupt(self, position: Position, reason: str) -> RecordCorrupt:
+        """Return the error for a record that cannot be read."""
         segment, offset = self._catalog.resolve(position.segment, position.offset)
         entry = self._catalog.entry(segment)
         file = entry.name if entry is not None else f"segment {segment}"

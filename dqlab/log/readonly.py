@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dqlab.log.checkpoints import Checkpoint, read_checkpoint
-from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name
-from dqlab.log.errors import DiskFailed, LogError, NotALog, RecordCorrupt
+from dqlab.log.directory import MANIFEST, QUARANTINE, RESERVE, SEGMENT, Directory, is_ours, manifest_name, shown
+from dqlab.log.errors import ChangedMeanwhile, NotALog, RecordCorrupt
 from dqlab.log.files import Files
 from dqlab.log.manifest import Manifest, SegmentEntry, resolve
 from dqlab.log.records import Position, Record, body_of
 from dqlab.log.recovery import LogReplay, find, header_intact, is_leftover, newest_manifest
+from dqlab.log.refusals import typed
 from dqlab.log.segment import SEGMENT_BYTES, Gap, read_fully
 from dqlab.log.space import Usage
 
@@ -83,21 +84,20 @@ class ReadOnlyLog:
     ------
     NotALog, ManifestCorrupt, LogTooNew
         There is no log that could be read.
-    DiskFailed
-        The disk failed.
+    DiskFailed, NoDescriptors
+        The system refused to read a file.
     """
 
     def __init__(self, path: Path, manifest: Manifest | None = None) -> None:
         self.directory = path
         self._directory = directory = Directory(path, _ReadingFiles())
-        with self._typed():
+        with typed(directory):
             names = directory.names()
             if not any(map(is_ours, names)):
-                shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-                raise NotALog(directory=str(path), names=shown or "nothing")
+                raise NotALog(directory=str(path), names=shown(names) or "nothing")
             self.manifest = manifest or newest_manifest(directory) or Manifest("0" * 32, 0)
             found = find(directory, self.manifest)
-        self.checkpoints, self.damaged = tuple(found.checkpoints), found.damaged
+        self.checkpoints, self.damaged = tuple(found.checkpoints), found.damaged + found.refused
         self.sealed, self.clean, self.torn_bytes = found.manifest, found.clean, found.torn_bytes
         listed = {entry.name for entry in self.manifest.segments}
         self.missing = tuple(sorted(listed - set(names)))
@@ -110,23 +110,25 @@ class ReadOnlyLog:
     @property
     def format(self) -> str:
         """The format stated in the manifest in force, "" when there is none."""
-        epochs = self._directory.numbered(MANIFEST)
-        if not epochs:
-            return ""
-        text = self._directory.read(manifest_name(epochs[-1])).rpartition(b"crc32")[0]
+        with self.typed():
+            epochs = self._directory.numbered(MANIFEST)
+            if not epochs:
+                return ""
+            text = self._directory.read(manifest_name(epochs[-1])).rpartition(b"crc32")[0]
         return ".".join(map(str, json.loads(text)["format"]))
 
     @property
     def changed(self) -> bool:
         """True when another manifest is in force by now: a process is writing to the log."""
-        with self._typed():
+        with self.typed():
             return (newest_manifest(self._directory) or Manifest("0" * 32, 0)) != self.manifest
 
     def body(self, checkpoint: Checkpoint) -> bytes:
         """Return the journal's state in a checkpoint."""
-        found = read_checkpoint(self._directory, checkpoint.name, self.manifest.uuid)
+        with self.typed():
+            found = read_checkpoint(self._directory, checkpoint.name, self.manifest.uuid)
         if found is None:
-            raise LogError(directory=str(self.directory), reason=f"{checkpoint.name} changed while it was read")
+            raise ChangedMeanwhile(directory=str(self.directory))
         return found[1]
 
     def replay(self, checkpoint: Checkpoint | None) -> LogReplay:
@@ -149,7 +151,7 @@ class ReadOnlyLog:
 
     def check(self, entry: SegmentEntry) -> SegmentCheck:
         """Read a segment from its first byte to its last."""
-        with self._typed(), self._directory.opened(entry.name) as descriptor:
+        with self.typed(), self._directory.opened(entry.name) as descriptor:
             size = self._directory.files.size(descriptor)
             header = header_intact(self._directory, descriptor, self.manifest, entry)
             limit = size if entry.length is None else entry.length
@@ -159,7 +161,7 @@ class ReadOnlyLog:
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Return bytes of a segment, fewer at its end and none when it is missing."""
-        with self._typed(), self._directory.opened(name) as descriptor:
+        with self.typed(), self._directory.opened(name) as descriptor:
             return read_fully(self._directory.files, descriptor, size, offset)
 
     def usage(self, needed: int) -> Usage:
@@ -168,36 +170,47 @@ class ReadOnlyLog:
         segments = sum(size for name, size in sizes.items() if SEGMENT.fullmatch(name))
         checkpoints = sum(sizes.get(name, 0) for name in self.manifest.checkpoints)
         quarantined = self.quarantined()
+        with self.typed():
+            kept_aside = sum((self.directory / name).stat().st_size for name in quarantined)
         return Usage(
             segments=segments,
             needed=needed,
             checkpoints=checkpoints,
-            quarantine=sum(file.stat().st_size for file in quarantined),
+            quarantine=kept_aside,
             reserve=sizes.get(RESERVE, 0),
             files=len(sizes) + len(quarantined),
         )
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each file."""
-        with self._typed():
+        with self.typed():
             return {file.name: file.stat().st_size for file in sorted(self.directory.iterdir()) if file.is_file()}
 
-    def quarantined(self) -> list[Path]:
-        """Return the files in quarantine."""
-        aside = self.directory / QUARANTINE
-        return sorted(aside.iterdir()) if aside.is_dir() else []
+    def quarantined(self) -> list[str]:
+        """Return the files in quarantine, relative to the log's directory."""
+        with self.typed():
+            try:
+                return [f"{QUARANTINE}/{name}" for name in self._directory.files.names(self.directory / QUARANTINE)]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def whole(self, name: str) -> bytes:
+        """Return a file's bytes."""
+        with self.typed():
+            return self._directory.read(name)
 
     def _corrupt(self, name: str, offset: int, position: Position, reason: str) -> RecordCorrupt:
         file = str(self.directory / name)
         return RecordCorrupt(file=file, offset=offset, size=position.size, reason=reason, position=position)
 
     @contextmanager
-    def _typed(self) -> Iterator[None]:
-        """Turn an OSError into `DiskFailed`."""
-        try:
-            yield
-        except OSError as error:
-            raise DiskFailed(directory=str(self.directory), reason=f"{type(error).__name__}: {error}") from error
+    def typed(self) -> Iterator[None]:
+        """Turn an OSError into a `refusal`; a file that was there and is gone into `ChangedMeanwhile`."""
+        with typed(self._directory):
+            try:
+                yield
+            except FileNotFoundError as error:
+                raise ChangedMeanwhile(directory=str(self.directory)) from error
 
 
 class _ReadingFiles(Files):

@@ -122,7 +122,9 @@ class Found(NamedTuple):
     body : bytes or None
         That of the newest one.
     damaged : tuple of str
-        Checkpoints that cannot be read.
+        Checkpoints that are missing or hold other bytes than were written.
+    refused : tuple of str
+        Checkpoints that the disk refused to read; another one was read, and these stay listed.
     clean, torn_bytes
         As in `Recovery`.
     """
@@ -131,35 +133,50 @@ class Found(NamedTuple):
     checkpoints: list[Checkpoint]
     body: bytes | None
     damaged: tuple[str, ...]
+    refused: tuple[str, ...]
     clean: bool
     torn_bytes: int
 
 
 def find(directory: Directory, manifest: Manifest) -> Found:
-    """Read the checkpoints and the end of the last segment; writes nothing."""
+    """Read the checkpoints and the end of the last segment; writes nothing.
+
+    Raises
+    ------
+    OSError
+        The disk refused to read the last segment, or a checkpoint and there is no other.
+    """
     listed = manifest.listed()
     checkpoints: list[Checkpoint] = []
     damaged: list[str] = []
+    refused: dict[str, OSError] = {}
     body: bytes | None = None
     for name in manifest.checkpoints:
-        found = read_checkpoint(directory, name, manifest.uuid)
+        try:
+            found = read_checkpoint(directory, name, manifest.uuid)
+        except OSError as error:
+            refused[name] = error
+            continue
         if found is None or found[0].segment not in listed:
             damaged.append(name)
         else:
             checkpoints.append(found[0])
             body = found[1]
+    if refused and not checkpoints:
+        # Not opened without: what only a checkpoint knows would be gone for good, and the disk may work in a moment.
+        raise next(iter(refused.values()))
     sealed, clean, torn_bytes = _seal(directory, manifest, checkpoints)
-    return Found(sealed, checkpoints, body, tuple(damaged), clean, torn_bytes)
+    return Found(sealed, checkpoints, body, tuple(damaged), tuple(refused), clean, torn_bytes)
 
 
 def newest_manifest(directory: Directory) -> Manifest | None:
-    """Return the manifest in force, None when the log is new."""
+    """Return the manifest in force, None when the log is new; may raise OSError."""
     epochs = directory.numbered(MANIFEST)
     if epochs:
         name = manifest_name(epochs[-1])
         try:
             return Manifest.decode(directory.read(name), str(directory / name))
-        except OSError as error:
+        except FileNotFoundError as error:
             raise ManifestCorrupt(file=str(directory / name), reason=str(error)) from error
     for name in directory.names():
         # The very first segment is created before the first manifest, and holds nothing until that exists.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -12,10 +11,9 @@ from typing import TypeVar
 from dqlab.clock import Clock
 from dqlab.log.directory import RESERVE, TEMPORARY, Directory
 from dqlab.log.errors import DiskFull
+from dqlab.log.refusals import NO_SPACE, disk_full
 
-__all__ = ["NO_SPACE", "FreeSpace", "Needed", "Reserve", "Usage"]
-
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+__all__ = ["FreeSpace", "Needed", "Reserve", "Usage"]
 
 _LOOK_EVERY_S = 1.0
 _LOOK_EVERY_BYTES = 1 << 20
@@ -163,10 +161,7 @@ class Reserve:
 
     def full(self, needed: int) -> DiskFull:
         """Return the error for a full disk."""
-        free = 0
-        with suppress(OSError):
-            free = self._directory.files.free_bytes(self._directory.path)
-        return DiskFull(directory=str(self._directory), needed=needed, free=free)
+        return disk_full(self._directory, needed)
 
 
 class FreeSpace:

@@ -67,14 +67,17 @@ class Upkeep:
             data = Checkpoint.encode(catalog.manifest.uuid, *place, mark.needed, body)
             self._reserve.twice(lambda: directory.publish(name, [data]))
             with catalog.lock:
-                catalog.publish(catalog.manifest.having_checkpoint(name))
+                # One that the disk refused to read goes before one that was read.
+                unread = set(catalog.manifest.checkpoints) - {known.name for known in self.checkpoints}
+                catalog.publish(catalog.manifest.having_checkpoint(name, unread))
             # Old checkpoints are unlinked only now that no manifest in force lists them.
             kept = catalog.manifest.checkpoints
             self.checkpoints.append(Checkpoint(name, *place, mark.needed, len(data)))
-            for old in [checkpoint for checkpoint in self.checkpoints if checkpoint.name not in kept]:
-                self.checkpoints.remove(old)
+            replaced = {checkpoint.name for checkpoint in self.checkpoints if checkpoint.name not in kept}
+            self.checkpoints[:] = [checkpoint for checkpoint in self.checkpoints if checkpoint.name in kept]
+            for old in unread | replaced:
                 with suppress(OSError):
-                    directory.files.unlink(directory / old.name)
+                    directory.files.unlink(directory / old)
             self.collect()
 
     def collect(self) -> Collected:

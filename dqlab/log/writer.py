@@ -29,14 +29,14 @@ from dqlab.log.manifest import Catalog, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordType, pack_header, parse_header
+from dqlab.log.refusals import NO_DESCRIPTORS, NO_SPACE
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
-from dqlab.log.space import NO_SPACE, Reserve
+from dqlab.log.space import Reserve
 from dqlab.log.tail import Entry, Tail
 
 __all__ = ["OpenSegment", "Writer"]
 
 _FIRST = SEGMENT_BYTES + HEADER_BYTES  # a segment holds one record at least, however large
-_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _UNSYNCED_BYTES = 8 << 20  # kept in memory, to be written again elsewhere when the disk fails
 _LOOK_EVERY_S = 0.01  # between two checks of the epoch in the mode "os"; below `_UNNOTICED_S` of ownership
 
@@ -231,7 +231,7 @@ class Writer:
             except Fenced as error:
                 raise self.refuse(error) from None
             except (OSError, _Broken) as error:
-                if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:  # the next commit repeats it
+                if isinstance(error, OSError) and error.errno in NO_DESCRIPTORS:  # the next commit repeats it
                     raise NoDescriptors(directory=str(self._directory), reason=str(error)) from error
                 raise self.refuse(self._failure(error)) from error
             self.durable, self._durable_bytes = end, appended

@@ -14,6 +14,7 @@ from typing import Any
 
 from dqlab.frame import Frame
 from dqlab.log import Compaction, Log, LogOptions, Moved, NewRecord, Position, Record, RecordType
+from dqlab.log.compaction import Progress
 from dqlab.log.files import Buffer
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.lane import Lane
@@ -28,8 +29,6 @@ __all__ = ["MOSTLY", "Compacted", "Copying", "compact_offline", "compaction", "r
 
 MOSTLY = 0.95
 """Share of a segment's bytes below which it is copied when compaction is asked for."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +273,7 @@ def compact_offline(directory: Path, progress: Callable[[str, int, int], None]) 
     """
     queues = stored_directories(directory)
     if not queues:
-        hint = "Give a store, or one queue's directory in it."
+        hint = "Give a store, or one queue's directory in it, that you may read."
         raise NotAQueue(directory=str(directory), reason="no queue.json is in it or below", hint=hint)
     for path in queues:
         queue = read_queue(path)

@@ -18,9 +18,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from dqlab.errors import DqlabError
-from dqlab.log import DiskFailed, Files, LogError, LogTooNew
-from dqlab.log.directory import Directory
+from dqlab.log import Files, LogError, LogTooNew
+from dqlab.log.directory import Directory, shown
+from dqlab.log.refusals import typed
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
 
@@ -66,8 +66,13 @@ class StoredQueue:
         """The options for its shards' rules, with defaults for those that are missing."""
         kept = dict(self.options)
         if isinstance(kept.get("retry"), dict):
-            kept["retry"] = Retry(**kept["retry"])
-        return QueueOptions(**{field.name: kept[field.name] for field in fields(QueueOptions) if field.name in kept})
+            kept["retry"] = Retry(**_known(Retry, kept["retry"]))
+        return QueueOptions(**_known(QueueOptions, kept))
+
+
+def _known(kind: type[QueueOptions | Retry], kept: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that this version knows."""
+    return {field.name: kept[field.name] for field in fields(kind) if field.name in kept}
 
 
 def queue_directory(store: Path, name: str) -> Path:
@@ -89,17 +94,15 @@ def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> St
         The directory holds other files, or another queue.
     LogTooNew
         A later version of dqlab made it.
-    DiskFailed
-        The disk failed or denied access.
+    DiskFull, DiskFailed, NoDescriptors
+        The system refused to read or write it.
     """
     directory = Directory(path, files or Files())
-    try:
+    with typed(directory):
         found = read_queue(path, directory.files) if directory.files.exists(path) else None
         if found is None:
             _make(directory, queue)
             return queue
-    except OSError as error:
-        raise DiskFailed(directory=str(path), reason=f"{type(error).__name__}: {error}") from error
     if found.name != queue.name:
         reason = f"it holds queue {found.name!r}, not {queue.name!r}"
         raise NotAQueue(directory=str(path), reason=reason, hint="Give another directory.")
@@ -109,15 +112,16 @@ def keep_queue(path: Path, queue: StoredQueue, files: Files | None = None) -> St
 def read_queue(path: Path, files: Files | None = None) -> StoredQueue | None:
     """Return what the queue in this directory is, None when it is empty; raises as `keep_queue` does."""
     directory = Directory(path, files or Files())
-    names = [name for name in directory.names() if not name.endswith(".tmp")]
+    with typed(directory):
+        names = [name for name in directory.names() if not name.endswith(".tmp")]
+        data = directory.read(_FILE) if _FILE in names else b""
     if _FILE not in names:
         if not names:
             return None
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        reason = f"it holds {shown}, but no {_FILE}"
+        reason = f"it holds {shown(names)}, but no {_FILE}"
         raise NotAQueue(directory=str(path), reason=reason, hint=f"Give a new directory, or put {_FILE} back.")
     try:
-        found = json.loads(directory.read(_FILE))
+        found = json.loads(data)
         version = found["format"]
         if version > _FORMAT:
             raise LogTooNew(file=str(path / _FILE), theirs=version, ours=_FORMAT)
@@ -134,14 +138,33 @@ def stored_queues(store: Path) -> list[str]:
 
 
 def stored_directories(path: Path) -> list[Path]:
-    """Return the directories of a store's queues, sorted, or the directory itself if it is a queue's."""
-    found = []
-    with suppress(OSError):
-        for place in (path, *sorted(path.iterdir())):
-            with suppress(OSError, DqlabError):
-                if place.is_dir() and read_queue(place) is not None:
-                    found.append(place)
-    return found
+    """Return the directories of a store's queues, sorted, or the directory itself if it is a queue's.
+
+    Others are skipped, and those that may not be listed, as ``lost+found``.
+
+    Raises
+    ------
+    DiskFailed, NoDescriptors
+        The system refused to read the store, a directory in it, or a ``queue.json``.
+    """
+    files = Files()
+    with typed(Directory(path, files)):
+        try:
+            names = files.names(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    return [place for place in (path, *(path / name for name in names)) if _is_queues(place, files)]
+
+
+def _is_queues(place: Path, files: Files) -> bool:
+    with typed(Directory(place, files)):
+        try:
+            there = _FILE in files.names(place)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False
+    with suppress(NotAQueue, LogTooNew):
+        return there and read_queue(place, files) is not None
+    return False
 
 
 def _make(directory: Directory, queue: StoredQueue) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from dqlab.clock import Clock, SystemClock
-from dqlab.errors import DqlabError, FrameCorrupt
+from dqlab.errors import FrameCorrupt
 from dqlab.frame import NO_ID, Frame
+from dqlab.log import RecordCorrupt
 from dqlab.log.records import FIELDS, HEADER_BYTES, RecordType
 from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.rules.batches import Batch
 from dqlab.rules.states import State
-from dqlab.store.offline import OfflineShard, StillClock, places_in
+from dqlab.store.offline import OfflineShard, StillClock, may_be_there, places_in
 from dqlab.store.records import position_of
 
 __all__ = ["DAMAGED", "exported"]
@@ -40,7 +41,7 @@ def exported(directory: Path, clock: Clock | None = None) -> Iterator[str]:
     still = StillClock(clock or SystemClock())
     for place in places_in(directory):
         for index, path in place.shards:
-            if path.is_dir():
+            if may_be_there(path):
                 head = {"queue": place.name, "shard": index}
                 for row in _rows(OfflineShard.rescue(place, index, path, still)):
                     yield json.dumps(head | row)
@@ -51,7 +52,7 @@ def _rows(read: OfflineShard) -> Iterator[dict[str, Any]]:
         for batch in lane.batches:
             yield from _of_batch(read, run, batch)
     for file in read.log.quarantined():
-        yield from _of_damaged(file.read_bytes())
+        yield from _of_damaged(read.log.whole(file))
     for found in read.corrupt:
         if found.offset >= SEGMENT_BYTES:
             yield from _of_damaged(read.log.read(found.file, found.offset, found.nbytes))
@@ -60,7 +61,7 @@ def _rows(read: OfflineShard) -> Iterator[dict[str, Any]]:
 def _of_batch(read: OfflineShard, run: bytes, batch: Batch) -> Iterator[dict[str, Any]]:
     try:
         _, frame = read.frame(run, batch)
-    except DqlabError:
+    except (RecordCorrupt, FrameCorrupt):
         segment, offset, size = position_of(batch.place)
         entry = next((e for e in read.log.manifest.segments if e.seq == segment), None)
         if entry is not None:

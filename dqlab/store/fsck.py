@@ -24,7 +24,7 @@ from dqlab.rules.ledger import Ledger
 from dqlab.rules.ranges import Ranges
 from dqlab.store.findings import Finding, FsckReport, Level, QueueCheck, ShardCheck, loss_of
 from dqlab.store.journal import needed_by
-from dqlab.store.offline import NotUnderstood, OfflineShard, StillClock, StoredPlace, places_in, steadily
+from dqlab.store.offline import NotUnderstood, OfflineShard, StillClock, StoredPlace, may_be_there, places_in, steadily
 from dqlab.store.records import Move, open_settle, unpack_plain
 
 __all__ = ["check_log", "check_shard", "fsck"]
@@ -56,9 +56,9 @@ def check_log(log: ReadOnlyLog, place: StoredPlace, index: int, clock: Clock) ->
 
 def _queue(place: StoredPlace, clock: Clock) -> QueueCheck:
     findings = [] if place.problem is None else [Finding(Level.UNREADABLE, str(place.problem).removesuffix("."))]
-    there = [(index, path) for index, path in place.shards if path.is_dir()]
+    there = [(index, path) for index, path in place.shards if may_be_there(path)]
     for _, path in place.shards:
-        if there and not path.is_dir():
+        if there and not may_be_there(path):
             text = f"shard {path.name} has no directory: all that it held is missing"
             findings.append(Finding(Level.UNREADABLE, text, file=path.name))
     shards = tuple(check_shard(place, index, path, clock) for index, path in there)

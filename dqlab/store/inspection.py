@@ -13,7 +13,7 @@ from typing import Any
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.frame import NO_ID
-from dqlab.log import SegmentMissing
+from dqlab.log import LogError, SegmentMissing
 from dqlab.log.directory import RESERVE
 from dqlab.log.ownership import Holder, look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
@@ -21,7 +21,7 @@ from dqlab.rules.book import Book, RunRecord
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.states import State
 from dqlab.store.directories import NotAQueue
-from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, places_in, steadily
+from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, may_be_there, places_in, steadily
 
 __all__ = [
     "QueueInfo",
@@ -260,9 +260,9 @@ def survey(store: Path) -> tuple[SurveyedShard, ...]:
     """Return the shards of all queues below a directory, none when there is no queue; blocks."""
     try:
         places = places_in(store)
-    except NotAQueue as error:
-        if not isinstance(error.__cause__, OSError) or isinstance(error.__cause__, FileNotFoundError):
-            return ()
+    except NotAQueue:
+        return ()
+    except LogError as error:
         folders = _folders(store)
         if not folders:
             return (SurveyedShard(store.name, 0, str(store), error=str(error)),)
@@ -296,10 +296,10 @@ def _surveyed(queue: str, index: int, path: Path) -> SurveyedShard:
             missing=log.missing,
             damaged=log.damaged,
             quarantined=len(log.quarantined()),
-            reserve=(path / RESERVE).exists(),
+            reserve=RESERVE in log.sizes(),
         )
 
-    if not path.is_dir():
+    if not may_be_there(path):
         return SurveyedShard(queue, index, str(path))  # of a new queue: it is created when the shard is first opened
     try:
         return steadily(look, path)

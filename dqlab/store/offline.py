@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from stat import S_ISDIR
 from typing import NamedTuple, Self, TypeVar
 
 import msgpack
@@ -15,11 +16,23 @@ import msgpack
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError, FrameCorrupt
 from dqlab.frame import Frame, Outcome, Settlement
-from dqlab.log import Corruption, DiskFailed, LogError, ManifestCorrupt, Position, Record, RecordCorrupt, RecordType
+from dqlab.log import (
+    ChangedMeanwhile,
+    Corruption,
+    DiskFailed,
+    Files,
+    LogError,
+    ManifestCorrupt,
+    Position,
+    Record,
+    RecordCorrupt,
+    RecordType,
+)
 from dqlab.log.checkpoints import Checkpoint
-from dqlab.log.directory import is_ours
+from dqlab.log.directory import Directory, is_ours
 from dqlab.log.ownership import look_at_lock
 from dqlab.log.readonly import ReadOnlyLog
+from dqlab.log.refusals import typed
 from dqlab.log.space import Needed
 from dqlab.rules.batches import Batch
 from dqlab.rules.ledger import Ledger
@@ -35,18 +48,20 @@ from dqlab.store.replay import rebuild
 from dqlab.store.salvage import salvaged_manifest
 
 __all__ = [
-    "ChangedMeanwhile",
     "NotUnderstood",
     "OfflineShard",
     "StillClock",
     "StoredPlace",
     "Unreadable",
+    "may_be_there",
     "places_in",
     "steadily",
 ]
 
 _SHARD = re.compile(r"\d{3}")
 _ATTEMPTS = 3
+_UNREADABLE = (RecordCorrupt, FrameCorrupt, DiskFailed)
+"""Why one record cannot be read, while others can; for want of descriptors none could be."""
 
 T = TypeVar("T")
 Watch = Callable[[Ledger, Iterator[Record]], Iterator[Record]]
@@ -58,15 +73,6 @@ class NotUnderstood(LogError):
     text = (
         "a record or checkpoint in {directory} is whole, and cannot be understood: {reason}. Nothing was touched. "
         "Read it with the version of dqlab that wrote it."
-    )
-
-
-class ChangedMeanwhile(LogError):
-    """A process changes the files faster than they can be read."""
-
-    text = (
-        "the files in {directory} changed while they were read. Nothing was touched. "
-        "Run this again, or close the queue first."
     )
 
 
@@ -111,7 +117,14 @@ def places_in(path: Path) -> list[StoredPlace]:
     ------
     NotAQueue
         The directory is none of these.
+    DiskFailed, NoDescriptors
+        The system refused to read it.
     """
+    with typed(Directory(path, Files())):
+        return _places_in(path)
+
+
+def _places_in(path: Path) -> list[StoredPlace]:
     try:
         if any(is_ours(entry.name) for entry in path.iterdir()):
             queue = _place(path.parent)
@@ -120,13 +133,23 @@ def places_in(path: Path) -> list[StoredPlace]:
         if _is_queue(path):
             return [_place(path)]
         found = [_place(below) for below in sorted(path.iterdir()) if below.is_dir() and _is_queue(below)]
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         reason = f"it cannot be read ({type(error).__name__}: {error})"
         raise NotAQueue(directory=str(path), reason=reason, hint="Check the path.") from error
     if not found:
         hint = "Give a store, a queue's directory, or that of one of its shards."
         raise NotAQueue(directory=str(path), reason="neither a queue.json nor a log is in it or below", hint=hint)
     return found
+
+
+def may_be_there(path: Path) -> bool:
+    """Return whether a directory exists; one that the system refuses to look at may, and reading it raises why."""
+    try:
+        return S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def _is_queue(path: Path) -> bool:
@@ -224,8 +247,10 @@ class OfflineShard:
 
         Raises
         ------
-        NotUnderstood, LogTooNew, LogError
+        NotUnderstood, LogTooNew, DiskFailed, NoDescriptors
             The shard cannot be read.
+        ChangedMeanwhile
+            A process writes to it.
         """
         needed = Needed({} if checkpoint is None else checkpoint.needed)
         journal = NeededBytes(needed.add, needed.take) if counted else NeededBytes(_uncounted, _uncounted)
@@ -234,12 +259,11 @@ class OfflineShard:
         ledger, records = Ledger(shard), log.replay(checkpoint)
         body = None if checkpoint is None else log.body(checkpoint)
         try:
-            watched = iter(records) if watch is None else watch(ledger, iter(records))
-            rebuild(ledger, journal, body, watched).end_early()
+            with log.typed():
+                watched = iter(records) if watch is None else watch(ledger, iter(records))
+                rebuild(ledger, journal, body, watched).end_early()
         except (ValueError, LookupError, TypeError, AssertionError, struct.error, msgpack.UnpackException) as error:
             raise NotUnderstood(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
-        except OSError as error:
-            raise DiskFailed(directory=str(log.directory), reason=f"{type(error).__name__}: {error}") from error
         needed.keep_only(log.sealed.listed())
         return cls(log, ledger, needed, records.corrupt)
 
@@ -249,12 +273,12 @@ class OfflineShard:
 
         Raises
         ------
-        Unsalvageable, NotUnderstood, LogTooNew, LogError
+        Unsalvageable, NotUnderstood, LogTooNew, DiskFailed, NoDescriptors
             Nothing of it can be read.
         """
         try:
-            log = ReadOnlyLog(path)
-        except ManifestCorrupt:
+            log = _read_twice(path)
+        except (ManifestCorrupt, DiskFailed):
             log = ReadOnlyLog(path, salvaged_manifest(path))
         newest = log.checkpoints[-1] if log.checkpoints else None
         return cls.read(log, place, index, clock, checkpoint=newest, watch=_housed, counted=False)
@@ -302,22 +326,22 @@ class OfflineShard:
             for batch in list(lane.batches):
                 try:
                     self.frame(run, batch)
-                except DqlabError as error:
+                except _UNREADABLE as error:
                     ids = Ranges(
                         (batch.first + a, batch.first + b)
                         for a, b, state in stretches(batch.states, 0, len(batch.states))
                         if not State(state).final
                     )
-                    yield Unreadable(position_of(batch.place), tuple(ids), _reason(error))
+                    yield Unreadable(position_of(batch.place), tuple(ids), str(error.reason))
 
     def unreadable_results(self) -> Iterator[Unreadable]:
         """Yield each needed settlement that cannot be read, with the ids of its results."""
         for run, place, found in self.settlements():
             try:
                 self.settlement(run, place, found)
-            except DqlabError as error:
+            except _UNREADABLE as error:
                 ids = tuple((stretch.piece.first, stretch.piece.first + stretch.piece.n) for stretch in found)
-                yield Unreadable(position_of(place), ids, _reason(error))
+                yield Unreadable(position_of(place), ids, str(error.reason))
 
 
 def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
@@ -335,6 +359,8 @@ def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
             found = look(log)
             if not log.changed:
                 return found
+        except ChangedMeanwhile:
+            continue
         except DqlabError as error:
             failed = error
         # While a process has the log open, files may vanish under the reader; this is not damage, so try again.
@@ -344,16 +370,20 @@ def steadily(look: Callable[[ReadOnlyLog], T], path: Path) -> T:
     raise failed or ChangedMeanwhile(directory=str(path))
 
 
+def _read_twice(path: Path) -> ReadOnlyLog:
+    """Return a log; a disk that failed once is asked again, for a salvaged manifest knows less than the true one."""
+    try:
+        return ReadOnlyLog(path)
+    except DiskFailed:
+        return ReadOnlyLog(path)
+
+
 def _housed(ledger: Ledger, records: Iterator[Record]) -> Iterator[Record]:
     """Yield records; open a nameless lane for a run whose opening is lost, when its first frame comes."""
     for record in records:
         if record.type == RecordType.PUT and (run := Frame.decode(record.body).run) not in ledger.shard.lanes:
             ledger.open({"run": run})
         yield record
-
-
-def _reason(error: DqlabError) -> str:
-    return str(error.reason) if isinstance(error, RecordCorrupt | FrameCorrupt) else str(error)
 
 
 def _uncounted(segment: int, nbytes: int) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.log import Files, Log, LogError, LogOptions, NewRecord, OwnerStillAlive, Position
-from dqlab.log.directory import epoch_name
+from dqlab.log.directory import Directory, epoch_name
 from dqlab.log.ownership import look_at_lock
+from dqlab.log.refusals import typed
 from dqlab.rules.batches import Batch, share
 from dqlab.rules.book import Book
 from dqlab.rules.ranges import Ranges
@@ -26,7 +27,7 @@ from dqlab.store.compaction import still_needed
 from dqlab.store.directories import keep_queue, shard_directory
 from dqlab.store.findings import FsckReport, Level, ShardCheck, describe_ids
 from dqlab.store.fsck import check_log
-from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, places_in
+from dqlab.store.offline import OfflineShard, StillClock, StoredPlace, may_be_there, places_in
 from dqlab.store.records import place_of
 
 __all__ = ["Repaired", "TargetInUse", "UnknownQueue", "repair", "status_after"]
@@ -35,9 +36,9 @@ _PENDING_BYTES = 8 << 20
 
 
 class TargetInUse(LogError):
-    """The target directory exists and is not empty."""
+    """The target exists and is not an empty directory."""
 
-    text = "{directory} is not empty. Nothing was touched. Give the name of a new directory."
+    text = "{directory} is not an empty directory. Nothing was touched. Give the name of a new directory."
 
 
 class UnknownQueue(LogError):
@@ -101,15 +102,16 @@ def repair(directory: Path, target: Path, clock: Clock | None = None) -> list[Re
     LogError
         A log cannot be read at all, or the new one cannot be written.
     """
-    if target.exists() and any(target.iterdir()):
-        raise TargetInUse(directory=str(target))
+    with typed(Directory(target, Files())):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise TargetInUse(directory=str(target))
     still, places = StillClock(clock or SystemClock()), places_in(directory)
     for place in places:
         _check(place, directory)
     done = []
     for place in places:
         for index, path in place.shards:
-            if path.is_dir():
+            if may_be_there(path):
                 read = OfflineShard.rescue(place, index, path, still)
                 check = check_log(read.log, place, index, still)
                 done.append(_write(read, check, place.name, _new_shard(directory, target, place, path), still))
@@ -146,9 +148,10 @@ def _new_shard(directory: Path, target: Path, place: StoredPlace, path: Path) ->
 def _write(read: OfflineShard, check: ShardCheck, queue: str, path: Path, clock: Clock) -> Repaired:
     """Write a shard's directory."""
     files = Files()
-    files.make_directory(path)
-    # The new log continues the old one's epochs: receipts of earlier deliveries must never match new ones.
-    files.close(files.create(path / epoch_name(max(1, read.log.manifest.epoch))))
+    with typed(Directory(path, files)):
+        files.make_directory(path)
+        # The new log continues the old one's epochs: receipts of earlier deliveries must never match new ones.
+        files.close(files.create(path / epoch_name(max(1, read.log.manifest.epoch))))
     with Log.open(path, options=LogOptions(sync="os", reserve_bytes=0), clock=clock, owner="dqlab fsck") as log:
         copy = _Copy(read, log)
         copy.frames()

@@ -11,6 +11,7 @@ from dqlab.log.checkpoints import Checkpoint, read_checkpoint
 from dqlab.log.directory import CHECKPOINT, EPOCH, MANIFEST, SEGMENT, Directory
 from dqlab.log.manifest import Manifest, SegmentEntry
 from dqlab.log.records import RecordType
+from dqlab.log.refusals import typed
 from dqlab.log.segment import SEGMENT_BYTES
 from dqlab.store.records import unpack_plain
 
@@ -49,13 +50,20 @@ def salvaged_manifest(path: Path) -> Manifest:
     ------
     Unsalvageable
         The newest checkpoint is damaged, or there is no segment.
+    DiskFailed, NoDescriptors
+        The system refused to read a file.
     """
     directory = Directory(path, Files())
+    with typed(directory):
+        return _salvaged(directory)
+
+
+def _salvaged(directory: Directory) -> Manifest:
     entries, prefix = _segments(directory)
     names = [name for name in directory.names() if CHECKPOINT.fullmatch(name)]
     found = _whole(directory, names[-1], prefix, entries) if names else None
     if names and found is None:  # an older one does not know what was compacted since
-        raise Unsalvageable(directory=str(path), reason=f"its newest checkpoint, {names[-1]}, is damaged")
+        raise Unsalvageable(directory=str(directory), reason=f"its newest checkpoint, {names[-1]}, is damaged")
     uuid = (prefix + bytes(16 - _UUID_BYTES)).hex() if found is None else found[0]
     manifest = Manifest(uuid, 0)
     contents = {seq: _content(directory, manifest, entry) for seq, entry in entries.items()}

@@ -24,6 +24,7 @@ from dqlab.rules.sweeps import purge
 from dqlab.store.compaction import compaction
 from dqlab.store.shard import DurableShard
 from tests.cluster import desk
+from tests.disks import FlakyFiles
 
 COUNT = 10
 PAYLOADS = [b"%04d" % n * 300 for n in range(COUNT)]
@@ -127,6 +128,68 @@ def test_what_is_damaged_where_it_lies_is_an_error(tmp_path: Path) -> None:
             await store.close()
 
     asyncio.run(read())
+
+
+@pytest.mark.parametrize("number", ["EIO", "ESTALE", "EMFILE"])
+def test_a_frame_that_cannot_be_read_for_a_moment_is_read_then(tmp_path: Path, number: str) -> None:
+    """What is given up is given up for good, so a disk or a server has a while to be well again."""
+
+    async def read() -> None:
+        shard, store = await opened(tmp_path / "0")
+        put(shard)
+        await store.close()
+        shard, store = await opened(tmp_path / "0")
+        files = store.log._reader._directory.files = FlakyFiles(".seg", number, times=2)
+        try:
+            frame = await store.frame(shard.ledger.shard.lanes[NO_ID].batches[0])
+            assert bytes(frame.message(3)) == PAYLOADS[3]
+            assert files.looked == 2
+        finally:
+            await store.close()
+
+    asyncio.run(read())
+
+
+def test_a_frame_that_can_never_be_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bad sector must not hold up its run for ever."""
+    monkeypatch.setattr("dqlab.cluster.shard.durable.DISK_PATIENCE", 0.2)
+
+    async def read() -> None:
+        shard, store = await opened(tmp_path / "0")
+        put(shard)
+        await store.close()
+        shard, store = await opened(tmp_path / "0")
+        store.log._reader._directory.files = FlakyFiles(".seg", "EIO")
+        try:
+            with pytest.raises(RecordCorrupt, match="Input/output error"):
+                await store.frame(shard.ledger.shard.lanes[NO_ID].batches[0])
+        finally:
+            await store.close()
+
+    asyncio.run(read())
+
+
+def test_messages_outlast_a_process_that_can_open_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it lasts, it says nothing about the disk: nothing is lost, and no delivery is counted."""
+    monkeypatch.setattr("dqlab.cluster.shard.durable.DISK_PATIENCE", 0.1)
+
+    async def run() -> None:
+        actor = await desk.opened(tmp_path / "0")
+        await desk.put(actor, COUNT)
+        await actor._store.close()
+        actor = await desk.opened(tmp_path / "0")
+        files = actor._store.log._reader._directory.files = FlakyFiles(".seg", "EMFILE")
+        for _ in range(7):
+            answer, _ = unpack(await actor.lease(pack({"consumer": "c", "session": "s", "credit": [1, 100, 1]})))
+            assert "lease" not in answer
+        assert files.looked
+        files.bad = ""
+        held = await desk.lease(actor, "c")
+        assert sum(piece.n for piece in held["pieces"]) == COUNT
+        assert not actor.shard.lanes[NO_ID].trouble
+        await actor._store.close()
+
+    asyncio.run(run())
 
 
 def test_results_that_come_while_a_page_is_read_neither_break_nor_hide_it() -> None:

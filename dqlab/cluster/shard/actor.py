@@ -34,7 +34,7 @@ from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.reporter import Reporter
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
-from dqlab.frame import NO_ID, Frame, Settlement
+from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
 from dqlab.rules.book import Book
@@ -325,6 +325,8 @@ class QueueActor:
             except RecordCorrupt as error:
                 self._lose(lease.run, batch, error)
                 continue
+            except (DiskFull, NoDescriptors):
+                return self._undelivered(lease, orders)
             cuts.append(frame.cut(piece.lo, piece.n, function=piece.function, ordinal=piece.ordinal))
             firsts.append(piece.frame + piece.lo)
         answer: dict[str, Any] = {"orders": orders, "epoch": self.shard.epoch}
@@ -333,6 +335,18 @@ class QueueActor:
             process = record.process if record is not None else None
             answer["lease"] = {"id": lease.id, "timeout": lease.timeout, "firsts": firsts, "process": process}
         return pack(answer, *cuts)
+
+    def _undelivered(self, lease: Lease, orders: list[dict[str, Any]]) -> bytes:
+        """Give back, uncounted, a lease whose frames cannot be read for now; return the orders alone."""
+        pieces = [Piece(piece.frame + piece.lo, piece.ordinal, piece.n) for piece in lease.pieces]
+        n = sum(piece.n for piece in pieces)
+        blob = Settlement.encode(
+            pieces, bytes([Outcome.RETURN]) * n, [b""] * n, run=lease.run, epoch=self.shard.epoch, lease=lease.id
+        )
+        with suppress(DqlabError):  # the log takes nothing: the lease lasts
+            self.ledger.settle(Settlement.decode(blob))
+        self._dispatch()
+        return pack({"orders": orders, "epoch": self.shard.epoch})
 
     def _lose(self, run: bytes, batch: Batch, error: RecordCorrupt) -> None:
         """Give up a frame that cannot be read; count its messages as lost, so that no call waits for them."""

@@ -12,20 +12,32 @@ from typing import Any
 from dqlab.clock import Clock
 from dqlab.errors import DqlabError
 from dqlab.frame import Frame
-from dqlab.log import DiskFull, GroupCommit, Log, LogClosed, LogError, LogGone, LogOptions, NoDescriptors, RecordCorrupt
+from dqlab.log import (
+    DiskFailed,
+    DiskFull,
+    GroupCommit,
+    Log,
+    LogClosed,
+    LogError,
+    LogGone,
+    LogOptions,
+    NoDescriptors,
+    RecordCorrupt,
+)
 from dqlab.log.directory import is_ours
 from dqlab.rules.batches import Batch
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.results import Stretch
 from dqlab.store.directories import StoredQueue, keep_queue, shard_directory, stored_queues
 from dqlab.store.journal import LogJournal
-from dqlab.store.records import open_settle
+from dqlab.store.records import open_settle, position_of
 from dqlab.store.shard import DurableShard
 
 __all__ = ["LogStore", "keep", "list_stored", "open_durable"]
 
 DISK_PATIENCE = 20.0
-"""Seconds that a confirmation waits for room on a full disk, or for files that can be opened."""
+"""Seconds that a confirmation waits for room on a full disk, or for files that can be opened, and a read for a disk."""
+_READ_AGAIN = 0.1
 
 
 class LogStore(LogJournal):
@@ -122,7 +134,15 @@ class LogStore(LogJournal):
             patience.cancel()
 
     async def frame(self, batch: Batch) -> Frame:
-        """Return a batch's frame."""
+        """Return a batch's frame.
+
+        Raises
+        ------
+        RecordCorrupt
+            Its bytes have changed, or could not be read for 20 s.
+        NoDescriptors
+            For 20 s no file could be opened.
+        """
         return Frame.decode(await self._body(batch))
 
     async def read(self, stretch: Stretch) -> bytes:
@@ -136,6 +156,8 @@ class LogStore(LogJournal):
     # --- inside -----------------------------------------------------------------------------
 
     async def _body(self, kept: Batch | Stretch) -> bytes:
+        # A frame that cannot be read is given up for good, so a disk that fails for a moment is waited for.
+        patience = self._loop.time() + DISK_PATIENCE
         while True:
             place = kept.place
             body = self.cached(place)
@@ -146,6 +168,12 @@ class LogStore(LogJournal):
             except RecordCorrupt:
                 if kept.place == place:  # else a compaction moved it meanwhile
                     raise
+            except (DiskFailed, DiskFull, NoDescriptors) as error:
+                if self._loop.time() > patience:
+                    if isinstance(error, DiskFailed):
+                        raise self.log.unreadable(position_of(place), str(error.reason)) from error
+                    raise  # it says nothing about the bytes
+                await asyncio.sleep(_READ_AGAIN)
 
     def _close(self) -> None:
         self._commit.close()

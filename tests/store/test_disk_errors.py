@@ -1,0 +1,156 @@
+"""What offline tools make of a disk that fails: an error that fits, and no other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dqlab.frame import Frame, Kind
+from dqlab.log import ChangedMeanwhile, DiskFailed, LogOptions, NoDescriptors
+from dqlab.log.directory import Directory
+from dqlab.log.readonly import ReadOnlyLog
+from dqlab.rules.options import QueueOptions
+from dqlab.rules.retry import Retry
+from dqlab.store.compaction import compact_offline
+from dqlab.store.directories import StoredQueue, keep_queue, queue_directory, shard_directory
+from dqlab.store.findings import Level
+from dqlab.store.fsck import fsck
+from dqlab.store.inspection import inspect, survey
+from dqlab.store.offline import steadily
+from dqlab.store.repair import TargetInUse, repair
+from dqlab.store.shard import DurableShard
+from tests.disks import FlakyFiles, no
+
+
+@pytest.fixture
+def shard(store: Path) -> Path:
+    """A shard with a frame and two checkpoints, beside another queue."""
+    for name in ("a", "b"):
+        keep_queue(queue_directory(store, name), StoredQueue(name, 1, {}))
+        path = shard_directory(queue_directory(store, name), 0)
+        durable = DurableShard.open(path, name, 0, QueueOptions(), log_options=LogOptions(reserve_bytes=0))
+        durable.ledger.shard.put(Frame.decode(Frame.encode([b"payload"] * 3, kind=Kind.VALUE)))
+        for _ in range(2):
+            durable.checkpoint()()
+        durable.journal.log.close()
+    return shard_directory(queue_directory(store, "a"), 0)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, method: str, bad: str, number: str = "EIO") -> None:
+    """Let a method of `Directory` or `Path` fail for files whose names contain `bad`."""
+    plain = getattr(Directory, method)
+
+    def refusing(directory: Directory, name: str, *arguments: object) -> object:
+        if bad in str(directory / name):
+            raise no(number, directory / name)
+        return plain(directory, name, *arguments)
+
+    monkeypatch.setattr(Directory, method, refusing)
+
+
+def test_one_description_that_cannot_be_read_hides_no_other_queue(
+    shard: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "read", f"{queue_directory(store, 'b').name}/queue.json")
+    queues = inspect(store).queues
+    assert [queue.error is None for queue in queues] == [True, False]
+    assert "Input/output error" in str(queues[1].error)
+    with pytest.raises(DiskFailed, match=r"queue\.json"):
+        list(compact_offline(store, lambda *_: None))
+
+
+def test_a_record_that_the_disk_refuses_is_lost_and_said_so(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(log: ReadOnlyLog, *_: object) -> bytes:
+        with log.typed():
+            raise no("EIO")
+
+    monkeypatch.setattr(ReadOnlyLog, "read", refused)
+    [check] = fsck(shard).shards()
+    [lost] = [finding for finding in check.findings if finding.level is Level.LOST]
+    assert "Input/output error" in lost.text
+    assert "Nothing that was confirmed has changed" not in lost.text
+
+
+def test_want_of_descriptors_loses_no_record(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(log: ReadOnlyLog, *_: object) -> bytes:
+        raise NoDescriptors(directory=str(log.directory), reason="[Errno 24] Too many open files")
+
+    monkeypatch.setattr(ReadOnlyLog, "read", refused)
+    [check] = fsck(shard).shards()
+    assert not check.lost
+    assert [finding.level for finding in check.findings] == [Level.UNREADABLE]
+
+
+def test_a_quarantine_that_cannot_be_listed_is_a_typed_error(
+    shard: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shard / "quarantine").mkdir()
+    names = FlakyFiles.names
+
+    def refused(files: FlakyFiles, directory: Path) -> list[str]:
+        if directory.name == "quarantine" and directory.is_dir():
+            raise no("EIO", directory)
+        return names(files, directory)
+
+    monkeypatch.setattr("dqlab.log.files.Files.names", refused)
+    assert "Input/output error" in str(inspect(store).queues[0].shards[0].error)
+    assert "Input/output error" in survey(store)[0].error
+    assert survey(store)[1].error == ""
+
+
+def test_a_log_that_an_owner_takes_over_is_read_again(shard: Path) -> None:
+    """Its manifest vanishes between the list and the reading, whether or not the owner is still there."""
+    looks = 0
+
+    def look(log: ReadOnlyLog) -> str:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            log._directory.numbered = lambda _: [99]  # type: ignore[method-assign]
+        return log.format
+
+    assert steadily(look, shard) == "1.0"
+    assert looks == 2
+
+
+def test_a_checkpoint_that_vanishes_was_changed_meanwhile(shard: Path) -> None:
+    log = ReadOnlyLog(shard)
+    (shard / log.checkpoints[-1].name).unlink()
+    with pytest.raises(ChangedMeanwhile):
+        log.body(log.checkpoints[-1])
+
+
+def test_a_checkpoint_that_the_disk_refuses_is_an_error_of_the_disk(
+    shard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ReadOnlyLog(shard)
+    refuse(monkeypatch, "read", "ckpt-")
+    with pytest.raises(DiskFailed):
+        log.body(log.checkpoints[-1])
+
+
+def test_a_log_whose_manifest_the_disk_refuses_is_repaired_without_it(
+    shard: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "read", f"{queue_directory(store, 'a').name}/000/MANIFEST-")
+    [done] = repair(shard, store / "repaired")
+    assert done.messages == 3
+
+
+def test_a_file_is_no_target_of_a_repair(shard: Path, store: Path) -> None:
+    (store / "file").write_text("")
+    with pytest.raises(TargetInUse):
+        repair(shard, store / "file")
+    with pytest.raises(DiskFailed):
+        repair(shard, store / "file" / "below")
+
+
+def test_options_of_a_later_version_are_left_out(store: Path) -> None:
+    queue = StoredQueue("q", 1, {"retry": {"retries": 7, "later": True}, "later": 1})
+    assert queue.rules.retry == Retry(7)
+    path = queue_directory(store, "q")
+    keep_queue(path, queue)
+    assert json.loads((path / "queue.json").read_text())["options"]["retry"]["later"]
+    assert inspect(store).queues[0].error is None
