@@ -31,6 +31,7 @@ class DeskActor(QueueActor):
     async def start(self, body: bytes) -> bytes:
         await self._open()
         self._reporter: Any = SilentReporter()
+        self._begun = True
         return pack({})
 
 
