@@ -123,7 +123,7 @@ class QueueControls(Protocol):
         ...
 
     def purge(self, state: str = "dead") -> int:
-        """Cancel messages of one state; return how many."""
+        """Discard messages of one state; return how many."""
         ...
 
     def compact(self) -> Any:

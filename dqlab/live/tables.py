@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from dqlab import numbers
 from dqlab.live.palette import Ink
-from dqlab.live.rows import failure_row
 from dqlab.numbers import many
 from dqlab.stats import QueueStats, RunStats, Snapshot
 from dqlab.texts import one_line
@@ -24,7 +23,6 @@ __all__ = [
     "Cell",
     "Column",
     "Table",
-    "classes_table",
     "failures_table",
     "results_table",
     "runs_table",
@@ -158,32 +156,6 @@ def runs_table(runs: Sequence[RunStats], hidden: int = 0) -> Table:
     )
     notes = (f"and {numbers.count(hidden)} more",) if hidden > 0 else ()
     return Table(columns, rows, notes=notes if rows else ("no runs yet",))
-
-
-def classes_table(stats: RunStats) -> Table:
-    """Return a run's failures by class, the most dead first, with what to do next."""
-    columns = (
-        Column("fingerprint", mono=True),
-        Column("error"),
-        Column("message", mono=True),
-        Column("at", mono=True),
-        Column("dead", right=True),
-        Column("retry", right=True),
-    )
-    rows = []
-    for entry in stats.classes:
-        row = failure_row(entry, at=stats.at)
-        ink = Ink.BAD if entry.dead else Ink.QUIET
-        cells = (row.fingerprint, row.error, row.message, row.at)
-        retrying = Cell(row.retrying, Ink.PLAIN if entry.retrying else Ink.QUIET)
-        rows.append((*map(Cell, cells), Cell(row.dead, ink), retrying))
-    if not stats.classes_total:
-        return Table(columns, (), notes=(f"no document of {one_line(stats.name)} has failed",))
-    notes = [f"{numbers.count(stats.counts.dead)} dead in {many(stats.classes_total, 'class')}."]
-    if stats.classes_more:
-        more = many(stats.classes_more, "class")
-        notes.insert(0, f"and {more} more, {numbers.count(stats.dead_more)} dead")
-    return Table(columns, tuple(rows), notes=tuple(notes))
 
 
 def failures_table(failures: Sequence[Any], limit: int = ROWS) -> Table:

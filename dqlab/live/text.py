@@ -17,7 +17,7 @@ from dqlab.live.style import PLAIN, Span, TextStyle, paint
 from dqlab.live.tables import Table
 from dqlab.live.view import Face, RunView, Tone
 
-__all__ = ["need_lines", "run_end", "run_line", "run_screen", "table_text"]
+__all__ = ["need_lines", "run_end", "run_screen", "table_text"]
 
 _STATES = {state.field: state for state in State}
 _TONES = {Tone.PLAIN: Ink.PLAIN, Tone.QUIET: Ink.QUIET, Tone.WARN: Ink.WARN, Tone.BAD: Ink.BAD}
@@ -56,18 +56,6 @@ def run_screen(view: RunView, style: TextStyle = PLAIN) -> str:
     else:
         lines += [_failure_line(view, place) for place in range(min(len(view.failures), _FAILURES))]
     return "\n".join(paint(line, style) for line in lines)
-
-
-def run_line(view: RunView, style: TextStyle = PLAIN) -> str:
-    """Return a run in one line for people."""
-    parts = [f"{view.percent} of {view.unit}" if view.unit else view.percent]
-    for figure in view.figures:
-        if figure.label == "Dead":
-            parts.append(f"{figure.value} dead")
-        elif figure.unit and figure.label != "Done at":
-            parts.append(f"{figure.value} {'left' if figure.label == 'Left' else figure.unit}")
-    state = Span(view.chip.lower(), _FACE_INKS.get(view.face, Ink.STRONG))
-    return paint([Span(f"{view.name}  ", Ink.STRONG), state, Span(f"  {', '.join(parts)}")], style)
 
 
 def run_end(view: RunView, style: TextStyle = PLAIN) -> str:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dqlab.live.plain import columns
 from dqlab.live.rows import Silence, connecting_view, run_view
 from dqlab.live.style import TextStyle
-from dqlab.live.tables import classes_table, failures_table, results_table, runs_table, status_table
-from dqlab.live.text import run_line, run_screen, table_text
+from dqlab.live.tables import failures_table, results_table, runs_table, status_table
+from dqlab.live.text import run_screen, table_text
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
 
@@ -81,14 +81,6 @@ def test_no_line_is_wider_than_the_terminal(
 
     for style in (TextStyle(width=width), TextStyle(width=width, unicode=False)):
         assert all(columns(line) <= width for line in run_screen(view, style).split("\n"))
-        assert columns(run_line(view, style)) <= width
-
-
-def test_one_line_names_state_share_speed_and_dead(running: RunStats) -> None:
-    """`str(run)`, and what fits under a cell."""
-    line = "parse-invoices  running  65.4 % of pages, 315,894 left, 451 pages/s, 212 dead"
-
-    assert run_line(run_view(running)) == line
 
 
 def test_silence_is_dated(running: RunStats) -> None:
@@ -157,15 +149,6 @@ def test_status_of_nothing_is_a_sentence() -> None:
     assert table_text(status_table(Snapshot(at=0, seq=0))) == "no queues yet"
 
 
-def test_classes_say_what_fails_where_and_how_often(running: RunStats) -> None:
-    """The most dead first, with the total below."""
-    lines = table_text(classes_table(running)).split("\n")
-
-    assert lines[1] == "d2c81e07     PdfError      invalid xref table      parse:31    128    140"
-    assert lines[-1] == "212 dead in 4 classes."
-    assert table_text(classes_table(replace(running, classes=(), classes_total=0))).startswith("no document of")
-
-
 def test_failures_show_the_first_and_count_the_rest() -> None:
     """A sample says that it is one."""
     one = SimpleNamespace(key="a/b.pdf", error="KeyError", message="'total'", at="f:1", deliveries=4, version="a41f9c")
@@ -190,11 +173,11 @@ def test_results_show_short_values_with_their_keys() -> None:
     assert text.endswith("2 results")
 
 
-def test_the_widest_column_gives_way(running: RunStats) -> None:
+def test_the_widest_column_gives_way() -> None:
     """Figures keep their room; messages are cut."""
-    long = replace(running.classes[0], message="m" * 200)
-    lines = table_text(classes_table(replace(running, classes=(long,)))).split("\n")
+    long = SimpleNamespace(key="a.pdf", error="KeyError", message="m" * 200, at="f:1", deliveries=4, version="a41f9c")
+    lines = table_text(failures_table([long])).split("\n")
 
     assert max(map(columns, lines)) <= 80
-    assert lines[1].endswith("128    140")
+    assert lines[1].endswith("4  a41f9c")
     assert "…" in lines[1]

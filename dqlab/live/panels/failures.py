@@ -8,11 +8,11 @@ from bokeh.models import ColumnDataSource
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import between, cells, columns
+from dqlab.live.panels.markup import cells, columns
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
-from dqlab.numbers import count, many, minute
+from dqlab.numbers import between, count, many, minute
 from dqlab.stats import ClassStats, FailingDocument
 
 __all__ = ["Failures"]

@@ -8,7 +8,7 @@ from html import escape
 from dqlab.live.palette import Ink
 from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["between", "cells", "columns", "glyph", "strong", "text", "unit"]
+__all__ = ["cells", "columns", "glyph", "strong", "text", "unit"]
 
 _INKS = {
     Ink.STRONG: "<b>{}</b>",
@@ -32,11 +32,6 @@ _SHAPES = {
 def text(value: object) -> str:
     """Return anything as HTML that reads as it is written."""
     return escape(str(value))
-
-
-def between(first: str, last: str) -> str:
-    """Return a range: ``14:32`` to ``14:38`` with a dash."""
-    return f"{first}\N{EN DASH}{last}"
 
 
 def strong(value: object) -> str:

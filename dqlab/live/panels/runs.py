@@ -8,11 +8,11 @@ from bokeh.models import ColumnDataSource, HoverTool, Span
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import Place, strip, times, tip
 from dqlab.live.panels.changes import fill, show
-from dqlab.live.panels.markup import between, columns
+from dqlab.live.panels.markup import columns
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Table
-from dqlab.numbers import UNKNOWN, clock, count, duration, minute, share
+from dqlab.numbers import UNKNOWN, between, clock, count, duration, minute, share
 from dqlab.stats import RunState, RunStats
 
 __all__ = ["Runs"]

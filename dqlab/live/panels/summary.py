@@ -5,9 +5,9 @@ from __future__ import annotations
 from bokeh.models import Div, InlineStyleSheet
 
 from dqlab.live.panels.changes import html, show
-from dqlab.live.panels.markup import between, text, unit
+from dqlab.live.panels.markup import text, unit
 from dqlab.live.panels.scene import Scene
-from dqlab.numbers import UNKNOWN, count, duration, many, minute, rate, share, size, span
+from dqlab.numbers import UNKNOWN, between, count, duration, many, minute, rate, share, size, span
 from dqlab.stats import RunStats
 
 __all__ = ["Summary"]

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import nice, times
 from dqlab.live.panels.changes import Series, fill, series
-from dqlab.live.panels.markup import between, columns, text
+from dqlab.live.panels.markup import columns, text
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
-from dqlab.numbers import UNKNOWN, count, many, rate, share
+from dqlab.numbers import UNKNOWN, between, count, many, rate, share
 from dqlab.stats import ConsumerStats, History
 
 __all__ = ["Throughput"]
@@ -78,7 +78,7 @@ class Throughput:
         names = list(lines)[: self._stage.rows] if by_worker else list(named)
         full = self._draw_lines(scene, names, {name for name, each in named.items() if each.slow})
         unit = f"{scene.snapshot.units}/s"
-        over = text(f"{unit}, {scene.window}, same scale {between('0', count(round(full)))}")
+        over = text(f"{unit}, {scene.window}, same scale {between('0', _end(full))}")
         paged = scene.snapshot.units != PER_DOCUMENT
         if by_worker:
             idle = {name: _last(scene.history.idle.get(name, ())) for name in names}
@@ -123,6 +123,11 @@ class Throughput:
             rows = [(at, *lines[name]) for at, name in enumerate(names) if (name in slow) == (kind == "slow")]
             fill(source, **_drawn(scene, rows, full))
         return full
+
+
+def _end(full: float) -> str:
+    """Return where the scale ends; slow consumers have one below 1."""
+    return f"{full:g}" if full < 100 else count(round(full))
 
 
 def _drawn(scene: Scene, rows: list[tuple[int, NDArray[np.float64], Series]], full: float) -> dict[str, Any]:

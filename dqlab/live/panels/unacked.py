@@ -12,12 +12,12 @@ from dqlab.live.details import held_rows
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import Place, bare, nice, spread, strip, tip
 from dqlab.live.panels.changes import fill, html, show
-from dqlab.live.panels.markup import between, cells, columns
+from dqlab.live.panels.markup import cells, columns
 from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.panels.tokens import SANS
 from dqlab.live.tables import Cell, Column, Table
-from dqlab.numbers import count, duration, many
+from dqlab.numbers import between, count, duration, many
 from dqlab.stats import AGE_EDGES, Snapshot, Unacked
 
 __all__ = ["UnackedMessages"]

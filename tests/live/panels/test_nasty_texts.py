@@ -20,7 +20,7 @@ from dqlab.live.display import text_of
 from dqlab.live.html import run_html
 from dqlab.live.lab_rows import Place, lab_view, queue_view
 from dqlab.live.rows import Focus, run_view
-from dqlab.live.text import run_end, run_line, run_screen
+from dqlab.live.text import run_end, run_screen
 from dqlab.stats import History, Snapshot
 from dqlab.texts import shown
 from tests.cluster.reports import consumer_report, failure_class, lane_report, shard_report
@@ -85,7 +85,7 @@ def drawn(hall: Hall) -> Iterator[str]:
     for run in snapshot.runs:
         view = run_view(run, Focus(snapshot, history, "def f(): pass"))
         yield json.dumps(view.parts(), ensure_ascii=False)
-        yield from (run_html(view), run_screen(view), run_line(view), run_end(view))
+        yield from (run_html(view), run_screen(view), run_end(view))
     for queues in (lab_view(snapshot, history, place=place), queue_view(snapshot, history, place=place)):
         yield json.dumps(queues.parts(), ensure_ascii=False)
     yield text_of(snapshot)

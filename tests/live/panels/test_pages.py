@@ -23,7 +23,8 @@ from dqlab.live.panels.request import WHOLE, Request, request
 from dqlab.live.panels.templates import drawing
 from dqlab.live.panels.throughput import _thinned
 from dqlab.live.panels.tokens import DARK, LIGHT
-from dqlab.stats import Compaction, ConsumerStats, Counts, Held, History, Mark, Snapshot, Unacked
+from dqlab.numbers import clock
+from dqlab.stats import Compaction, ConsumerStats, Counts, Eta, Held, History, Mark, Snapshot, Unacked
 
 EVIL = '<script>alert("$$x$$")</script>'
 Open = Callable[..., Any]
@@ -161,6 +162,26 @@ def test_consumers_of_several_queues_are_told_apart(open_page: Open, feed: Any) 
 
     assert all(f"<b>{name}</b>" in said for name in ("a/c0", "b/c0"))
     assert "worker" not in said
+
+
+@pytest.mark.parametrize(("fastest", "scale"), [(0.3, "0.3"), (1.4, "1.6"), (451.0, "500"), (3_900.0, "4,000")])
+def test_scale_of_consumers_ends_where_the_chart_does(open_page: Open, feed: Any, fastest: float, scale: str) -> None:
+    """Slow ones stood on a scale from 0 to 0."""
+    feed.past = replace(feed.past, consumers=dict.fromkeys(feed.past.consumers, (fastest,) * 300))
+
+    said = words(open_page("throughput")).splitlines()
+    assert [line for line in said if line.endswith(f"same scale 0\N{EN DASH}{scale}")]
+
+
+def test_an_end_that_is_sure_to_the_minute_is_one_time(open_page: Open, feed: Any) -> None:
+    """A range from 14:33 to 14:33 is none."""
+    run = feed.now.runs[0]
+    at = run.eta.p50 // 60 * 60
+    feed.change(runs=(replace(run, eta=Eta(at, at + 20, at + 40)),))
+
+    said = words(open_page("runs"))
+    assert clock(at)[:5] in said
+    assert "\N{EN DASH}" not in said
 
 
 def test_more_consumers_than_rows_are_said_with_their_number(open_page: Open, feed: Any, crowd: Any) -> None:
