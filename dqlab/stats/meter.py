@@ -101,7 +101,10 @@ class Speed(Meter):
                 self.gaps += 1
                 later, more = at - last, total - stood
                 for place, (before, then) in enumerate(points):
-                    points[place] = (before + later, min(total, then + more))
+                    points[place] = (
+                        min(at, before + later),
+                        min(total, then + more),
+                    )  # rounding must not pass the newest
                 points[-1] = (at, total)
         super().feed(at, total)
         self._lasts = lasts

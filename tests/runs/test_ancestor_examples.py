@@ -105,7 +105,7 @@ def test_perf_cpu_bound_submits_a_batch_then_starts(client: Client, capsys: pyte
 
     queue_pool = QueuePool(client, n_queues=3)
     consumer_pool = ConsumerPool(client, queue_pool, n_consumers=6, max_concurrency=10000)
-    queue_pool.batch_submit([(slowinc, 1, 0.001) for _ in range(300)])
+    queue_pool.batch_submit([(slowinc, 1, 0.01) for _ in range(300)])
 
     consumer_pool.start(timeout=1)
     consumer_pool.join(timestep=0.001, print_timestep=0.05, progress=True)

@@ -57,7 +57,7 @@ def test_submit_answers_with_ids_durability_and_results(queue: dq.QueuePool) -> 
 
     assert len(put) == 1
     assert put.durability == "transient"
-    assert put.results(timeout=20) == [1]
+    assert put.results(timeout=20) == [3]
     assert len(put.ids) == 1
     assert "confirmed" in repr(put)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dqlab.stats.meter import STALL, Speed
@@ -83,6 +83,7 @@ def test_time_without_a_report_counts_while_there_is_work() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 90), st.floats(0, 9), st.sampled_from([0.0, STALL, math.inf])), max_size=60))
+@example([(1.2745608625573865, 0.0, 0.0), (0.0, 1.0, 0.0), (33.0, 0.0, 0.0), (31.617826178282503, 1.0, 0.0)])
 def test_a_speed_is_never_negative_and_its_points_keep_their_order(steps: list[tuple[float, float, float]]) -> None:
     """Points that are moved go neither beyond the newest nor, for rounding, start the meter over."""
     speed, at, total = Speed(), 0.0, 0.1
