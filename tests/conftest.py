@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,13 @@ from hypothesis import HealthCheck, settings
 # As Dask's own tests do: workers are forked from one process that has imported what they need, and a cluster is there
 # in half the time. Has to be said before `distributed` is imported. Scripts that tests start spawn theirs, as users do.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+# Dask's servers look at their event loops fifty times a second, those of an idle cluster too. Dask's own tests do this.
+dask.config.set({"distributed.admin.tick.interval": "500 ms"})
+
+# Where bytecode is not kept, each of the hundreds of processes that tests start compiles dqlab again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Labs of tests are not services of the user who runs them.
 os.environ["JUPYTER_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="dqlab-runtime-")
