@@ -423,6 +423,11 @@ class QueuePool(HasWidget):
     def _mark(self, text: str, *, by: str = "") -> None:
         mark(self.handle.link, text, self.name, by=by)
 
+    @property
+    def puts_failed(self) -> bool:
+        """Whether puts through this object fail for good: its queue was closed, and maybe opened again since."""
+        return self._puts.failed
+
     def _let_go(self) -> None:
         """Forget the queue here, but leave it on the cluster: another client may just have reopened it."""
         self._closed = True

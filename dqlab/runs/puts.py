@@ -100,6 +100,11 @@ class PlainPuts:
         self._forgetting = Forgetting(handle) if forgets else None
         self._sender.on_unserved = self._serve_again if serve is not None else None
 
+    @property
+    def failed(self) -> bool:
+        """Whether every further put raises what an earlier one has met."""
+        return self._sender.failure is not None
+
     def _serve_again(self) -> None:
         """Start serving the queue unless that is under way; on the event loop."""
         if self._serve is not None and (self._serving is None or self._serving.done()):

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Scheduler
+from distributed import Client, Scheduler
 
 import dqlab as dq
 from dqlab.cluster.transport.orders import Drop
 from dqlab.cluster.transport.run_orders import cancel
-from dqlab.errors import BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
+from dqlab.errors import ActorGone, BadOption, QueueClosed, QueueDraining, RunCancelled, RunNotFound
 from dqlab.frame import NO_ID
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.testing import Gate, Tally
@@ -486,3 +486,19 @@ def test_queue_reopened_by_name_is_empty(lab: dq.Lab, queue_name: str) -> None:
     assert sum(pool.counts().values()) == 0
     assert list(pool.map(same, range(3)).results(timeout=20)) == [0, 1, 2]
     pool.close()
+
+
+def test_a_queue_that_another_client_closed_and_opened_again_takes_puts_once_it_is_asked_for(
+    lab: dq.Lab, queue_name: str
+) -> None:
+    """What a put met in between was raised by every later one, though the name led to an open queue again."""
+    pool = lab.queue(queue_name)
+    assert pool.submit(abs, -1).results(timeout=20) == [1]
+    with Client(lab.client.scheduler.address, set_as_default=False) as other:
+        dq.QueuePool(other, name=queue_name).close(force=True)
+        with pytest.raises(ActorGone):
+            pool.submit(abs, -1).results(timeout=20)
+        again = dq.QueuePool(other, name=queue_name, served=True)
+
+        assert lab.queue(queue_name).submit(abs, -1).results(timeout=20) == [1]
+        again.close(force=True)
