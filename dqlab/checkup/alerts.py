@@ -32,7 +32,7 @@ class Wording(NamedTuple):
 
 
 def alerts(facts: Facts, check: str, *, without: Collection[Attention] = ()) -> Iterator[Finding]:
-    """Return what one check makes of the alerts, but of those about which probing has found more."""
+    """Yield the findings of one check from the alerts, except from those in `without`: probing found more there."""
     for alert in facts.alerts:
         wording = WORDINGS.get(alert.kind, _OTHER)
         if wording.check == check and alert not in without:
