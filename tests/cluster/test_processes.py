@@ -17,6 +17,8 @@ from dqlab.errors import BadOption
 from dqlab.testing import Gate
 from tests.cluster.test_slot_process import is_dead, until
 
+pytestmark = pytest.mark.cluster
+
 CHILD = "dqlab.cluster.consumer.process.child"
 
 
