@@ -36,9 +36,14 @@ settings.register_profile("dqlab", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("dqlab")
 
 from distributed import Client  # noqa: E402
+from distributed.utils import get_mp_context  # noqa: E402
 
 import dqlab as dq  # noqa: E402
+from dqlab.connecting import NEEDED  # noqa: E402
 from dqlab.testing import FakeClock  # noqa: E402
+
+# What workers are forked from has dqlab, too. Dask names its own modules at the first call, and never again.
+get_mp_context().set_forkserver_preload(["distributed", *NEEDED])
 
 pytest_plugins = ["dqlab.testing"]
 

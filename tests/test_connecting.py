@@ -16,6 +16,8 @@ import dqlab as dq
 from dqlab.connecting import opened
 from dqlab.errors import ConnectFailed
 
+pytestmark = pytest.mark.cluster
+
 
 def write(file: Path, lab: dq.Lab) -> None:
     file.write_text(json.dumps({"address": lab.client.scheduler.address}))

@@ -13,6 +13,8 @@ from dqlab.cli import demo
 from dqlab.cli.demo import Narrator
 from dqlab.testing import FakeClock
 
+pytestmark = pytest.mark.cluster
+
 FINISHED_RUN = """
 from types import SimpleNamespace
 docs = [SimpleNamespace(page_count=n) for n in (1, 2, 7)]

@@ -72,6 +72,7 @@ def children() -> Iterator[set[int]]:
     assert not alive
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("children")
 @pytest.mark.parametrize("where", ["lab", "start"])
 @pytest.mark.timeout(120)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.cluster
+
 EXTENSION = Path(__file__).parent.parent / "extension"
 VITEST = EXTENSION / "node_modules" / "vitest" / "vitest.mjs"
 OLDEST = 20

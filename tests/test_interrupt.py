@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.cluster
+
 SCRIPT = """
 import os, signal, sys, threading, time
 import dqlab as dq

@@ -134,6 +134,7 @@ def test_releases_of_dask_are_compared_as_numbers(version: str | None, refused: 
         check_dask("a process", version)
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("name", ["connect", "QueuePool", "ConsumerPool"])
 def test_old_dask_beside_dqlab_is_named_instead_of_what_it_lacks(tmp_path: Path, name: str) -> None:
     """conda, or pip with `--no-deps`, puts any Dask beside dqlab; a name that it lacks says nothing to its user."""

@@ -13,6 +13,8 @@ import pytest
 import dqlab as dq
 from dqlab.errors import LabClosed
 
+pytestmark = pytest.mark.cluster
+
 
 def same(x: int) -> int:
     return x

@@ -20,6 +20,8 @@ from distributed import Client, LocalCluster
 import dqlab as dq
 from dqlab.errors import ActorGone, CallTimeout, DocumentsLost, DqlabError, WorkersGone
 
+pytestmark = pytest.mark.cluster
+
 
 def same(x: int) -> int:
     return x

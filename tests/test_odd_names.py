@@ -17,11 +17,13 @@ from dqlab.live.display import set_mode
 from dqlab.runs.frames import frame_of, index_of
 from dqlab.testing import Gate
 from dqlab.texts import shown
+from tests.cells import of_a_cell
 from tests.cluster.test_control_route import Route
 
 NUMBERS = range(20)
 
 
+@of_a_cell
 def read(document: dq.Document) -> str:
     """Fail for some, in words that repeat the name."""
     text = document.text()
@@ -112,6 +114,7 @@ def test_every_view_of_such_names_is_valid_text(folder: Path, queue: dq.QueuePoo
     assert any(shown(name(3)) in text for text in texts)
 
 
+@of_a_cell
 class Held:
     """Reads documents, and holds one of them."""
 
@@ -160,16 +163,19 @@ def pictures(run: dq.Run, queue: dq.QueuePool, lab: dq.Lab) -> list[str]:
 ODD_KEYS = ["", "\0i7", "\0s", "7", "\0", "plain"]
 
 
+@of_a_cell
 def own_key(document: dq.Document) -> str:
     if document.where == "3":
         raise ValueError("no table")
     return document.key
 
 
+@of_a_cell
 async def own_key_later(document: dq.Document) -> str:
     return own_key(document)
 
 
+@of_a_cell
 def crash_at_first(document: dq.Document) -> str:
     return os._exit(3) if document.where == "0" else own_key(document)
 

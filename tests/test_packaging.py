@@ -26,7 +26,7 @@ EXTENSION = PurePosixPath("share/jupyter/labextensions/dqlab")
 WIDGET = {"dqlab/live/static/widget.css", "dqlab/live/static/widget.js"}
 JLPM = "#!/bin/sh\ntouch {asked}\nexit 1\n"
 
-pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")]
 built = pytest.mark.skipif(not (BUILT / "package.json").exists(), reason="the extension is not built here: make venv")
 
 

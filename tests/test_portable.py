@@ -22,6 +22,8 @@ import pytest
 from dqlab import platforms
 from dqlab.log.files import Files, mounted
 
+pytestmark = pytest.mark.cluster
+
 WITHOUT = Path(__file__).parent / "portable"
 """Where the `sitecustomize` is that takes calls away; nothing imports it by hand."""
 ROOT = WITHOUT.parents[1]

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 SCRIPT = """
 import dqlab as dq

@@ -15,6 +15,8 @@ import pytest
 import dqlab as dq
 from dqlab.errors import BadOption, RunNotFound, SubmissionIncomplete
 
+pytestmark = pytest.mark.cluster
+
 SCRIPT = """
     import sys
     from concurrent.futures import Future

@@ -23,6 +23,8 @@ from dqlab.lab import Lab
 from dqlab.log import Log, OwnerStillAlive
 from dqlab.store.directories import queue_directory, shard_directory
 
+pytestmark = pytest.mark.cluster
+
 
 def first_notebook(store: Path, pid: int) -> Announcement:
     return Announcement(

@@ -35,7 +35,7 @@ from dqlab.clusters_here import (
 )
 from dqlab.errors import BadOption, ConnectFailed
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 PATIENCE = 20.0
 

@@ -328,6 +328,7 @@ def silent() -> Iterator[str]:
         yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.cluster
 def test_connecting_to_nobody_ends(tmp_path: Path) -> None:
     """Whatever is wrong with a cluster shows when somebody connects to it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -349,6 +350,7 @@ def test_connecting_to_nobody_ends(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.cluster
 def test_interrupt_ends_connecting() -> None:
     """Ctrl-C is what one presses at a wrong address, and the next try is not to find a lab that is half made."""
     with silent() as stopped:

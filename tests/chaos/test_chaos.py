@@ -11,7 +11,7 @@ import pytest
 from tests.chaos.plan import make_plan
 from tests.chaos.scenario import play
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ONE = os.environ.get("DQLAB_CHAOS_SEED")
 SEEDS = [int(ONE)] if ONE else range(100, 100 + int(os.environ.get("DQLAB_CHAOS_SEEDS", "200")))

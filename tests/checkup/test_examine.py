@@ -26,6 +26,8 @@ from dqlab.errors import BadOption, LabClosed, UsageError
 from dqlab.stats import Severity, Snapshot
 from dqlab.store.probe import Probe
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture(scope="module")
 def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:

@@ -22,6 +22,8 @@ from dqlab.cluster.transport import link
 from dqlab.errors import DocumentsLost, DqlabError, SchedulerGone
 from dqlab.testing import Gate, Tally
 
+pytestmark = pytest.mark.cluster
+
 
 def same(x: int) -> int:
     return x

@@ -132,6 +132,7 @@ def begin_to_close(dask_worker: Any) -> int:
     return os.getpid()
 
 
+@pytest.mark.cluster
 def test_worker_that_closes_already_is_gone_soon_after_it_is_asked_to_terminate() -> None:
     """Else jobs stay on their nodes for nine seconds after their cluster was closed."""
     with (

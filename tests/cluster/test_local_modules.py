@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pickle
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from dqlab.cluster.transport.local_modules import ModuleDiffers, is_local, lazy_imports, sources_of
 from dqlab.cluster.transport.sealed import open_value
+from dqlab.runs.code import contents
 from dqlab.runs.code.sealing import function_bytes
 from dqlab.runs.code.versions import code_version, fingerprint
 from tests.runs.test_code import cell
@@ -49,12 +51,58 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text().replace("old", "EDITED").replace("LIMIT = 3", "LIMIT = 40"))
 
 
+FORKING = """
+import os, pickle, struct, sys
+import cloudpickle, dqlab.cluster.transport.sealed
+sys.dont_write_bytecode = True
+while head := sys.stdin.buffer.read(16):
+    of_folder, of_blob = struct.unpack("!QQ", head)
+    folder, blob = sys.stdin.buffer.read(of_folder).decode(), sys.stdin.buffer.read(of_blob)
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        if folder:
+            sys.path.insert(0, folder)
+        try:
+            text = str(pickle.loads(blob)(1))
+        except BaseException as error:
+            text = repr(error)
+        with open(theirs, "w") as told:
+            told.write(text)
+        os._exit(0)
+    os.close(theirs)
+    with open(ours, "rb") as heard:
+        text = heard.read()
+    os.waitpid(child, 0)
+    sys.stdout.buffer.write(struct.pack("!Q", len(text)) + text)
+    sys.stdout.buffer.flush()
+"""
+
+
+@functools.cache
+def forking() -> subprocess.Popen[bytes]:
+    """Return a process that forks another for each function: to start one costs as much as many of these."""
+    return subprocess.Popen([sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ends() -> Iterator[None]:
+    """End that process."""
+    yield
+    if forking.cache_info().currsize:
+        forking().communicate(timeout=10)
+        forking.cache_clear()
+
+
 def elsewhere(blob: bytes, folder: Path | None) -> str:
     """Return what a function gives for 1 in another process, which has the folder in its path or has not."""
-    path = f"sys.path.insert(0, {str(folder)!r}); sys.dont_write_bytecode = True; " if folder else ""
-    script = f"import sys, pickle; {path}f = pickle.load(sys.stdin.buffer); print(f(1))"
-    done = subprocess.run([sys.executable, "-c", script], input=blob, capture_output=True, timeout=60)
-    return done.stdout.decode().strip() or done.stderr.decode()
+    process, place = forking(), str(folder or "").encode()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(struct.pack("!QQ", len(place), len(blob)) + place + blob)
+    process.stdin.flush()
+    (size,) = struct.unpack("!Q", process.stdout.read(8))
+    return process.stdout.read(size).decode()
 
 
 WAYS = {
@@ -266,9 +314,9 @@ LIKE = {
         "V[-1][1]",
     ),
     "the middle of a large array": (
-        "import numpy\nV = numpy.zeros(17_000_000)",
-        "import numpy\nV = numpy.zeros(17_000_000)\nV[12_000] = 1",
-        "float(V[12_000])",
+        "import numpy\nV = numpy.zeros(170_000)",
+        "import numpy\nV = numpy.zeros(170_000)\nV[120] = 1",
+        "float(V[120])",
     ),
     "the order of functions of one kind": (
         "def make(n):\n    def g(): return n\n    return g\nV = [make(1), make(2)]",
@@ -283,12 +331,20 @@ LIKE = {
 }
 
 
+@pytest.fixture
+def large_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have arrays above 640 kB count by samples: those above 64 MB take seconds."""
+    monkeypatch.setattr(contents, "WHOLE", contents.WHOLE // 100)
+
+
+@pytest.mark.usefixtures("large_is_small")
 @pytest.mark.parametrize("what", LIKE)
 def test_cached_function_never_gives_what_it_gave_for_other_values(what: str) -> None:
     """Workers kept it by its code version: `on_existing="new"` and a new name gave the old values too."""
     *values, look = LIKE[what]
     text = "{}\nimport functools\n@functools.cache\ndef get():\n    return {}\ndef f(x):\n    return get()\n"
     cells = [cell(text.format(value, look)) for value in values]
+    assert len({code_version(names["f"]).hash for names in cells}) == 1
     blobs = [function_bytes(names["f"]) for names in cells]
 
     found = [open_value(blob) for blob in blobs]
@@ -296,6 +352,7 @@ def test_cached_function_never_gives_what_it_gave_for_other_values(what: str) ->
     assert found[0](1) != found[1](1)
 
 
+@pytest.mark.usefixtures("large_is_small")
 @pytest.mark.parametrize("what", LIKE)
 def test_module_whose_values_were_changed_is_never_that_of_the_worker(helpers: Path, what: str) -> None:
     """Workers took their own import for the notebook's, whose dictionary had another order."""

@@ -21,6 +21,8 @@ from dqlab.cluster.embedded import cluster as embedded
 from dqlab.cluster.embedded import nursery
 from dqlab.cluster.embedded.cluster import Forked
 
+pytestmark = pytest.mark.cluster
+
 NOWHERE = b"\x80\x05\x8c\x07nowhere\x94\x8c\x05Error\x94\x93\x94."
 """Pickle of a class in a module that this process cannot import."""
 

@@ -15,7 +15,10 @@ from distributed import Client
 import dqlab as dq
 from dqlab.errors import BadOption
 from dqlab.testing import Gate
+from tests.cells import of_a_cell
 from tests.cluster.test_slot_process import is_dead, until
+
+pytestmark = pytest.mark.cluster
 
 CHILD = "dqlab.cluster.consumer.process.child"
 
@@ -29,6 +32,7 @@ def children(client: Client) -> set[int]:
     return {pid for pids in client.run(mine).values() for pid in pids}
 
 
+@of_a_cell
 def where(_: Any) -> tuple[int, int]:
     return os.getpid(), os.getppid()
 
@@ -85,6 +89,7 @@ def test_documents_that_native_code_parses_choose_a_process(queue: dq.QueuePool,
     assert queue.map(coroutine_of_key, papers).results()[:] == ["a.PDF", "b.pdf"]
 
 
+@of_a_cell
 async def coroutine_of_key(document: dq.Document) -> str:
     return document.key
 

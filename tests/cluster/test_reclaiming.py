@@ -17,6 +17,8 @@ import dqlab as dq
 from dqlab.testing import Gate, Tally
 from tests.cluster.test_takeover import host_of
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dq.Lab]:

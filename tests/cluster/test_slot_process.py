@@ -29,6 +29,8 @@ from dqlab.frame import Frame, Kind, Outcome
 from dqlab.testing import Gate, Tally
 from tests.descriptors import count_descriptors
 
+pytestmark = pytest.mark.cluster
+
 ORIGIN = Origin("consumer/q/0", "worker", 1 << 24)
 FOREVER = 60.0
 

@@ -132,6 +132,7 @@ def until(condition: Callable[[], bool], lab: dq.Lab) -> None:
         since = lab.wait_for_change(since, timeout=0.2).seq
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("kind", ["queue", "consumer"])
 def test_worker_whose_job_ends_finishes_what_it_has_begun_and_is_gone(lab: dq.Lab, tmp_path: Path, kind: str) -> None:
     gate, tally = Gate(tmp_path), Tally(tmp_path)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture
 def stored(notebook: Any, tmp_path: Path) -> Iterator[Any]:

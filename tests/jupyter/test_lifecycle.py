@@ -16,6 +16,8 @@ from dqlab.jupyter.sayings import standing
 from dqlab.stats import Counts, RunState, RunStats, StopReason
 from dqlab.testing import Gate
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture
 def alone(notebook: Any) -> Iterator[Any]:

@@ -218,6 +218,7 @@ def test_idle_consumers_cost_next_to_nothing(client: Client) -> None:
         consumers.cancel()
 
 
+@pytest.mark.cluster
 def test_dead_consumer_costs_neither_messages_nor_results() -> None:
     """Defect 12: one dead worker made join and results raise; its results were gone."""
 
@@ -248,6 +249,7 @@ def one_worker(threads: int) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:this cluster has too few workers")
 def test_cluster_of_one_thread_is_enough() -> None:
     """Defect 13: constructors blocked inside a task; one worker of one thread hung at construction."""
@@ -260,6 +262,7 @@ def test_cluster_of_one_thread_is_enough() -> None:
         assert sorted(consumers.results().values()) == [1, 2]
 
 
+@pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore:this cluster has too few workers")
 @pytest.mark.parametrize("early_ack", [False, True])
 def test_max_concurrency_is_a_limit(tmp_path: Path, early_ack: bool) -> None:

@@ -309,6 +309,7 @@ for one, other in PAIRS:
 """
 
 
+@pytest.mark.cluster
 def test_two_kernels_give_values_the_same_versions() -> None:
     """After a kernel restart sets have another order and objects other addresses; the run must be found."""
 

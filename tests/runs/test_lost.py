@@ -42,6 +42,8 @@ from dqlab.runs.session import Session
 from dqlab.runs.submit.resubmission import claim_of
 from tests.runs.test_cut_off import all_there, double, held_up, submit_half_and_die
 
+pytestmark = pytest.mark.cluster
+
 
 class Again:
     """An input that can be read as often as one likes, and is no sequence."""

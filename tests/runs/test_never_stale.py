@@ -13,6 +13,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.errors import RunExists
+from dqlab.runs.code import versions
 from dqlab.testing import Tally
 from tests.runs.never_stale import ATTACHES, CASES, NEW, REFUSES, REFUSES_INPUT, Case
 from tests.runs.test_code import cell
@@ -122,19 +123,24 @@ LIKE = {
 
 @pytest.mark.parametrize("what", LIKE)
 @pytest.mark.parametrize("way", ["on_existing", "name"])
-def test_new_run_never_gives_the_values_of_an_older_one(queue: dq.QueuePool, what: str, way: str) -> None:
+def test_new_run_never_gives_the_values_of_an_older_one(
+    queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch, what: str, way: str
+) -> None:
     """Workers kept a cached function by its code version, in which the order of a dictionary does not count."""
     first, second, look = LIKE[what]
-    if "list" in what:  # only the first 100,000 parts count for a version
+    if "list" in what:  # only the first parts count for a version
+        monkeypatch.setattr(versions, "_MOST_PARTS", 1_000)
         first, second = (
-            f"V = [(0, n) for n in range(120_000)]\n{text.replace('V =', 'V +=')}" for text in (first, second)
+            f"V = [(0, n) for n in range(1_200)]\n{text.replace('V =', 'V +=')}" for text in (first, second)
         )
     text = "{}\nimport functools\n@functools.cache\ndef get():\n    return {}\ndef f(x):\n    return get()\n"
     name = f"run-{queue.name}"
-    assert set(queue.map(cell(text.format(first, look))["f"], range(4), name=name).results(timeout=30)) == {"old"}
+    old, new = (cell(text.format(values, look))["f"] for values in (first, second))
+    assert versions.code_version(old).hash == versions.code_version(new).hash
+    assert set(queue.map(old, range(4), name=name).results(timeout=30)) == {"old"}
 
     how: dict[str, Any] = {"name": name, "on_existing": "new"} if way == "on_existing" else {"name": f"{name}-2"}
-    assert set(queue.map(cell(text.format(second, look))["f"], range(4), **how).results(timeout=30)) == {"new"}
+    assert set(queue.map(new, range(4), **how).results(timeout=30)) == {"new"}
 
 
 def test_page_holds_the_table() -> None:

@@ -23,8 +23,10 @@ from dqlab.errors import BadOption, RunFailed
 from dqlab.rules.ids import shard_of
 from dqlab.runs.book import _iterable
 from dqlab.testing import Tally
+from tests.cells import of_a_cell
 
 
+@of_a_cell
 class Flaky:
     """Raises on its first `failures` calls for each element, in whatever process."""
 
@@ -195,11 +197,13 @@ def test_a_message_that_took_too_long_is_chosen_by_the_name_of_its_error(queue: 
     assert list(run.results(errors="skip")) == [0.0, 0.0]
 
 
+@of_a_cell
 def _slow_or_broken(seconds: float) -> float:
     time.sleep(seconds)  # longer than the time it is given; refuses what is negative
     return seconds
 
 
+@of_a_cell
 def _zero(_: float) -> float:
     return 0.0
 
@@ -407,6 +411,7 @@ def not_here() -> None:
     raise ImportError("no such library on this worker")
 
 
+@of_a_cell
 class OpensNowhere:
     def __call__(self, document: dq.Document) -> str:
         return document.key
@@ -445,6 +450,7 @@ def test_auto_after_a_number_is_one_consumer_on_each_worker_again(queue: dq.Queu
     assert list(queue.map(parse_better, range(10)).results(timeout=30)) == [-n for n in range(10)]
 
 
+@of_a_cell
 class Busy:
     """A service that answers each document's first two requests with "later"."""
 

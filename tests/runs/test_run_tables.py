@@ -17,16 +17,19 @@ import dqlab as dq
 from dqlab.documents import Labelled, sealed_label
 from dqlab.errors import BadOption
 from dqlab.runs.frames import frame_of, index_of
+from tests.cells import of_a_cell
 
 FRAME = pd.DataFrame({"text": [f"{'x' * n}" for n in range(20)], "n": range(20)})
 
 
+@of_a_cell
 def measure(text: str) -> dict[str, int]:
     if text == "x" * 7:
         raise ValueError("seven")
     return {"length": len(text)}
 
 
+@of_a_cell
 async def measure_async(text: str) -> dict[str, int]:
     return measure(text)
 
@@ -58,6 +61,7 @@ def test_labels_of_text_and_of_numbers_are_keys_of_their_own_type(queue: dq.Queu
     assert list(queue.map(abs, column).results(timeout=30).items()) == [("7", 0), (7, 1), (-3, 2), ("", 3), ("\0i5", 4)]
 
 
+@of_a_cell
 def crash(text: str) -> int:
     return os._exit(3) if text == "b" else len(text)
 
@@ -129,10 +133,12 @@ def test_a_table_has_every_row_and_column_whatever_they_are_called(rows: list[tu
             assert found == row[name] if name in row else pd.isna(found)
 
 
+@of_a_cell
 def similar(name: str) -> dict[str, int]:
     return {other: len({*name} & {*other}) for other in ("ann", "bob", "error")}
 
 
+@of_a_cell
 def hopeless(name: str) -> int:
     raise ValueError(name)
 
@@ -152,6 +158,7 @@ def test_tables_of_results_and_of_failures_may_have_keys_that_are_columns_too(qu
     assert dict(table["message"]) == {word: word for word in fields}
 
 
+@of_a_cell
 def own_errors(x: int) -> dict[str, str]:
     return {"error": "mine", "dqlab_error": "mine too"} if x else {}[x]
 

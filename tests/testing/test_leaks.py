@@ -15,6 +15,8 @@ import pytest
 import dqlab as dq
 from dqlab.testing import Footprint, Leaked, no_leaks
 
+pytestmark = pytest.mark.cluster
+
 
 def same(x: int) -> int:
     return x

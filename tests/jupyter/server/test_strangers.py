@@ -197,6 +197,7 @@ def test_service_behind_a_tunnel_is_shown(jupyter: Jupyter, papers: Announcement
             assert jupyter("GET", "dq/dashboard/head/status").status == 502
 
 
+@pytest.mark.cluster
 def test_address_is_announced_that_the_dashboard_is_bound_to(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recipes bind it to 127.0.0.1, and the scheduler's own address, where anybody may listen, is another one."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))

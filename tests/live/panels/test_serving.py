@@ -140,6 +140,7 @@ def test_a_dashboard_that_is_built_otherwise_gets_no_pages(feed: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_sessions_leave_nothing_behind(feed: Any) -> None:
     """A dashboard on a wall is reloaded for months."""
 
@@ -193,6 +194,7 @@ def test_each_scheduler_of_a_process_shows_its_own_metrics(feed: Any, crowd: Any
     asyncio.run(main())
 
 
+@pytest.mark.cluster
 def test_a_preloaded_scheduler_has_dqlab_before_anybody_connects() -> None:
     """The dashboard of a cluster that was just started does not say that something is missing."""
 
