@@ -42,7 +42,7 @@ _HOMES = {
     "dq_queue": "dqlab.testing.fixtures",
     "no_leaks": "dqlab.testing.leaks",
 }
-"""Module of each name that is imported on first access: a process that is sent a `Gate` loads neither Dask nor pytest."""
+"""Modules of the names that are imported on first access: a process that is sent a `Gate` loads no Dask, no pytest."""
 
 
 def __getattr__(name: str) -> Any:
