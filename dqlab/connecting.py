@@ -425,7 +425,7 @@ def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
             cluster.close()
             raise
 
-    return _undisturbed(make, Lab.close, nursery.abandon)
+    return _undisturbed(make, lambda lab: lab.close(), nursery.abandon)
 
 
 def _client(target: Any, **given: Any) -> Client:
