@@ -251,7 +251,7 @@ class Lab(HasWidget):
             gone, waits = self.session.link.sync(known.handle.missing())
             if waits and self.embedded and not self._workers():
                 raise WorkersGone(lab=self.name)
-            if not gone and not known.puts_failed:
+            if not gone and not known._puts_failed:
                 return known
             if durable is not False:  # what a durable one holds is where it was, which need not be this lab's store
                 place = stored_in(known.options) or place

@@ -424,7 +424,7 @@ class QueuePool(HasWidget):
         mark(self.handle.link, text, self.name, by=by)
 
     @property
-    def puts_failed(self) -> bool:
+    def _puts_failed(self) -> bool:
         """Whether puts through this object fail for good: its queue was closed, and maybe opened again since."""
         return self._puts.failed
 
