@@ -498,7 +498,7 @@ def test_a_queue_that_another_client_closed_and_opened_again_takes_puts_once_it_
         dq.QueuePool(other, name=queue_name).close(force=True)
         with pytest.raises(ActorGone):
             pool.submit(abs, -1).results(timeout=20)
-        again = dq.QueuePool(other, name=queue_name, served=True)
+        dq.QueuePool(other, name=queue_name, served=True)
 
         assert lab.queue(queue_name).submit(abs, -1).results(timeout=20) == [1]
-        again.close(force=True)
+        lab.queue(queue_name).close(force=True)
