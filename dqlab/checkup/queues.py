@@ -69,7 +69,7 @@ def _full(queue: QueueStats) -> Iterator[Finding]:
         "queues",
         Severity.NOTE,
         f"queue {queue.name} {said}: {numbers.count(queue.counts.left)} messages, one lane takes "
-        f"{numbers.count(queue.maxsize)}; who puts more waits",
+        f"{numbers.count(queue.maxsize)}; further puts wait",
         "Runs wait by themselves. For plain puts add workers, or open a queue with a larger maxsize",
         values={"queue": queue.name, "messages": queue.counts.left, "maxsize": queue.maxsize},
     )
@@ -92,7 +92,7 @@ def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
             "queues",
             Severity.WARNING,
             f"queue {queue.name} has lost {many(lost, 'message')}",
-            "See which documents of a run that are, and send them again; of a durable queue, `dqlab fsck` says why",
+            "See which documents of a run they are, and send them again; of a durable queue, `dqlab fsck` says why",
             "run.lost(); run.resubmit_lost()",
             {"queue": queue.name, "lost": lost},
         )

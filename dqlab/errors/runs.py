@@ -230,7 +230,7 @@ class NotSentAgain(RunError):
     """Lost documents were refused: they are there again, or the run accepts no more."""
 
     text = (
-        "not all lost documents of run {run!r} were sent again: somebody else has sent them meanwhile, or has "
+        "not all lost documents of run {run!r} were sent again: another client has sent them meanwhile, or has "
         "cancelled the run. None of them is in the run twice. run.lost() says which are still missing; call "
         "run.resubmit_lost() for those, unless run.state is 'cancelled'."
     )

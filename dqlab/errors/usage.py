@@ -96,7 +96,7 @@ class DocumentsUsedUp(UsageError):
     """Documents that came from an iterator were iterated a second time."""
 
     text = (
-        "the {kind} behind these documents gives them once, and that is over. Pass a list, or a callable that "
+        "the {kind} behind these documents can be read once, and has been read. Pass a list, or a callable that "
         "returns a new iterator each time: Documents(make_paths), not Documents(make_paths())."
     )
 

@@ -157,5 +157,5 @@ KINDS = tuple(SYSTEMS)
 def find(kind: str) -> System:
     """Return a batch system; raises `BadOption`."""
     if kind not in SYSTEMS:
-        raise BadOption(option="kind", value=kind, problem=f"is none of the batch systems {', '.join(KINDS)}.")
+        raise BadOption(option="kind", value=kind, problem=f"is not a batch system. There are: {', '.join(KINDS)}.")
     return SYSTEMS[kind]

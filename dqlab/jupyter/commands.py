@@ -275,7 +275,7 @@ def close(line: Line, _: Namespace) -> None:
         given_up = give_up()
         if not given_up:
             raise
-        line.say(f"{many(given_up, 'job')} cancelled that no lab has come of")
+        line.say(f"{many(given_up, 'job')} cancelled; no lab had started on them")
     else:
         line.say(end(lab))
 

@@ -354,7 +354,7 @@ def _purge() -> Command:
 
 
 def _history() -> Command:
-    summary = "Show how a queue was: messages waiting and unacked, throughput, failures, and the cells that ran."
+    summary = "Show the history of a queue: messages waiting and unacked, throughput, failures, and the cells that ran."
     command = _command("history", summary, "lab.queue(name).history('2h'), lab.history('2h')")
     command.add("queue", nargs="?", metavar="QUEUE", names=Names.QUEUE, help="default: all queues together")
     command.add(
@@ -400,7 +400,7 @@ def _all() -> Iterable[Command]:
     yield _connect()
     yield _submit()
     yield _attach()
-    yield _out(_command("status", "Show all queues and runs, and what needs somebody.", "lab.stats()"))
+    yield _out(_command("status", "Show all queues and runs, and what needs attention.", "lab.stats()"))
     runs = "List all runs of the cluster and of the store, also those of other clients; the newest first."
     yield _out(_command("runs", runs, "lab.all_runs()"))
     yield _out(_command("queues", "List the queues of the cluster, and those in the store.", "lab.queue_names()"))

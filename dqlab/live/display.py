@@ -153,7 +153,7 @@ def _warn_not_built(file: Path) -> None:
 def widget_of(source: RunSource | LabSource | PoolSource) -> Any:
     """Return the live widget of a run, a lab or a queue, to be placed in a layout of ipywidgets; the same each time.
 
-    It is live until it is closed with its own `close`, a run's also after its end, which a retry may undo.
+    It stays live until its `close()`: a run's also after the run has ended, because a retry may reopen it.
     """
     placed, widget = _composed.get(source, (None, None))
     if placed is not None and widget is not None and placed() in shared().views and not widget.closed:

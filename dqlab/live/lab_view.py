@@ -103,7 +103,7 @@ class QueuesView:
         Address of the dashboard.
     stale : bool
         The numbers are old.
-    sparks : dict of str to tuple
+    sparks : tuple of (str, tuple)
         Messages that waited in each queue, over 30 minutes.
     table : Table
         The same queues for text and static HTML.

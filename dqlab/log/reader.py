@@ -54,15 +54,7 @@ class Reader:
         return None if found is None else found[1]
 
     def read(self, position: Position) -> bytes:
-        """Return a record's body; may block on the disk.
-
-        Raises
-        ------
-        RecordCorrupt
-            Its bytes are not there, or have changed.
-        DiskFailed, NoDescriptors, DiskFull
-            They could not be read: the same read may work a moment later.
-        """
+        """Return a record's body; may block on the disk, and raises what `Log.read` does."""
         body = self.cached(position)
         if body is not None:
             return body

@@ -133,7 +133,7 @@ CHUNK = 4096
 
 
 class Row(NamedTuple):
-    """One frame of `n` messages; see `queue.batches.Batch`. `put_at` is in microseconds here."""
+    """One frame of `n` messages; see `dqlab.rules.batches.Batch`. `put_at` is in microseconds here."""
 
     first: int
     n: int

@@ -71,8 +71,6 @@ class Settling:
         The lane that the settlement names; it does not know messages of other lanes, so they are stale.
     lease : Lease or None
         The lease of the receipt, None when it no longer exists.
-    receipt : (int, int)
-        Epoch and lease id, live or not.
     """
 
     def __init__(

@@ -163,7 +163,7 @@ class RunStats:
 
     @property
     def fails_throughout(self) -> bool:
-        """It paused itself because its first documents all failed; else a run that did had no room for results."""
+        """It paused itself because its first documents all failed; the other reason to do so is no room for results."""
         return self.stop is StopReason.ALL_FAILED
 
     @property

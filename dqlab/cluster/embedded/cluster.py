@@ -1,8 +1,9 @@
 """A cluster on this machine that lives in this process: its scheduler, its nannies, and workers forked from a nursery.
 
-Differs from Dask's own `LocalCluster` in three ways. No worker imports the script that starts it, so that a script
+Differs from Dask's own `LocalCluster` in four ways. No worker imports the script that starts it, so that a script
 needs no ``if __name__ == "__main__"``. One process imports what all workers need, which takes half the time. And all of
-them listen on sockets that only this user can reach, unless a TCP port is asked for.
+them listen on sockets that only this user can reach, unless a TCP port is asked for. And the dashboard is made when
+somebody opens it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from distributed.core import Status
 from distributed.nanny import WorkerProcess, _get_env_variables
 
 from dqlab.cluster.embedded import sockets
+from dqlab.cluster.embedded.dashboard import LateDashboard
 from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, packed, taken_from
 from dqlab.cluster.embedded.worker import Worker
 from dqlab.cluster.scheduler.registry import Registry
@@ -437,6 +439,7 @@ class EmbeddedCluster(LocalCluster):
             if directory is not None:
                 host = {"host": f"{sockets.PREFIX}{directory}", "protocol": sockets.PREFIX}
             self._leave = weakref.finalize(self, functools.partial(_leave, self._nursery, directory))
+            late = LateDashboard.can_be_had()
             super().__init__(  # type: ignore[no-untyped-call]
                 n_workers=n,
                 threads_per_worker=1,
@@ -444,8 +447,11 @@ class EmbeddedCluster(LocalCluster):
                 preload=list(preload),
                 worker_class=ForkedNanny,
                 nursery=self._nursery,
+                scheduler_kwargs={"dashboard": not late},
                 **host,
             )
+            if late:
+                LateDashboard(self.scheduler)
             self._nursery.settle()
             keep_replaced_workers(self)
             tend_workers(self)

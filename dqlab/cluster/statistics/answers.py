@@ -48,7 +48,7 @@ class Statistics:
                 undo = import_module(name).install(self._scheduler, self.collector)
             except ImportError as error:
                 logger.info("event=view_left_out view=%s %s", name, error)
-            except Exception as error:  # noqa: BLE001 - a view that cannot be had is not to keep queues from working
+            except Exception as error:  # noqa: BLE001 - a missing view must not stop queues
                 logger.warning("event=view_left_out view=%s %r", name, error)
             else:
                 self._undo += [undo] if undo is not None else []

@@ -71,7 +71,7 @@ class Collector:
         """Shards that have lost a report, and when they were asked for all their lanes; monotonic seconds."""
         self._bell = Bell()
         self._looked = math.inf
-        """When the scheduler looked last at whether it is awake, monotonic seconds; it may do so never."""
+        """When the scheduler last checked that it is awake, monotonic seconds; inf before the first check."""
         self._woke = -math.inf
 
     # --- what comes in ----------------------------------------------------------------------

@@ -29,7 +29,7 @@ async def dead_page(queue: QueueCalls, run: bytes | None, fingerprint: str, afte
     Raises
     ------
     BadOption
-        `after` or `limit` cannot be what it is.
+        `after` or `limit` is invalid.
     """
     if not 1 <= limit <= MOST:
         raise BadOption(option="limit", value=limit, problem=f"is 1 to {MOST}.")

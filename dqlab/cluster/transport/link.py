@@ -177,7 +177,7 @@ class Link:
         if not self.here:
             raise UsageError(
                 reason=f"{self._what} cannot be used here: it belongs to process {self._pid}, and this is a fork of "
-                "that one, into which no thread came along that would answer. Nothing was done. Start processes with "
+                "that one, without the threads that receive answers. Nothing was done. Start processes with "
                 "multiprocessing.get_context('spawn'), and call dq.connect(ADDRESS) in them; or let the lab itself "
                 "run the function, with lab.map."
             )

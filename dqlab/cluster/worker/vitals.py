@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import psutil
 from distributed import Worker
@@ -29,9 +29,6 @@ from dqlab.cluster.worker.imports import missing_packages, named_in_pickle, name
 from dqlab.cluster.worker.walltime import batch_system, read_end
 from dqlab.store.probe import Probe, probe
 from dqlab.texts import valid
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["PACKAGES", "WorkerVitals", "process_vitals"]
 

@@ -14,11 +14,14 @@ They draw the scheduler's feed and compute nothing. Importing this package loads
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from dqlab.live.feed import Feed
 
 __all__ = ["install", "preregister"]
+
+Undo = Callable[[], None]
 
 
 def preregister() -> None:
@@ -32,8 +35,10 @@ def preregister() -> None:
     applications.update(APPLICATIONS)
 
 
-def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
+def install(scheduler: Any, feed: Feed) -> Undo:
     """Serve the pages on a running scheduler, unless it serves them already, and let them draw a feed.
+
+    A scheduler in this process has no dashboard before its first page is opened; the pages come with it.
 
     Parameters
     ----------
@@ -50,6 +55,11 @@ def install(scheduler: Any, feed: Feed) -> Callable[[], None]:
     ImportError
         No Bokeh here, no dashboard, or one that pages cannot be added to.
     """
+    late = getattr(scheduler, "late_dashboard", None)
+    return _install(scheduler, feed) if late is None else cast("Undo", late.add(partial(_install, scheduler, feed)))
+
+
+def _install(scheduler: Any, feed: Feed) -> Undo:
     from dqlab.live.panels.application import APPLICATIONS, PAGE, draw_from, forget
     from dqlab.live.panels.serving import serve
 

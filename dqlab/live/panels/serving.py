@@ -36,8 +36,8 @@ def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: 
 
     Returns
     -------
-    Removes them again.
-        Takes them away again.
+    callable
+        Removes them again.
 
     Raises
     ------

@@ -197,7 +197,7 @@ export function drawFigures(element: HTMLElement, figures: readonly Figure[]): v
   });
 }
 
-/** What needs somebody: a line each, with one thing to do. `act` gets the line and the button. */
+/** What needs attention: a line each, with one thing to do. `act` gets the line and the button. */
 export function needsBox(context: Context, act: (need: Need, from: HTMLElement) => void): Drawn {
   const amount = text('span', 'dq-quiet', '');
   const list = make('ul', { class: 'dq-att' });

@@ -1,4 +1,4 @@
-// Services: who is there, who fell silent and when, who is gone; and what needs somebody in the chosen one.
+// Services: who is there, who fell silent and when, who is gone; and what needs attention in the chosen one.
 
 import type { Service } from '../client';
 import type { Desk } from '../desk';
