@@ -40,13 +40,14 @@ class Town:
 
     def up(self, workers: int) -> dict[str, Any]:
         """Start; return the scheduler's address."""
-        dask.config.set({"distributed.worker.profile.enabled": False})
+        dask.config.set({"distributed.worker.profile.enabled": False, "dqlab.views": []})
         self.cluster = LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             preload=["dqlab.preload", "tests.chaos.stacks"],
+            scheduler_kwargs={"dashboard": False},  # Bokeh takes a second to import
         )
         self.cluster.sync(self._begin_to_witness)
         return {"address": self.cluster.scheduler_address}
