@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dqlab.errors import DqlabError, Reject, RunFailed
     from dqlab.lab import Lab
     from dqlab.rules.retry import Later, Retry
-    from dqlab.runs.code.captured import explain
+    from dqlab.runs.code.explanation import explain
     from dqlab.runs.consumer_pool import ConsumerPool
     from dqlab.runs.consumers import ConsumerBaseClass, DummyConsumer, GeneralConsumer
     from dqlab.runs.pool import QueuePool
@@ -66,7 +66,7 @@ _HOMES = {
     "ConsumerPool": "dqlab.runs.consumer_pool",
     "Document": "dqlab.documents",
     "Documents": "dqlab.documents",
-    "explain": "dqlab.runs.code.captured",
+    "explain": "dqlab.runs.code.explanation",
     "DqlabError": "dqlab.errors",
     "DummyConsumer": "dqlab.runs.consumers",
     "Durability": "dqlab.runs.session",

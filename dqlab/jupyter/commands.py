@@ -34,7 +34,7 @@ from dqlab.lab import Lab
 from dqlab.live.display import conclude, is_watched
 from dqlab.numbers import many
 from dqlab.rules.retry import Retry
-from dqlab.runs.code.captured import Explanation, explain
+from dqlab.runs.code.explanation import Explanation, explain
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results

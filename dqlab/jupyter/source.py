@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from dqlab.errors import UsageError
-from dqlab.runs.code.explain import innermost
+from dqlab.runs.code.source import innermost
 from dqlab.syntax import parse
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from dqlab.clock import Clock
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
-from dqlab.live.rows import Silence
+from dqlab.live.run_picture import Silence
 
 __all__ = ["CALL_TIMEOUT", "GIVE_UP_AFTER", "Asking"]
 

@@ -13,9 +13,9 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.live.html import run_html
 from dqlab.live.lab_text import queues_html, queues_screen
 from dqlab.live.lab_view import QueuesView
+from dqlab.live.run_view import Press, RunView
 from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.text import run_screen
-from dqlab.live.view import Press, RunView
 
 __all__ = ["HtmlCanvas", "LooseCanvas", "View", "WidgetCanvas", "bundle", "screen"]
 

@@ -28,8 +28,9 @@ from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.follow import Canvas, Live, following
 from dqlab.live.frontend import draws_widgets
 from dqlab.live.html import table_html
-from dqlab.live.lab_rows import Place, absent_queues, lab_view, queue_view
-from dqlab.live.rows import NO_FOCUS, Focus, absent_view, run_view
+from dqlab.live.lab_picture import Place, absent_queues, lab_view, queue_view
+from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
+from dqlab.live.run_view import Press, RunView
 from dqlab.live.source import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
 from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.tables import Table, failures_table, results_table, runs_table, status_table
@@ -37,7 +38,6 @@ from dqlab.live.terminal import follow_here
 from dqlab.live.text import run_end, table_text
 from dqlab.live.ticker import shared
 from dqlab.live.timelines import timeline_html, timeline_text
-from dqlab.live.view import Press, RunView
 from dqlab.stats import RunStats
 
 __all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "text_of", "watch", "widget_of"]

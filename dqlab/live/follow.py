@@ -22,13 +22,13 @@ from dqlab.clock import Clock, SystemClock
 from dqlab.errors import DqlabError
 from dqlab.live import details
 from dqlab.live.asking import CALL_TIMEOUT, GIVE_UP_AFTER, Asking
-from dqlab.live.lab_rows import Place, absent_queues, lab_view, moved_queues, queue_view
+from dqlab.live.lab_picture import Place, absent_queues, lab_view, moved_queues, queue_view
 from dqlab.live.lab_view import QueuesView
 from dqlab.live.obeying import Obeying
 from dqlab.live.pieces import Example
-from dqlab.live.rows import Focus, absent_view, connecting_view, moved_view, run_view
+from dqlab.live.run_picture import Focus, absent_view, connecting_view, moved_view, run_view
+from dqlab.live.run_view import Command, Press, RunView
 from dqlab.live.source import LabSource, PoolSource, QueueControls, RunSource, has_details, is_lab, is_queue
-from dqlab.live.view import Command, Press, RunView
 from dqlab.numbers import many, size
 from dqlab.stats import History, RunStats, Snapshot
 from dqlab.texts import one_line

@@ -12,8 +12,8 @@ from html import escape
 
 from dqlab.live.palette import Ink, State
 from dqlab.live.pieces import Need
+from dqlab.live.run_view import Notice, RunView, Tone
 from dqlab.live.tables import Table
-from dqlab.live.view import Notice, RunView, Tone
 from dqlab.numbers import UNKNOWN
 from dqlab.texts import one_line
 

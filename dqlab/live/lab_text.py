@@ -7,9 +7,9 @@ from html import escape
 from dqlab.live.html import needs_html, notice_html, table_html, wrap
 from dqlab.live.lab_view import QueuesView
 from dqlab.live.palette import Ink
+from dqlab.live.run_view import Tone
 from dqlab.live.style import PLAIN, Span, TextStyle, paint
 from dqlab.live.text import need_lines, table_text
-from dqlab.live.view import Tone
 
 __all__ = ["queues_html", "queues_screen"]
 

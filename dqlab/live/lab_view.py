@@ -1,4 +1,4 @@
-"""One picture of a lab, or of one queue, ready to be drawn; `lab_rows` makes it.
+"""One picture of a lab, or of one queue, ready to be drawn; `lab_picture` makes it.
 
 Like `RunView`, it holds finished strings and fractions, and equal views draw the same picture.
 """
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dqlab.live.pieces import NO_DETAILS, Details, plain
+from dqlab.live.run_view import NO_NOTICE, Button, FailureRow, Figure, Notice
 from dqlab.live.tables import NO_TABLE, Table
-from dqlab.live.view import NO_NOTICE, Button, FailureRow, Figure, Notice
 
 __all__ = ["QueueRow", "QueuesView", "RunLine", "Toggle"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from dqlab.errors import DqlabError
-from dqlab.live.view import Command, Press
+from dqlab.live.run_view import Command, Press
 
 __all__ = ["SLOW", "Obeying"]
 

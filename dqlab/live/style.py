@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TextIO
 
 from dqlab.live.palette import Ink
-from dqlab.live.plain import columns, cut
+from dqlab.live.widths import columns, cut
 
 __all__ = ["PLAIN", "Span", "TextStyle", "paint"]
 

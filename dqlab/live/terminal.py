@@ -12,9 +12,9 @@ from typing import TextIO
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.canvas import View, screen
 from dqlab.live.follow import following
-from dqlab.live.plain import columns
 from dqlab.live.source import LabSource, PoolSource, RunSource
 from dqlab.live.style import TextStyle
+from dqlab.live.widths import columns
 from dqlab.texts import one_line
 
 __all__ = ["LineCanvas", "ScreenCanvas", "follow_here"]

@@ -12,10 +12,10 @@ from itertools import zip_longest
 from dqlab import numbers
 from dqlab.live.palette import Ink, State
 from dqlab.live.pieces import Need
-from dqlab.live.plain import columns, cut
+from dqlab.live.run_view import Face, RunView, Tone
 from dqlab.live.style import PLAIN, Span, TextStyle, paint
 from dqlab.live.tables import Table
-from dqlab.live.view import Face, RunView, Tone
+from dqlab.live.widths import columns, cut
 
 __all__ = ["need_lines", "run_end", "run_screen", "table_text"]
 

@@ -17,7 +17,7 @@ from dqlab.clock import Clock
 from dqlab.live.built import script, styles
 from dqlab.live.lab_view import QueuesView
 from dqlab.live.pace import Pace
-from dqlab.live.view import Command, Press, RunView
+from dqlab.live.run_view import Command, Press, RunView
 
 __all__ = ["LiveWidget"]
 

@@ -15,7 +15,7 @@ from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind
 from dqlab.rules.ids import shard_of
-from dqlab.runs.frames import frame_of, index_of
+from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:

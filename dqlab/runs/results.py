@@ -20,8 +20,8 @@ from dqlab.errors import BadOption, CallTimeout, MessageNotFound, ResultUnreadab
 from dqlab.failures.tracebacks import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
 from dqlab.rules.ranges import Ranges
+from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.frames import frame_of, index_of
 from dqlab.runs.lost import LostDocument
 from dqlab.texts import one_line, said_by
 

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import pytest
 
 import dqlab as dq
-from dqlab.live.rows import run_view
+from dqlab.live.run_picture import run_view
 from tests.browser.test_panels import TEXT
 from tests.chromium import chromium, needs_chromium
 

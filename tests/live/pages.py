@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dqlab.live.lab_view import QueuesView
-from dqlab.live.view import RunView
+from dqlab.live.run_view import RunView
 
 __all__ = ["DARK", "LIGHT", "PAGE", "POOR_CONTRAST", "START", "Show", "as_sent", "overflowing"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.lab_rows import Place, absent_queues, lab_view, queue_view
+from dqlab.live.lab_picture import Place, absent_queues, lab_view, queue_view
 from dqlab.live.lab_view import QueuesView
-from dqlab.live.rows import Silence
+from dqlab.live.run_picture import Silence
 from dqlab.stats import History, Snapshot
 from tests.chromium import needs_chromium
 from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing

@@ -10,7 +10,7 @@ import pytest
 
 from dqlab.errors import LabClosed, QueueNotFound
 from dqlab.live.follow import LiveQueues, LiveRun, following
-from dqlab.live.view import Command, Press
+from dqlab.live.run_view import Command, Press
 from dqlab.stats import RunState, RunStats, Snapshot
 from tests.live.conftest import CODE, SLOW
 

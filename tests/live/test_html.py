@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.live.html import run_html, table_html
-from dqlab.live.rows import Silence, run_view
+from dqlab.live.run_picture import Silence, run_view
 from dqlab.live.tables import failures_table, status_table
 from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
 

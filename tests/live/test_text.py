@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.live.plain import columns
-from dqlab.live.rows import Silence, connecting_view, run_view
+from dqlab.live.run_picture import Silence, connecting_view, run_view
 from dqlab.live.style import TextStyle
 from dqlab.live.tables import failures_table, results_table, runs_table, status_table
 from dqlab.live.text import run_screen, table_text
+from dqlab.live.widths import columns
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
 

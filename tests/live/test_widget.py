@@ -16,12 +16,12 @@ pytest.importorskip("anywidget", reason="the extra `lab` is not installed")
 from dqlab.errors import WidgetNotBuilt
 from dqlab.live.built import script, styles
 from dqlab.live.canvas import HtmlCanvas, WidgetCanvas
-from dqlab.live.lab_rows import Place, lab_view, queue_view
+from dqlab.live.lab_picture import Place, lab_view, queue_view
 from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
 from dqlab.live.pace import PARTS
 from dqlab.live.pieces import Chart, CodePane, ConsumerRow, Consumers, Example, HeldRow, Leases, Need
-from dqlab.live.rows import Focus, run_view
-from dqlab.live.view import Ask, Button, Command, FailureRow, Figure, Notice, Press, RunView
+from dqlab.live.run_picture import Focus, run_view
+from dqlab.live.run_view import Ask, Button, Command, FailureRow, Figure, Notice, Press, RunView
 from dqlab.live.widget import LiveWidget
 from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
 from tests.live.scenes import lab_history, many_queues

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import dqlab as dq
 from dqlab.documents import Labelled, sealed_label
 from dqlab.errors import BadOption
-from dqlab.runs.frames import frame_of, index_of
+from dqlab.runs.dataframes import frame_of, index_of
 from tests.cells import of_a_cell
 
 FRAME = pd.DataFrame({"text": [f"{'x' * n}" for n in range(20)], "n": range(20)})

@@ -53,7 +53,7 @@ from dqlab.cluster.transport.local_modules import Reached, imported_files, is_lo
 from dqlab.cluster.transport.sealed import SealError, captured, global_names, seal_value
 from dqlab.numbers import size as size_text
 from dqlab.runs.code.contents import Content, content_of, flat
-from dqlab.runs.code.explain import Sources, attribute, cell_number, hint_text, innermost, written
+from dqlab.runs.code.source import Sources, attribute, cell_number, hint_text, innermost, written
 from dqlab.texts import kept
 
 __all__ = ["CodeVersion", "code_version", "exact_version", "fingerprint", "values_of"]

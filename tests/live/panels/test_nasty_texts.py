@@ -18,8 +18,8 @@ from dqlab.cluster.transport.wire import pack_report, unpack_report
 from dqlab.live import metrics
 from dqlab.live.display import text_of
 from dqlab.live.html import run_html
-from dqlab.live.lab_rows import Place, lab_view, queue_view
-from dqlab.live.rows import Focus, run_view
+from dqlab.live.lab_picture import Place, lab_view, queue_view
+from dqlab.live.run_picture import Focus, run_view
 from dqlab.live.text import run_end, run_screen
 from dqlab.stats import History, Snapshot
 from dqlab.texts import shown

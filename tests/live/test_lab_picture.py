@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from dqlab.live.html import table_html
-from dqlab.live.lab_rows import NEEDS, Place, absent_queues, lab_view, queue_view
+from dqlab.live.lab_picture import NEEDS, Place, absent_queues, lab_view, queue_view
 from dqlab.live.lab_text import queues_html, queues_screen
-from dqlab.live.plain import columns
-from dqlab.live.rows import Silence
+from dqlab.live.run_picture import Silence
+from dqlab.live.run_view import Command, Tone
 from dqlab.live.style import TextStyle
-from dqlab.live.view import Command, Tone
+from dqlab.live.widths import columns
 from dqlab.numbers import UNKNOWN
 from dqlab.stats import Attention, Counts, History, QueueStats, Severity, Snapshot
 from tests.live.scenes import lab_history, many_queues

@@ -2,7 +2,7 @@
 
 A `RunView` holds finished strings and fractions: what draws it (terminal, HTML, widget)
 formats nothing and decides nothing. Two equal views draw the same picture, which is how a view
-that did not change is skipped. `rows` makes them, `details` what stands below the figures.
+that did not change is skipped. `run_picture` makes them, `details` what stands below the figures.
 """
 
 from __future__ import annotations

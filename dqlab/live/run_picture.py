@@ -14,7 +14,7 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.palette import State
 from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
-from dqlab.live.view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
+from dqlab.live.run_view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
 from dqlab.numbers import many
 from dqlab.stats import ClassStats, Counts, Eta, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line

@@ -13,9 +13,9 @@ from dqlab import numbers
 from dqlab.live import details
 from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
 from dqlab.live.pieces import Details
-from dqlab.live.rows import Silence, failure_row, silence_notice
+from dqlab.live.run_picture import Silence, failure_row, silence_notice
+from dqlab.live.run_view import NO_NOTICE, Button, Command, Figure, Notice, Tone
 from dqlab.live.tables import status_table
-from dqlab.live.view import NO_NOTICE, Button, Command, Figure, Notice, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import Attention, Counts, History, QueueStats, RunStats, Severity, Snapshot
 from dqlab.texts import one_line

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.rows import Silence, connecting_view, log_line, run_view
-from dqlab.live.view import Command, Face, Tone
+from dqlab.live.run_picture import Silence, connecting_view, log_line, run_view
+from dqlab.live.run_view import Command, Face, Tone
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
 
