@@ -25,7 +25,7 @@ def answers(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "answers",
             Severity.PROBLEM,
-            f"the scheduler at {scheduler.address} gives no answer: {scheduler.silence}",
+            f"the scheduler at {scheduler.address} does not answer: {scheduler.silence}",
             "See whether its process lives and can be reached from here. If it is gone, durable queues are in their "
             "store; connect again",
             "lab = dq.connect(...)",
@@ -66,11 +66,11 @@ def _unreported(who: str, amount: int, whose: str, address: str) -> Finding:
 def _silent(facts: Facts, worker: Worker) -> Finding:
     hosted = facts.hosting(worker.address)
     holds = f"; it holds queue {', '.join(hosted)}" if hosted else ""
-    heard = f"the scheduler heard of it {numbers.duration(worker.silent)} ago"
+    heard = f"its last heartbeat came {numbers.duration(worker.silent)} ago"
     return Finding(
         "answers",
         Severity.PROBLEM,
-        f"{worker.who} gives no answer: {worker.silence}; {heard}{holds}",
+        f"{worker.who} does not answer: {worker.silence}; {heard}{holds}",
         "Its process hangs, is stopped, or holds the GIL in native code. Restart it: what its consumers hold "
         f"is delivered again, durable queues are opened by another worker{_costs(facts, hosted)}",
         f"lab.client.restart_workers([{worker.address!r}])",

@@ -240,7 +240,7 @@ class NoAnswer(WaitTimeout):
     """The timeout of wait() or results() has expired, and a shard has not answered in that time."""
 
     text = (
-        "run {run!r} could not be asked within {seconds:g} s: a shard of queue {queue!r} gives no answer. It hangs, or "
+        "run {run!r} could not be asked within {seconds:g} s: a shard of queue {queue!r} does not answer. It hangs, or "
         "is just being opened by another worker. The run was left as it is. Call run.wait(timeout=...) again; "
         "lab.doctor() says what is wrong."
     )

@@ -50,7 +50,7 @@ def _answer(system: System, command: Sequence[str], jobs: Sequence[str], limit: 
     try:
         said = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        silent = JobState(pending=True, reason=f"not known, {command[0]} gives no answer: {error}")
+        silent = JobState(pending=True, reason=f"not known, {command[0]} does not answer: {error}")
         return dict.fromkeys(jobs, silent)
     states, failed = system.states(said.stdout), said.stdout + said.stderr
     refused = JobState(pending=True, reason=f"not known, {command[0]} says: {(said.stderr or said.stdout).strip()}")

@@ -48,13 +48,13 @@ PLANTED = {
         replace(with_scheduler(process=None, silence="nothing within 4.0 s", registry=None), workers=()),
         "answers",
         PROBLEM,
-        "the scheduler at tcp://n1:8786 gives no answer: nothing within 4.0 s",
+        "the scheduler at tcp://n1:8786 does not answer: nothing within 4.0 s",
     ),
     "worker silent": (
         with_worker(0, process=None, silence="nothing within 10.0 s", silent=42.0, shards=(), probes=()),
         "answers",
         PROBLEM,
-        "worker 0 (tcp://n1:0) gives no answer: nothing within 10.0 s; the scheduler heard of it 42 s ago; it holds "
+        "worker 0 (tcp://n1:0) does not answer: nothing within 10.0 s; its last heartbeat came 42 s ago; it holds "
         "queue pages",
     ),
     "no worker": (

@@ -173,7 +173,7 @@ def test_worker_that_is_stopped_is_named_within_the_limit(own_lab: dq.Lab) -> No
 
     [found] = checkup.problems
     assert not checkup
-    assert found.what.startswith(f"worker 1 ({address}) gives no answer: nothing within 1.")
+    assert found.what.startswith(f"worker 1 ({address}) does not answer: nothing within 1.")
     assert found.command == f"lab.client.restart_workers(['{address}'])"
     assert took < 4
 
@@ -280,7 +280,7 @@ def test_scheduler_that_is_gone_is_a_finding() -> None:
     client.close()
 
     [found] = checkup.problems
-    assert found.what == f"the scheduler at {link.address} gives no answer: the connection to it is closed"
+    assert found.what == f"the scheduler at {link.address} does not answer: the connection to it is closed"
 
 
 def test_scheduler_that_does_not_answer_is_a_finding(own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +290,7 @@ def test_scheduler_that_does_not_answer_is_a_finding(own_lab: dq.Lab, monkeypatc
     monkeypatch.setattr("dqlab.checkup.gathering.scheduler_rpc", lambda client: SimpleNamespace(dq_overview=never))
     checkup = own_lab.doctor(timeout="2s")
 
-    assert "gives no answer: nothing within 0.8 s" in of(checkup, "answers").what
+    assert "does not answer: nothing within 0.8 s" in of(checkup, "answers").what
     assert of(checkup, "store").severity is Severity.OK
 
 

@@ -52,7 +52,7 @@ def test_batch_system_that_cannot_be_asked_ends_no_job(tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     state = ask(SLURM, ["7"])["7"]
     assert state is not None
-    assert "gives no answer" in state.reason
+    assert "does not answer" in state.reason
 
 
 def test_batch_system_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

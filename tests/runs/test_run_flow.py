@@ -258,7 +258,7 @@ def test_limit_of_a_wait_holds_when_nobody_answers(queue: dq.QueuePool, monkeypa
         lambda: put.results(timeout=0.1),
     ):
         began = time.monotonic()
-        with pytest.raises(WaitTimeout, match=r"a shard of queue .* gives no answer"):
+        with pytest.raises(WaitTimeout, match=r"a shard of queue .* does not answer"):
             waits()
         assert time.monotonic() - began < 5
 
