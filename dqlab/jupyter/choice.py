@@ -15,6 +15,7 @@ from dqlab.jupyter.sayings import rest_of
 from dqlab.live.display import Mode, in_jupyter, mode, watch
 from dqlab.numbers import many
 from dqlab.runs.run import Run
+from dqlab.stats import Counts
 
 __all__ = ["Choice", "offer"]
 
@@ -37,12 +38,11 @@ class Choice:
     @property
     def labels(self) -> dict[str, Callable[[], str]]:
         """Actions by the labels of their buttons; each returns a report."""
-        counts = self.run.counts
-        left = counts["ready"] + counts["delayed"] + counts["leased"]
+        counts = Counts(**self.run.counts)
         found: dict[str, Callable[[], str]] = {}
-        if counts["dead"]:
-            found[f"Retry {many(counts['dead'], 'failed document')} with this code"] = self.retry
-        if left:
+        if counts.dead:
+            found[f"Retry {many(counts.dead, 'failed document')} with this code"] = self.retry
+        if counts.left:
             found["Retry, and give the rest this code"] = self.rest
         found["Start over"] = self.start_over
         return found

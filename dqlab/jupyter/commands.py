@@ -40,7 +40,7 @@ from dqlab.runs.pool import QueuePool
 from dqlab.runs.results import Results
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
-from dqlab.stats import RunList, Snapshot
+from dqlab.stats import Counts, RunList, Snapshot
 
 __all__ = ["ACTIONS"]
 
@@ -184,8 +184,7 @@ def retry(line: Line, options: Namespace) -> int:
     if options.rest and not defined:
         raise UsageError(reason=f"--rest gives the run new code, and no {name} is defined here. Nothing was sent.")
     function = line.function(name) if defined else None
-    counts = run.counts
-    left = counts["ready"] + counts["delayed"] + counts["leased"]
+    left = Counts(**run.counts).left
     count = run.retry(fn=function, where=options.where, rest=options.rest)
     code = f"{name} as it is defined now" if defined else f"the code it had; no {name} is defined here"
     rest = rest_of(run, function, left, given=options.rest)

@@ -17,7 +17,7 @@ from dqlab.lab import Lab
 from dqlab.live.display import watch
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.run import Run
-from dqlab.stats import RunState
+from dqlab.stats import Counts, RunState
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -168,10 +168,10 @@ def _check_idle(lab: Lab) -> None:
             raise RunsInFlight(lab=lab.name, what=f"run {run.name}", steps=_WAIT)
     for pool in lab.queues if lab.embedded else ():
         try:
-            counts = pool.counts()
+            left = Counts(**pool.counts()).left
         except DqlabError:  # gone, together with what it held
             continue
-        if counts["ready"] or counts["delayed"] or counts["leased"]:
+        if left:
             runs = [run for run in lab.runs if run.queue == pool.name and not run.done]
             what = f"run {', '.join(run.name for run in runs)}" if runs else f"queue {pool.name}"
             raise RunsInFlight(lab=lab.name, what=what, steps=_steps(runs))

@@ -15,7 +15,7 @@ from dqlab.jupyter.sayings import Said
 from dqlab.numbers import many
 from dqlab.runs.pool import QueuePool
 from dqlab.runs.timeline import Timeline
-from dqlab.stats import Snapshot
+from dqlab.stats import Counts, Snapshot
 from dqlab.store.compaction import Compacted
 
 __all__ = ["Link", "compact", "drain", "gc", "history", "open_panel", "purge", "queues", "scale"]
@@ -80,11 +80,8 @@ def drain(line: Line, options: Namespace) -> QueuePool:
     """Stop accepting messages in a queue."""
     pool = line.pool(options.queue)
     pool.drain()
-    left = pool.counts()
-    waiting = left["ready"] + left["delayed"] + left["leased"]
-    line.said(
-        pool, f"queue {pool.name} takes no more; {many(waiting, 'message')} left. %dq resume {pool.name} ends that"
-    )
+    left = Counts(**pool.counts()).left
+    line.said(pool, f"queue {pool.name} takes no more; {many(left, 'message')} left. %dq resume {pool.name} ends that")
     return pool
 
 

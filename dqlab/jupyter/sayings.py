@@ -20,7 +20,7 @@ from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.code.versions import code_version
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability
-from dqlab.stats import NO_ROOM, RunState, RunStats
+from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
 
 __all__ = [
     "NameTaken",
@@ -104,16 +104,15 @@ def name_taken(error: RunExists, function: str | None, *, defined: bool) -> RunE
 
 def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iterator[str]:
     """Yield a line that reports the other code of a run, then the lines that continue with it; each can be copied."""
-    counts = run.counts
-    left = counts["ready"] + counts["delayed"] + counts["leased"]
+    counts = Counts(**run.counts)
     yield f"{run.name}: this run exists with {error.difference}. Nothing was submitted, and it was left as it is."
     if defined:
         yield f"{function} is defined as in this cell now. Choose:"
     retry = f"%dq retry {run.name} --fn {function}"
-    if counts["dead"]:
-        yield f"    {retry}    # its {many(counts['dead'], 'failed document')} with this code"
-    if left:
-        yield f"    {retry} --rest    # and the {many(left, 'document')} that wait or run"
+    if counts.dead:
+        yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code"
+    if counts.left:
+        yield f"    {retry} --rest    # and the {many(counts.left, 'document')} that wait or run"
     yield "    --on-existing new    # on this line: drop it and start over"
     yield "    --name NAME    # on this line: keep it, and map under another name"
 
