@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -214,10 +214,33 @@ class RunBook:
             for own, run in list(runs.items()):
                 if run.queue == pool.name and there.get(own) != run.id:
                     del runs[own]  # another client has dropped it, or started it over
-            for known, id in there.items():
-                if known not in runs:
-                    runs[known] = Run(known, id, pool.handle, on_drop=self._dropped)
+            new = {known: id for known, id in there.items() if known not in runs}
+            if new and pool.handle.shards > 1:
+                self._complete(pool.handle, new, name)
+            for known, id in new.items():
+                runs[known] = Run(known, id, pool.handle, on_drop=self._dropped)
         return runs
+
+    def _complete(self, handle: Handle, runs: Mapping[str, bytes], name: str | None) -> None:
+        """Open runs of the first shard where they are missing: the client that opened them may have died meanwhile.
+
+        Those that have their input were dropped in part, and stay so: opened again they would look whole.
+        """
+        sync = self._link.sync
+        for shard in range(1, handle.shards):
+            try:
+                answer, _ = sync(handle.ask(shard, "runs", {"name": name}))
+                for id in set(runs.values()) - {id for id, _ in answer["runs"]}:
+                    opening, _ = sync(handle.ask(0, "opening", {"run": id}))
+                    if opening["sealed"]:
+                        continue
+                    sync(handle.order(OpenMissing(id, opening["record"], opening["retry"]), shard=shard))
+                    try:
+                        sync(handle.ask(0, "opening", {"run": id}))
+                    except RunNotFound:  # dropped in this instant, here before it was opened
+                        sync(handle.order(Drop(id), shard=shard))
+            except (ActorGone, CallTimeout, RunNotFound):  # out of reach, or dropped meanwhile: it is tried again
+                continue
 
     def _dropped(self, run: Run) -> None:
         if self._runs.get(run.name) is run:

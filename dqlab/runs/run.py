@@ -33,6 +33,7 @@ from dqlab.errors import (
     RunCancelled,
     RunExists,
     RunFailed,
+    RunNotFound,
     RunStalled,
     SubmissionIncomplete,
     WaitTimeout,
@@ -130,7 +131,12 @@ class Run(HasWidget):
 
     def drop(self) -> None:
         """Cancel what is left and forget the run, its results and failures; frees their space."""
-        self.cancel()
+        try:
+            self.cancel()
+        except RunNotFound:  # perhaps in some shards alone: a client or the cluster died while it was dropped
+            there, _ = self.handle.link.sync(self.handle.ask(0, "runs", {"name": self.name}))
+            if self.id not in [id for id, _ in there["runs"]]:
+                raise
         self.handle.link.sync(self.handle.order(Drop(self.id)))
         self.on_drop(self)
 

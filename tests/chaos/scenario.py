@@ -70,6 +70,7 @@ def what_broke(error: Exception) -> str:
 
 def _act_out(scene: Scene, tally: Counter[str]) -> None:
     scene.found_town()
+    scene.say(f"it is {time.monotonic():.2f} s on the clock of executions")
     scene.say(f"{scene.town!r} is at {scene.address}; clients {', '.join(map(repr, scene.clients.values()))}")
     for load in scene.plan.loads:
         scene.mapped.append(load)

@@ -161,6 +161,27 @@ def test_a_run_is_sealed_one_shard_after_the_other() -> None:
     assert [where for where, _ in queue.events] == ["note", 0]
 
 
+@pytest.mark.parametrize(
+    ("order", "refuses", "reached"),
+    [
+        (orders.Open(RUN, RECORD), 0, [0]),
+        (orders.Open(RUN, RECORD), 1, [0, 1, 2]),
+        (orders.Drop(RUN), 0, [1, 2, 0]),
+        (orders.Drop(RUN), 1, [1, 2]),
+    ],
+    ids=["open, refused by the first", "open", "drop, refused by the first", "drop"],
+)
+def test_first_shard_has_a_run_before_all_others_and_as_long_as_any(
+    order: Order, refuses: int, reached: list[int]
+) -> None:
+    """It is asked which runs there are: what another shard has must never be out of sight."""
+    queue = Queue("durable", refuse=refuses, error=CallTimeout(name="q", call="control", seconds=1.0))
+    with pytest.raises(CallTimeout):
+        queue.give(order)
+
+    assert [where for where, _ in queue.events] == reached
+
+
 def test_a_refused_order_raises_why() -> None:
     error = RunCancelled(run="n", cancelled=1, total=2, acked=1)
     with pytest.raises(RunCancelled):

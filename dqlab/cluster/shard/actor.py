@@ -698,6 +698,14 @@ class QueueActor:
         wanted = names if meta.get("name") is None else [meta["name"]]
         return pack({"runs": [[run, name] for name in wanted for run in names.get(name, ())]})
 
+    async def opening(self, body: bytes) -> bytes:
+        """Return what a run was opened with, for a shard that lacks it, and whether its input has ended: {run}."""
+        meta, _ = unpack(body)
+        book = self.ledger.book(meta["run"])
+        assert book.record is not None, "only runs have names"
+        record = {part: getattr(book.record, part) for part in ("name", "codes", "client", "process", "stop_if")}
+        return pack({"record": record, "retry": asdict(book.lane.retry), "sealed": book.lane.sealed})
+
     async def stats(self, body: bytes) -> bytes:
         """Return the totals that are reported to the scheduler."""
         return pack(self.report())

@@ -76,7 +76,7 @@ class Handle(QueueCalls):
         except RunNotFound:
             if not self.run:
                 raise
-            hint = " It was dropped, or went with its queue."
+            hint = " It was dropped, or went with its queue; if it is still listed, drop it again."
             raise RunNotFound(run=self.run, hint=hint, known="see lab.runs") from None
 
     async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:

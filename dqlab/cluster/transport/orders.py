@@ -64,13 +64,15 @@ class Order:
     """One order about a run, or about the whole queue where `run` is None."""
 
     op: ClassVar[str]
-    in_turn: ClassVar[bool] = False
-    """Whether a shard gets it only when the ones before have carried it out."""
     run: bytes | None
 
     def shards(self, count: int) -> Iterable[int]:
         """Return which of so many shards get it."""
         return range(count)
+
+    def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Return these shards in groups: each gets it when the group before has carried it out."""
+        return [shards]
 
     def messages(self, shard: int) -> Sequence[Message]:
         """Return what a shard gets, one after the other."""
@@ -184,6 +186,10 @@ class Open(RunOrder):
         """The same for shards that may have the lane already."""
         return OpenMissing(self.run, self.record, self.retry)
 
+    def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Return the first shard, which decides whether there is such a run, then the others; see `Drop`."""
+        return [[at for at in shards if at == 0], [at for at in shards if at != 0]]
+
     def messages(self, shard: int) -> Sequence[Message]:
         """Return the order; its run is part of the specification."""
         return [{"op": self.op, "open": self.spec}]
@@ -207,6 +213,10 @@ class Drop(RunOrder):
     """Forget a run, its results and failures."""
 
     op = "drop"
+
+    def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Return the first shard last: when the client dies in between, the run is there to be dropped again."""
+        return [[at for at in shards if at != 0], [at for at in shards if at == 0]]
 
     def note(self) -> Note | None:
         """Forget the run."""
@@ -348,10 +358,13 @@ class Seal(RunOrder):
     """
 
     op = "seal"
-    in_turn = True
     here: Sequence[int]
     incomplete: str | None
     submitted: RecordSubmitted
+
+    def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Return one shard at a time: where the first is out of reach, no other ends the run."""
+        return [[at] for at in shards]
 
     def messages(self, shard: int) -> Sequence[Message]:
         """Return what ends it here; its run is part of that."""

@@ -63,10 +63,8 @@ class QueueCalls(ABC):
         note = order.note()
         if note is not None and self.promise == TRANSIENT:
             await self.keep_note(note.run, note.facts)
-        shards = order.shards(self.shards) if shard is None else (shard,)
-        if order.in_turn:
-            return sum([await self._give(order, at) for at in shards])
-        return sum(await asyncio.gather(*(self._give(order, at) for at in shards)))
+        shards = list(order.shards(self.shards)) if shard is None else [shard]
+        return sum([sum(await asyncio.gather(*(self._give(order, at) for at in wave))) for wave in order.waves(shards)])
 
     async def _give(self, order: Order, shard: int) -> int:
         answers = [await self.ask(shard, "control", message) for message in order.messages(shard)]

@@ -1,0 +1,146 @@
+"""Runs whose opening came to some of their shards before the client or the cluster died."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+import dqlab as dq
+from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.orders import Drop, Open, Order
+from dqlab.errors import RunNotFound
+from dqlab.runs.book import RunBook
+
+DOCUMENTS = 3000
+
+
+class Killed(BaseException):
+    """What the rest of the process does not see."""
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def fail(x: int) -> int:
+    raise ValueError(x)
+
+
+@pytest.fixture(params=list(dq.Durability), ids=lambda each: each.name.lower())
+def queue(client: Client, queue_name: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dq.QueuePool]:
+    durable = {"durability": request.param, "dirpath": tmp_path} if request.param is dq.Durability.DURABLE else {}
+    pool = dq.QueuePool(client, n_queues=3, name=queue_name, **durable)
+    yield pool
+    pool.close(force=True)
+
+
+@pytest.fixture
+def other(client: Client, queue: dq.QueuePool) -> Iterator[dq.Lab]:
+    """A lab of another client, which has the queue open too."""
+    with dq.connect(client.scheduler.address, name="other") as lab:
+        lab.queue(queue.name)
+        yield lab
+
+
+@pytest.fixture
+def name(queue_name: str) -> str:
+    return f"run-{queue_name}"
+
+
+@contextmanager
+def dying() -> Iterator[None]:
+    """Within it, the client dies when some shards have an order to open or to drop a run, and others do not."""
+    give = Handle.order
+
+    async def order(self: Handle, order: Order, *, shard: int | None = None) -> int:
+        if type(order) not in (Open, Drop):
+            return await give(self, order, shard=shard)
+        for at in order.waves(range(self.shards))[0]:
+            await give(self, order, shard=at)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Handle, "order", order)
+        patched.setattr(RunBook, "_let_go", lambda *_: None)
+        with pytest.raises(Killed):
+            yield
+
+
+def test_mapping_it_again_opens_it_where_it_is_missing(queue: dq.QueuePool, other: dq.Lab, name: str) -> None:
+    """Whoever was killed in the instant of `map` can go on; with the options that it was given first."""
+    with dying():
+        queue.map(fail, range(DOCUMENTS), name=name, retry=dq.Retry(0), stop_if=None)
+
+    run = other.queue(queue.name).map(fail, range(DOCUMENTS), name=name)
+
+    run.wait(timeout=30)
+    assert [letter.deliveries for letter in run.failures()] == [1] * DOCUMENTS
+    assert run.counts["dead"] == DOCUMENTS
+
+
+def test_one_that_is_attached_to_answers(queue: dq.QueuePool, other: dq.Lab, name: str) -> None:
+    """It is listed, so its numbers, its state and its end can be asked."""
+    with dying():
+        queue.map(double, range(DOCUMENTS), name=name)
+
+    run = other.attach(name)
+
+    assert sum(run.counts.values()) == 0
+    assert run.name in [each.name for each in other.runs]
+    assert run.drop() is None
+    assert name not in [each.name for each in other.runs]
+
+
+@pytest.fixture
+def half_dropped(queue: dq.QueuePool, name: str) -> str:
+    """A run that is done, and that the first shard alone still has."""
+    run = queue.map(double, in_each_shard(queue, name), name=name)
+    run.wait(timeout=30)
+    with dying():
+        run.drop()
+    return name
+
+
+def in_each_shard(queue: dq.QueuePool, name: str) -> Iterator[int]:
+    """Yield documents until each shard has some."""
+    for number in itertools.count():
+        yield number
+        if number % 1000 == 999:
+            reports = queue.handle.link.sync(queue.handle.ask_all("stats", {}))
+            if all(any(sum(lane["counts"]) for lane in report["lanes"]) for report in reports):
+                return
+
+
+def test_one_that_is_dropped_in_part_is_refused_until_it_is_dropped_again(
+    queue: dq.QueuePool, other: dq.Lab, half_dropped: str
+) -> None:
+    """Not a part of its results as if they were all, and nothing that stays where nobody sees it."""
+    found = other.attach(half_dropped)
+    for ask in (found.results, found.wait, lambda: found.counts):
+        with pytest.raises(RunNotFound, match="drop it again"):
+            ask()
+    with pytest.raises(RunNotFound, match="drop it again"):
+        other.queue(queue.name).map(double, range(DOCUMENTS), name=half_dropped)
+
+    found.drop()
+
+    assert sum(queue.counts().values()) == 0
+    with pytest.raises(RunNotFound):
+        found.drop()
+    results = other.queue(queue.name).map(double, range(DOCUMENTS), name=half_dropped).results(timeout=30)
+    assert dict(results.items()) == {x: 2 * x for x in range(DOCUMENTS)}
+
+
+def test_one_that_is_dropped_in_part_is_started_over_where_that_is_asked_for(
+    queue: dq.QueuePool, other: dq.Lab, half_dropped: str
+) -> None:
+    """As if the drop had come to its end."""
+    run = other.queue(queue.name).map(double, range(DOCUMENTS), name=half_dropped, on_existing="new")
+
+    assert dict(run.results(timeout=30).items()) == {x: 2 * x for x in range(DOCUMENTS)}
+    assert queue.counts()["acked"] == DOCUMENTS
