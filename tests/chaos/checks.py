@@ -135,8 +135,8 @@ def no_message_runs_twice_at_a_time(history: History) -> Iterator[str]:
             if not over and not _taken(history, queues[key.split(":")[0]], earlier, later):
                 taken = [f"{one.what} of {one.queue} at {one.at:.2f} by {one.by}" for one in history.takings[-9:]]
                 yield (
-                    f"{key} ran in process {earlier.pid}, and in {later.pid} at the same time: from {earlier.began:.2f} to "
-                    f"{earlier.ended}, and from {later.began:.2f}; taken: {', '.join(taken) or 'nothing'}"
+                    f"{key} ran in process {earlier.pid}, and in {later.pid} at the same time: from "
+                    f"{earlier.began:.2f} to {earlier.ended}, and from {later.began:.2f}; taken: {', '.join(taken) or 'nothing'}"
                 )
 
 
