@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, Self
@@ -191,8 +192,8 @@ class Run(HasWidget):
         CodeGone
             No `fn` was given, and the run's newest code is no longer kept. Nothing was sent.
         BadOption
-            `rest` without `fn`; the expression is not one; or the run's messages run in processes, and `fn` is a
-            coroutine function.
+            `fn` is not a function; `rest` without `fn`; the expression is not one; or the run's messages run in
+            processes, and `fn` is a coroutine function.
         """
         chosen = compile_where(where) if where is not None else None
         code = self._new_code(fn) if fn is not None else None
@@ -292,6 +293,8 @@ class Run(HasWidget):
         return progress.lost, [counts.lost for counts in progress.by_shard]
 
     def _new_code(self, fn: Callable[..., Any]) -> Code:
+        if not callable(fn):
+            raise BadOption(option="fn", value=fn, problem="is not a function. Nothing was sent again.")
         if self._progress().record["process"] is not None:
             isolation("process", fn)
         hash, blob, version = sealed_function(fn)
@@ -444,7 +447,7 @@ class Run(HasWidget):
         if self.doubt is not None:
             hash, error = self.doubt
             if all(code["hash"] != hash for code in self._progress().record["codes"]):
-                raise error
+                raise copy(error)  # a new one: raised again, it would show the lines of the cells that got it before
             self.doubt = None
 
     def _is_repaired(self) -> bool:
