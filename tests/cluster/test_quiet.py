@@ -11,7 +11,7 @@ pytestmark = pytest.mark.cluster
 
 SCRIPT = """
 import logging
-import dqlab as dq
+import distributed, dqlab as dq
 (handler,) = logging.getLogger("distributed").handlers
 before = handler.level
 first, second = dq.connect(n=1, name="first"), dq.connect(n=1, name="second")
