@@ -21,6 +21,9 @@ from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
 __all__ = ["Documents", "parsed_natively"]
 
 
+_NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
+
+
 class Documents:
     """A lazy listing of documents, recreated each time it is iterated.
 
@@ -97,8 +100,7 @@ class Documents:
             The file system behind a URL is not installed.
         """
         if not isinstance(pattern, str | os.PathLike):
-            problem = "is not a path or URL. Files that are known one by one: Documents(paths)."
-            raise BadOption(option="pattern", value=pattern, problem=problem)
+            raise BadOption(option="pattern", value=pattern, problem=_NOT_A_PATTERN)
         text = os.fspath(pattern)
         try:
             folder, below = parse(text)
