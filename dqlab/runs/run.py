@@ -531,7 +531,10 @@ class Run(HasWidget):
         raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
 
     def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise `ResultsMissing` when acked documents and kept results do not add up."""
+        """Raise `ResultsMissing` when acked documents and kept results, or all states and the input, do not add up."""
+        if progress.unaccounted:
+            first, total = f"no shard of queue {self.queue!r} has them in any state", progress.record["total"]
+            raise ResultsMissing(run=self.name, missing=progress.unaccounted, acked=total, first=first, ranges=[])
         if not progress.missing:
             return
         progress = self._asked(deadline, covered=True)
