@@ -592,17 +592,20 @@ class QueueActor:
     async def stream(self, body: bytes) -> bytes:
         """Return results in the order of completion: {run, cursor, epoch?, wait}; moving the cursor drops nothing.
 
+        Answers {cursor, epoch, more, done}: whether there are results after that cursor, and whether none will come.
         A cursor of an earlier epoch in memory counts from 0.
         """
         meta, _ = unpack(body)
         book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
         results, cursor = book.results, meta["cursor"] if meta.get("epoch", self._born) == self._born else 0
         await self._until(lambda: results.end > cursor or lane.done, meta["wait"])
-        if not await self._is_safe(meta["wait"]):
-            return pack({"cursor": cursor, "epoch": self._born, "done": False})
-        parts, cursor = await page_behind(results, self._store.read, cursor)
-        done = lane.done and cursor >= results.end
-        return pack({"cursor": cursor, "epoch": self._born, "done": done}, *parts)
+        parts: list[bytes] = []
+        safe = await self._is_safe(meta["wait"])
+        if safe:
+            parts, cursor = await page_behind(results, self._store.read, cursor)
+        more = cursor < results.end
+        done = safe and lane.done and not more
+        return pack({"cursor": cursor, "epoch": self._born, "more": more, "done": done}, *parts)
 
     async def watch(self, body: bytes) -> bytes:
         """Wait until a run is done or stopped: {run, wait}; answers counts and what is known of it.
