@@ -175,3 +175,22 @@ def test_all_results_come_before_a_run_is_out_of_room(
     assert len(keys) >= there > 0
     assert isinstance(error, ResultsFull)
     pool.close(force=True)
+
+
+def test_consumers_wait_for_results_that_are_not_on_disk_yet(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk must not make a part of the results look like all of them."""
+    queue.batch_submit([(same, x) for x in range(100)]).results(timeout=20)
+    real, refused = Handle.ask, [3]
+
+    async def ask(self: Handle, shard: int, call: str, meta: dict[str, Any], *parts: bytes, **how: Any) -> Any:
+        answer, found = await real(self, shard, call, meta, *parts, **how)
+        if call != "stream" or not refused[0]:
+            return answer, found
+        refused[0] -= 1
+        return answer | {"cursor": meta["cursor"], "more": True, "done": False}, []
+
+    monkeypatch.setattr(Handle, "ask", ask)
+
+    assert sorted(dq.ConsumerPool(lab.client, queue).results().values()) == list(range(100))
