@@ -126,9 +126,14 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     BadOption
-        It is not valid Unicode, so that it cannot be sent to other processes unchanged.
+        It is not a path; there is a file; or it is not valid Unicode, so that it cannot be sent to other processes
+        unchanged.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise BadOption(option="store", value=path, problem="is not a path. Name a directory; it is made if need be.")
     resolved = Path(path).expanduser().resolve()
+    if resolved.exists() and not resolved.is_dir():
+        raise BadOption(option="store", value=str(resolved), problem="is a file. Name a directory, new or a store's.")
     if shown(str(resolved)) != str(resolved):
         problem = "is not valid Unicode (its name is in another encoding than UTF-8). Rename it, or take another."
         raise BadOption(option="store", value=str(resolved), problem=problem)

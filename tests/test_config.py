@@ -186,3 +186,14 @@ def test_store_that_cannot_be_told_to_others_is_refused_by_its_name(tmp_path: Pa
     with pytest.raises(BadOption, match=r"store='.*caf.*not valid Unicode"):
         check_directory(tmp_path / os.fsdecode(b"caf\xe9"))
     assert check_directory(str(tmp_path / "café")) == (tmp_path / "café").resolve()
+
+
+@pytest.mark.parametrize("kind", ["a number", "a file"])
+def test_a_store_that_cannot_be_a_directory_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+    """The first map ended with an error of the disk, long after the line that was wrong."""
+    file = tmp_path / "store.txt"
+    file.write_text("mine")
+
+    with pytest.raises(BadOption, match=r"store=.*Name a directory"):
+        check_directory(5 if kind == "a number" else file)  # type: ignore[arg-type]
+    assert check_directory(tmp_path / "new") == (tmp_path / "new").resolve()

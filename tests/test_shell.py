@@ -69,3 +69,29 @@ def test_dead_documents_are_sent_again_from_a_shell(
 
 def _inverse(x: int) -> float:
     return 1 / x
+
+
+def test_a_dead_document_is_shown_whole_and_waiting_for_it_fails(
+    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scripts look at the status, and people at the traceback; neither wants a `DeadLetter(...)` or a lone number."""
+    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+    run = queue.map(_inverse, [1, 0], name=f"run-{queue.name}", retry=dq.Retry(0))
+
+    assert main(["wait", run.name, *at]) == 1
+    capsys.readouterr()
+    assert main(["show", "1", run.name, *at]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("1  ZeroDivisionError: division by zero\ndead after 1 delivery")
+    assert "return 1 / x" in said
+    assert main(["retry", run.name, *at]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == []
+
+
+def test_advice_in_a_shell_names_commands_of_a_shell(
+    lab: dq.Lab, queue: dq.QueuePool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["--at", lab.client.scheduler.address]  # type: ignore[union-attr]
+
+    assert main(["drain", queue.name, *at]) == 0
+    assert f"dqlab resume {queue.name} ends that" in capsys.readouterr().out

@@ -5,6 +5,7 @@ They call a running cluster: that of `dqlab up` on this machine, or ``--at ADDRE
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,8 +14,11 @@ from dqlab.errors import DqlabError, UsageError
 from dqlab.jupyter.commands import ACTIONS
 from dqlab.jupyter.desk import Desk
 from dqlab.jupyter.grammar import COMMANDS, SHELL
+from dqlab.jupyter.letters import letter_bundle
 from dqlab.jupyter.line import Line
+from dqlab.jupyter.sayings import Said
 from dqlab.live.display import text_of, watch
+from dqlab.runs.failures import DeadLetter
 
 if TYPE_CHECKING:
     from dqlab.lab import Lab
@@ -32,7 +36,7 @@ class _Desk(Desk):
     """State between two lines; here there is one line."""
 
     def __init__(self, lab: Lab) -> None:
-        self._lab, self._submitted = lab, None
+        self._lab, self._submitted, self._undecided = lab, None, {}
 
     def said(self, held: Run | QueuePool) -> None:
         """Remember nothing: a shell shows what is returned."""
@@ -54,6 +58,26 @@ class _Settings:
         raise NotImplementedError
 
 
+class _Line(Line):
+    """A line in a shell, which prints the commands of a shell."""
+
+    def say(self, sentence: str) -> None:
+        """Print one line."""
+        super().say(_spoken(sentence))
+
+
+def _spoken(sentence: str) -> str:
+    """Return a sentence with the commands of lines as a shell has them, as far as it does."""
+    return re.sub(rf"%dq (?=({'|'.join(COMMANDS_OF_SHELL)})\b)", f"{SHELL} ", sentence)
+
+
+def _text(value: object) -> str:
+    """Return what is shown of a command's value; a number is in the sentence that was printed."""
+    if isinstance(value, Said):
+        return ""
+    return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else text_of(value)
+
+
 def carry_out(name: str, words: Sequence[str]) -> int:
     """Carry out one command; print what a notebook would show.
 
@@ -67,7 +91,7 @@ def carry_out(name: str, words: Sequence[str]) -> int:
     Returns
     -------
     int
-        Exit status: 0 done, 1 failed, 2 misused.
+        Exit status: 0 done, 1 failed, or waited for a run with failed documents, 2 misused.
     """
     command = COMMANDS[name].for_shell()
     if any(word in ("-h", "--help") for word in words):
@@ -88,12 +112,14 @@ def carry_out(name: str, words: Sequence[str]) -> int:
         print(f"{SHELL} {name}: {error}", file=sys.stderr)
         return FAILED
     try:
-        value = ACTIONS[name](Line(None, _Desk(lab), {}, "default", _Settings()), options)
-        shown = text_of(value)
+        value = ACTIONS[name](_Line(None, _Desk(lab), {}, "default", _Settings()), options)
+        shown = _text(value)
         if shown:
             print(shown)
+        if name == "wait" and value.counts["dead"]:
+            return FAILED
     except DqlabError as error:
-        print(f"{SHELL} {name}: {error}", file=sys.stderr)
+        print(f"{SHELL} {name}: {_spoken(str(error))}", file=sys.stderr)
         return MISUSED if isinstance(error, UsageError) else FAILED
     except KeyboardInterrupt:
         return FAILED

@@ -16,9 +16,12 @@ from typing import Any, overload
 from dqlab.documents.document import Document
 from dqlab.documents.pattern import parse
 from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
-from dqlab.errors import BadOption, DqlabError, LengthUnknown
+from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
 
 __all__ = ["Documents", "parsed_natively"]
+
+
+_NOT_A_PATTERN = "is not a path or URL. Files that are known one by one: Documents(paths)."
 
 
 class Documents:
@@ -92,13 +95,21 @@ class Documents:
         FolderNotFound
             That folder does not exist.
         BadOption
-            The pattern names a folder, or has ".." after a wildcard.
+            It is not a path; it names a folder, or has ".." after a wildcard; or its file system cannot be listed.
         ImportError
             The file system behind a URL is not installed.
         """
+        if not isinstance(pattern, str | os.PathLike):
+            raise BadOption(option="pattern", value=pattern, problem=_NOT_A_PATTERN)
         text = os.fspath(pattern)
-        folder, below = parse(text)
-        return cls._of(Glob(folder, below, f"Documents.from_glob({text!r})"))
+        try:
+            folder, below = parse(text)
+            return cls._of(Glob(folder, below, f"Documents.from_glob({text!r})"))
+        except (DqlabError, ImportError):
+            raise
+        except Exception as error:
+            problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
+            raise BadOption(option="pattern", value=text, problem=problem) from error
 
     @classmethod
     def _of(cls, source: Source) -> Documents:

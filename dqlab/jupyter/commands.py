@@ -87,6 +87,8 @@ def submit(line: Line, options: Namespace) -> Run:
                 stop_if=options.stop_if,
                 cell=line.cell,
             )
+        if options.out is not None:
+            line.store(options.out, run)  # now: what raises below is about this run, not about the one before
         if run.doubt is not None:
             return run
         line.desk.submitted(line.lab, run)
@@ -105,9 +107,10 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
     except RunExists as error:
         if not is_other_code(error):
             raise
-        taken = name_taken(error, options.function, defined=options.defined)
         lab = line.lab
-        run = lab.attach(error.run).undecided(function, taken)
+        found = lab.attach(error.run)
+        taken = name_taken(error, options.function, defined=options.defined, dead=found.counts["dead"])
+        run = found.undecided(function, taken)
 
         def start_over() -> Run:
             new = pool.map(function, documents, **(more | {"on_existing": "new"}))
@@ -125,7 +128,8 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
 
 
 def attach(line: Line, options: Namespace) -> Run:
-    """Return an existing run."""
+    """Return an existing run; of one that a cell has other code for, the results are meant that it has."""
+    line.desk.keep(options.run)
     return line.lab.attach(options.run)
 
 
@@ -195,6 +199,9 @@ def retry(line: Line, options: Namespace) -> int:
 def pause(line: Line, options: Namespace) -> Run | QueuePool:
     """Pause a run or a queue."""
     held = line.run_or_queue(options.run)
+    if isinstance(held, Run) and held.stats().finished:
+        line.said(held, f"{held.name} is over, so there is nothing to pause; to pause another one, name it")
+        return held
     held.pause()
     line.said(held, f"{_called(held)} is paused")
     return held

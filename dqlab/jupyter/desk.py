@@ -37,6 +37,7 @@ class Desk:
         self._lab: Lab | None = None
         self._made: Lab | None = None
         self._submitted: tuple[Run, Run] | None = None
+        self._undecided: dict[str, Run] = {}
         self._shown: list[object] = []
         self._show_themselves: dict[type, Callable[[Any], object] | None] = {}
         self._format = warnings.formatwarning
@@ -98,6 +99,19 @@ class Desk:
     def submitted(self, lab: Lab, run: Run) -> None:
         """Note the run of the latest submission: it may be an older run that was attached to."""
         self._submitted = (run, lab.runs[-1])
+        if run.doubt is not None:
+            self._undecided[run.name] = run
+        else:
+            self.keep(run.name)
+
+    def keep(self, name: str) -> None:
+        """Take the run of that name as it is, whatever code a cell has for it."""
+        self._undecided.pop(name, None)
+
+    def undecided(self, found: Run) -> Run:
+        """Return this run as the cell has it that was mapped with other code, if its user has yet to choose."""
+        asked = self._undecided.get(found.name)
+        return asked if asked is not None and asked.id == found.id else found
 
     def last_run(self, lab: Lab) -> Run:
         """Return the run that was submitted last, here or in Python.

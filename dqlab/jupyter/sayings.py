@@ -87,15 +87,16 @@ def is_other_code(error: RunExists) -> bool:
     return str(error.difference).startswith("other code")
 
 
-def name_taken(error: RunExists, function: str | None, *, defined: bool) -> RunExists:
-    """Return the error, with the possible next steps in the words of a line."""
+def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: int = 1) -> RunExists:
+    """Return the error, with the possible next steps in the words of a line; `dead` documents can be retried."""
     if isinstance(error, NameTaken):
         return error
     if function is not None and is_other_code(error):
-        news = f"The function {function} is defined as in this cell now. " if defined else ""
+        news = f"The function {function} is defined now as its cell has it. " if defined else ""
+        retry = f"To run its failed documents with {function}: %dq retry {error.run} --fn {function}. " if dead else ""
         steps = (
-            f"{news}To run its failed documents with {function}: %dq retry {error.run} --fn {function}, or "
-            "--on-existing retry-failed on this line. To start over: --on-existing new."
+            f"{news}{retry}To start over: submit with --on-existing new. To keep it, with the results of the code it "
+            f"had: %dq attach {error.run}."
         )
     else:
         steps = "To start over with these documents: submit with --on-existing new. To keep both: another --name."
@@ -115,6 +116,7 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
         yield f"    {retry} --rest    # and the {many(counts.left, 'document')} that wait or run"
     yield "    --on-existing new    # on this line: drop it and start over"
     yield "    --name NAME    # on this line: keep it, and map under another name"
+    yield f"    %dq attach {run.name}    # keep it, with the results of the code it had"
 
 
 def rest_of(run: Run, function: Callable[..., Any] | None, left: int, *, given: bool) -> str:
@@ -162,7 +164,7 @@ def submitted(run: Run, documents: object, expression: str, *, retries: bool = F
         error = submitter.error
         return f"{run.name}: the input stopped at document {submitter.count}: {type(error).__name__}: {error}"
     stats = run.stats()
-    if settled and not stats.counts.all:
+    if settled and not stats.counts.all and (submitter is None or submitter.error is None):
         return f"{run.name}: {expression} has no documents, so there is nothing to do. Check its path or pattern"
     if attached or settled or not isinstance(documents, Sized) or isinstance(documents, Documents):
         ended = settled or (attached and stats.total is not None)

@@ -6,7 +6,7 @@ leaves here fit for one line, but not escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dqlab import numbers
@@ -15,7 +15,7 @@ from dqlab.live.lab_view import QueueRow, QueuesView, RunLine, Toggle
 from dqlab.live.pieces import Details
 from dqlab.live.run_picture import Silence, failure_row, silence_notice
 from dqlab.live.run_view import NO_NOTICE, Button, Command, Figure, Notice, Tone
-from dqlab.live.tables import status_table
+from dqlab.live.tables import NO_TABLE, Table, runs_table, status_table
 from dqlab.numbers import UNKNOWN, many
 from dqlab.stats import Attention, Counts, History, QueueStats, RunStats, Severity, Snapshot
 from dqlab.texts import one_line
@@ -23,6 +23,8 @@ from dqlab.texts import one_line
 __all__ = ["Place", "absent_queues", "lab_view", "moved_queues", "queue_view"]
 
 NEEDS = "needs you"
+RUNS = 20
+"""Rows of runs in text and static HTML; `%dq runs` lists them all."""
 MANY_QUEUES = 12
 """Above this number of rows they are grouped, and can be filtered."""
 _ICONS = {
@@ -115,6 +117,7 @@ def lab_view(
         sparks=_sparks(history, queues),
         details=Details(needs=details.needs(snapshot.attention, ()), needs_total=snapshot.attention_total),
         table=status_table(snapshot),
+        runs_table=_runs(snapshot.runs, snapshot.runs_total),
         log=_log(place.name, snapshot),
     )
 
@@ -168,6 +171,7 @@ def queue_view(
             leases=details.leases(snapshot),
         ),
         table=status_table(snapshot, only=queue.name),
+        runs_table=_runs(runs, len(runs)),
         log=_log(place.name, snapshot, queue),
     )
 
@@ -353,6 +357,10 @@ def _sparks(history: History | None, queues: list[QueueStats]) -> tuple[tuple[st
         for queue in queues
         if queue.name in history.depths
     )
+
+
+def _runs(runs: Sequence[RunStats], total: int) -> Table:
+    return runs_table(runs[:RUNS], total - len(runs[:RUNS])) if runs else NO_TABLE
 
 
 def _run_line(run: RunStats) -> RunLine:

@@ -1,4 +1,4 @@
-"""A lab or a queue as text, and as HTML that needs nothing else: figures, the table of queues, what needs the user."""
+"""A lab or a queue as text, and as HTML that needs nothing else: figures, queues, runs, what needs the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["queues_html", "queues_screen"]
 
 
 def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
-    """Return a lab or queue as text: a summary line, the table of queues, what needs the user."""
+    """Return a lab or queue as text: a summary line, queues, runs, what needs the user."""
     head = [Span(f"{view.name}  ", Ink.STRONG)]
     head += [Span(f"{view.chip.lower()}  ", Ink.WARN if view.tone else Ink.STRONG)] if view.chip else []
     lines = [[*head, Span(view.subtitle, Ink.QUIET)]]
@@ -26,7 +26,7 @@ def queues_screen(view: QueuesView, style: TextStyle = PLAIN) -> str:
         said = [f"{each.label.lower()} {each.value} {each.unit}".rstrip() for each in view.figures]
         lines += [[Span(", ".join(said[:3]))], [Span(", ".join(said[3:]))]]
     text = [paint(line, style) for line in lines]
-    text += [table_text(view.table, style)] if view.table.columns else []
+    text += [table_text(table, style) for table in (view.table, view.runs_table) if table.columns]
     text += [paint(line, style) for line in need_lines(view.details.needs)] if view.details.needs else []
     return "\n".join(text)
 
@@ -45,6 +45,5 @@ def queues_html(view: QueuesView) -> str:
         )
         parts.append(f'<div style="margin:2px 0 8px">{" · ".join(said)}</div>')
     parts += needs_html(view.details.needs)
-    if view.table.columns:
-        parts.append(table_html(view.table))
+    parts += [table_html(table) for table in (view.table, view.runs_table) if table.columns]
     return wrap(parts, width=1100)

@@ -105,8 +105,8 @@ class QueuesView:
         The numbers are old.
     sparks : tuple of (str, tuple)
         Messages that waited in each queue, over 30 minutes.
-    table : Table
-        The same queues for text and static HTML.
+    table, runs_table : Table
+        The same queues, and the newest runs, for text and static HTML.
     log : str
         Everything in one line, for pipes and logs.
     """
@@ -133,6 +133,7 @@ class QueuesView:
     failures_more: str = ""
     details: Details = NO_DETAILS
     table: Table = NO_TABLE
+    runs_table: Table = NO_TABLE
     log: str = ""
 
     @property

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, Self
@@ -195,8 +196,8 @@ class Run(HasWidget):
         CodeGone
             No `fn` was given, and the run's newest code is no longer kept. Nothing was sent.
         BadOption
-            `rest` without `fn`; the expression is not one; or the run's messages run in processes, and `fn` is a
-            coroutine function.
+            `fn` is not a function; `rest` without `fn`; the expression is not one; or the run's messages run in
+            processes, and `fn` is a coroutine function.
         """
         chosen = compile_where(where) if where is not None else None
         code = self._new_code(fn) if fn is not None else None
@@ -296,6 +297,8 @@ class Run(HasWidget):
         return progress.lost, [counts.lost for counts in progress.by_shard]
 
     def _new_code(self, fn: Callable[..., Any]) -> Code:
+        if not callable(fn):
+            raise BadOption(option="fn", value=fn, problem="is not a function. Nothing was sent again.")
         if self._progress().record["process"] is not None:
             isolation("process", fn)
         hash, blob, version = sealed_function(fn)
@@ -456,7 +459,7 @@ class Run(HasWidget):
         if self.doubt is not None:
             hash, error = self.doubt
             if all(code["hash"] != hash for code in self._progress().record["codes"]):
-                raise error
+                raise copy(error)  # a new one: raised again, it would show the lines of the cells that got it before
             self.doubt = None
 
     def _is_repaired(self) -> bool:
@@ -540,7 +543,10 @@ class Run(HasWidget):
         raise DocumentsLost(run=self.name, lost=counts.lost, total=counts.all, how=how, first=first, ranges=lost.ranges)
 
     def _raise_sums(self, progress: Progress, deadline: Deadline) -> None:
-        """Raise `ResultsMissing` when acked documents and kept results do not add up."""
+        """Raise `ResultsMissing` when acked documents and kept results, or all states and the input, do not add up."""
+        if progress.unaccounted:
+            first, total = f"no shard of queue {self.queue!r} has them in any state", progress.record["total"]
+            raise ResultsMissing(run=self.name, missing=progress.unaccounted, acked=total, first=first, ranges=[])
         if not progress.missing:
             return
         progress = self._asked(deadline, covered=True)

@@ -136,7 +136,8 @@ def no_message_runs_twice_at_a_time(history: History) -> Iterator[str]:
                 taken = [f"{one.what} of {one.queue} at {one.at:.2f} by {one.by}" for one in history.takings[-9:]]
                 yield (
                     f"{key} ran in process {earlier.pid}, and in {later.pid} at the same time: from "
-                    f"{earlier.began:.2f} to {earlier.ended}, and from {later.began:.2f}; taken: {', '.join(taken) or 'nothing'}"
+                    f"{earlier.began:.2f} to {earlier.ended}, and from {later.began:.2f}; "
+                    f"taken: {', '.join(taken) or 'nothing'}"
                 )
 
 

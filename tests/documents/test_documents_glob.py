@@ -7,6 +7,7 @@ import os
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -257,3 +258,16 @@ def test_chained_url_lists_inside_an_archive(tmp_path: Path) -> None:
     documents = Documents.from_glob(f"zip://**/*.txt::{tmp_path}/texts.zip")
 
     assert [(document.key, document.text()) for document in documents] == [("d/x.txt", "inside")]
+
+
+@pytest.mark.parametrize("pattern", [5, None, b"*.txt", ["a.txt"]])
+def test_a_pattern_of_another_kind_is_refused_with_the_way_out(pattern: Any) -> None:
+    with pytest.raises(BadOption, match=r"is not a path or URL.*Documents\(paths\)"):
+        Documents.from_glob(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["zip:///tmp/none.zip/**", "zip://**/*.txt::/nowhere/none.zip", "s4://bucket/*"])
+def test_a_file_system_that_fails_ends_in_one_sentence(pattern: str) -> None:
+    """And not in ninety lines of fsspec, which leave open what was wrong."""
+    with pytest.raises(BadOption, match=r"cannot be listed: .* Nothing was listed"):
+        Documents.from_glob(pattern)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,46 @@ def test_explain_lists_what_a_function_takes_along(connected: Any) -> None:
     connected.run("limit = 3\ndef f(x): return x + limit")
 
     assert "limit of f: int" in repr(connected.run("%dq explain f"))
+
+
+def test_lines_that_name_an_edited_run_refuse_its_old_results_until_it_is_kept(edited: Any) -> None:
+    """They gave them out, in silence: the name stands for what the cell above has just mapped."""
+    for line in ("%dq results edited", "%dq wait edited", "%dq results"):
+        error = edited.fails(line)
+        assert isinstance(error, RunExists), line
+        assert "%dq attach edited" in str(error)
+
+    edited.run("%dq attach edited -o kept")
+
+    assert list(edited.run("%dq results edited --errors skip")) == [1.0]
+    assert list(edited["kept"].results(errors="skip")) == [1.0]
+
+
+def test_refusal_of_an_edited_run_without_failures_offers_no_retry(connected: Any) -> None:
+    """It sent 0 documents again, and then came the same refusal."""
+    connected.run("%%dq submit --over [1,2] --name fine -w -o run\ndef f(x): return x")
+    connected.run("%%dq submit --over [1,2] --name fine -w -o run\ndef f(x): return -x")
+
+    said = str(connected.fails("run.results()"))
+    assert "%dq retry" not in said
+    assert "--on-existing new" in said
+    assert "this line" not in said
+    assert "this cell" not in said
+
+
+def test_each_refusal_has_the_traceback_of_its_own_cell(edited: Any) -> None:
+    """One error object was raised again and again, and showed the lines of all cells that had asked."""
+    first, second = edited.fails("run.results()"), edited.fails("run.wait()")
+
+    assert first is not second
+    lines = [frame.line for frame in traceback.extract_tb(second.__traceback__)]
+    assert "run.wait()" in lines
+    assert "run.results()" not in lines
+
+
+def test_variable_holds_the_new_run_also_when_waiting_for_it_fails(connected: Any) -> None:
+    """The advice of the error says `run.failures()`: of this run, and not of the one before."""
+    connected.run("%dq submit len --over ['a','bb'] --name good -w -o run")
+    connected.fails("%dq submit len --over (1/0 for _ in 'ab') --name bad -w -o run")
+
+    assert connected["run"].name == "bad"

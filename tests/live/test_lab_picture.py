@@ -159,6 +159,7 @@ def test_lab_as_text_fits_its_terminal(snapshot: Snapshot) -> None:
     assert lines[1] == "waiting 60,191 messages, unacked 104 messages, out 51.9 messages/s"
     assert lines[2] == "dead 215 messages, busy 93 %, on disk 2.2 GB"
     assert lines[4].startswith("pages  running     15,846")
+    assert any(line.startswith("parse-invoices") for line in lines)  # a queue's numbers do not tell which run failed
     assert lines[-3].startswith("✕  61 dead  KeyError 'total'")
     assert max(map(columns, lines)) <= 80
     assert queues_screen(lab_view(snapshot, place=PAPERS), TextStyle(unicode=False)).isascii()
@@ -182,3 +183,4 @@ def test_lab_as_html_needs_nothing_and_escapes_all(snapshot: Snapshot) -> None:
         assert reader.tags <= ALLOWED_TAGS
         assert reader.attributes <= ALLOWED_ATTRIBUTES
     assert "60,191" in Reader(queues_html(view)).text
+    assert "parse-invoices" in Reader(queues_html(view)).text

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+import pytest
 
 from dqlab.frame import NO_ID, Outcome
 from dqlab.rules.leases import LeasedPiece
@@ -95,6 +98,35 @@ def test_a_late_renewal_says_that_the_lease_is_gone(desk: Any) -> None:
     desk.clock.advance(60)
 
     assert desk.shard.extend([lease.id]) == [lease.id]
+
+
+def test_renewals_hold_while_the_journal_accepts_nothing(desk: Any) -> None:
+    """The lease of a dead consumer cannot end then, and refused all others their time: they ran twice afterwards."""
+    desk.put(3)
+    desk.lease(1, "dead")
+    desk.clock.advance(30)
+    early, late = desk.lease(1, "alive"), desk.lease(1, "late")
+    refuses = pytest.MonkeyPatch()
+    refuses.setattr(desk.shard.journal, "admit", _refuse)
+    for _ in range(4):
+        desk.clock.advance(20)
+        with suppress(_Refused):
+            desk.shard.extend([early.id])
+    with pytest.raises(_Refused):
+        desk.shard.extend([late.id])  # its time is over, and it has not ended
+    refuses.undo()
+
+    assert desk.shard.extend([early.id, late.id]) == []
+    assert desk.counts() == {State.READY: 1, State.LEASED: 2}
+    desk.shard.invariants()
+
+
+class _Refused(Exception):
+    """What a log raises whose disk is full."""
+
+
+def _refuse(*_: object) -> None:
+    raise _Refused
 
 
 def test_a_settled_lease_is_gone(desk: Any) -> None:

@@ -503,3 +503,16 @@ def test_array_without_dimensions_is_refused_as_other_documents_that_cannot_be_i
     with pytest.raises(BadOption, match="cannot be iterated"):
         _iterable(np.array(3))
     assert list(_iterable(np.array([3]))) == [3]
+
+
+def test_a_retry_with_what_is_not_a_function_sends_nothing_again(queue: dq.QueuePool, queue_name: str) -> None:
+    """Each document failed again, with an error about the text in place of its own."""
+    run = queue.map(int, ["x"], name=f"run-{queue_name}", retry=dq.Retry(0))
+    run.wait(timeout=30)
+
+    with pytest.raises(BadOption, match="is not a function"):
+        run.retry(fn="int")  # type: ignore[arg-type]
+
+    assert run.counts["dead"] == 1
+    assert run.failures()[0].error == "ValueError"
+    assert len(run.versions) == 1

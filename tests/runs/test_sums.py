@@ -9,8 +9,11 @@ import pytest
 from distributed import Client
 
 import dqlab as dq
+from dqlab.cluster.transport.orders import Drop, OpenMissing, RecordSubmitted, Seal
 from dqlab.errors import ResultsMissing
 from dqlab.rules.results import ResultIndex
+from dqlab.rules.states import State
+from dqlab.rules.submitted import Submitted
 
 
 def lose_results(client: Client, queue: str, run: bytes, lo: int, hi: int) -> None:
@@ -54,6 +57,28 @@ def test_acked_documents_without_results_are_named_to_everybody(lab: dq.Lab, que
     while not any(need.kind == "missing" and need.run == run.name for need in lab.stats().attention):
         lab.wait_for_change(lab.stats().seq, timeout=5)
     assert any(f"3 results missing of run {run.name}" in finding.what for finding in lab.doctor().findings)
+
+
+def test_documents_that_no_shard_has_are_missed(lab: dq.Lab, queue_name: str) -> None:
+    """A run of three shards whose second one had forgotten it was done, with the results of the others."""
+    queue = lab.queue(queue_name, n_queues=3)
+    run = queue.map(abs, range(30_000), name=queue_name)
+    run.wait(timeout=30)
+    codes, had = run.record()["codes"], sum(lane["counts"][State.ACKED] for lane in reports_of(queue)[1]["lanes"])
+    assert had > 0
+    give = lambda order: lab.session.link.sync(queue.handle.order(order, shard=1))  # noqa: E731
+    give(Drop(run.id))
+    give(OpenMissing(run.id, {"name": run.name, "codes": codes}))
+    give(Seal(run.id, [0, 0, 0], None, RecordSubmitted(run.id, Submitted())))
+
+    for way in WAYS.values():
+        with pytest.raises(ResultsMissing, match=f"{had:,} of 30,000 processed documents .* no shard"):
+            way(run)
+    queue.close(force=True)
+
+
+def reports_of(queue: dq.QueuePool) -> list[dict[str, Any]]:
+    return queue.handle.link.sync(queue.handle.ask_all("stats", {}))
 
 
 def test_a_run_with_failures_retries_and_cancelled_documents_adds_up(queue: dq.QueuePool) -> None:

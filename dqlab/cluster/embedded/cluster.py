@@ -19,13 +19,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed import LocalCluster, Nanny
 from distributed.core import Status
 from distributed.nanny import WorkerProcess, _get_env_variables
+from distributed.utils import silence_logging_cmgr
 
 from dqlab.cluster.embedded import sockets
 from dqlab.cluster.embedded.dashboard import LateDashboard
@@ -47,6 +48,36 @@ LOOK_EVERY = 2.0
 """Seconds between two checks for missing workers."""
 UNKNOWN = 255
 """Exit code assumed for a worker whose nursery is gone."""
+
+
+class _Quiet:
+    """Keeps Dask's INFO lines out of notebooks as long as any cluster of this process is open.
+
+    Dask does so for each cluster, and the first one that closes brings the lines back for all.
+    """
+
+    _open = 0
+    _restore = ExitStack()
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self._ended = False
+        with self._lock:
+            if not _Quiet._open:
+                _Quiet._restore = ExitStack()
+                for name in ("distributed", "bokeh"):
+                    _Quiet._restore.enter_context(silence_logging_cmgr(logging.WARNING, root=name))
+            _Quiet._open += 1
+
+    def end(self) -> None:
+        """Count one cluster less; may be called again."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            _Quiet._open -= 1
+            if not _Quiet._open:
+                _Quiet._restore.close()
 
 
 class Abandoned(ChildProcessError):
@@ -433,12 +464,13 @@ class EmbeddedCluster(LocalCluster):
         sockets.register()
         self._nursery = Nursery() if nursery is None else nursery
         directory = sockets.make_directory() if port is None else None
+        quiet = _Quiet()
         try:
             self._nursery.start(directory, [*preload, *modules, Worker.__module__])
             host = {"host": "127.0.0.1", "scheduler_port": port}
             if directory is not None:
                 host = {"host": f"{sockets.PREFIX}{directory}", "protocol": sockets.PREFIX}
-            self._leave = weakref.finalize(self, functools.partial(_leave, self._nursery, directory))
+            self._leave = weakref.finalize(self, functools.partial(_leave, self._nursery, directory, quiet))
             late = LateDashboard.can_be_had()
             super().__init__(  # type: ignore[no-untyped-call]
                 n_workers=n,
@@ -458,7 +490,7 @@ class EmbeddedCluster(LocalCluster):
         except BaseException:  # Ctrl-C too
             with suppress(Exception):
                 self.close()
-            _leave(self._nursery, directory)
+            _leave(self._nursery, directory, quiet)
             raise
 
     async def _close(self) -> None:
@@ -474,7 +506,8 @@ class EmbeddedCluster(LocalCluster):
         return f"http://127.0.0.1:{port}/status" if port else ""
 
 
-def _leave(nursery: Nursery, directory: Any) -> None:
+def _leave(nursery: Nursery, directory: Any, quiet: _Quiet) -> None:
+    quiet.end()
     nursery.close()
     if directory is not None:
         sockets.remove_directory(directory)

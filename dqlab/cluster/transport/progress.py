@@ -69,6 +69,14 @@ class Progress:
         return sum(shard["missing"] for shard in self.shards)
 
     @property
+    def unaccounted(self) -> int:
+        """Documents of an input that has ended which no shard has in any state; 0, unless something is broken."""
+        total: int | None = self.record["total"]
+        if not self.sealed or total is None or self.record["incomplete"] is not None or self.cancelled:
+            return 0
+        return max(0, total - self.counts.all)
+
+    @property
     def blocked(self) -> str:
         """Why nothing that happens now can be confirmed: a disk that is full, or that failed; "" when it can."""
         return next((why for shard in self.shards if (why := shard["failure"] or shard["short"])), "")
