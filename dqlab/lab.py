@@ -93,6 +93,7 @@ class Lab(HasWidget):
     def keep_in(self, store: Path | None) -> None:
         """Make queues durable in a directory from now on; with None, transient."""
         self.store = store
+        self.session.link.store = "" if store is None else str(store)
         self.session.runs.open_others = self._open_others
 
     def announce(self) -> None:

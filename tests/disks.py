@@ -16,7 +16,7 @@ from distributed import Client
 
 from dqlab.log import Files
 
-__all__ = ["ERRNOS", "FlakyFiles", "FlakySystem", "asked", "break_disk", "no", "unplugged"]
+__all__ = ["ERRNOS", "FlakyFiles", "FlakySystem", "asked", "break_disk", "fill_disk", "make_room", "no", "unplugged"]
 
 ERRNOS = ("EIO", "ESTALE", "EMFILE", "ENOSPC", "EDQUOT", "EACCES")
 """What a disk, a server, a quota and the limits of a process answer for a moment."""
@@ -59,6 +59,22 @@ def break_disk(actor: Any) -> bool:
 
     files = actor._store.log._writer._files
     files.write = files.sync = refuse
+    return True
+
+
+def fill_disk(actor: Any) -> bool:
+    """Let a shard's log have no room for a byte more, until `make_room`."""
+
+    def refuse(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "full")
+
+    actor._store.log._writer._files.write = refuse
+    return True
+
+
+def make_room(actor: Any) -> bool:
+    """Let a shard's log be written again."""
+    vars(actor._store.log._writer._files).pop("write", None)
     return True
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dqlab as dq
-from dqlab.errors import LabClosed
+from dqlab.errors import LabClosed, RunNotFound
 
 pytestmark = pytest.mark.cluster
 
@@ -131,6 +133,32 @@ def test_run_is_named(ended: Held) -> None:
         ended.pool.counts()
 
     assert caught.value.lab == "ended"
+
+
+def test_what_is_in_a_store_is_said_to_be_there_with_the_lines_that_bring_it_back(tmp_path: Path) -> None:
+    """It said that the run was gone, and to map the documents again."""
+    store = tmp_path / "store"
+    with dq.connect(n=1, name="stored", store=store) as lab:
+        run = lab.map(same, range(10), name="kept").wait(timeout=30)
+        results, pool = run.results(), lab.queue("other")
+        in_memory = dq.QueuePool(lab.client, name="memory").map(same, [1], name="gone", consumers=None)
+    with dq.connect(n=1, name="unkept") as other, pytest.raises(RunNotFound, match="has no store"):
+        other.attach("kept")
+    opened = rf"lab = dq\.connect\(store={re.escape(repr(str(store)))}\)"
+
+    for use in (run.wait, lambda: list(results), lambda: run.counts, run.failures):
+        with pytest.raises(LabClosed, match=rf"run 'kept'.*is in the store.*{opened}.*lab\.attach\('kept'\)") as caught:
+            use()
+        assert "gone" not in str(caught.value)
+    with pytest.raises(LabClosed, match=rf"queue 'other'.*is in the store.*{opened}.*lab\.queue\('other'\)"):
+        pool.counts()
+    with pytest.raises(LabClosed, match=rf"is in the store.*transient queues is gone.*{opened}"):
+        lab.attach("kept")
+    with pytest.raises(LabClosed, match=r"transient queues is gone.*then map the documents again"):
+        in_memory.wait()
+
+    with dq.connect(n=1, store=store) as lab:
+        assert list(lab.attach("kept").results(timeout=30)) == list(range(10))
 
 
 def test_closing_twice_and_looking_do_no_harm(ended: Held) -> None:

@@ -87,8 +87,9 @@ def test_runs_of_a_killed_process_and_its_cluster_are_attached_and_go_on_in_anot
     """Results that were there are read, messages that waited are processed, and no queue need be named."""
     assert list(second.attach("done").results(timeout=60)) == [2 * x for x in range(1000)]
     assert list(second.attach("waiting").results(timeout=60)) == [2 * x for x in range(1000, 3000)]
-    with pytest.raises(RunNotFound, match="Did you mean 'waiting'"):
+    with pytest.raises(RunNotFound, match="Did you mean 'waiting'") as caught:
         second.attach("waitin")
+    assert "no store" not in str(caught.value)
     assert second.queue().submit(abs, -1).durability == "always"
     assert second.queue("passing", durable=False).submit(abs, -1).durability == "transient"
 

@@ -145,4 +145,4 @@ def test_a_lab_whose_scheduler_was_killed_is_not_said_to_be_left_as_it_is() -> N
     link = Link(client)
     assert "may have ended too" in str(link.closed_error())
     link.leave()
-    assert "was left as it is" in str(link.named("run 'x'").closed_error())
+    assert "was left as it is" in str(link.named("run 'x'", "lab.attach('x')").closed_error())

@@ -41,10 +41,7 @@ class RunError(DqlabError):
 class RunNotFound(RunError):
     """No run of that name is known here."""
 
-    text = (
-        "no run named {run!r} here.{hint} Runs that exist: {known}. "
-        "Without a store, a run of an embedded cluster ends with the process that made it."
-    )
+    text = "no run named {run!r} here.{hint} Runs that exist: {known}."
 
 
 class RunExists(RunError):

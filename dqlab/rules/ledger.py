@@ -49,6 +49,8 @@ class Ledger:
         Blobs of the functions that a lane names, by hash; see `note_functions`.
     news : dict of bytes to None
         Runs in which something has changed; for a shell to read and clear.
+    touched : dict of bytes to None
+        The same, for a shell that does this after each change.
     names : dict of str to dict of bytes to None
         Runs that have a record, by name.
     packed : dict of bytes to callable
@@ -61,6 +63,7 @@ class Ledger:
         self.functions: dict[bytes, bytes] = {}
         self.names: dict[str, dict[bytes, None]] = {}
         self.news: dict[bytes, None] = {}
+        self.touched: dict[bytes, None] = {}
         self.packed: dict[bytes, Callable[[], bytes]] = {}
         self._naming: dict[bytes, set[bytes]] = {}
         self._uses: Counter[bytes] = Counter()
@@ -158,7 +161,7 @@ class Ledger:
     def note_functions(self) -> None:
         """Forget the functions that no lane names any more; looks at the lanes that have changed."""
         for run in self.shard.activity.take_changed():
-            self.news[run] = None
+            self.news[run] = self.touched[run] = None
             book = self.books.get(run)
             self._names_now(run, set() if book is None else book.named_functions())
             self.packed.pop(run, None)

@@ -149,11 +149,18 @@ class RunBook:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             known_here = _some_of(known) or ("none that can be seen from here" if self.elsewhere else "none")
-            raise RunNotFound(run=name, hint=hint + self.elsewhere, known=known_here)
+            raise RunNotFound(run=name, hint=hint + self.elsewhere + self._ended, known=known_here)
         pool = next((pool for pool in self._pools() if pool.name == run.queue), None)
         if pool is not None and pool.served:
             self._serve(pool)  # a queue that was opened again has no consumers yet
         return run
+
+    @property
+    def _ended(self) -> str:
+        """A hint: runs of this lab last as long as its process."""
+        if not self._link.embedded or self._link.store:
+            return ""
+        return " This lab has no store, so runs that another process made have ended with it."
 
     def everything(self) -> list[Run]:
         """Return the runs of every queue that this lab has open, whichever client made them."""

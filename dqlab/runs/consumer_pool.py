@@ -286,7 +286,7 @@ class ConsumerPool:
             while True:
                 meta = {"run": NO_ID, "cursor": cursor, "wait": 0.0}
                 answer, parts = self._link.sync(self._handle.ask(shard, "stream", meta))
-                if not parts:
+                if not parts and not answer["more"]:
                     break
                 cursor = answer["cursor"]
                 for stretch in open_settlements(parts):

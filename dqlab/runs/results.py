@@ -374,6 +374,7 @@ class Streams:
         self._handle, self._run = handle, run
         self._cursors: list[dict[str, Any]] = [{"cursor": 0} for _ in handle.refs]
         self._done = [False] * len(handle.refs)
+        self._more = [True] * len(handle.refs)
         self._given = Ranges()
         self._unreadable: Stretch | None = None
 
@@ -381,6 +382,11 @@ class Streams:
     def done(self) -> bool:
         """Whether every shard reported in its last answer that it has no more."""
         return all(self._done)
+
+    @property
+    def more(self) -> bool:
+        """Whether a shard had results in its last answer that it has not given yet."""
+        return any(self._more)
 
     def pages(self, wait: float, patience: float | None = None) -> Iterator[list[Stretch]]:
         """Request new results from every shard once; yield the readable ones.
@@ -410,7 +416,7 @@ class Streams:
             if page:
                 yield page
             self._cursors[shard] = {"cursor": answer["cursor"], "epoch": answer["epoch"]}
-            self._done[shard] = answer["done"]
+            self._more[shard], self._done[shard] = answer["more"], answer["done"]
         if silent is not None:
             raise silent
 

@@ -25,9 +25,11 @@ from dqlab.errors import (
     DocumentsLost,
     DocumentsNotPut,
     DqlabError,
+    InputChanged,
     InputNotHere,
     InputUsedUp,
     NoAnswer,
+    NotSentAgain,
     PutError,
     ResultsFull,
     ResultsMissing,
@@ -75,6 +77,8 @@ LOOK_EVERY = 0.5
 """Seconds between two checks whether results still come, while none comes."""
 STALLED_AFTER = 5.0
 """Seconds without any consumer after which waiting fails."""
+ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
+"""Errors of an input of which only a part was sent; the results of that part are the run's."""
 
 
 @dataclass(eq=False, repr=False)
@@ -385,7 +389,7 @@ class Run(HasWidget):
                 continue
             over = progress.done and ended and not (progress.counts.lost and self._are_sent_again(deadline))
             # Wait for lost documents that are being sent again: their sender knows why it failed.
-            if over or (progress.given_up and not progress.counts.lost):
+            if over or (progress.given_up and not progress.counts.lost) or self._never_ends(progress):
                 judge(progress)
                 return progress
             if progress.done and self.submitter is not None:
@@ -430,7 +434,7 @@ class Run(HasWidget):
 
     def _raise_submission(self, progress: Progress | None = None) -> None:
         """Raise why the input ended early: what this process knows, else, with `progress`, what the queue knows."""
-        self._raise_doubt()
+        self._raise_other_input()
         error = self.submitter.error if self.submitter is not None and not self._is_repaired() else None
         if error is None:
             cut_off = progress.cut_off(self.name) if progress is not None else None
@@ -441,6 +445,14 @@ class Run(HasWidget):
             position, reason = self.submitter.count, in_words(error)
             raise SubmissionIncomplete(run=self.name, position=position, reason=reason) from error
         raise error
+
+    def _raise_other_input(self, progress: Progress | None = None) -> None:
+        """Raise while the results would be those of other code or other documents."""
+        self._raise_doubt()
+        submitter = self.submitter
+        error = submitter.error if submitter is not None and not submitter.unsent else None
+        if isinstance(error, RunExists) and not self._is_repaired():
+            raise error
 
     def _raise_doubt(self) -> None:
         """Raise while the run does not have the requested code: the results would be those of other code."""
@@ -491,10 +503,10 @@ class Run(HasWidget):
     def _results(self, errors: str, deadline: Deadline) -> Results:
         try:
             self._settled(deadline, self._raise_submission)
-        except (SubmissionIncomplete, DocumentsNotPut, PutError):
+        except ENDED_EARLY:
             if errors == "raise":
                 raise
-            self._settled(deadline, lambda progress: None)
+            self._settled(deadline, self._raise_other_input)
         progress = self._asked(deadline, covered=True)
         if errors == "raise":
             self._raise_missing(progress, deadline)
@@ -577,8 +589,10 @@ class Run(HasWidget):
         ------
         WaitTimeout
             No result came in time.
-        RunStalled, ResultsFull, AllFailed, SubmissionIncomplete
+        RunStalled, ResultsFull, AllFailed
             Nothing more comes; as in `wait`.
+        SubmissionIncomplete
+            The input raised, or one of its elements could not be sent; all results came of what was sent before.
         RunCancelled, DocumentsLost, ResultsMissing
             All results came but those of cancelled or lost documents; as in `results`.
         ResultUnreadable
@@ -594,31 +608,36 @@ class Run(HasWidget):
             yield from self._completed(limit)
 
     def _completed(self, limit: float | None) -> Iterator[tuple[Any, Any]]:
-        self._raise_doubt()
+        self._raise_other_input()
         streams = Streams(self.handle, self.id)
         longest = 1.0 if limit is None else min(1.0, limit)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
-        given_up = False
+        given_up, error = False, None
         while not (over and streams.done):
+            came = False
             try:
                 over = over or (streams.done and self._is_over(deadline))  # first: nothing comes after the pages
-                came = False
                 for page in streams.pages(longest, deadline.patience):
                     for stretch in page:
                         yield from stretch.items()
                     deadline, came = Deadline(limit), True
-                if given_up and not came:
-                    break
                 if came or over:
-                    alone_since = None
-                elif time.monotonic() > looked + LOOK_EVERY:
-                    (alone_since, given_up), looked = self._watch_idle(deadline, alone_since), time.monotonic()
-            except CallTimeout as error:  # a shard is being recreated
-                if deadline.over:
-                    raise self._no_answer(deadline) from error
-            self._raise_submission()
-            if deadline.over and not (over and streams.done):
-                raise self._out_of_time(self._asked(deadline), limit)
+                    alone_since, given_up, error = None, False, None
+                elif (given_up or error is not None) and not streams.more:
+                    break
+                elif deadline.over or time.monotonic() > looked + LOOK_EVERY:
+                    try:
+                        (alone_since, given_up), looked = self._watch_idle(deadline, alone_since), time.monotonic()
+                    except (AllFailed, ResultsFull, RunStalled) as ended:  # results may have come since the pages
+                        error = ended
+            except CallTimeout as silent:  # a shard is being recreated
+                if deadline.over and not came:
+                    raise self._no_answer(deadline) from silent
+            self._raise_other_input()
+            if deadline.over and not came and not (over and streams.done):
+                raise error or self._out_of_time(self._asked(deadline), limit)
+        if error is not None:
+            raise error
         deadline = Deadline(limit)
         self._raise_given_up(self._settled(deadline, self._raise_submission), deadline)
         streams.check_readable()
@@ -629,7 +648,20 @@ class Run(HasWidget):
         if progress is None:
             return alone_since, False
         self._raise_stopped(progress)
-        return self._watch_consumers(progress, alone_since), progress.given_up
+        rests = progress.paused and not progress.counts.leased and self._has_broken(progress)
+        over = rests or progress.given_up or self._never_ends(progress)
+        return self._watch_consumers(progress, alone_since), over
+
+    def _has_broken(self, progress: Progress) -> bool:
+        """Return whether the input has ended early."""
+        submitter = self.submitter
+        if submitter is None or isinstance(submitter, Resubmission):
+            return progress.cut_off(self.name) is not None
+        return submitter.finished.is_set() and submitter.error is not None
+
+    def _never_ends(self, progress: Progress) -> bool:
+        """Return whether nothing is left of a run whose shards were not told that its input has ended early."""
+        return not progress.sealed and not progress.counts.left and self._has_broken(progress)
 
     def _is_over(self, deadline: Deadline) -> bool:
         """Return whether a run whose shards are done gives no more results; wait a little for late ones."""

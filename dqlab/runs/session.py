@@ -152,7 +152,9 @@ class Session(Generic[Pool]):
         asked = {"name": name, "shards": shards, "options": options, "sealed": sealed, "client": client}
         answer = self.link.sync(self.link.scheduler("dq_open", timeout=limit, **asked), late=late)
         promise = answer["options"].get("store", {}).get("sync", TRANSIENT)
-        return Handle(self.link, name, answer["shards"], promise), answer["options"]
+        store = stored_in(answer["options"])
+        kept = "" if store is None else str(store)
+        return Handle(self.link, name, answer["shards"], promise, kept), answer["options"]
 
     def open_queues(self) -> list[str]:
         """Return the names of the queues that any client has open on the cluster."""

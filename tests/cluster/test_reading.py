@@ -213,7 +213,7 @@ def test_results_that_come_while_a_page_is_read_neither_break_nor_hide_it() -> N
         return blobs[stretch.place]
 
     async def part() -> None:
-        parts, cursor = await page_behind(index, read, 1500)
+        parts, cursor = await page_behind(index, read, 1500, 2001)
         assert [Settlement.decode(part).pieces[0].ordinal for part in parts] == list(range(1500, 2001))
         assert cursor == index.end == 2001
 

@@ -278,6 +278,7 @@ def test_an_input_that_has_changed_is_not_sent_again(pool: dq.QueuePool) -> None
     counts = run.counts
     assert counts["lost"] + counts["ready"] + counts["leased"] + counts["acked"] == 3000
     assert counts["lost"] >= 1800
+    assert len(run.results(errors="skip", timeout=30)) == 3000 - counts["lost"]
 
     documents[1200] = "document 1200"
     run.resubmit_lost()

@@ -22,6 +22,7 @@ from typing import Any
 from distributed import get_worker
 
 from dqlab.clock import SystemClock
+from dqlab.cluster.shard.confirmed import Confirmed
 from dqlab.cluster.shard.durable import open_durable
 from dqlab.cluster.shard.memory import MemoryStore, Store
 from dqlab.cluster.shard.recalls import Recalls
@@ -166,6 +167,7 @@ class QueueActor:
             self.ledger, self._upkeep = durable.ledger, Upkeep(durable)
             self._store.recorded, self._store.turned = self._upkeep.recorded, self._store_turned
         self.shard = self.ledger.shard
+        self._confirmed = Confirmed(self._store, self.books.items())
         if self._returning:
             asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
 
@@ -401,7 +403,8 @@ class QueueActor:
         meta, _ = unpack(body)
         begun = self.ledger.begin(meta["lease"])
         if begun:
-            self._store.noted()
+            self.ledger.note_functions()
+            self._note_touched()
             await self._store.durable()
         return pack({"begun": begun})
 
@@ -537,7 +540,8 @@ class QueueActor:
         await self._until(lambda: lost > 0 or book.stopped or self.shard.unsettled(run, lo, hi) == 0, meta["wait"])
         left = self.shard.unsettled(run, lo, hi)
         paused = self.shard.paused or self.shard.lanes[run].paused
-        left = left or (0 if await self._is_safe(meta["wait"]) else hi - lo)
+        if not left and not self._are_safe(run, lo, hi) and not await self._is_safe(run, meta["wait"]):
+            left = hi - lo
         parts = [] if left or lost else await page(book.results, self._store.read, lo, hi)
         return pack(
             {
@@ -586,23 +590,28 @@ class QueueActor:
     async def page(self, body: bytes) -> bytes:
         """Return one page of results by ordinal: {run, lo, hi}."""
         meta, _ = unpack(body)
-        await self._store.durable()
-        return pack({}, *await page(self.ledger.book(meta["run"]).results, self._store.read, meta["lo"], meta["hi"]))
+        run, lo, hi = meta["run"], meta["lo"], meta["hi"]
+        results = self.ledger.book(run).results
+        if not self._confirmed.all_of(run) and not self._confirmed.results(run, results, lo, hi)[1]:
+            await self._store.durable(self._confirmed.number(run))
+        return pack({}, *await page(results, self._store.read, lo, hi))
 
     async def stream(self, body: bytes) -> bytes:
         """Return results in the order of completion: {run, cursor, epoch?, wait}; moving the cursor drops nothing.
 
+        Answers {cursor, epoch, more, done}: whether there are results after that cursor, and whether none will come.
         A cursor of an earlier epoch in memory counts from 0.
         """
         meta, _ = unpack(body)
         book, lane = self.ledger.book(meta["run"]), self.shard.lanes[meta["run"]]
         results, cursor = book.results, meta["cursor"] if meta.get("epoch", self._born) == self._born else 0
         await self._until(lambda: results.end > cursor or lane.done, meta["wait"])
-        if not await self._is_safe(meta["wait"]):
-            return pack({"cursor": cursor, "epoch": self._born, "done": False})
-        parts, cursor = await page_behind(results, self._store.read, cursor)
-        done = lane.done and cursor >= results.end
-        return pack({"cursor": cursor, "epoch": self._born, "done": done}, *parts)
+        if self._confirmed.end(meta["run"]) <= cursor:
+            await self._is_safe(meta["run"], meta["wait"])
+        parts, cursor = await page_behind(results, self._store.read, cursor, self._confirmed.end(meta["run"]))
+        more = cursor < results.end
+        done = lane.done and not more and self._confirmed.all_of(meta["run"])
+        return pack({"cursor": cursor, "epoch": self._born, "more": more, "done": done}, *parts)
 
     async def watch(self, body: bytes) -> bytes:
         """Wait until a run is done or stopped: {run, wait}; answers counts and what is known of it.
@@ -615,7 +624,7 @@ class QueueActor:
         safe = True
         if wait:
             await self._until(lambda: lane.done or book.stands, wait)
-            safe = not lane.done or await self._is_safe(wait)
+            safe = not lane.done or await self._is_safe(meta["run"], wait)
         progress = self._progress(book)
         if meta.get("covered"):
             covered, missing = list(book.results.covered), book.missing_ordinals()
@@ -812,17 +821,22 @@ class QueueActor:
             raise self._store.failure
         return holds
 
-    async def _is_safe(self, wait: float) -> bool:
-        """Return whether all that was kept so far is as safe as the store promises; wait for that, at least 0.25 s.
+    async def _is_safe(self, run: bytes, wait: float) -> bool:
+        """Return whether all of a run so far is as safe as the store promises; wait for that, at least 0.25 s.
 
-        A full disk makes all calls wait; it is not a reason to give up.
+        A full disk makes calls wait; it is not a reason to give up.
         """
         try:
             async with asyncio.timeout(max(wait, 0.25)):
-                await self._store.durable()
+                await self._store.durable(self._confirmed.number(run))
         except (TimeoutError, DiskFull, NoDescriptors):
             return False
         return True
+
+    def _are_safe(self, run: bytes, lo: int, hi: int) -> bool:
+        """Return whether messages of a run, by ordinal, have results that are all safe."""
+        there, safe = self._confirmed.results(run, self.ledger.book(run).results, lo, hi)
+        return safe and there == hi - lo
 
     def _wait_no_longer(self) -> None:
         self._returning.clear()
@@ -849,10 +863,17 @@ class QueueActor:
                 break  # with suspects it depends on the caller; else there is nothing for the others either
         again = self._recalls.consider(self.shard, self._lot)
         self.ledger.note_ends()
-        self._store.noted()
+        self._note_touched()
         self._changed.ring()
         self._reporter.touch()
         self._set_alarm(again)
+
+    def _note_touched(self) -> None:
+        """Record what else has changed, and note which record the changed runs have to wait for."""
+        self._store.noted()
+        touched, self.ledger.touched = self.ledger.touched, {}
+        for run in touched:
+            self._confirmed.note(run, self.books.get(run))
 
     def _halt_failing(self) -> None:
         """Pause runs in which everything fails; while the log takes nothing, the next change tries again."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,16 @@ class LogStore(LogJournal):
         return self.stored
 
     @property
+    def end(self) -> int:
+        """Number of the newest record."""
+        return self.log.end
+
+    @property
+    def confirmed(self) -> int:
+        """Number of the newest record that is as safe as the option `sync` promises."""
+        return self.log.durable
+
+    @property
     def full(self) -> bool:
         """Return False: only the disk limits results there, and a put waits for room on it."""
         return False
@@ -109,8 +121,8 @@ class LogStore(LogJournal):
             self._wanted()
             self.recorded()
 
-    async def durable(self) -> None:
-        """Wait until all that was appended so far is as safe as the option `sync` promises.
+    async def durable(self, number: int | None = None) -> None:
+        """Wait until the records up to a number, or all so far, are as safe as the option `sync` promises.
 
         Raises
         ------
@@ -121,11 +133,11 @@ class LogStore(LogJournal):
         """
         if self.failure is not None:
             raise self.failure
-        end = self.log.end
+        end = self.log.end if number is None else number
         if self.log.durable >= end:
             return
         confirmed: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((end, confirmed))
+        insort(self._waiting, (end, confirmed), key=itemgetter(0))
         self._commit.wanted()
         patience = self._loop.call_later(DISK_PATIENCE, self._impatient, confirmed)
         try:

@@ -23,6 +23,8 @@ class Store(Journal, Protocol):
     ----------
     nbytes : int
         Bytes of results.
+    end, confirmed : int
+        Numbers of the newest record, and of the newest that is as safe as the store promises.
     full : bool
         No more results should be taken in.
     failure : DqlabError or None
@@ -35,6 +37,12 @@ class Store(Journal, Protocol):
 
     @property
     def nbytes(self) -> int: ...  # noqa: D102
+
+    @property
+    def end(self) -> int: ...  # noqa: D102
+
+    @property
+    def confirmed(self) -> int: ...  # noqa: D102
 
     @property
     def full(self) -> bool: ...  # noqa: D102
@@ -51,8 +59,8 @@ class Store(Journal, Protocol):
     def no_room(self, nbytes: int) -> DqlabError | None:
         """Return the error why a frame of `nbytes` cannot be kept, None if it can."""
 
-    async def durable(self) -> None:
-        """Wait until all that was kept so far is as safe as the store promises."""
+    async def durable(self, number: int | None = None) -> None:
+        """Wait until the records up to a number, or all so far, are as safe as the store promises."""
 
     async def frame(self, batch: Batch) -> Frame:
         """Return a batch's frame."""
@@ -74,6 +82,7 @@ class MemoryStore(MemoryJournal):
     """
 
     failure = short = None
+    end = confirmed = 0
 
     def __init__(self, memory_bytes: int, maxsize: int) -> None:
         super().__init__()
@@ -107,7 +116,7 @@ class MemoryStore(MemoryJournal):
     def no_room(self, nbytes: int) -> None:
         """Return None: only the bounds of lanes apply."""
 
-    async def durable(self) -> None:
+    async def durable(self, number: int | None = None) -> None:
         """Return at once."""
 
     async def frame(self, batch: Batch) -> Frame:

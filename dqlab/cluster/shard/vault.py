@@ -50,16 +50,18 @@ async def page(results: ResultIndex, read: Read, lo: int, hi: int) -> list[bytes
     return parts
 
 
-async def page_behind(results: ResultIndex, read: Read, cursor: int) -> tuple[list[bytes], int]:
-    """Return the next page in the order of completion, and the cursor behind it."""
+async def page_behind(results: ResultIndex, read: Read, cursor: int, end: int) -> tuple[list[bytes], int]:
+    """Return the next page in the order of completion, from one cursor to before another, and the cursor behind it."""
     parts: list[bytes] = []
     size, opened, values = 0, _Opened(read), 0
     for stretch in results.behind(cursor):
+        if stretch.number >= end:
+            break
         parts.append(await opened.cut(stretch, stretch.piece, stretch.at))
         size, values, cursor = size + len(parts[-1]), values + stretch.piece.n, stretch.number + 1
         if values >= PAGE_VALUES or size >= PAGE_BYTES:
             break
-    return parts, cursor if parts else results.end
+    return parts, cursor if parts else max(cursor, end)
 
 
 class _Opened:

@@ -25,6 +25,8 @@ class Handle(QueueCalls):
         How many shards it has; never changes.
     promise : str, default "transient"
         What a confirmed message survives: "transient" = nothing; else see `LogOptions.sync`.
+    store : str, default ""
+        Directory of the store that keeps it.
 
     Attributes
     ----------
@@ -36,8 +38,9 @@ class Handle(QueueCalls):
 
     run = ""
 
-    def __init__(self, link: Link, name: str, shards: int, promise: str = TRANSIENT) -> None:
-        self.link, self.name, self.promise = link.named(f"queue {name!r}"), name, promise
+    def __init__(self, link: Link, name: str, shards: int, promise: str = TRANSIENT, store: str = "") -> None:
+        self.link, self.name, self.promise = link.named(f"queue {name!r}", f"lab.queue({name!r})"), name, promise
+        self.link.store = store
         self.actors: dict[int, str] = {}
         self.refs = [Ref(f"queue/{name}/{index}", link.client, direct=link.direct) for index in range(shards)]
 
@@ -49,7 +52,7 @@ class Handle(QueueCalls):
     def of_run(self, name: str) -> Self:
         """Return the same handle for a run of the queue, which errors then name."""
         handle = copy.copy(self)
-        handle.run, handle.link = name, self.link.named(f"run {name!r}")
+        handle.run, handle.link = name, self.link.named(f"run {name!r}", f"lab.attach({name!r})")
         return handle
 
     def of_actor(self, shard: int, key: str | None) -> Self:

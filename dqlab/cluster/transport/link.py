@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import copy
 import os
+import shlex
 import threading
 import time
 import warnings
@@ -46,6 +47,8 @@ class Link:
         Name of the lab, for errors.
     embedded : bool
         The cluster ends with the lab.
+    store : str
+        Directory that keeps what is reached over it, "" for what is in memory.
     """
 
     def __init__(self, client: Client) -> None:
@@ -58,7 +61,8 @@ class Link:
         self.address = str(getattr(client.scheduler, "address", "?"))
         self.direct = True
         self.lab, self.embedded = self.address, False
-        self._what = "this lab"
+        self.store = ""
+        self._what, self._found_by = "this lab", ""
         self._lost_since: float | None = None
         self._left = threading.Event()
         self._pid = os.getpid()
@@ -156,10 +160,10 @@ class Link:
 
     # --- closing ----------------------------------------------------------------------------
 
-    def named(self, what: str) -> Self:
-        """Return the same link for something that is reached over it, which errors then name."""
+    def named(self, what: str, found_by: str) -> Self:
+        """Return the same link for something that is reached over it: errors name it, and the line that finds it."""
         link = copy.copy(self)
-        link._what = what
+        link._what, link._found_by = what, found_by
         return link
 
     @property
@@ -190,7 +194,19 @@ class Link:
 
     def closed_error(self) -> LabClosed:
         """Return what to raise where the lab was closed."""
-        if self.embedded:
+        magic = f"%dq connect -o lab --store {shlex.quote(self.store)}"
+        opening = f"lab = dq.connect(store={self.store!r}) (in a notebook: {magic})"
+        if self.embedded and self.store and self._found_by:
+            left = (
+                f"Its cluster ended with it; what was confirmed of {self._what} is in the store. To have it back: "
+                f"{opening}, then {self._found_by}."
+            )
+        elif self.embedded and self.store:
+            left = (
+                "Its cluster ended with it: what durable queues had confirmed is in the store, and what was in "
+                f"transient queues is gone. Start again with {opening}; lab.attach(RUN) finds a run of the store."
+            )
+        elif self.embedded:
             left = (
                 "Its cluster ended with it, and what was in its transient queues is gone. Start again with "
                 "dq.connect() (in a notebook: %dq connect -o lab), then map the documents again."

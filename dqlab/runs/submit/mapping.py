@@ -208,7 +208,7 @@ class Submitter:
 
     def _closed_error(self) -> DqlabError | None:
         """Return what everything here ends with when its lab was closed; None while it is open."""
-        link = self.sender.handle.link.named(f"run {self.name!r}")
+        link = self.sender.handle.of_run(self.name).link
         return link.closed_error() if link.closed else None
 
     def _submit(self) -> None:

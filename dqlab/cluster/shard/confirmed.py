@@ -1,0 +1,87 @@
+"""Which part of each run is as safe as its store promises, though the store may take no more."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqlab.cluster.shard.memory import Store
+from dqlab.rules.book import Book
+from dqlab.rules.results import ResultIndex
+
+__all__ = ["Confirmed"]
+
+
+@dataclass
+class _Known:
+    state: Any
+    """What readers of the run are given, apart from its results: an order that changes none of it is not waited for."""
+    number: int
+    """The store's newest record when that, or the results, changed last."""
+    safe: int
+    """Results before this cursor are safe."""
+    later: deque[tuple[int, int]] = field(default_factory=deque)
+    """Record and cursor of the results that came since."""
+
+
+class Confirmed:
+    """Compares the records of each run with those that its store has confirmed.
+
+    A run that ended before the disk was full stays done then, and can be read; others wait for room.
+
+    Parameters
+    ----------
+    books : iterable of (bytes, Book)
+        Runs that the store brought back: they are safe.
+    """
+
+    def __init__(self, store: Store, books: Iterable[tuple[bytes, Book]]) -> None:
+        self._store = store
+        self._known = {run: _Known(_state(book), 0, book.results.end) for run, book in books}
+
+    def note(self, run: bytes, book: Book | None) -> None:
+        """Note that a run may have changed, when all of that is recorded; None if it was dropped."""
+        if book is None:
+            self._known.pop(run, None)
+            return
+        state, end, number = _state(book), book.results.end, self._store.end
+        known = self._known.get(run)
+        if known is None:
+            self._known[run] = known = _Known(None, number, 0)
+        came = known.later[-1][1] if known.later else known.safe
+        if state == known.state and end == came:
+            return
+        known.state, known.number = state, number
+        if end != came:
+            self.end(run)
+            known.later.append((number, end))
+
+    def number(self, run: bytes) -> int:
+        """Return the record that has to be confirmed before all of a run is safe."""
+        known = self._known.get(run)
+        return self._store.end if known is None else known.number
+
+    def all_of(self, run: bytes) -> bool:
+        """Return whether all of a run is safe."""
+        return self.number(run) <= self._store.confirmed
+
+    def end(self, run: bytes) -> int:
+        """Return the cursor before which a run's results are safe."""
+        known = self._known.get(run)
+        if known is None:
+            return 0
+        confirmed = self._store.confirmed
+        while known.later and known.later[0][0] <= confirmed:
+            known.safe = known.later.popleft()[1]
+        return known.safe
+
+    def results(self, run: bytes, results: ResultIndex, lo: int, hi: int) -> tuple[int, bool]:
+        """Return how many results with ordinals from `lo` to below `hi` there are, and whether those are safe."""
+        end, found = self.end(run), list(results.between(lo, hi))
+        return sum(piece.n for _, piece, _ in found), all(stretch.number < end for stretch, _, _ in found)
+
+
+def _state(book: Book) -> tuple[Any, ...]:
+    return tuple(book.lane.counts), book.lane.sealed, None if book.record is None else book.record.incomplete

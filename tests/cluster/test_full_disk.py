@@ -1,0 +1,136 @@
+"""A disk that is full: what was done before stays done and can be read; the rest waits for room."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import WaitTimeout
+from dqlab.testing import Gate
+from tests.disks import asked, fill_disk, make_room
+
+DONE = 2_500
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def odd_only(x: int) -> int:
+    if x % 2 == 0:
+        raise ValueError(f"{x} is even")
+    return x
+
+
+class Store:
+    """A durable queue whose disk gets full while a run goes on, and the run."""
+
+    def __init__(self, lab: dq.Lab, pool: dq.QueuePool, gate: Gate) -> None:
+        self.lab, self.pool, self._gate = lab, pool, gate
+
+    def fill(self, done: int = 0) -> dq.Run:
+        """Fill the disk when a run has so many results; return it when it has one more, which is not on disk."""
+        gate, rest = self._gate, threading.Event()
+
+        def held(x: int) -> int:
+            if x == done:
+                gate.wait()
+            return x
+
+        def documents() -> Iterator[int]:
+            yield from range(done)
+            rest.wait(60)
+            yield done
+
+        run = self.pool.map(held, documents(), name=f"held-{self.pool.name}")
+        until(lambda: run.counts["acked"] == done)
+        rest.set()
+        until(lambda: run.counts["leased"] == 1 and run.record()["total"] is not None)
+        until(lambda: self._ask(lambda actor: actor._store.confirmed == actor._store.end))
+        self._ask(fill_disk)
+        gate.open()
+        until(lambda: run.counts["acked"] == done + 1)
+        return run
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        return asked(self.lab.client, self.pool.name, question)
+
+    def make_room(self) -> None:
+        self._ask(make_room)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def store(lab: dq.Lab, queue_name: str, tmp_path: Path) -> Iterator[Store]:
+    pool = dq.QueuePool(
+        lab.client, name=queue_name, durability=dq.Durability.DURABLE, dirpath=tmp_path / "store", served=True
+    )
+    full = Store(lab, pool, Gate(tmp_path))
+    yield full
+    full.make_room()
+    pool.close(force=True)
+
+
+READS: dict[str, Callable[[dq.Run], Any]] = {
+    "wait": lambda run: run.wait(timeout=3).results(timeout=3)[:],
+    "results": lambda run: run.results(timeout=3)[:],
+    "skip": lambda run: run.results(errors="skip", timeout=3)[:],
+    "as_completed": lambda run: [value for _, value in sorted(run.as_completed(timeout=3))],
+    "attach": lambda run: dq.Run(run.name, run.id, run.handle).results(timeout=3)[:],
+}
+
+
+def test_a_run_that_was_done_before_stays_done_and_can_be_read(store: Store) -> None:
+    """Another run on the same queue fills the disk; what was promised of this one holds."""
+    run = store.pool.map(double, range(DONE), name=f"done-{store.pool.name}").wait(timeout=60)
+    failed = store.pool.map(odd_only, range(10), name=f"odd-{store.pool.name}", retry=dq.Retry(0)).wait(timeout=60)
+    store.fill()
+
+    read = {name: read(run) for name, read in READS.items()}
+
+    assert read == dict.fromkeys(READS, [2 * x for x in range(DONE)])
+    assert failed.wait(timeout=3).results(errors="skip", timeout=3)[:] == [1, 3, 5, 7, 9]
+    assert [letter.key for letter in failed.failures()] == [0, 2, 4, 6, 8]
+
+
+def test_a_run_that_ends_then_waits_for_room(store: Store) -> None:
+    """Its last result would be gone with a power cut; the others are given."""
+    run = store.fill(DONE)
+
+    assert sum(run.counts.values()) == run.counts["acked"] == DONE + 1
+    with pytest.raises(WaitTimeout, match="no room"):
+        run.wait(timeout=0.5)
+    came = []
+
+    def read() -> None:
+        for key, _ in run.as_completed(timeout=1):
+            came.append(key)
+
+    with pytest.raises(WaitTimeout, match="no room"):
+        read()
+    assert sorted(came) == list(range(DONE))
+    store.make_room()
+    assert run.results(timeout=30)[:] == list(range(DONE + 1))
+
+
+def test_single_calls_that_were_done_before_can_be_read(store: Store) -> None:
+    """All single calls of a queue share one lane: later ones do not hide them."""
+    done = store.pool.batch_submit([(double, x) for x in range(100)])
+    assert done.results(timeout=30) == [2 * x for x in range(100)]
+    store.fill()
+    later = store.pool.submit(double, 1)
+
+    assert done.results(timeout=3) == [2 * x for x in range(100)]
+    store.make_room()
+    assert later.results(timeout=30) == [2]
