@@ -31,6 +31,7 @@ def lose_results(client: Client, queue: str, run: bytes, lo: int, hi: int) -> No
                             kept.add(type(stretch)(piece, stretch.place, stretch.at + at))
                 book.results = kept
                 actor._confirmed.note(run, book)  # its stretches have other numbers
+                actor.shard.activity.touch(run)  # an ended run is reported once
                 actor._reporter.touch()
 
     client.run(lose)
