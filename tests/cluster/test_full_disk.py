@@ -99,7 +99,7 @@ def test_a_run_that_was_done_before_stays_done_and_can_be_read(store: Store) -> 
 
     read = {name: read(run) for name, read in READS.items()}
 
-    assert read == dict.fromkeys(READS, [2 * x for x in range(DONE)])
+    assert read == {name: [2 * x for x in range(DONE)] for name in READS}
     assert failed.wait(timeout=3).results(errors="skip", timeout=3)[:] == [1, 3, 5, 7, 9]
     assert [letter.key for letter in failed.failures()] == [0, 2, 4, 6, 8]
 
