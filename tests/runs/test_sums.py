@@ -30,6 +30,7 @@ def lose_results(client: Client, queue: str, run: bytes, lo: int, hi: int) -> No
                             piece = type(stretch.piece)(stretch.piece.first + at, ordinal, 1)
                             kept.add(type(stretch)(piece, stretch.place, stretch.at + at))
                 book.results = kept
+                actor._confirmed.note(run, book)  # its stretches have other numbers
                 actor._reporter.touch()
 
     client.run(lose)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -144,11 +145,29 @@ class OwnClient(Client):
         return closing
 
     async def _reconnect(self) -> None:
-        await _RECONNECT(self)
+        client = self
+
+        class WhileOpen(logging.Filter):
+            """Drops that reconnecting failed, once the client is being closed: that is why."""
+
+            def filter(self, record: logging.LogRecord) -> bool:
+                return client.status == "connecting" or not str(record.msg).startswith("Failed to reconnect")
+
+        log, only = logging.getLogger("distributed.client"), WhileOpen()
+        log.addFilter(only)
+        try:
+            await _RECONNECT(self)
+        finally:
+            log.removeFilter(only)
+
+    async def _close(self, *args: Any, **given: Any) -> None:
+        await _CLOSE(self, *args, **given)
 
 
 _RECONNECT: Any = inspect.unwrap(Client._reconnect)
 """What Dask's decorator would log is that close; what matters is logged inside."""
+_CLOSE: Any = inspect.unwrap(Client._close)
+"""The same: one that is called while another one runs is cancelled."""
 
 
 async def answer_call(worker: Worker, comm: Comm, actor: str, call: str, body: bytes) -> dict[str, Any]:

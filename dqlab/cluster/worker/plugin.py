@@ -10,8 +10,8 @@ import gc
 import logging
 import os
 import signal
+import threading
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
@@ -35,6 +35,7 @@ from dqlab.cluster.transport.internals import (
 from dqlab.cluster.transport.protocol import greeting
 from dqlab.cluster.transport.sealed import open_value
 from dqlab.cluster.worker.beat import BEAT_EVERY
+from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.cluster.worker.walltime import read_end
 
@@ -52,6 +53,9 @@ TERMINATE_S = 9.0
 CLOSING_S = 1.0
 """The same for one that is closing and holds nothing: if its nanny goes first, Dask would never finish."""
 
+EXIT_S = 1.0
+"""Seconds in which the process of a worker that has closed ends by itself."""
+
 
 class DqlabWorkerPlugin(WorkerPlugin):
     """Adds the handlers ``dq_spawn``, ``dq_greet``, ``dq_keep``, ``dq_stored``, ``dq_vitals`` and ``dq_call``."""
@@ -62,6 +66,7 @@ class DqlabWorkerPlugin(WorkerPlugin):
     def __init__(self) -> None:
         self._beating: asyncio.Task[None] | None = None
         self._terminating: asyncio.Task[None] | None = None
+        self._exiting: asyncio.Task[None] | None = None
         self._living: dict[str, Any] = {}
         """Actors of ours that have begun, by key."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -71,9 +76,8 @@ class DqlabWorkerPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Add our handlers; on SIGTERM, leave in good order."""
         self._worker = worker
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # else another handler is set
-            with suppress(RuntimeError, ValueError, NotImplementedError):  # not the main thread, or no such signals
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
+        if on_sigterm(self._terminate) and worker.nanny is not None:
+            self._exiting = asyncio.create_task(_exit_when_closed(worker), name="dqlab-exit")
         _spare_the_collector(worker)
         worker.handlers["dq_spawn"] = answering(self.spawn)
         worker.handlers["dq_greet"] = self.greet
@@ -214,8 +218,21 @@ class DqlabWorkerPlugin(WorkerPlugin):
                 await self._worker.close_gracefully(restart=True, reason="sigterm")
         except Exception as error:  # noqa: BLE001 - it has to end in time, whatever is left
             logger.warning("event=worker_killed worker=%s %r", self._worker.address, error)
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def _exit_when_closed(worker: Worker) -> None:
+    """End a process of a worker's own soon after the worker has closed; its nanny waits for that to replace it.
+
+    Python waits at its end for threads and child processes that users' functions have left, without end.
+    """
+    try:
+        await worker.finished()
+    finally:  # or the event loop ends without that
+        timer = threading.Timer(EXIT_S, os._exit, [0])
+        timer.daemon = True
+        timer.start()
 
 
 def _spare_the_collector(worker: Worker) -> None:

@@ -1,0 +1,167 @@
+"""Functions fork processes that end by signals: these are their own, and their worker stays what it was."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import psutil
+import pytest
+from distributed import LocalCluster
+
+import dqlab as dq
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[dq.Lab]:
+    """A cluster that may be hurt."""
+    with dq.connect(n=1, name="forking") as lab:
+        yield lab
+
+
+def by_fork(x: int) -> int:
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)  # at once: it may not have run a line of Python yet
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def by_process(x: int) -> int | None:
+    child = multiprocessing.get_context("fork").Process(target=signal.pause)
+    child.start()
+    child.terminate()
+    child.join()
+    return child.exitcode
+
+
+def by_pool(x: int) -> int:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(abs, [x, -x])
+        children = list(pool._pool)  # type: ignore[attr-defined]
+    return -15 if not any(child.is_alive() for child in children) else 0
+
+
+def by_executor(x: int) -> int:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        child = psutil.Process(pool.submit(os.getpid).result())
+        child.terminate()
+        child.wait()
+        return -15 if not child.is_running() else 0
+
+
+def by_popen(x: int) -> int:
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
+        child.terminate()
+        return child.wait()
+
+
+def by_prepared_popen(x: int) -> int:
+    """As `by_popen`, by way of Python's own fork."""
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], preexec_fn=os.setsid) as child:
+        child.terminate()
+        return child.wait()
+
+
+BY = [by_fork, by_process, by_pool, by_executor, by_popen, by_prepared_popen]
+
+
+def processes(lab: dq.Lab) -> list[int]:
+    return sorted(lab.client.run(os.getpid).values())
+
+
+def terminate(pid: int) -> None:
+    """Terminate a worker, and wait for that."""
+    process = psutil.Process(pid)
+    process.terminate()
+    process.wait(timeout=12)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 on: fork beside threads
+@pytest.mark.parametrize("executor", ["thread", "process"])
+@pytest.mark.parametrize("by", BY)
+def test_child_of_a_function_that_is_terminated_ends_alone(
+    lab: dq.Lab, by: Callable[[int], int], executor: str, queue_name: str
+) -> None:
+    before = processes(lab)
+    run = lab.queue(queue_name).map(by, range(20), executor=executor)  # type: ignore[arg-type]
+
+    assert list(run.results(timeout=30)) == [-15] * 20
+    assert processes(lab) == before
+
+
+def test_worker_that_has_forked_still_hands_over_when_it_is_terminated_itself(lab: dq.Lab, queue_name: str) -> None:
+    def where(x: int) -> int:
+        by_fork(x)
+        return os.getpid()
+
+    pool = lab.queue(queue_name)
+    (first,) = set(pool.map(where, range(5)).results(timeout=30))
+    terminate(first)
+    (second,) = set(pool.map(where, range(100, 105)).results(timeout=30))
+
+    assert second != first
+
+
+def leave_thread(x: int) -> int:
+    threading.Thread(target=threading.Event().wait, daemon=False).start()
+    return os.getpid()
+
+
+def leave_process(x: int) -> int:
+    multiprocessing.get_context("fork").Process(target=signal.pause).start()
+    return os.getpid()
+
+
+@pytest.mark.parametrize("leave", [leave_thread, leave_process])
+def test_worker_that_terminates_comes_back_whatever_functions_have_left_in_it(
+    lab: dq.Lab, leave: Callable[[int], int], queue_name: str
+) -> None:
+    """Python waits at its end for threads and child processes, without end."""
+    pool = lab.queue(queue_name)
+    (first,) = pool.map(leave, [1]).results(timeout=30)
+    left = psutil.Process(first).children()
+    try:
+        terminate(first)
+        (second,) = pool.map(lambda x: os.getpid(), [2]).results(timeout=30)
+        assert second != first
+    finally:
+        for child in left:
+            child.kill()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:this cluster has too few workers")
+@pytest.mark.parametrize("nanny", ["--nanny", "--no-nanny"])
+def test_child_is_terminated_under_the_command_dask_worker_too(nanny: str, queue_name: str) -> None:
+    """Without a nanny the worker's process has handlers of Dask's own."""
+    command = "from distributed.cli.dask_worker import main; main()"
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        options = ["--nthreads", "1", "--no-dashboard", "--death-timeout", "10", nanny]
+        worker = subprocess.Popen(
+            [sys.executable, "-c", command, cluster.scheduler_address, *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            cluster.wait_for_workers(1, timeout=30)
+            with dq.connect(cluster) as lab:
+                before = processes(lab)
+                pool = lab.queue(queue_name)
+                for by in (by_fork, by_prepared_popen):  # multiprocessing refuses: Dask's workers are daemonic
+                    assert list(pool.map(by, range(5)).results(timeout=20)) == [-15] * 5
+                assert processes(lab) == before
+        finally:
+            worker.terminate()
+            try:
+                worker.wait(timeout=15)
+            finally:
+                worker.kill()
