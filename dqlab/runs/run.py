@@ -630,14 +630,13 @@ class Run(HasWidget):
     def _completed(self, limit: float | None) -> Iterator[tuple[Any, Any]]:
         self._raise_other_input()
         streams = Streams(self.handle, self.id)
-        longest = 1.0 if limit is None else min(1.0, limit)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
         given_up, error, standstill = False, None, self._standstill(limit)
         while not (over and streams.done):
             came = False
             try:
                 over = over or (streams.done and self._is_over(deadline))  # first: nothing comes after the pages
-                for page in streams.pages(longest, deadline.patience):
+                for page in streams.pages(deadline.within(1.0), deadline.patience):
                     for stretch in page:
                         yield from stretch.items()
                     deadline, came = Deadline(limit), True

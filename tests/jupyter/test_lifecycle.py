@@ -199,14 +199,14 @@ def test_taking_leave_says_that_all_is_left(notebook: Any, lab: dq.Lab, capsys: 
 
 def test_waiting_for_a_paused_run_names_the_line_that_resumes_it(connected: Any) -> None:
     """99 documents were left, and nobody knew why."""
-    connected.run("lab.queue().pause()")
+    connected.run("for pool in lab.queues: pool.pause()")
     connected.run("%dq submit abs --over range(99) --name stands --on-existing new")
 
     said = str(connected.fails("%dq wait stands --timeout 0.3"))
 
     assert "is paused" in said
     assert "%dq resume" in said
-    connected.run("%dq resume default")
+    connected.run("for pool in lab.queues: pool.resume()")
     connected.run("%dq wait stands")
 
 
