@@ -189,7 +189,8 @@ class JoinStalled(RunError):
 
     text = (
         "join() would never end: {waiting:,} messages wait in queue {queue!r} and {reason} for {seconds:g} s. "
-        "Nothing is lost. Call start() on a ConsumerPool, or resume the queue."
+        "Nothing is lost. Call start() on a ConsumerPool, or lab.queue({queue!r}).resume(), or run.resume() on its "
+        "paused runs."
     )
 
 

@@ -45,6 +45,7 @@ from dqlab.runs.deadline import Deadline
 from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.results import check_errors, check_readable, open_settlements
+from dqlab.runs.standstill import Standstill, name_pause
 from dqlab.runs.submit.sender import CONFIRM_WAIT, PutSender
 from dqlab.runs.submit.ticket import Entry, Ticket
 
@@ -313,9 +314,11 @@ class PutResult:
     async def _settled(self, handle: Handle, lo: int, hi: int, deadline: Deadline) -> list[memoryview]:
         """Wait until none of these ids is ready, delayed or leased; return the first page of their results."""
         alone_since: float | None = None
-        name = f"put on {self._handle.name}"
+        queue = self._handle.name
+        name = f"put on {queue}"
+        standstill = Standstill(f"queue {queue!r}", deadline.limit)
         while True:
-            wait = deadline.within(PARK if alone_since is None else 0.5)
+            wait = deadline.within(PARK if alone_since is None and not standstill.begun else 0.5)
             meta = {"run": NO_ID, "lo": lo, "hi": hi, "wait": wait}
             try:
                 async with asyncio.timeout(deadline.patience):
@@ -330,8 +333,11 @@ class PutResult:
                 puts = f"puts on {self._handle.name}"
                 raise ResultsFull(run=puts, used=answer["stored"], limit=answer["results_maxsize"])
             now = time.monotonic()
+            pause = name_pause("", queue, run_paused=False, queue_paused=answer["paused"])
             if deadline.over:
-                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"], why=answer["why"])
+                why = pause + answer["why"]
+                raise WaitTimeout(run=name, seconds=deadline.limit, left=answer["left"], why=why)
+            standstill.look(pause)
             alone_since = None if answer["consumers"] or answer["paused"] else alone_since or now
             if alone_since is not None and now - alone_since > PARK:
                 raise RunStalled(run=name, queue=self._handle.name, waiting=answer["left"], seconds=PARK)

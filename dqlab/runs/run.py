@@ -55,6 +55,7 @@ from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import Lost, LostDocument, repeats
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.results import InPlace, Results, Streams, check_errors
+from dqlab.runs.standstill import Standstill, name_pause
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.ticket import Entry
@@ -318,7 +319,8 @@ class Run(HasWidget):
         Parameters
         ----------
         timeout : float or str, optional
-            Seconds, or "5m". Without one there is no limit; a paused run keeps waiting.
+            Seconds, or "5m". Without one there is no limit: for a paused run it waits on, and warns once after some
+            seconds.
 
         Returns
         -------
@@ -380,10 +382,11 @@ class Run(HasWidget):
     def _settled(self, deadline: Deadline, judge: Callable[[Progress | None], None]) -> Progress:
         """Wait until nothing is left of what was submitted; `judge` raises what ends the wait early."""
         alone_since: float | None = None
+        standstill = self._standstill(deadline.limit)
         while True:
             judge(None)
             ended = self.submitter is None or self.submitter.finished.is_set()  # read first: shards answer one by one
-            parked = deadline.within(PARK if alone_since is None else 0.5)
+            parked = deadline.within(PARK if alone_since is None and not standstill.begun else 0.5)
             progress = self._tried(deadline, wait=parked)
             if progress is None:
                 continue
@@ -397,11 +400,28 @@ class Run(HasWidget):
             self._raise_stopped(progress)
             if deadline.over:
                 raise self._out_of_time(progress, deadline.limit)
+            self._note_pause(progress, standstill)
             alone_since = self._watch_consumers(progress, alone_since)
 
     def _out_of_time(self, progress: Progress, limit: float | None) -> WaitTimeout:
-        why = f" What holds it up: {progress.blocked}" if progress.blocked else ""
+        why = self._what_pauses(progress)
+        why += f" What holds it up: {progress.blocked}" if progress.blocked else ""
         return WaitTimeout(run=self.name, seconds=limit, left=progress.counts.left, why=why)
+
+    def _what_pauses(self, progress: Progress) -> str:
+        """Return how far a run is that may be paused, the pauses, and the lines that end them."""
+        reads = "" if progress.sealed else " Its input is not read to its end, so more come."
+        paused = {"run_paused": progress.run_paused, "queue_paused": progress.queue_paused}
+        return reads + name_pause(self.name, self.queue, **paused)
+
+    def _note_pause(self, progress: Progress, standstill: Standstill) -> None:
+        """Warn when a run has been held up by a pause for a while."""
+        counts = progress.counts
+        rests = progress.paused and counts.left and not counts.leased
+        standstill.look(self._what_pauses(progress) if rests else "")
+
+    def _standstill(self, limit: float | None) -> Standstill:
+        return Standstill(f"run {self.name!r}", limit)
 
     def _raise_stopped(self, progress: Progress) -> None:
         """Raise why the run paused itself, if it did."""
@@ -610,14 +630,13 @@ class Run(HasWidget):
     def _completed(self, limit: float | None) -> Iterator[tuple[Any, Any]]:
         self._raise_other_input()
         streams = Streams(self.handle, self.id)
-        longest = 1.0 if limit is None else min(1.0, limit)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
-        given_up, error = False, None
+        given_up, error, standstill = False, None, self._standstill(limit)
         while not (over and streams.done):
             came = False
             try:
                 over = over or (streams.done and self._is_over(deadline))  # first: nothing comes after the pages
-                for page in streams.pages(longest, deadline.patience):
+                for page in streams.pages(deadline.within(1.0), deadline.patience):
                     for stretch in page:
                         yield from stretch.items()
                     deadline, came = Deadline(limit), True
@@ -627,7 +646,8 @@ class Run(HasWidget):
                     break
                 elif deadline.over or time.monotonic() > looked + LOOK_EVERY:
                     try:
-                        (alone_since, given_up), looked = self._watch_idle(deadline, alone_since), time.monotonic()
+                        alone_since, given_up = self._watch_idle(deadline, alone_since, standstill)
+                        looked = time.monotonic()
                     except (AllFailed, ResultsFull, RunStalled) as ended:  # results may have come since the pages
                         error = ended
             except CallTimeout as silent:  # a shard is being recreated
@@ -642,12 +662,15 @@ class Run(HasWidget):
         self._raise_given_up(self._settled(deadline, self._raise_submission), deadline)
         streams.check_readable()
 
-    def _watch_idle(self, deadline: Deadline, alone_since: float | None) -> tuple[float | None, bool]:
+    def _watch_idle(
+        self, deadline: Deadline, alone_since: float | None, standstill: Standstill
+    ) -> tuple[float | None, bool]:
         """Check, while no result comes, whether any will; return since when no consumer exists, and if none will."""
         progress = self._tried(deadline)
         if progress is None:
             return alone_since, False
         self._raise_stopped(progress)
+        self._note_pause(progress, standstill)
         rests = progress.paused and not progress.counts.leased and self._has_broken(progress)
         over = rests or progress.given_up or self._never_ends(progress)
         return self._watch_consumers(progress, alone_since), over

@@ -92,9 +92,19 @@ class Progress:
         return next((shard["halted"] for shard in self.shards if shard["halted"]), "")
 
     @property
+    def run_paused(self) -> bool:
+        """No new leases for this run alone."""
+        return any(shard["paused"] for shard in self.shards)
+
+    @property
+    def queue_paused(self) -> bool:
+        """No new leases for its whole queue."""
+        return any(shard["queue_paused"] for shard in self.shards)
+
+    @property
     def paused(self) -> bool:
         """No new leases for this run."""
-        return any(shard["paused"] or shard["queue_paused"] for shard in self.shards)
+        return self.run_paused or self.queue_paused
 
     def facts(self, queue: str, *, paused_by: str = "", consumers: int = 0) -> RunFacts:
         """Return what its statistics are made from; `consumers` are known of beside those that have asked for work."""

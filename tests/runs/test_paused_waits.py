@@ -1,0 +1,155 @@
+"""Waiting for what is paused: the error and the warning name the pause, and the line that ends it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import dqlab as dq
+from dqlab.errors import DqlabWarning, JoinStalled, WaitTimeout
+from dqlab.runs import standstill
+
+WAITS: dict[str, Callable[..., Any]] = {
+    "wait": lambda run, **limit: run.wait(**limit),
+    "results": lambda run, **limit: run.results(**limit)[:],
+    "skip": lambda run, **limit: run.results(errors="skip", **limit)[:],
+    "as_completed": lambda run, **limit: list(run.as_completed(**limit)),
+}
+
+
+def same(x: int) -> int:
+    return x
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warn after a moment."""
+    monkeypatch.setattr("dqlab.runs.standstill.LATE", 0.2)
+    for module in ("run", "puts"):
+        monkeypatch.setattr(f"dqlab.runs.{module}.PARK", 0.1)
+
+
+def said_while(wait: Callable[[], Any], resume: Callable[[], Any], place: str = __file__) -> list[str]:
+    """Return the warnings of a wait that is resumed a second after the first one; others if not of this place."""
+    said = list[str]()
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *_: Any) -> None:
+        assert issubclass(category, DqlabWarning)
+        said.append(str(message))
+        places.append(filename)
+        if len(said) == 1:
+            threading.Timer(1.0, resume).start()
+
+    places = list[str]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        wait()
+    return said if places == [place] else [*said, *places]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_out_of_time_names_the_pause_of_the_run(queue: dq.QueuePool, wait: str) -> None:
+    """And the line that ends it."""
+    queue.pause()
+    run = queue.map(same, range(99)).pause()
+    queue.resume()
+
+    with pytest.raises(WaitTimeout, match=r"The run is paused: run\.resume\(\) continues it.*%dq resume") as caught:
+        WAITS[wait](run, timeout=0.3)
+
+    assert "Queue" not in str(caught.value)
+    run.resume().wait(timeout=30)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_out_of_time_names_the_pause_of_the_queue_and_an_input_that_is_not_read(lab: dq.Lab, wait: str) -> None:
+    """Ten messages are left of a hundred documents: the others are not read yet."""
+    queue = lab.queue(f"paused-{wait}", maxsize=10)
+    queue.pause()
+    run = queue.map(same, range(100))
+
+    line = re.escape(f"lab.queue({queue.name!r}).resume()")
+    said = rf"Its input is not read to its end.*Queue '{queue.name}' is paused: {line} continues it"
+    with pytest.raises(WaitTimeout, match=said):
+        WAITS[wait](run, timeout=0.5)
+
+    queue.resume()
+    run.wait(timeout=30)
+    queue.close()
+
+
+def test_out_of_time_says_nothing_of_pauses_and_inputs_where_there_are_none(queue: dq.QueuePool) -> None:
+    run = queue.map(slow, [30])
+    assert run.submitter is not None
+    assert run.submitter.join(30)
+
+    with pytest.raises(WaitTimeout) as caught:
+        run.wait(timeout=0.3)
+
+    assert "paused" not in str(caught.value)
+    assert "input" not in str(caught.value)
+    run.cancel()
+
+
+def slow(seconds: float) -> None:
+    import time
+
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_run(queue: dq.QueuePool, soon: None, wait: str) -> None:
+    queue.pause()
+    run = queue.map(same, range(99)).pause()
+    queue.resume()
+
+    [said] = said_while(lambda: WAITS[wait](run), run.resume)
+
+    assert f"run {run.name!r} stands still" in said
+    assert "run.resume()" in said
+
+
+@pytest.mark.parametrize("wait", ["wait", "as_completed"])
+def test_a_wait_without_a_limit_warns_once_of_the_pause_of_the_queue(
+    queue: dq.QueuePool, soon: None, wait: str
+) -> None:
+    queue.pause()
+    run = queue.map(same, range(99))
+
+    [said] = said_while(lambda: WAITS[wait](run), queue.resume)
+
+    assert f"lab.queue({queue.name!r}).resume()" in said
+
+
+def test_single_calls_of_a_paused_queue_name_the_pause(queue: dq.QueuePool, soon: None) -> None:
+    queue.pause()
+    put = queue.batch_submit([(same, 1)])
+
+    with pytest.raises(WaitTimeout, match=r"is paused: lab\.queue\(.*\)\.resume\(\) continues it"):
+        put.results(timeout=0.3)
+    [said] = said_while(put.results, queue.resume, standstill.__file__)
+
+    assert f"lab.queue({queue.name!r}).resume()" in said
+
+
+def test_joining_consumers_of_a_paused_queue_names_the_line_that_ends_the_pause(
+    lab: dq.Lab, queue: dq.QueuePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dqlab.runs.consumer_pool.STALLED_AFTER", 0.3)
+    queue.pause()
+    queue.submit(same, 1)
+    consumers = dq.ConsumerPool(lab.client, queue)
+    consumers.start()
+
+    with pytest.raises(JoinStalled, match=re.escape(f"lab.queue({queue.name!r}).resume()")):
+        consumers.join()
+
+    consumers.cancel()
