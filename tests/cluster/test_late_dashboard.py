@@ -66,6 +66,7 @@ def test_what_dask_serves_without_a_dashboard_does_not_make_one(monkeypatch: pyt
             monkeypatch.setattr(dashboard, "import_module", lambda name: pytest.fail(f"imported {name}"))
             for path in ("/health", "/metrics", "/info/main/workers.html", "/json/identity.json"):
                 assert (await get(started, path)).code == 200
+            assert (await get(started, "/dqlab/api/service")).code == 404
 
     asyncio.run(main())
 

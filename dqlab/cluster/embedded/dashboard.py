@@ -23,6 +23,8 @@ logger = logging.getLogger("dqlab.registry")
 
 PAGES = "distributed.dashboard.scheduler"
 MISSING = "distributed.http.scheduler.missing_bokeh"
+PAGES_AT = r"(?!/dqlab/).*"
+"""Addresses at which there may be a page; those of `control_route` come later, and every view asks them."""
 PLOTS = r"/individual-plots\.json"
 """List of the pages, which Dask answers with an empty one as long as it has no dashboard."""
 
@@ -48,7 +50,7 @@ class LateDashboard:
         self._there = False
         routing = scheduler.http_application
         given = {"dashboard": self}
-        self._others = Application([(r".*", _Page, given)])
+        self._others = Application([(PAGES_AT, _Page, given)])
         routing.add_application(self._others)  # after all that the scheduler serves without a dashboard
         before = list(routing.default_router.rules)
         routing.add_handlers(r".*", [(PLOTS, _Page, given)])  # before them
