@@ -19,6 +19,7 @@ from dqlab.checkup.findings import Checkup
 from dqlab.cluster.transport.internals import OwnClient, dask_version_through
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
+from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning
@@ -377,16 +378,9 @@ def _await_answer(address: str, timeout: float) -> None:
             raise TimeoutError("somebody listens there, and does not answer: a scheduler that is stopped?") from None
         check_dask(f"the scheduler at {address}", found)
 
-    def run() -> None:
-        try:
-            asyncio.run(ask())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            answered.set_exception(error)
-        else:
-            answered.set_result(None)
-
-    answered: Future[None] = Future()
-    threading.Thread(target=run, name="dqlab-greet", daemon=True).start()
+    greeting = Undisturbed(lambda: asyncio.run(ask()), "dqlab-greet")
+    answered = greeting.outcome
+    greeting.start()
     try:
         answered.result(timeout + CLOSING)
     except TimeoutError as error:
@@ -444,21 +438,13 @@ def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callab
     hurry : callable, optional
         Makes `make` return or fail soon.
     """
-    made: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            found = make()
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            made.set_exception(error)
-        else:
-            made.set_result(found)
 
     def clear(made: Future[T]) -> None:
         if made.exception() is None:
             undo(made.result())
 
-    thread = threading.Thread(target=run, name="dqlab-connect", daemon=True)
+    thread = Undisturbed(make, "dqlab-connect")
+    made = thread.outcome
     try:
         thread.start()
         return made.result()

@@ -17,6 +17,7 @@ from dqlab.cluster.consumer.running.isolation import Executor
 from dqlab.cluster.embedded.sockets import PREFIX
 from dqlab.cluster.scheduler.placement import NoWorkers
 from dqlab.cluster.transport.handle import Handle
+from dqlab.cluster.transport.undisturbed import undisturbed
 from dqlab.clusters_here import Announcement, address_of, announce, keeper_of, way_to, withdraw
 from dqlab.config import option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabError, DqlabWarning, QueueNotFound, RunNotFound, WorkersGone
@@ -67,6 +68,8 @@ class Lab(HasWidget):
     """
 
     seen = Snapshot(at=0.0, seq=-1)
+    _closes = False
+    """A call of `close` has begun."""
 
     def __init__(
         self,
@@ -156,6 +159,8 @@ class Lab(HasWidget):
     @property
     def ended(self) -> bool:
         """Whether it can no longer be used: closed, its scheduler gone, or its own workers all gone."""
+        if self._closes:
+            return True
         try:
             return self._workers() == 0 and self.embedded
         except CallTimeout:
@@ -408,16 +413,15 @@ class Lab(HasWidget):
         """Close this lab's queues, detach, and end the cluster if this lab started it; do nothing in a forked process.
 
         Each step is taken whatever the outcome of the one before: interrupted, or after an error, the cluster ends
-        anyway. A call that did not complete can be repeated.
+        anyway, though a second interrupt ends the wait for that. A call that did not complete can be repeated.
         """
         if self.closed or not self.session.link.here:
             return
+        self._closes = True
         try:
             if self._own_client:
                 self.session.link.leave()
-            if self._announced is not None:
-                withdraw(self._announced, ended=self.embedded)
-                self._announced = None
+            self._withdraw()
             if self._cluster is not None:
                 for pool in list(self.session.pools.values()):
                     with suppress(DqlabError):  # a queue that does not answer must not keep the cluster from ending
@@ -429,7 +433,21 @@ class Lab(HasWidget):
             finally:
                 if self._cluster is not None:
                     self._cluster.close()
+                self._withdraw()  # when it was interrupted above
                 self.closed = True
+
+    def _withdraw(self) -> None:
+        """Have Jupyter servers list the cluster no longer."""
+        announced = self._announced
+
+        if announced is None:
+            return
+
+        def work() -> None:
+            withdraw(announced, ended=self.embedded)
+            self._announced = None
+
+        undisturbed(work, "dqlab-close")
 
     def _open_others(self, run: str) -> None:
         """Open the queue in which another client has a run of that name, else those of the store: it may be there."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psutil
 from distributed.core import Status
 
+from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
 from dqlab.hpc.checks import check_interface
 from dqlab.hpc.errors import NoBatchSystem
 from dqlab.hpc.recipes import Recipe, jobqueue, recipe
@@ -116,7 +117,7 @@ def _job(kind: Any) -> Any:
 def _watched(kind: Any) -> Any:
     """Return a subclass of dask-jobqueue's cluster with such jobs; its dashboard is local, and its keys are removed."""
 
-    class Cluster(kind):  # type: ignore[misc]
+    class Cluster(ClusterClosesUndisturbed, kind):  # type: ignore[misc]
         job_cls, replaces = _job(kind.job_cls), True
 
         @property

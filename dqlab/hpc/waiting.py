@@ -23,6 +23,8 @@ logger = logging.getLogger("dqlab.hpc")
 
 CLOSE_TIMEOUT = 30.0
 """Seconds that the batch system has to cancel jobs."""
+_JOBS_LEFT = (Status.running, Status.closing, Status.failed)
+"""States of a cluster whose jobs may not be cancelled yet: the wait for its close may have been interrupted."""
 
 _clusters: dict[Recipe, Any] = {}
 _busy: set[Recipe] = set()
@@ -39,11 +41,10 @@ def waited_for(made_of: Recipe) -> Iterator[SpecCluster]:
     """
     with _lock:
         _busy.add(made_of)
-        left = [_clusters.pop(other) for other in _clusters.keys() - _busy]
+        left = {other: _clusters.pop(other) for other in _clusters.keys() - _busy}
         cluster = _clusters.get(made_of)
     try:
-        for other in left:
-            _close(other)
+        _close_all(left)
         if cluster is None or cluster.status is not Status.running:
             cluster = start(made_of, replaces=False)
             with _lock:
@@ -78,9 +79,24 @@ def give_up() -> int:
         How many jobs.
     """
     with _lock:
-        given_up = list(_clusters.values())
+        given_up = dict(_clusters)
         _clusters.clear()
-    return sum(_close(cluster) for cluster in given_up if cluster.status is Status.running)
+    return _close_all(given_up)
+
+
+def _close_all(given_up: dict[Recipe, Any]) -> int:
+    """Close clusters; return how many jobs they had. What an interrupt leaves can be given up again."""
+    left, jobs = dict(given_up), 0
+    try:
+        for made_of, cluster in given_up.items():
+            if cluster.status in _JOBS_LEFT:
+                jobs += _close(cluster)
+            del left[made_of]
+    finally:
+        with _lock:
+            for made_of, cluster in left.items():
+                _clusters.setdefault(made_of, cluster)
+    return jobs
 
 
 def _close(cluster: Any) -> int:

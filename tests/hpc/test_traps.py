@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -69,11 +71,17 @@ def test_cluster_that_is_closed_ends_the_wait_for_it(idle_cluster: dq.hpc.Recipe
         dq.connect(cluster)
 
 
+def run(cluster: Any, pbs_jobs: Path) -> bool:
+    """Return whether a cluster knows both its jobs, and they lead their groups, by which they are cancelled."""
+    if cluster is None or len(cluster.workers) != 2 or not all(job.job_id for job in cluster.workers.values()):
+        return False
+    return all(os.getpgid(number) == number for number in map(int, map(Path.read_text, pbs_jobs.glob("*.pid"))))
+
+
 def test_wait_in_another_thread_can_be_given_up(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         mine = threads.submit(dq.connect, idle_cluster, timeout="60s")
-        wait_until(lambda: len(list(pbs_jobs.glob("*.pid"))) == 2, 20, "jobs to be submitted")
-        wait_until(lambda: all(job.job_id for job in waiting._clusters[idle_cluster].workers.values()), 20, "ids")
+        wait_until(lambda: run(waiting._clusters.get(idle_cluster), pbs_jobs), 20, "jobs to run")
         assert dq.hpc.give_up() == 2
         assert isinstance(mine.exception(timeout=20), dq.hpc.ClusterClosed)
     numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
@@ -89,6 +97,50 @@ def test_cluster_closes_also_while_its_jobs_are_looked_at(idle_cluster: dq.hpc.R
     cluster.close()
 
     assert len(jobs) == 2
+
+
+def interrupt_at(close: Callable[..., Any]) -> Callable[..., Any]:
+    """Press Ctrl-C once, while the main thread waits for this to end."""
+    presses = iter([signal.SIGINT])
+
+    async def closing() -> None:
+        for number in presses:
+            os.kill(os.getpid(), number)
+        await close()
+
+    return closing
+
+
+def test_close_of_a_cluster_that_was_interrupted_goes_on_and_can_be_repeated(
+    idle_cluster: dq.hpc.Recipe, pbs_jobs: Path
+) -> None:
+    """Dask's would be cancelled in the middle: jobs stay, and the next close waits without end for the first."""
+    cluster: Any = dq.hpc.clusters.start(idle_cluster)
+    wait_until(lambda: run(cluster, pbs_jobs), 20, "jobs to run")
+    cluster._correct_state_internal = interrupt_at(cluster._correct_state_internal)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.close()
+
+    cluster.close()
+
+    numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
+    wait_until(lambda: not any(map(psutil.pid_exists, numbers)), 20, "jobs to end")
+
+
+def test_give_up_that_was_interrupted_can_be_repeated(idle_cluster: dq.hpc.Recipe, pbs_jobs: Path) -> None:
+    with pytest.raises(dq.hpc.JobsPending):
+        dq.connect(idle_cluster, timeout=1)
+    cluster = waiting._clusters[idle_cluster]
+    wait_until(lambda: run(cluster, pbs_jobs), 20, "jobs to run")
+    cluster._correct_state_internal = interrupt_at(cluster._correct_state_internal)
+    with pytest.raises(KeyboardInterrupt):
+        dq.hpc.give_up()
+
+    dq.hpc.give_up()
+
+    numbers = [int(path.read_text()) for path in pbs_jobs.glob("*.pid")]
+    wait_until(lambda: not any(map(psutil.pid_exists, numbers)), 20, "jobs to end")
+    assert dq.hpc.give_up() == 0
 
 
 @pytest.mark.slurm

@@ -34,6 +34,7 @@ from dqlab.cluster.embedded.nursery import CLOSE, EXIT, FAILED, START, STARTED, 
 from dqlab.cluster.embedded.worker import Worker
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.internals import keep_replaced_workers, replace_lost_workers, tend
+from dqlab.cluster.transport.undisturbed import ClusterClosesUndisturbed
 
 if TYPE_CHECKING:
     from distributed import SpecCluster
@@ -429,7 +430,7 @@ class ForkedNanny(Nanny):
         return await super().instantiate()
 
 
-class EmbeddedCluster(LocalCluster):
+class EmbeddedCluster(ClusterClosesUndisturbed, LocalCluster):
     """See the module.
 
     Parameters
@@ -495,7 +496,7 @@ class EmbeddedCluster(LocalCluster):
 
     async def _close(self) -> None:
         try:
-            await super()._close()  # type: ignore[no-untyped-call]
+            await super()._close()
         finally:
             self._leave()
 

@@ -27,6 +27,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 from tornado.ioloop import PeriodicCallback
 
 from dqlab.cluster.transport.protocol import check_dask
+from dqlab.cluster.transport.undisturbed import ClosesUndisturbed
 from dqlab.texts import said_by, shown
 
 __all__ = [
@@ -119,7 +120,7 @@ class ActorFailed(Exception):
         self.kind, self.said = kind, said
 
 
-class OwnClient(Client):
+class OwnClient(ClosesUndisturbed, Client):
     """A client that dqlab made, not the default one; it leaves nothing behind when it ends, however it does.
 
     Closed while it tries to reach its scheduler again, Dask's logs that as an error, with a traceback that a notebook
@@ -137,9 +138,9 @@ class OwnClient(Client):
             self._loop_runner.stop()
             raise
 
-    def close(self, *args: Any, **given: Any) -> Any:
+    def close(self, timeout: float | None = None) -> Any:
         """Close the connection, and end the thread."""
-        closing = super().close(*args, **given)  # type: ignore[no-untyped-call]
+        closing = super().close(timeout)
         if self.status == "closed" and not self._is_finalizing():
             self._loop_runner.stop()
         return closing
