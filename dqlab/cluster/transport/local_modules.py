@@ -59,8 +59,8 @@ class ModuleDiffers(DqlabError):
 
 def is_local(module: ModuleType) -> bool:
     """Return whether a module is a user's own file: not of Python, not of an installed package, not of dqlab."""
-    name = module.__name__
-    if name.partition(".")[0] in _NEVER:
+    name = getattr(module, "__name__", None)
+    if not isinstance(name, str) or name.partition(".")[0] in _NEVER:
         return False
     file = getattr(module, "__file__", None)
     places = [file] if isinstance(file, str) else list(getattr(module, "__path__", []))

@@ -456,7 +456,12 @@ def _culprit(value: object, reason: str) -> str:
     steps: list[str] = []
     seen = {id(value)}
     while len(steps) < _MAX_DEPTH:
-        found = next(_failing_parts(value, seen), None)
+        try:
+            found = next(_failing_parts(value, seen), None)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - to take a value apart runs its own code, which may raise anything
+            found = None
         if found is None:
             break
         step, value, reason = found
@@ -478,23 +483,24 @@ def _failing_parts(value: object, seen: set[int]) -> Iterator[tuple[str, object,
             yield step, part, error.reason
 
 
-def _parts(value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, FunctionType):
+def _parts(value: Any) -> Iterator[tuple[str, object]]:
+    kind: Any = type(value)  # `isinstance` believes the value's own `__class__`
+    if kind is FunctionType:
         return _function_parts(value)
-    if isinstance(value, MethodType):
+    if kind is MethodType:
         return iter([(f"the object of method {value.__name__}", value.__self__), ("its function", value.__func__)])
-    if isinstance(value, partial):
+    if issubclass(kind, partial):
         return chain(
             [("the function of a partial", value.func)],
             ((f"argument {n} of a partial", part) for n, part in enumerate(value.args)),
             ((f"argument {name}= of a partial", part) for name, part in value.keywords.items()),
         )
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return ((f"attribute .{name} of class {value.__qualname__}", part) for name, part in vars(value).items())
-    if type(value) is dict:
+    if kind is dict:
         return _entries("dict", value)
-    if type(value) in (list, tuple, set, frozenset):
-        return _items(type(value).__name__, value)  # type: ignore[arg-type]
+    if kind in (list, tuple, set, frozenset):
+        return _items(kind.__name__, value)
     return _state_parts(value)
 
 
@@ -517,7 +523,7 @@ def _function_parts(function: FunctionType) -> Iterator[tuple[str, object]]:
         yield f"a default of {name}", default
     for variable in global_names(function.__code__):
         part = function.__globals__.get(variable)
-        if not isinstance(part, ModuleType):
+        if not issubclass(type(part), ModuleType):
             yield f"global {variable} used by {name}", part
 
 
@@ -546,9 +552,14 @@ def _state_parts(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _type_name(value: object) -> str:
-    kind = type(value)
-    module = kind.__module__
-    return kind.__qualname__ if module in ("builtins", "__main__") else f"{module}.{kind.__qualname__}"
+    kind: Any = type(value)
+    try:
+        module = kind.__module__
+        return str(kind.__qualname__ if module in ("builtins", "__main__") else f"{module}.{kind.__qualname__}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a metaclass may raise anything
+        return "class without a name"
 
 
 def captured(function: FunctionType) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dqlab.cluster.transport.sealed import SealError, seal_value
 from dqlab.errors import BadOption, NotPicklable
 from dqlab.numbers import size as size_text
 from dqlab.runs.code.sealing import function_bytes
+from dqlab.runs.code.source import attribute, type_text
 from dqlab.runs.code.versions import CodeVersion, code_version, values_of
 
 __all__ = ["Captured", "Explanation", "explain"]
@@ -115,24 +116,21 @@ def explain(fn: Callable[..., Any]) -> Explanation:
         size = len(function_bytes(fn))
     except NotPicklable as error:
         problem = str(error)
-    found = {name: value for name, value in values_of(fn) if not isinstance(value, FunctionType | type)}
+    found = {name: value for name, value in values_of(fn) if not issubclass(type(value), FunctionType | type)}
     rows = [_captured(name, value, version) for name, value in found.items()]
     rows.sort(key=lambda row: (-(row.size or 0), row.name))
     return Explanation(version, tuple(rows), size, problem)
 
 
 def _captured(name: str, value: Any, version: CodeVersion) -> Captured:
-    kind = type(value)
-    typed = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    typed = type_text(type(value))
     if any(each.startswith(f"{name} (") for each in version.uncertain):
         compared = "type only"
     else:
         compared = "samples" if any(each.startswith(f"{name} (") for each in version.sampled) else "content"
-    if isinstance(value, ModuleType):
+    if issubclass(type(value), ModuleType):
         compared = "content" if is_local(value) else "release"
-        return Captured(name, f"module {value.__name__}", 0, "by name", compared)
+        return Captured(name, f"module {attribute(value, '__name__')}", 0, "by name", compared)
     try:
         sealed = seal_value(value)
     except SealError:

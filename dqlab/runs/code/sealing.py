@@ -24,8 +24,9 @@ def sealed_function(fn: Callable[..., Any]) -> tuple[bytes, bytes, CodeVersion]:
     NotPicklable
         The function, or something it captured, cannot be pickled.
     """
+    sealed = function_bytes(fn)  # first: what cannot be pickled, such as a client, can take long to describe
     version = code_version(fn)
-    blob = pack_function(function_bytes(fn), code=version.short)
+    blob = pack_function(sealed, code=version.short)
     return blob_hash(blob), blob, version
 
 

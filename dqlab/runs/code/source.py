@@ -12,7 +12,7 @@ import linecache
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import EnumMeta
 from functools import partial
@@ -21,7 +21,19 @@ from typing import Any
 
 from dqlab.syntax import parse
 
-__all__ = ["Definition", "Sources", "attribute", "cell_number", "hint_text", "innermost", "written"]
+__all__ = [
+    "Definition",
+    "Sources",
+    "attribute",
+    "cell_number",
+    "compiled",
+    "hint_text",
+    "innermost",
+    "names_of",
+    "qualname",
+    "type_text",
+    "written",
+]
 
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
@@ -29,6 +41,10 @@ _MAX_WRAPPERS = 20
 _KEPT_DUNDERS = frozenset({"__doc__", "__match_args__", "__slots__"})
 _MACHINERY = (staticmethod, classmethod, property, FunctionType)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_IMMUTABLE = 1 << 8
+"""Flag of classes that are written in C and cannot be changed: Py_TPFLAGS_IMMUTABLETYPE."""
+# A metaclass may answer for its classes whatever it wants, or raise.
+_names_of, _flags_of, _qualname_of = (type.__dict__[name].__get__ for name in ("__dict__", "__flags__", "__qualname__"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +69,7 @@ class Sources:
 
     _trees: dict[str, tuple[ast.Module, str] | None] = field(default_factory=dict)
     _compiled: dict[str, set[CodeType]] = field(default_factory=dict)
+    _nodes: dict[str, dict[tuple[str, int], list[_Function]]] = field(default_factory=dict)
 
     def definition(self, code: CodeType, namespace: dict[str, Any] | None = None) -> Definition | None:
         """Return how a function was written, or None when its source is not at hand.
@@ -67,7 +84,9 @@ class Sources:
         parsed = self._read(code.co_filename, namespace)
         if parsed is None:
             return None
-        node = _node(parsed[0], code)
+        if code.co_filename not in self._nodes:
+            self._nodes[code.co_filename] = _by_place(parsed[0])
+        node = _node(self._nodes[code.co_filename].get((code.co_name, code.co_firstlineno), []), code)
         if node is None or not self._is_of(code, parsed[1]):
             return None
         try:
@@ -152,21 +171,28 @@ def _unplaced(code: CodeType) -> CodeType:
     return code.replace(co_flags=0, co_firstlineno=1, co_linetable=b"", co_filename="", co_consts=constants)
 
 
-def _node(tree: ast.Module, code: CodeType) -> _Function | None:
-    found = [node for node in ast.walk(tree) if isinstance(node, _Function) and _fits(node, code)]
+def _by_place(tree: ast.Module) -> dict[tuple[str, int], list[_Function]]:
+    """Return the functions of a file by name and first line: thousands of one file may be asked for."""
+    found: dict[tuple[str, int], list[_Function]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, _Function):
+            name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+            found.setdefault((name, _first_line(node)), []).append(node)
+    return found
+
+
+def _node(nodes: list[_Function], code: CodeType) -> _Function | None:
+    found = [node for node in nodes if _fits(node, code)]
     if len(found) > 1:
         found = sorted(_around(found, code), key=_size)
     return found[0] if found else None
 
 
 def _fits(node: _Function, code: CodeType) -> bool:
-    """Compare name, place and parameters: the file may have changed since it was imported."""
-    name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+    """Compare parameters: the file may have changed since it was imported."""
     arguments = node.args
     return (
-        name == code.co_name
-        and _first_line(node) == code.co_firstlineno
-        and len(arguments.posonlyargs) == code.co_posonlyargcount
+        len(arguments.posonlyargs) == code.co_posonlyargcount
         and len(arguments.posonlyargs) + len(arguments.args) == code.co_argcount
         and len(arguments.kwonlyargs) == code.co_kwonlyargcount
     )
@@ -210,11 +236,12 @@ def _text(node: _Function, source: str) -> str:
 
 def written(kind: type) -> dict[str, Any]:
     """Return the attributes a user wrote into a class, without those that Python and dataclasses add."""
-    fields = vars(kind).get("_fields", ()) if issubclass(kind, tuple) else ()
-    generated = bool(fields) or "__dataclass_fields__" in vars(kind)
+    names = names_of(kind)
+    fields = names.get("_fields", ()) if issubclass(kind, tuple) else ()
+    generated = bool(fields) or "__dataclass_fields__" in names
     return {
         name: value
-        for name, value in vars(kind).items()
+        for name, value in names.items()
         if not isinstance(value, MemberDescriptorType | GetSetDescriptorType)
         and not (generated and (name in fields or name == "__doc__" or _made_by_exec(value)))
         and (isinstance(value, _MACHINERY) or _kept(kind, name))
@@ -232,6 +259,30 @@ def _made_by_exec(value: object) -> bool:
     return isinstance(code, CodeType) and code.co_filename == "<string>"
 
 
+def names_of(kind: type) -> Mapping[str, Any]:
+    """Return what a class itself holds, whatever its metaclass answers."""
+    names: Mapping[str, Any] = _names_of(kind)
+    return names
+
+
+def qualname(kind: type) -> str:
+    """Return the qualified name of a class, whatever its metaclass answers."""
+    return str(_qualname_of(kind))
+
+
+def type_text(kind: type) -> str:
+    """Return a class as errors name it, without the module where everybody knows it."""
+    module = attribute(kind, "__module__")
+    if type(module) is not str or module in ("builtins", "__main__", "__mp_main__"):
+        return qualname(kind)
+    return f"{module}.{qualname(kind)}"
+
+
+def compiled(kind: type) -> bool:
+    """Return whether a class is written in C: its name and its module's version say all there is to say."""
+    return bool(_flags_of(kind) & _IMMUTABLE)
+
+
 def hint_text(hint: object) -> str:
     """Format an annotation the same way in every process."""
     if isinstance(hint, type):
@@ -242,14 +293,15 @@ def hint_text(hint: object) -> str:
 def innermost(function: Any) -> Any:
     """Return the function a user wrote, inside partials, methods and decorators."""
     for _ in range(_MAX_WRAPPERS):
-        if isinstance(function, partial):
+        if issubclass(type(function), partial):
             function = function.func
-        elif isinstance(function, MethodType):
+        elif type(function) is MethodType:
             function = function.__func__
-        elif isinstance(attribute(function, "__wrapped__"), FunctionType):
-            function = function.__wrapped__
         else:
-            break
+            wrapped = attribute(function, "__wrapped__")
+            if type(wrapped) is not FunctionType:
+                break
+            function = wrapped
     return function
 
 

@@ -53,7 +53,18 @@ from dqlab.cluster.transport.local_modules import Reached, imported_files, is_lo
 from dqlab.cluster.transport.sealed import SealError, captured, global_names, seal_value
 from dqlab.numbers import size as size_text
 from dqlab.runs.code.contents import Content, content_of, flat
-from dqlab.runs.code.source import Sources, attribute, cell_number, hint_text, innermost, written
+from dqlab.runs.code.source import (
+    Sources,
+    attribute,
+    cell_number,
+    compiled,
+    hint_text,
+    innermost,
+    names_of,
+    qualname,
+    type_text,
+    written,
+)
 from dqlab.texts import kept
 
 __all__ = ["CodeVersion", "code_version", "exact_version", "fingerprint", "values_of"]
@@ -62,6 +73,8 @@ _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
 _MOST_PARTS = 100_000
 """Most parts of values that are described one by one, which takes a second or two."""
+_MOST_DEFINITIONS = 10_000
+"""Most functions and classes that are described, which takes as long."""
 _MANY = 64
 """Plain values from which on they are described all at once."""
 _LARGE = 1 << 20
@@ -142,7 +155,7 @@ def code_version(function: Callable[..., Any]) -> CodeVersion:
     inner = innermost(function)
     walk = _Walk(inner)
     digest = walk.version(function)
-    body = inner if attribute(inner, "__code__") else type(inner).__call__
+    body = inner if attribute(inner, "__code__") else attribute(type(inner), "__call__")
     code = attribute(body, "__code__")
     definition = walk.sources.definition(code, attribute(body, "__globals__")) if isinstance(code, CodeType) else None
     return CodeVersion(
@@ -229,21 +242,35 @@ class _Walk:
         return self._all(_pack("them", *self._each(values, "them")))
 
     def _all(self, root: bytes) -> bytes:
-        parts = []
+        parts: list[bytes] = []
         while self._waiting:
             definition = self._waiting.pop()
-            self._user = definition.__name__
-            if isinstance(definition, ModuleType):
-                parts.append(self._module(definition))
-                continue
-            if isinstance(definition, type):
-                parts.append(self._class(definition))
-                self._keep(f"class {self._user}", parts[-1])
-                continue
-            parts.append(self._function(definition))
-            self._keep(f"code of {self._user}", self._by_name(definition))
+            self._user = _name(definition)
+            if len(parts) == _MOST_DEFINITIONS:
+                self.whole = False
+                self.uncertain.add(f"what {self._user} and others use ({_MOST_DEFINITIONS:,} functions were compared)")
+                break
+            try:
+                parts.append(self._defined(definition))
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: BLE001 - as in `_value`: a metaclass may raise anything
+                self.whole = False
+                self.uncertain.add(f"{self._user} ({type_text(type(definition))})")
+                parts.append(_pack("unknown", self._user))
         self._pickler = None  # it refers to this walk, and neither would be freed
         return _pack("version", root, *self._sorted(parts))
+
+    def _defined(self, definition: Any) -> bytes:
+        if _is(definition, ModuleType):
+            return self._module(definition)
+        if _is(definition, type):
+            digest = self._class(definition)
+            self._keep(f"class {self._user}", digest)
+            return digest
+        digest = self._function(definition)
+        self._keep(f"code of {self._user}", self._by_name(definition))
+        return digest
 
     def _sorted(self, parts: list[bytes]) -> list[bytes]:
         """Return parts sorted when their order does not count, else as they are."""
@@ -287,7 +314,7 @@ class _Walk:
         """Describe a value that a function reads by name, and keep its digest under that name."""
         digest = self._value(value, name)
         self.held.append((f"{name} of {self._user}", value))
-        if not isinstance(value, FunctionType | type | ModuleType):  # those are kept as definitions
+        if not _is(value, FunctionType | type | ModuleType):  # those are kept as definitions
             self._keep(f"{name} of {self._user}", digest)
         return digest
 
@@ -315,13 +342,13 @@ class _Walk:
         own = written(kind)
         parts = [self._by_name(kind), self._known(type(kind)), *map(self._known, kind.__bases__)]
         parts += [_pack("is", name, self._value(own[name], name)) for name in (own if self._exact else sorted(own))]
-        annotations = vars(kind).get("__annotations__", {})
+        annotations = names_of(kind).get("__annotations__", {})
         parts += [_pack("annotation", name, hint_text(hint)) for name, hint in sorted(annotations.items())]
         if isinstance(kind, EnumMeta):
             members: list[Enum] = list(kind.__members__.values())
             parts += [_pack("member", member.name, self._value(member.value, member.name)) for member in members]
-        if "__dataclass_fields__" in vars(kind):
-            parts.append(_pack("dataclass", repr(vars(kind)["__dataclass_params__"])))
+        if "__dataclass_fields__" in names_of(kind):
+            parts.append(_pack("dataclass", repr(names_of(kind)["__dataclass_params__"])))
             parts += [self._field(field) for field in dataclasses.fields(kind)]
         return _pack("class", *parts)
 
@@ -335,26 +362,32 @@ class _Walk:
 
     # --- references: by name, or by content -------------------------------------------------------
 
-    def _value(self, value: object, name: str) -> bytes:
-        plain = _plain(value)
-        if plain is not None:
-            return plain
-        if type(value) in _CONTAINERS:
-            return self._once(value, name, self.contents)
-        return self.named(value, name) or self._once(value, name, self._object)
+    def _value(self, value: Any, name: str) -> bytes:
+        try:
+            plain = _plain(value)
+            if plain is not None:
+                return plain
+            if type(value) in _CONTAINERS:
+                return self._once(value, name, self.contents)
+            return self.named(value, name) or self._once(value, name, self._object)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - to look at a value runs its own code, which may raise anything
+            self.whole = False
+            return self._unseen(value, name)
 
     def named(self, value: Any, name: str) -> bytes | None:
         """Describe definitions, their wrappers and members of enums; return None for anything else."""
-        if isinstance(value, Enum):
+        if _is(value, Enum):
             return _pack("enum", self._known(type(value)), str(value.name), self._value(value.value, name))
-        if isinstance(value, ModuleType):
+        if _is(value, ModuleType):
             return self._known(value) if is_local(value) else _pack("module", value.__name__, self._pin(value.__name__))
-        return self._bytecode(value) if isinstance(value, CodeType) else self._callable(value)
+        return self._bytecode(value) if _is(value, CodeType) else self._callable(value)
 
-    def _once(self, value: object, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
+    def _once(self, value: Any, name: str, describe: Callable[[Any, str], bytes]) -> bytes:
         """Describe a value with parts: each once, and a value inside itself by how far up it is."""
         if self._exact:
-            fixed = isinstance(value, tuple | frozenset) and all(type(part) in _FIXED for part in value)
+            fixed = _is(value, tuple | frozenset) and all(type(part) in _FIXED for part in value)
             self.mutable |= not (fixed and type(value) in _CONTAINERS)
             digest = self._pickled(value)
             if digest is not None:
@@ -403,7 +436,7 @@ class _Walk:
                 if many is not None:
                     return _pack(kind, flat(key for key, _ in items) or b"", many)
             return _pack(kind, *self._sorted([_pack("", *self._each(pair, name)) for pair in value.items()]))
-        unordered = isinstance(value, set | frozenset)
+        unordered = _is(value, set | frozenset)
         many = flat(value, ordered=not unordered) if len(value) > _MANY else None
         if many is not None:
             return _pack(kind, many)
@@ -417,12 +450,14 @@ class _Walk:
         """Describe an object by its content, or by the state it would pickle."""
         kind = type(value)
         try:
+            if _is_live(kind):
+                return self._unseen(value, name)
             content = content_of(value, lambda part: self._value(part, name))
             if content is not None:
                 return self._content(kind, content, name)
-            if isinstance(value, MappingProxyType):
+            if _is(value, MappingProxyType):
                 return _pack("proxy", self._value(dict(value), name))
-            if isinstance(value, set | frozenset):  # pickled in the order of its hashes
+            if _is(value, set | frozenset):  # pickled in the order of its hashes
                 return _pack("set", self._known(kind), *sorted(self._each(value, name)), self._state(value, name))
             token = getattr(kind, "__dask_tokenize__", None)  # the object's own description of its content
             if token is not None and not self._exact:
@@ -459,13 +494,12 @@ class _Walk:
             self._value(arguments, name),
             self._value(state, name),
             _pack("items", *self._each(items or (), name)),
-            _pack("entries", *(pairs if isinstance(value, OrderedDict) else sorted(pairs))),
+            _pack("entries", *(pairs if _is(value, OrderedDict) else sorted(pairs))),
         )
 
     def _unseen(self, value: object, name: str) -> bytes:
         kind = type(value)
-        module = "" if kind.__module__ in ("builtins", *_MAIN) else f"{kind.__module__}."
-        self.uncertain.add(f"{name} of {self._user} ({module}{kind.__qualname__})")
+        self.uncertain.add(f"{name} of {self._user} ({type_text(kind)})")
         if self._exact and self.whole:
             with suppress(SealError):  # what cannot be sent does not depend on where it is
                 return _pack("sealed", self._known(kind), seal_value(value))
@@ -480,50 +514,53 @@ class _Walk:
 
     def _callable(self, value: Any) -> bytes | None:
         """Describe classes, functions and their wrappers; return None for anything else."""
-        if isinstance(value, type | FunctionType):
+        if _is(value, type | FunctionType):
             return self._known(value)
-        if isinstance(value, MethodType):
+        if _is(value, MethodType):
             return _pack("method", self._called(value.__func__), self._called(value.__self__))
-        if isinstance(value, partial):
+        if _is(value, partial):
             arguments = self._value(value.args, "an argument"), self._value(value.keywords, "an argument")
             return _pack("partial", self._called(value.func), *arguments)
-        if isinstance(value, staticmethod | classmethod):
+        if _is(value, staticmethod | classmethod):
             return _pack(type(value).__name__, self._called(value.__func__))
-        if isinstance(value, property):
+        if _is(value, property):
             return _pack("property", *(self._value(part, "it") for part in (value.fget, value.fset, value.fdel)))
-        if isinstance(value, cached_property):
+        if _is(value, cached_property):
             return _pack("cached_property", self._called(value.func))
         if not callable(value):
             return None
-        if isinstance(value, _GETTERS):
+        if _is(value, _GETTERS):
             return _pack("getter", self._known(type(value)), self._value(value.__reduce__()[1], "it"))
-        if isinstance(value, _DESCRIPTORS):
+        if _is(value, _DESCRIPTORS):
             return _pack("unbound", value.__name__, self._known(value.__objclass__))
         imported = self._imported(value)
-        if imported is None and isinstance(value, BuiltinFunctionType | MethodWrapperType):
+        if imported is None and _is(value, BuiltinFunctionType | MethodWrapperType):
             return _pack("bound", value.__name__, self._value(value.__self__, value.__name__))
-        if imported is None and isinstance(attribute(value, "__wrapped__"), FunctionType):
+        if imported is None and type(attribute(value, "__wrapped__")) is FunctionType:
             kind = type(value)
             own = kind.__module__ == "functools"
             wrapper = self._known(kind) if own else self._once(value, _name(value), self._object)
             return _pack("wrapped", wrapper, self._known(value.__wrapped__))
         return imported
 
-    def _known(self, definition: FunctionType | type | ModuleType) -> bytes:
+    def _known(self, definition: Any) -> bytes:
         imported = self._imported(definition)
         if imported is not None:
             return imported
+        if _is(definition, type) and compiled(definition):
+            return _pack("compiled", type_text(definition), self._pin(definition.__module__))
         if id(definition) not in self._reached:
             self._reached[id(definition)] = len(self._reached), definition
             self._waiting.append(definition)
         name = self._by_name(definition)
         return _pack("one", name, str(self._reached[id(definition)][0])) if self._exact else name
 
-    def _by_name(self, definition: FunctionType | type | ModuleType) -> bytes:
-        if isinstance(definition, ModuleType):
-            return _pack("local module", definition.__name__)
-        shape = self._shape(definition) if isinstance(definition, FunctionType) else b""
-        return _pack(type(definition).__name__, definition.__qualname__, shape)
+    def _by_name(self, definition: Any) -> bytes:
+        if _is(definition, ModuleType):
+            return _pack("local module", _name(definition))
+        if _is(definition, type):
+            return _pack(type(definition).__name__, qualname(definition), b"")
+        return _pack("function", definition.__qualname__, self._shape(definition))
 
     def _imported(self, value: Any) -> bytes | None:
         module = attribute(value, "__module__")
@@ -635,9 +672,34 @@ def _plain(value: Any) -> bytes | None:
     return None
 
 
+def _is(value: object, kind: Any) -> bool:
+    """Return whether a value is of a class; `isinstance` believes the value's own `__class__`."""
+    return issubclass(type(value), kind)
+
+
 def _name(value: Any) -> str:
     name = attribute(value, "__name__")
-    return name if isinstance(name, str) else type(value).__name__
+    return name if type(name) is str else qualname(type(value)).rpartition(".")[2]
+
+
+_LIVE = frozenset(
+    {
+        "asyncio.events.AbstractEventLoop",
+        "concurrent.futures._base.Executor",
+        "distributed.client.Client",
+        "distributed.core.Server",
+        "distributed.deploy.cluster.Cluster",
+        "socket.socket",
+        "threading.Thread",
+    }
+)
+"""Classes of objects that hold on to this process: each leads to all that runs in it."""
+
+
+def _is_live(kind: type) -> bool:
+    return any(
+        f"{attribute(base, '__module__')}.{qualname(base)}" in _LIVE for base in type.__dict__["__mro__"].__get__(kind)
+    )
 
 
 @cache
