@@ -14,7 +14,14 @@ from dqlab.errors import NotPicklable
 from dqlab.runs.code.versions import code_version, exact_version, fingerprint
 from tests.runs.test_code import cell
 
-MODULES = ["abc", "array", "ast", "asyncio", "builtins", "code", "collections", "collections.abc", "concurrent.futures", "configparser", "contextlib", "contextvars", "copy", "csv", "ctypes", "dataclasses", "datetime", "decimal", "distributed", "dqlab", "email.message", "enum", "fractions", "functools", "gc", "hashlib", "http.client", "inspect", "io", "ipaddress", "itertools", "json", "logging", "mmap", "multiprocessing", "numbers", "numpy", "operator", "os", "pandas", "pathlib", "pickle", "platform", "queue", "random", "re", "select", "selectors", "shelve", "signal", "socket", "sqlite3", "ssl", "string", "struct", "subprocess", "tarfile", "tempfile", "threading", "time", "tkinter", "traceback", "types", "typing", "unittest.mock", "urllib.request", "uuid", "warnings", "weakref", "xml.etree.ElementTree", "zipfile", "zlib", "_thread", "_weakrefset"]
+MODULES = """
+abc array ast asyncio builtins code collections collections.abc concurrent.futures configparser contextlib
+contextvars copy csv ctypes dataclasses datetime decimal distributed dqlab email.message enum fractions
+functools gc hashlib http.client inspect io ipaddress itertools json logging mmap multiprocessing numbers
+numpy operator os pandas pathlib pickle platform queue random re select selectors shelve signal socket sqlite3
+ssl string struct subprocess tarfile tempfile threading time tkinter traceback types typing unittest.mock
+urllib.request uuid warnings weakref xml.etree.ElementTree zipfile zlib _thread _weakrefset
+""".split()  # noqa: SIM905 - as a list it fills a page
 
 
 def reading(value: object) -> Any:
