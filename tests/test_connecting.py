@@ -73,13 +73,12 @@ def test_nobody_waits_for_another_target_and_all_share_one_lab_of_the_same(lab: 
 def test_store_that_workers_cannot_use_is_refused_before_a_queue_is_opened(lab: dq.Lab, tmp_path: Path) -> None:
     """Wherever workers come from: it would fail at the first queue, in words about files."""
     address = lab.client.scheduler.address
-    (tmp_path / "file").touch()
+    store = "/proc/none"
 
-    for store, reason in (("/proc/none", "cannot write"), (tmp_path / "file", "not a directory")):
-        for target in (address, lab.client):
-            with pytest.raises(dq.hpc.StoreNotShared, match=reason):
-                dq.connect(target, store=store, name="refused")
-        assert opened(address, store=store, name="refused") is None
+    for target in (address, lab.client):
+        with pytest.raises(dq.hpc.StoreNotShared, match="cannot write"):
+            dq.connect(target, store=store, name="refused")
+    assert opened(address, store=store, name="refused") is None
     with dq.connect(address, store=tmp_path / "new", name="taken") as good:
         assert list(good.map(abs, [-1]).results(timeout=20)) == [1]
 

@@ -139,14 +139,14 @@ def until_named(queue: dq.QueuePool) -> str:
 
 def pictures(run: dq.Run, queue: dq.QueuePool, lab: dq.Lab) -> list[str]:
     """Return all that is drawn of a run, its queue and its lab."""
-    from dqlab.live import display, rows
+    from dqlab.live import display, run_picture
 
     snapshot, stats = run.snapshot(timeout=20), run.stats(timeout=20)
-    focus = rows.Focus(snapshot, run.past(timeout=20), run.source)
+    focus = run_picture.Focus(snapshot, run.past(timeout=20), run.source)
     things = [run, queue, lab, snapshot, run.failures(), queue.history(), lab.doctor()]
     if stats.ended is not None:
         things.append(run.results(errors="return"))
-    texts = [json.dumps(rows.run_view(stats, focus=focus).parts(), ensure_ascii=False)]
+    texts = [json.dumps(run_picture.run_view(stats, focus=focus).parts(), ensure_ascii=False)]
     for thing in things:
         shown_as = display._BUNDLES[type(thing).__module__, type(thing).__qualname__](thing) or {}
         texts += [*shown_as.values(), repr(thing), str(thing)]
