@@ -21,7 +21,7 @@ functools gc hashlib http.client inspect io ipaddress itertools json logging mma
 numpy operator os pandas pathlib pickle platform queue random re select selectors shelve signal socket sqlite3
 ssl string struct subprocess tarfile tempfile threading time tkinter traceback types typing unittest.mock
 urllib.request uuid warnings weakref xml.etree.ElementTree zipfile zlib _thread _weakrefset
-""".split()
+""".split()  # noqa: SIM905
 
 
 def reading(value: object) -> Any:
