@@ -387,6 +387,124 @@ def test_unchanged_module_with_values_of_all_kinds_is_the_one_that_is_imported_t
     assert elsewhere(function_bytes(f), helpers.parent) == "7"
 
 
+# --- what code can read of classes and functions ---------------------------------------------------
+
+READ = {
+    "metadata of a field": (
+        "import dataclasses\n@dataclasses.dataclass\n"
+        "class T:\n    a: int = dataclasses.field(default=0, metadata={'k': 1})\n",
+        ("'k': 1", "'k': 2"),
+        "dataclasses.fields(T)[0].metadata['k']",
+    ),
+    "an own attribute with underscores": ("class C:\n    __version__ = 1\n", ("= 1", "= 2"), "C.__version__"),
+    "a method that is a builtin": (
+        "class C(dict):\n    __getattr__ = dict.get\n",
+        ("dict.get", "dict.__getitem__"),
+        "C.__getattr__.__name__",
+    ),
+    "whether instances have hashes": (
+        "class C:\n    __hash__ = object.__hash__\n",
+        ("= object.__hash__", "= None"),
+        "C.__hash__ is None",
+    ),
+    "an annotation of a function": ("def g(x: int): pass\n", ("x: int", "x: float"), "g.__annotations__['x'](1)"),
+    "a class that an annotation names": (
+        "class In:\n    def v(self): return 1\nclass T:\n    a: list[In]\n",
+        ("return 1", "return 2"),
+        "T.__annotations__['a'].__args__[0]().v()",
+    ),
+    "metadata of an annotation": (
+        "import typing\nclass M:\n    def __init__(self, n): self.n = n\n"
+        "class T:\n    a: typing.Annotated[int, M(1)]\n",
+        ("M(1)", "M(2)"),
+        "T.__annotations__['a'].__metadata__[0].n",
+    ),
+    "an attribute of a member of an enum": (
+        "import enum\nclass E(enum.Enum):\n    A = 1\nE.A.w = 1\n",
+        ("w = 1", "w = 2"),
+        "E.A.w",
+    ),
+    "an attribute of an enum": ("import enum\nclass E(enum.Enum):\n    A = 1\nE.w = 1\n", ("w = 1", "w = 2"), "E.w"),
+    "keys of a TypedDict": (
+        "import typing\nclass T(typing.TypedDict, total=True):\n    a: int\n",
+        ("total=True", "total=False"),
+        "sorted(T.__required_keys__)",
+    ),
+    "an argument of a generic base": (
+        "import typing\nX = typing.TypeVar('X')\nclass A(typing.Generic[X]): pass\nclass B(A[int]): pass\n",
+        ("A[int]", "A[str]"),
+        "typing.get_args(B.__orig_bases__[0])[0].__name__",
+    ),
+    "the bound of a type variable": (
+        "import typing\nX = typing.TypeVar('X', bound=int)\n",
+        ("bound=int", "bound=str"),
+        "X.__bound__.__name__",
+    ),
+    "the type behind a new type": (
+        "import typing\nX = typing.NewType('X', int)\n",
+        ("int)", "str)"),
+        "X.__supertype__.__name__",
+    ),
+    "a class that was registered": (
+        "import abc\nclass A(abc.ABC): pass\nA.register(int)\n",
+        ("register(int)", "register(str)"),
+        "issubclass(int, A)",
+    ),
+    "an attribute of a partial": (
+        "import functools\nh = functools.partial(int)\nh.zz = 1\n",
+        ("zz = 1", "zz = 2"),
+        "h.zz",
+    ),
+    "what a function says that it wraps": ("def h(): pass\nh.__wrapped__ = 1\n", ("= 1", "= 2"), "h.__wrapped__"),
+    "a docstring that was set later": ("def h(): pass\nh.__doc__ = 'a'\n", ("'a'", "'b'"), "h.__doc__"),
+    "the docstring of a dataclass": (
+        "import dataclasses\n@dataclasses.dataclass\nclass C:\n    'One.'\n    a: int = 1\n",
+        ("One", "Two"),
+        "C.__doc__",
+    ),
+    "a function that exec made": (
+        "ns = {}\nexec('def h(): return 1', ns)\nh = ns['h']\n",
+        ("return 1", "return 2"),
+        "h()",
+    ),
+    "a class that exec made": (
+        "ns = {}\nexec('class C:\\n    def m(self): return 1', ns)\nC = ns['C']\n",
+        ("return 1", "return 2"),
+        "C().m()",
+    ),
+    "a method of a dataclass that exec made": (
+        "import dataclasses\nns = {'__name__': __name__}\n"
+        "exec('class C:\\n    a: int = 1\\n    def m(self): return 1', ns)\nC = dataclasses.dataclass(ns['C'])\n",
+        ("return 1", "return 2"),
+        "C().m()",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", READ)
+def test_what_code_reads_of_a_class_or_a_function_is_never_old(helpers: Path, what: str) -> None:
+    """The edited module was taken for the worker's own, in a new run and in single calls; cells got old results."""
+    source, (old, new), look = READ[what]
+    assert old in source
+    text = f"{source}def get(x):\n    return {look}\n"
+    helpers.write_text(text)
+    f = cell(WAYS["name"])["f"]
+    here, version = f(1), code_version(f).hash
+    assert elsewhere(function_bytes(f), helpers.parent) == elsewhere(function_bytes(f), None) == str(here)
+
+    helpers.write_text(text.replace(old, new))
+    importlib.reload(sys.modules[NAME])
+    edited = cell(WAYS["name"])["f"]
+    assert code_version(edited).hash != version
+    helpers.write_text(text)  # a worker that has imported the old one
+    for remember in (False, True):
+        assert elsewhere(function_bytes(edited, remember=remember), helpers.parent) == str(edited(1)) != str(here)
+
+    again = cell(text.replace(old, new) + "f = get\n")["f"]
+    assert code_version(again).hash != code_version(cell(text + "f = get\n")["f"]).hash
+    assert code_version(again).hash == code_version(cell("\n\n" + text.replace(old, new) + "f = get\n")["f"]).hash
+
+
 # --- cached functions --------------------------------------------------------------------------
 
 CACHED = """

@@ -44,6 +44,16 @@ BODY_PARTIAL = (
 )
 SET = "V = {%s}\n" + READS
 DATA = "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\nV = P(%d)\n" + READS
+METADATA = (
+    "from dataclasses import dataclass, field\n@dataclass\nclass V:\n"
+    "    x: int = field(default=0, metadata={'k': %d})\n" + READS
+)
+HINTED = "class I:\n    def run(self): return %d\nclass V:\n    x: I\n" + READS
+MEMBER = "import enum\nclass V(enum.Enum):\n    A = 1\nV.A.more = %d\n" + READS
+EXECUTED = (
+    "from dataclasses import dataclass\nexec('class V:\\n    x: int = 0\\n    def run(self): return %d')\n"
+    "V = dataclass(V)\n" + READS
+)
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,10 @@ CASES = [
     Case("the state of an object that it reads", REFUSES, MODEL % ("self.n", 1), MODEL % ("self.n", 2)),
     Case("a method of a class that it reads", REFUSES, MODEL % ("self.n", 1), MODEL % ("-self.n", 1)),
     _changed("a dataclass that it reads", DATA),
+    _changed("metadata of a dataclass's field", METADATA),
+    _changed("a class that an annotation names", HINTED),
+    _changed("an attribute of a member of an enum", MEMBER),
+    _changed("a method of a class that `exec` made", EXECUTED),
     _changed("what a closure captured", MADE),
     _changed("a default argument", DEFAULT),
     _changed("a default of a keyword argument", KEYWORD),

@@ -189,6 +189,16 @@ def test_own_name_instead_of_a_builtin_counts() -> None:
         ),
         ("class C:\n    __slots__ = ('a',)\n", "class C:\n    __slots__ = ('b',)\n"),
         ("class C:\n    a: int\n", "class C:\n    a: str\n"),
+        *(
+            (text, text.replace("return 1", "return 2"))
+            for text in (
+                "class I:\n    def v(self): return 1\nclass C:\n    a: 'list[I]'\n",
+                "class I:\n    def v(self): return 1\nclass C:\n    a: list[I]\n",
+                "class I:\n    def v(self): return 1\ndef C(x: 'I'): pass\n",
+                "class I:\n    def v(self): return 1\ndef C() -> I | None: pass\n",
+                "class P(property):\n    def __get__(self, one, kind=None): return 1\nclass C:\n    p = P()\n",
+            )
+        ),
     ],
 )
 def test_change_of_a_class_it_uses_counts(one: str, other: str) -> None:

@@ -11,6 +11,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from enum import EnumMeta
 from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
 from importlib import import_module
@@ -19,11 +20,12 @@ from itertools import chain, islice
 from operator import is_
 from threading import Lock
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NewType, TypeVar
 from weakref import WeakValueDictionary
 
 import cloudpickle
-from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value  # private; held by tests/cluster
+from cloudpickle.cloudpickle import _class_setstate, _decompose_typevar, _make_typevar  # private; held by tests/cluster
+from cloudpickle.cloudpickle import _dynamic_class_reduce as _class_by_value
 
 from dqlab.cluster.transport.local_modules import (
     Either,
@@ -52,6 +54,8 @@ __all__ = [
 _MAIN = ("__main__", "__mp_main__")
 _MACHINERY = frozenset({"__builtins__", "__cached__", "__file__", "__loader__", "__name__", "__package__", "__spec__"})
 _Cached = type(lru_cache(len))
+_TYPE_NAMES = (TypeVar, NewType)
+_OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
 _MAX_DEPTH = 4
 _MAX_CHILDREN = 10_000
 _SHORTEST_REFERENCE = 29
@@ -119,24 +123,39 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 self.taken.add((value.__name__, ""))
                 state = {name: part for name, part in vars(value).items() if name not in _MACHINERY}
                 return _same, (self._shell(value),), state, None, None, _fill
-            if (kind is FunctionType or issubclass(kind, type)) and self._is_local(value):
-                self.taken.add((value.__module__, value.__qualname__))
+            if kind in _TYPE_NAMES and self._home(value, value.__name__):
+                self.taken.add((value.__module__, value.__name__))
+                if kind is TypeVar:
+                    return _make_typevar, _decompose_typevar(value)
+                return NewType, (value.__name__, value.__supertype__)
+            name = self._home(value, value.__qualname__) if kind is FunctionType or issubclass(kind, type) else None
+            if name is not None:
+                self.taken.add((name, value.__qualname__))
                 if kind is not FunctionType:
-                    return _class_by_value(value)
-                home = self._local[value.__module__]
+                    return _with_members(value, _class_by_value(value))
+                home = self._local[name]
                 if value.__globals__ is vars(home):
                     self.globals_ref.setdefault(id(vars(home)), _Names(self._shell(home)))
                 return self._dynamic_function_reduce(value)
         reduced = super().reducer_override(value)
         if kind is FunctionType and reduced is not NotImplemented:
             self.imports |= lazy_imports(value.__code__, package_of(value.__globals__))
-        return reduced
+        return _with_members(value, reduced) if issubclass(kind, EnumMeta) else reduced
 
     def _shell(self, module: ModuleType) -> _Shell:
         return self._shells.setdefault(module.__name__, _Shell(module))
 
-    def _is_local(self, value: Any) -> bool:
-        return getattr(value, "__module__", None) in self._local and self._found(value) is value
+    def _home(self, value: Any, name: str) -> str | None:
+        """Return the local module that has a value under a name."""
+        module = getattr(value, "__module__", None)
+        # What `exec` makes has no module; cloudpickle searches them all for it, and refers to it by name.
+        for home in self._local if module is None else [module] if module in self._local else []:
+            found: Any = self._local[home]
+            for part in name.split("."):
+                found = getattr(found, part, None)
+            if found is value:
+                return home
+        return None
 
     def _stays(self, value: Any) -> bool:
         """Whether a function is one of a module that is imported wherever it is opened."""
@@ -147,6 +166,24 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         for part in value.__qualname__.split("."):
             found = getattr(found, part, None)
         return found
+
+
+def _with_members(kind: Any, reduced: Any) -> Any:
+    """Add what the members of an enum hold besides their values, which cloudpickle leaves out."""
+    if not isinstance(kind, EnumMeta) or not isinstance(reduced, tuple) or reduced[-1] is not _class_setstate:
+        return reduced
+    members: dict[str, Any] = kind._member_map_
+    held = {
+        name: {key: part for key, part in vars(member).items() if key not in _OF_MEMBERS}
+        for name, member in members.items()
+    }
+    return (*reduced[:2], (reduced[2], held), None, None, _fill_members) if any(held.values()) else reduced
+
+
+def _fill_members(kind: Any, state: tuple[Any, dict[str, dict[str, Any]]]) -> None:
+    _class_setstate(kind, state[0])
+    for name, held in state[1].items():
+        vars(kind._member_map_[name]).update(held)
 
 
 class _Shell:

@@ -38,8 +38,26 @@ __all__ = [
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _MAX_WRAPPERS = 20
-_KEPT_DUNDERS = frozenset({"__doc__", "__match_args__", "__slots__"})
 _MACHINERY = (staticmethod, classmethod, property, FunctionType)
+_WITHOUT_MEANING = frozenset(
+    {
+        *("__dict__", "__weakref__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__"),
+        *("__abstractmethods__", "_abc_impl", "__annotations__", "__annotate__", "__annotate_func__"),
+        *("__annotations_cache__", "__dataclass_fields__", "__dataclass_params__", "__parameters__"),
+        *("__signature__", "__classcell__"),
+        *("__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__", "__pydantic_complete__"),
+        *("__pydantic_parent_namespace__", "__pydantic_generic_metadata__", "__mapper__", "__table__"),
+    }
+)
+"""Attributes of classes that say where a class stands, or that follow from the others and differ between processes."""
+_OF_ENUMS = frozenset(
+    {
+        *("_generate_next_value_", "_member_names_", "_member_map_", "_value2member_map_", "_unhashable_values_"),
+        *("_unhashable_values_map_", "_hashable_values_", "_member_type_", "_value_repr_", "_use_args_"),
+        *("_new_member_", "__new_member__", "_boundary_", "_flag_mask_", "_all_bits_", "_singles_mask_"),
+        *("_inverted_", "_sort_order_", "__objclass__"),
+    }
+)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _IMMUTABLE = 1 << 8
 """Flag of classes that are written in C and cannot be changed: Py_TPFLAGS_IMMUTABLETYPE."""
@@ -243,20 +261,29 @@ def written(kind: type) -> dict[str, Any]:
         name: value
         for name, value in names.items()
         if not isinstance(value, MemberDescriptorType | GetSetDescriptorType)
-        and not (generated and (name in fields or name == "__doc__" or _made_by_exec(value)))
-        and (isinstance(value, _MACHINERY) or _kept(kind, name))
+        and not (generated and (name in fields or _generated(kind, name, value)))
+        and (isinstance(value, _MACHINERY) or _kept(kind, names, name, value))
     }
 
 
-def _kept(kind: type, name: str) -> bool:
-    if isinstance(kind, EnumMeta) or name == "_abc_impl":
+def _kept(kind: type, names: Mapping[str, Any], name: str, value: object) -> bool:
+    if issubclass(type(kind), EnumMeta) and (name in _OF_ENUMS or name in names.get("_member_map_", ())):
         return False
-    return name in _KEPT_DUNDERS or not (name.startswith("__") and name.endswith("__"))
+    if name == "__hash__" and value is None and "__eq__" in names:  # Python sets it
+        return False
+    return name not in _WITHOUT_MEANING
 
 
-def _made_by_exec(value: object) -> bool:
+def _generated(kind: type, name: str, value: object) -> bool:
+    """Return whether a dataclass or a named tuple made an attribute of its fields."""
+    if name == "__doc__":
+        return isinstance(value, str) and value.startswith(f"{qualname(kind).rpartition('.')[2]}(")
+    if name == "__match_args__":
+        return False
     code = getattr(getattr(value, "__wrapped__", value), "__code__", None)
-    return isinstance(code, CodeType) and code.co_filename == "<string>"
+    if not isinstance(code, CodeType) or code.co_filename != "<string>":
+        return False
+    return code.co_qualname.startswith("__create_fn__.") or (name == "__new__" and code.co_name == "<lambda>")
 
 
 def names_of(kind: type) -> Mapping[str, Any]:

@@ -22,8 +22,10 @@ import operator
 import pickle
 import re
 import sys
+import typing
+from abc import ABCMeta, _get_dump  # type: ignore[attr-defined]
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -39,6 +41,7 @@ from types import (
     ClassMethodDescriptorType,
     CodeType,
     FunctionType,
+    GenericAlias,
     MappingProxyType,
     MethodDescriptorType,
     MethodType,
@@ -54,6 +57,7 @@ from dqlab.cluster.transport.sealed import SealError, captured, global_names, se
 from dqlab.numbers import size as size_text
 from dqlab.runs.code.contents import Content, content_of, flat
 from dqlab.runs.code.source import (
+    Definition,
     Sources,
     attribute,
     cell_number,
@@ -84,6 +88,22 @@ _BY_REPR = (bool, float, complex, range, Decimal, Fraction, date, timedelta, UUI
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)
 _OWN_ATTRIBUTES = frozenset({"__wrapped__", "__cell_lines__"})
 """Attributes of functions that name their origin."""
+_OF_MEMBERS = frozenset({"_value_", "_name_", "__objclass__", "_sort_order_"})
+_OF_WRAPPERS = _OWN_ATTRIBUTES | {
+    *("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__", "__dict__"),
+    *("cache_parameters", "func", "attrname", "lock", "_attrname", "__isabstractmethod__"),
+}
+"""Attributes of wrappers that those of Python set."""
+_BY_NAME = {
+    getattr(typing, name)
+    for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "NewType", "TypeAliasType")
+    if hasattr(typing, name)
+}
+_SAID = (
+    *("__bound__", "__constraints__", "__covariant__", "__contravariant__", "__infer_variance__"),
+    *("__supertype__", "__value__"),
+)
+_WORD = re.compile(r"[^\W\d]\w*")
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _CONTAINERS = (tuple, list, dict, set, frozenset)
 _FIXED = frozenset({str, bytes, int, float, complex, bool, type(None), type(...)})
@@ -287,6 +307,7 @@ class _Walk:
         for what, value in (("a default", function.__defaults__), ("a default by keyword", function.__kwdefaults__)):
             parts.append(self._read(what, value) if value is not None else b"")
         parts.append(self._read("an attribute", own) if own else b"")
+        parts += self._told(function)
         for name, value in sorted(captured(function).items()):
             parts.append(_pack("cell", name, self._read(name, value)))
         home = function.__globals__.get("__name__")
@@ -300,6 +321,23 @@ class _Walk:
             parts += self._globals(function)
             parts += [_pack("imports", name, tree) for name, tree in self._lazy(function)]
         return _pack("def", *parts)
+
+    def _told(self, function: FunctionType) -> Iterator[bytes]:
+        """Describe what a function says of itself, where its syntax or bytecode does not hold it."""
+        code, wrapped = function.__code__, function.__dict__.get("__wrapped__")
+        doc = code.co_consts[0] if code.co_consts and type(code.co_consts[0]) is str else None
+        if function.__doc__ != doc and function.__doc__ != attribute(wrapped, "__doc__"):
+            yield _pack("doc", self._value(function.__doc__, "a docstring"))
+        if function.__name__ != code.co_name and function.__name__ != function.__qualname__.rpartition(".")[2]:
+            yield _pack("name", function.__name__)
+        if wrapped is not None and all(wrapped is not value for value in captured(function).values()):
+            yield _pack("wraps", self._value(wrapped, "__wrapped__"))
+        hints = function.__annotations__
+        if hints and hints is not attribute(wrapped, "__annotations__"):
+            written = self._definition(code, function.__globals__) is not None  # then its syntax holds them
+            for name, hint in hints.items() if self._exact else sorted(hints.items()):
+                yield from [] if written else [_pack("annotation", str(name), hint_text(hint))]
+                yield from self._hinted(hint, function.__globals__)
 
     def _globals(self, function: FunctionType) -> Iterator[bytes]:
         for name in global_names(function.__code__):
@@ -344,13 +382,26 @@ class _Walk:
         parts += [_pack("is", name, self._value(own[name], name)) for name in (own if self._exact else sorted(own))]
         annotations = names_of(kind).get("__annotations__", {})
         parts += [_pack("annotation", name, hint_text(hint)) for name, hint in sorted(annotations.items())]
+        names = self._names_around(kind)
+        parts += [each for _, hint in sorted(annotations.items()) for each in self._hinted(hint, names)]
+        if issubclass(type(kind), ABCMeta):
+            registered = [each() for each in _get_dump(kind)[0]]
+            parts += sorted(_pack("registered", self._known(each)) for each in registered if each is not None)
         if isinstance(kind, EnumMeta):
             members: list[Enum] = list(kind.__members__.values())
             parts += [_pack("member", member.name, self._value(member.value, member.name)) for member in members]
+            for member in members:
+                own = {name: value for name, value in vars(member).items() if name not in _OF_MEMBERS}
+                parts += [_pack("of member", member.name, self._value(own, member.name))] if own else []
         if "__dataclass_fields__" in names_of(kind):
             parts.append(_pack("dataclass", repr(names_of(kind)["__dataclass_params__"])))
             parts += [self._field(field) for field in dataclasses.fields(kind)]
         return _pack("class", *parts)
+
+    def _names_around(self, kind: type) -> Mapping[str, Any]:
+        """Return the globals of the module that a class is defined in."""
+        homes = (home for home in self.homes.values() if home.get("__name__") == kind.__module__)
+        return next(homes, None) or attribute(sys.modules.get(kind.__module__), "__dict__") or {}
 
     def _field(self, field: dataclasses.Field[Any]) -> bytes:
         flags = repr((field.init, field.repr, field.hash, field.compare, field.kw_only))
@@ -358,7 +409,46 @@ class _Walk:
             b"" if value is dataclasses.MISSING else self._value(value, field.name)
             for value in (field.default, field.default_factory)
         ]
+        values += [self._value(dict(field.metadata), field.name)] if field.metadata else []
         return _pack("field", field.name, hint_text(field.type), flags, *values)
+
+    def _hinted(self, hint: Any, names: Mapping[str, Any]) -> Iterator[bytes]:
+        """Describe what the text of an annotation does not hold: the user's own classes, and metadata.
+
+        Parameters
+        ----------
+        names : dict
+            The globals that an annotation in quotes refers to.
+        """
+        waiting, seen = [hint], set[int]()
+        while waiting and len(seen) < _MANY:
+            each = waiting.pop()
+            if id(each) in seen or each is None:
+                continue
+            seen.add(id(each))
+            if type(each) is str:
+                waiting += [
+                    names[word] for word in sorted(set(_WORD.findall(each))) if isinstance(names.get(word), type)
+                ]
+            elif _is(each, type) and type(each) is not GenericAlias:
+                if self._imported(each) is None and not compiled(each):
+                    yield _pack("hint", self._known(each))
+            elif type(each) in _BY_NAME:
+                yield self._by_attributes(each, "an annotation")
+            else:
+                arguments = attribute(each, "__args__")
+                waiting += list(arguments) if type(arguments) is tuple else []
+                metadata = attribute(each, "__metadata__")
+                if type(metadata) is tuple:
+                    yield self._value(metadata, "an annotation")
+
+    def _by_attributes(self, value: Any, name: str) -> bytes:
+        """Describe what pickle takes by name alone, such as a type variable, by all that it says."""
+        more = [attribute(value, each) for each in _SAID]
+        parts = [_pack(each, self._value(part, name)) for each, part in zip(_SAID, more, strict=True) if part]
+        if not parts:
+            return _pack("object", self._known(type(value)), _name(value))
+        return _pack("object", self._known(type(value)), _name(value), *parts)
 
     # --- references: by name, or by content -------------------------------------------------------
 
@@ -378,6 +468,8 @@ class _Walk:
 
     def named(self, value: Any, name: str) -> bytes | None:
         """Describe definitions, their wrappers and members of enums; return None for anything else."""
+        if type(value) in _BY_NAME and self._imported(value) is None:
+            return self._by_attributes(value, name)
         if _is(value, Enum):
             return _pack("enum", self._known(type(value)), str(value.name), self._value(value.value, name))
         if _is(value, ModuleType):
@@ -512,7 +604,7 @@ class _Walk:
             return known
         return self._value(value, type(value).__name__)
 
-    def _callable(self, value: Any) -> bytes | None:
+    def _callable(self, value: Any) -> bytes | None:  # noqa: C901 - one line for each kind
         """Describe classes, functions and their wrappers; return None for anything else."""
         if _is(value, type | FunctionType):
             return self._known(value)
@@ -520,13 +612,17 @@ class _Walk:
             return _pack("method", self._called(value.__func__), self._called(value.__self__))
         if _is(value, partial):
             arguments = self._value(value.args, "an argument"), self._value(value.keywords, "an argument")
-            return _pack("partial", self._called(value.func), *arguments)
+            return _pack("partial", self._called(value.func), *arguments, *self._more(value, partial))
         if _is(value, staticmethod | classmethod):
-            return _pack(type(value).__name__, self._called(value.__func__))
+            base = staticmethod if _is(value, staticmethod) else classmethod
+            return _pack(type(value).__name__, self._called(value.__func__), *self._more(value, base))
         if _is(value, property):
-            return _pack("property", *(self._value(part, "it") for part in (value.fget, value.fset, value.fdel)))
+            parts = [self._value(part, "it") for part in (value.fget, value.fset, value.fdel)]
+            if value.__doc__ != attribute(value.fget, "__doc__"):
+                parts.append(_pack("doc", self._value(value.__doc__, "a docstring")))
+            return _pack("property", *parts, *self._more(value, property))
         if _is(value, cached_property):
-            return _pack("cached_property", self._called(value.func))
+            return _pack("cached_property", self._called(value.func), *self._more(value, cached_property))
         if not callable(value):
             return None
         if _is(value, _GETTERS):
@@ -540,8 +636,17 @@ class _Walk:
             kind = type(value)
             own = kind.__module__ == "functools"
             wrapper = self._known(kind) if own else self._once(value, _name(value), self._object)
-            return _pack("wrapped", wrapper, self._known(value.__wrapped__))
+            more = self._more(value, kind) if own else ()
+            return _pack("wrapped", wrapper, self._known(value.__wrapped__), *more)
         return imported
+
+    def _more(self, value: Any, base: type) -> Iterator[bytes]:
+        """Describe what a user has added to a wrapper of Python: a class of their own, attributes."""
+        if type(value) is not base:
+            yield _pack("kind", self._known(type(value)))
+        own = {name: part for name, part in (attribute(value, "__dict__") or {}).items() if name not in _OF_WRAPPERS}
+        if own:
+            yield _pack("more", self._value(own, "an attribute"))
 
     def _known(self, definition: Any) -> bytes:
         imported = self._imported(definition)
@@ -591,11 +696,15 @@ class _Walk:
     def _shape(self, function: FunctionType) -> bytes:
         code = function.__code__
         if code not in self._shapes:
-            home = sys.modules.get(function.__globals__.get("__name__", ""))
-            local = home is not None and home.__name__ not in _MAIN and is_local(home)
-            definition = None if local else self.sources.definition(code, function.__globals__)
+            definition = self._definition(code, function.__globals__)
             self._shapes[code] = _pack("tree", definition.tree) if definition else self._bytecode(code)
         return self._shapes[code]
+
+    def _definition(self, code: CodeType, names: dict[str, Any]) -> Definition | None:
+        """Return a function's syntax; None where its bytecode counts, as in local modules."""
+        home = sys.modules.get(names.get("__name__", ""))
+        local = home is not None and home.__name__ not in _MAIN and is_local(home)
+        return None if local else self.sources.definition(code, names)
 
     def _bytecode(self, code: CodeType) -> bytes:
         names = (code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
