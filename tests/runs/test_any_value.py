@@ -21,11 +21,7 @@ functools gc hashlib http.client inspect io ipaddress itertools json logging mma
 numpy operator os pandas pathlib pickle platform queue random re select selectors shelve signal socket sqlite3
 ssl string struct subprocess tarfile tempfile threading time tkinter traceback types typing unittest.mock
 urllib.request uuid warnings weakref xml.etree.ElementTree zipfile zlib _thread _weakrefset
-<<<<<<< HEAD
-""".split()  # noqa: SIM905 - as a list it fills a page
-=======
 """.split()  # noqa: SIM905
->>>>>>> versions
 
 
 def reading(value: object) -> Any:
