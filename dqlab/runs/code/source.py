@@ -50,6 +50,7 @@ _WITHOUT_MEANING = frozenset(
     }
 )
 """Attributes of classes that say where a class stands, or that follow from the others and differ between processes."""
+_OF_TYPED_DICTS = frozenset({"__required_keys__", "__optional_keys__", "__total__"})
 _OF_ENUMS = frozenset(
     {
         *("_generate_next_value_", "_member_names_", "_member_map_", "_value2member_map_", "_unhashable_values_"),
@@ -267,8 +268,20 @@ def written(kind: type) -> dict[str, Any]:
 
 
 def _kept(kind: type, names: Mapping[str, Any], name: str, value: object) -> bool:
-    if issubclass(type(kind), EnumMeta) and (name in _OF_ENUMS or name in names.get("_member_map_", ())):
+    if issubclass(type(kind), EnumMeta):
+        inherited = any(names_of(base).get(name) is value for base in kind.__mro__[1:])
+        if (
+            inherited
+            or name in _OF_ENUMS
+            or name in names.get("_member_map_", ())
+            or (name, value) == ("__doc__", None)
+        ):
+            return False
+    # Named tuples and typed dictionaries are made by functions, and say what follows from their annotations.
+    if name == "__orig_bases__" and isinstance(value, tuple) and all(type(base) is FunctionType for base in value):
         return False
+    if name in _OF_TYPED_DICTS and "__total__" in names and (not value or name != "__optional_keys__"):
+        return name == "__total__" and value is False
     if name == "__hash__" and value is None and "__eq__" in names:  # Python sets it
         return False
     return name not in _WITHOUT_MEANING

@@ -307,7 +307,6 @@ class _Walk:
         for what, value in (("a default", function.__defaults__), ("a default by keyword", function.__kwdefaults__)):
             parts.append(self._read(what, value) if value is not None else b"")
         parts.append(self._read("an attribute", own) if own else b"")
-        parts += self._told(function)
         for name, value in sorted(captured(function).items()):
             parts.append(_pack("cell", name, self._read(name, value)))
         home = function.__globals__.get("__name__")
@@ -318,6 +317,7 @@ class _Walk:
         else:
             self.homes[id(function.__globals__)] = function.__globals__
             self.mutable |= bool(function.__closure__)
+            parts += self._told(function)
             parts += self._globals(function)
             parts += [_pack("imports", name, tree) for name, tree in self._lazy(function)]
         return _pack("def", *parts)
@@ -330,7 +330,9 @@ class _Walk:
             yield _pack("doc", self._value(function.__doc__, "a docstring"))
         if function.__name__ != code.co_name and function.__name__ != function.__qualname__.rpartition(".")[2]:
             yield _pack("name", function.__name__)
-        if wrapped is not None and all(wrapped is not value for value in captured(function).values()):
+        if type(wrapped) is FunctionType:
+            self._known(wrapped)  # as a part of its own: decorators reach it anyway
+        elif wrapped is not None and all(wrapped is not value for value in captured(function).values()):
             yield _pack("wraps", self._value(wrapped, "__wrapped__"))
         hints = function.__annotations__
         if hints and hints is not attribute(wrapped, "__annotations__"):
