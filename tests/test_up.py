@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -196,12 +197,14 @@ def test_options_that_cannot_be_are_refused_before_anything_starts(
     assert not state.exists() or not list(state.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # tornado leaves it open where it cannot bind
 def test_a_port_that_is_taken_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     """Dask's own words are in it; nothing is left running."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["up", "-n", "1", "--port", str(port)]) == 1
 
+    gc.collect()  # here, and not in the test that runs when it is collected
     assert "could not be started: OSError: [Errno 98] Address already in use" in capfd.readouterr().err
 
 
