@@ -79,7 +79,7 @@ LOOK_EVERY = 0.5
 STALLED_AFTER = 5.0
 """Seconds without any consumer after which waiting fails."""
 ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, NotSentAgain)
-"""Errors of an input of which only a part was sent; the results of that part are the run's."""
+"""Errors of an input that was sent in part; the results of that part belong to the run."""
 
 
 @dataclass(eq=False, repr=False)

@@ -20,7 +20,7 @@ DOCUMENTS = 3000
 
 
 class Killed(BaseException):
-    """What the rest of the process does not see."""
+    """Ends the client at this point, as a kill would."""
 
 
 def double(x: int) -> int:

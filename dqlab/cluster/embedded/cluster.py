@@ -1,9 +1,11 @@
 """A cluster on this machine that lives in this process: its scheduler, its nannies, and workers forked from a nursery.
 
-Differs from Dask's own `LocalCluster` in four ways. No worker imports the script that starts it, so that a script
-needs no ``if __name__ == "__main__"``. One process imports what all workers need, which takes half the time. And all of
-them listen on sockets that only this user can reach, unless a TCP port is asked for. And the dashboard is made when
-somebody opens it.
+It differs from Dask's own `LocalCluster` in four ways:
+
+- Workers do not import the script that starts them, so that a script needs no ``if __name__ == "__main__"``.
+- One process imports what all workers need, which takes half the time.
+- All processes listen on sockets that only this user can reach, unless a TCP port is asked for.
+- The dashboard is made when somebody opens its page.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dqlab.cluster.shard.memory import Store
@@ -14,7 +14,7 @@ from dqlab.rules.results import ResultIndex
 __all__ = ["Confirmed"]
 
 
-@dataclass
+@dataclass(slots=True)  # one is kept for each run, also for those that ended long ago
 class _Known:
     state: Any
     """What readers of the run are given, apart from its results: an order that changes none of it is not waited for."""
@@ -22,8 +22,8 @@ class _Known:
     """The store's newest record when that, or the results, changed last."""
     safe: int
     """Results before this cursor are safe."""
-    later: deque[tuple[int, int]] = field(default_factory=deque)
-    """Record and cursor of the results that came since."""
+    later: deque[tuple[int, int]] | None = None
+    """Record and cursor of the results that came since; None = none."""
 
 
 class Confirmed:
@@ -56,6 +56,8 @@ class Confirmed:
         known.state, known.number = state, number
         if end != came:
             self.end(run)
+            if known.later is None:
+                known.later = deque()
             known.later.append((number, end))
 
     def number(self, run: bytes) -> int:
@@ -72,9 +74,11 @@ class Confirmed:
         known = self._known.get(run)
         if known is None:
             return 0
-        confirmed = self._store.confirmed
-        while known.later and known.later[0][0] <= confirmed:
-            known.safe = known.later.popleft()[1]
+        later, confirmed = known.later, self._store.confirmed
+        while later and later[0][0] <= confirmed:
+            known.safe = later.popleft()[1]
+        if not later:
+            known.later = None
         return known.safe
 
     def results(self, run: bytes, results: ResultIndex, lo: int, hi: int) -> tuple[int, bool]:
@@ -84,4 +88,4 @@ class Confirmed:
 
 
 def _state(book: Book) -> tuple[Any, ...]:
-    return tuple(book.lane.counts), book.lane.sealed, None if book.record is None else book.record.incomplete
+    return *book.lane.counts, book.lane.sealed, None if book.record is None else book.record.incomplete

@@ -146,15 +146,7 @@ class OwnClient(ClosesUndisturbed, Client):
         return closing
 
     async def _reconnect(self) -> None:
-        client = self
-
-        class WhileOpen(logging.Filter):
-            """Drops that reconnecting failed, once the client is being closed: that is why."""
-
-            def filter(self, record: logging.LogRecord) -> bool:
-                return client.status == "connecting" or not str(record.msg).startswith("Failed to reconnect")
-
-        log, only = logging.getLogger("distributed.client"), WhileOpen()
+        log, only = logging.getLogger("distributed.client"), _WhileOpen(self)
         log.addFilter(only)
         try:
             await _RECONNECT(self)
@@ -163,6 +155,17 @@ class OwnClient(ClosesUndisturbed, Client):
 
     async def _close(self, *args: Any, **given: Any) -> None:
         await _CLOSE(self, *args, **given)
+
+
+class _WhileOpen(logging.Filter):
+    """Drops that reconnecting failed, once the client is being closed: that is why it failed."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._client = client
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self._client.status == "connecting" or not str(record.msg).startswith("Failed to reconnect")
 
 
 _RECONNECT: Any = inspect.unwrap(Client._reconnect)

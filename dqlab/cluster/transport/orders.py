@@ -188,7 +188,7 @@ class Open(RunOrder):
 
     def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the first shard, which decides whether there is such a run, then the others; see `Drop`."""
-        return [[at for at in shards if at == 0], [at for at in shards if at != 0]]
+        return [wave for wave in ([at for at in shards if at == 0], [at for at in shards if at != 0]) if wave]
 
     def messages(self, shard: int) -> Sequence[Message]:
         """Return the order; its run is part of the specification."""
@@ -216,7 +216,7 @@ class Drop(RunOrder):
 
     def waves(self, shards: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the first shard last: when the client dies in between, the run is there to be dropped again."""
-        return [[at for at in shards if at != 0], [at for at in shards if at == 0]]
+        return [wave for wave in ([at for at in shards if at != 0], [at for at in shards if at == 0]) if wave]
 
     def note(self) -> Note | None:
         """Forget the run."""
