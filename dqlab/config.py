@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from dqlab.errors import BadName, BadOption
 from dqlab.texts import shown
 
-__all__ = ["MOST", "check_directory", "check_name", "nbytes", "option", "seconds"]
+__all__ = ["MOST", "check_directory", "check_name", "nbytes", "nbytes_or_none", "option", "seconds", "seconds_or_none"]
 
 MOST = 2**63 - 1
 """The largest number that can be sent."""
@@ -56,17 +56,13 @@ def _defaults() -> dict[str, Any]:
     return defaults
 
 
-@overload
-def seconds(value: None, *, name: str = ...) -> None: ...
-@overload
-def seconds(value: float | str, *, name: str = ...) -> float: ...
-def seconds(value: float | str | None, *, name: str = "duration") -> float | None:
+def seconds(value: float | str, *, name: str = "duration") -> float:
     """Return a duration in seconds.
 
     Parameters
     ----------
-    value : float, str or None
-        Seconds, or "90s", "2m", "500ms", "1h30m". None stays None.
+    value : float or str
+        Seconds, or "90s", "2m", "500ms", "1h30m".
     name : str
         The option's name, for the error.
 
@@ -75,8 +71,6 @@ def seconds(value: float | str | None, *, name: str = "duration") -> float | Non
     BadOption
         Not a duration, negative, or not finite.
     """
-    if value is None:
-        return None
     from dask.utils import parse_timedelta
 
     try:
@@ -93,20 +87,19 @@ def seconds(value: float | str | None, *, name: str = "duration") -> float | Non
     return result
 
 
-@overload
-def nbytes(value: None, *, name: str = ...) -> None: ...
-@overload
-def nbytes(value: int | str, *, name: str = ...) -> int: ...
-def nbytes(value: int | str | None, *, name: str = "size") -> int | None:
-    """Return a size in bytes from an int or "64 KiB"; None stays None.
+def seconds_or_none(value: float | str | None, *, name: str = "duration") -> float | None:
+    """Return a duration in seconds as `seconds` does; None stays None."""
+    return None if value is None else seconds(value, name=name)
+
+
+def nbytes(value: int | str, *, name: str = "size") -> int:
+    """Return a size in bytes from an int or "64 KiB".
 
     Raises
     ------
     BadOption
         Not a size, or not positive.
     """
-    if value is None:
-        return None
     from dask.utils import parse_bytes
 
     try:
@@ -118,6 +111,11 @@ def nbytes(value: int | str | None, *, name: str = "size") -> int | None:
     if result > MOST:
         raise BadOption(option=name, value=value, problem=f"is above {MOST:,}, the largest number that can be sent.")
     return result
+
+
+def nbytes_or_none(value: int | str | None, *, name: str = "size") -> int | None:
+    """Return a size in bytes as `nbytes` does; None stays None."""
+    return None if value is None else nbytes(value, name=name)
 
 
 def check_directory(path: str | os.PathLike[str]) -> Path:

@@ -21,7 +21,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
-from dqlab.config import check_directory, seconds
+from dqlab.config import check_directory, seconds, seconds_or_none
 from dqlab.errors import BadOption, ConnectFailed, DqlabWarning
 from dqlab.hpc.jobs import system_of
 from dqlab.hpc.recipes import Recipe
@@ -122,7 +122,7 @@ def connect(
         raise BadOption(option="n", value=n, problem="is only for a cluster that connect() starts; leave target out.")
     if n is not None and (not isinstance(n, int) or n < 1):
         raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
-    limit = seconds(timeout, name="timeout")
+    limit = seconds_or_none(timeout, name="timeout")
     if isinstance(target, Recipe) and not isinstance(name, str):
         name = target.kind
     path = str(Path(scheduler_file).expanduser()) if scheduler_file is not None else None

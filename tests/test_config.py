@@ -14,7 +14,8 @@ from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqlab.config import check_directory, check_name, nbytes, option, seconds
+import dqlab as dq
+from dqlab.config import check_directory, check_name, nbytes, nbytes_or_none, option, seconds, seconds_or_none
 from dqlab.errors import BadName, BadOption
 
 
@@ -42,7 +43,7 @@ def test_durations_are_read_as_people_write_them(written: float | str, meant: fl
 def test_what_is_no_duration_is_refused_by_the_options_name(written: object) -> None:
     """A negative or infinite timeout would be found out hours later."""
     with pytest.raises(BadOption, match="visibility_timeout"):
-        seconds(written, name="visibility_timeout")  # type: ignore[call-overload]
+        seconds(written, name="visibility_timeout")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("written", "meant"), [(1024, 1024), ("64 KiB", 65536), ("1 GB", 10**9), ("1GiB", 2**30)])
@@ -55,13 +56,23 @@ def test_sizes_are_read_as_people_write_them(written: int | str, meant: int) -> 
 def test_what_is_no_size_is_refused_by_the_options_name(written: object) -> None:
     """A limit of nothing would refuse every message, and a number above 64 bits cannot be sent."""
     with pytest.raises(BadOption, match="max_bytes"):
-        nbytes(written, name="max_bytes")  # type: ignore[call-overload]
+        nbytes(written, name="max_bytes")  # type: ignore[arg-type]
 
 
 def test_nothing_stays_nothing() -> None:
-    """None means "no limit", which is not the same as zero."""
-    assert seconds(None) is None
-    assert nbytes(None) is None
+    """None means "no limit" where it is allowed, which is not the same as zero."""
+    assert seconds_or_none(None) is None
+    assert nbytes_or_none(None) is None
+
+
+def test_nothing_is_refused_where_a_value_is_needed() -> None:
+    """It would be noticed in the shard, where nobody who could mend it reads the error."""
+    with pytest.raises(BadOption, match="delay=None: not a duration"):
+        dq.Later(None)  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="backoff=None: not a duration"):
+        dq.Retry(backoff=None)  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="size=None: not a size"):
+        nbytes(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["pages", "a", "run-1", "v1.2_final", "7", "x" * 100])

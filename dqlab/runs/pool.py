@@ -14,7 +14,7 @@ from dqlab.cluster.consumer.running.isolation import Executor, isolation
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drain, Forget, Pause, Purge, Resume
 from dqlab.cluster.transport.run_orders import compact
-from dqlab.config import check_directory, check_name, seconds
+from dqlab.config import check_directory, check_name, seconds, seconds_or_none
 from dqlab.documents import labelled, parsed_natively
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
@@ -511,7 +511,7 @@ class QueuePool(HasWidget):
         QueueFull, QueueDraining
             A put was refused, and its ids or results have not been read.
         """
-        self._puts.flush(seconds(timeout, name="timeout"))
+        self._puts.flush(seconds_or_none(timeout, name="timeout"))
 
     def _calls(self, calls: Iterable[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]) -> PutResult:
         self._before_put(Kind.CALL)

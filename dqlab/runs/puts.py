@@ -20,7 +20,7 @@ from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import Replaced
 from dqlab.cluster.transport.sealed import blob_hash, seal_or_explain
-from dqlab.config import nbytes, option, seconds
+from dqlab.config import nbytes, option, seconds_or_none
 from dqlab.errors import (
     BadOption,
     CallsFailed,
@@ -258,7 +258,7 @@ class PutResult:
         check_errors(errors)
         text = f"no longer waiting for {self!r}, which was left as it is. Call results() again."
         with interruptible(text):
-            return self._results(Deadline(seconds(timeout, name="timeout")), instead=errors == "return")
+            return self._results(Deadline(seconds_or_none(timeout, name="timeout")), instead=errors == "return")
 
     def _results(self, deadline: Deadline, *, instead: bool) -> list[Any]:
         sync, values = self._handle.link.sync, list[Any]()

@@ -17,7 +17,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Adopt, Code, Drop, Pause, Resume, RetryDead
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.protocol import PARK
-from dqlab.config import seconds
+from dqlab.config import seconds_or_none
 from dqlab.errors import (
     AllFailed,
     BadOption,
@@ -346,7 +346,7 @@ class Run(HasWidget):
         SchedulerGone, ActorGone
             The scheduler or a shard is gone for good.
         """
-        deadline = Deadline(seconds(timeout, name="timeout"))
+        deadline = Deadline(seconds_or_none(timeout, name="timeout"))
         with self._interruptible():
             self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
         return self
@@ -518,7 +518,7 @@ class Run(HasWidget):
         """
         check_errors(errors, "skip")
         with self._interruptible():
-            return self._results(errors, Deadline(seconds(timeout, name="timeout")))
+            return self._results(errors, Deadline(seconds_or_none(timeout, name="timeout")))
 
     def _results(self, errors: str, deadline: Deadline) -> Results:
         try:
@@ -623,7 +623,7 @@ class Run(HasWidget):
         >>> for key, value in run.as_completed():  # doctest: +SKIP
         ...     print(key, value)
         """
-        limit = seconds(timeout, name="timeout")
+        limit = seconds_or_none(timeout, name="timeout")
         with self._interruptible():
             yield from self._completed(limit)
 

@@ -23,7 +23,7 @@ from dqlab.cluster.transport.internals import dask_version_of, install_plugin
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask, check_protocol
 from dqlab.cluster.transport.sealed import seal_value
-from dqlab.config import nbytes, option, seconds
+from dqlab.config import nbytes, nbytes_or_none, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
@@ -233,7 +233,7 @@ def queue_options(
         max_deliveries=max_deliveries if max_deliveries is not None else option("queue.max-deliveries"),
         retry=retry,
         maxsize=maxsize,
-        max_bytes=nbytes(max_bytes if max_bytes is not None else option("queue.max-bytes"), name="max_bytes"),
+        max_bytes=nbytes_or_none(max_bytes if max_bytes is not None else option("queue.max-bytes"), name="max_bytes"),
     )
     kept = {} if store is None else {"store": {"directory": str(queue_directory(*store)), "sync": option("log.sync")}}
     return {

@@ -310,6 +310,23 @@ def test_queue_is_closed_at_once_though_the_inputs_of_its_runs_hang(
     pool.close()
 
 
+def test_nothing_is_recorded_about_a_run_whose_queue_was_closed_before_its_first_record(
+    lab: dq.Lab, queue_name: str, tmp_path: Path, blocked: BlockedInput
+) -> None:
+    """A thread records how far an input is that rests: it ends with the queue, and leaves the next one alone."""
+    store = {"durability": dq.Durability.DURABLE, "dirpath": tmp_path}
+    pool = dq.QueuePool(lab.client, name=queue_name, **store)
+    run = pool.map(same, blocked, name=queue_name, consumers=None)
+    pool.close()
+    pool = dq.QueuePool(lab.client, name=queue_name, **store)
+    before = lab.attach(queue_name).record()
+
+    until(lambda: f"dqlab-note-{run.name}" not in [thread.name for thread in threading.enumerate()])
+
+    assert lab.attach(queue_name).record() == before
+    pool.close()
+
+
 def test_a_run_that_another_client_cancels_is_named(lab: dq.Lab, queue: dq.QueuePool) -> None:
     """Who mapped it learns which run it was, by the name that they gave it, and what of it was done."""
     run = queue.map(same, count(), name=queue.name)

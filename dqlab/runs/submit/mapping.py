@@ -159,6 +159,7 @@ class Submitter:
 
     def leave(self) -> None:
         """Do not report that a stopped submission has ended: its queue is gone, and a new one may have its name."""
+        self._ended.set()  # without `_noting`: a record that is on its way must not hold up whoever closes the queue
         if self._ending.acquire(blocking=False):
             self.finished.set()
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, TypeAlias
 
 from dqlab.cluster.consumer.running.execution import is_coroutine
-from dqlab.config import nbytes, seconds
+from dqlab.config import nbytes_or_none, seconds_or_none
 from dqlab.errors import BadOption
 from dqlab.rules.checks import check_count, check_timeout
 
@@ -71,7 +71,7 @@ def isolation(
     """
     if executor not in ("auto", "thread", "process"):
         raise BadOption(option="executor", value=executor, problem="is 'auto', 'thread' or 'process'.")
-    limits = Isolation(seconds(timeout, name="timeout"), nbytes(memory, name="memory"), max_messages)
+    limits = Isolation(seconds_or_none(timeout, name="timeout"), nbytes_or_none(memory, name="memory"), max_messages)
     if limits.timeout is not None:
         check_timeout("timeout", limits.timeout)
     if max_messages is not None:
