@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
-__all__ = ["is_own", "is_users"]
+__all__ = ["is_own", "is_users", "level_of_user"]
 
 _OWN = str(Path(__file__).parent) + os.sep
 _STANDARD = (str(Path(os.__file__).parent) + os.sep, "<frozen ")
@@ -21,3 +22,13 @@ def is_own(file: str) -> bool:
 def is_users(file: str) -> bool:
     """Return whether a file is neither dqlab's, nor Python's, nor an installed package's."""
     return not (file.startswith((_OWN, *_STANDARD)) or _INSTALLED.search(file))
+
+
+def level_of_user() -> int:
+    """Return the `stacklevel` with which a warning of the caller names the user's line; 1 on an event loop."""
+    level, frame = 1, sys._getframe(1)
+    while is_own(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return 1
+        level, frame = level + 1, frame.f_back
+    return 1 if str(frame.f_globals.get("__name__")).startswith("asyncio.") else level

@@ -47,11 +47,15 @@ class RunNotFound(RunError):
 class RunExists(RunError):
     """The name belongs to a run of other code or other documents."""
 
-    text = (
-        "run {run!r} exists with {difference}. It was left as it is. Use on_existing='new' to cancel and "
-        "drop it and start over, on_existing='retry-failed' to retry its dead documents with this code, "
-        "or another name=."
+    text = "run {run!r} exists with {difference}. It was left as it is. {steps}"
+    IN_PYTHON = (
+        "Use on_existing='new' to cancel and drop it and start over, on_existing='retry-failed' to retry its dead "
+        "documents with this code, or another name=."
     )
+    """What to do next, as a call has it; a line of a notebook has other words."""
+
+    def __init__(self, *, run: str, difference: str, steps: str = IN_PYTHON) -> None:
+        super().__init__(run=run, difference=difference, steps=steps)
 
 
 class RunFailed(RunError):

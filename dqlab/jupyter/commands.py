@@ -339,7 +339,7 @@ def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -
     """Wait; print in one line how the run ended, unless that is shown anyway: it has a live view, or is stored."""
     watched = is_watched(run)
     try:
-        run.wait(_duration(timeout))
+        run.until_over(_duration(timeout))
     except KeyboardInterrupt:
         raise StoppedWaiting(f"no longer waiting for {run.name}; {standing(run)}") from None
     if watched or stored:

@@ -23,7 +23,6 @@ from dqlab.runs.session import Durability
 from dqlab.stats import NO_ROOM, Counts, RunState, RunStats
 
 __all__ = [
-    "NameTaken",
     "Said",
     "choices",
     "end",
@@ -59,12 +58,6 @@ class Said(int):
             raise NotImplementedError  # a terminal has written "Out[1]:" by now, and needs something behind it
 
 
-class NameTaken(RunExists):
-    """A run of that name exists; as `RunExists`, with the words of a line."""
-
-    text = "run {run!r} exists with {difference}, and was left as it is. {steps}"
-
-
 @contextmanager
 def in_words_of_a_line(function: str | None = None, *, defined: bool = False) -> Iterator[None]:
     """Describe what to do about an existing run in the words of a line.
@@ -89,7 +82,7 @@ def is_other_code(error: RunExists) -> bool:
 
 def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: int = 1) -> RunExists:
     """Return the error, with the possible next steps in the words of a line; `dead` documents can be retried."""
-    if isinstance(error, NameTaken):
+    if error.steps != RunExists.IN_PYTHON:
         return error
     if function is not None and is_other_code(error):
         news = f"The function {function} is defined now as its cell has it. " if defined else ""
@@ -100,7 +93,7 @@ def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: i
         )
     else:
         steps = "To start over with these documents: submit with --on-existing new. To keep both: another --name."
-    return NameTaken(run=error.run, difference=error.difference, steps=steps)
+    return RunExists(run=error.run, difference=error.difference, steps=steps)
 
 
 def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from copy import copy
@@ -25,6 +26,7 @@ from dqlab.errors import (
     DocumentsLost,
     DocumentsNotPut,
     DqlabError,
+    DqlabWarning,
     InputChanged,
     InputNotHere,
     InputUsedUp,
@@ -63,6 +65,7 @@ from dqlab.runs.where import compile_where
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
+from dqlab.user_frames import level_of_user
 
 __all__ = ["Run"]
 
@@ -345,11 +348,25 @@ class Run(HasWidget):
             Some were processed, and their results are not there.
         SchedulerGone, ActorGone
             The scheduler or a shard is gone for good.
+
+        Warns
+        -----
+        DqlabWarning
+            Documents failed; see `failures`.
         """
+        counts = self.until_over(timeout).counts
+        if counts.dead:
+            failed = f"{counts.dead:,} of {counts.all:,} documents of run {self.name!r} failed"
+            warnings.warn(f"{failed}. run.failures() lists them.", DqlabWarning, stacklevel=level_of_user())
+        return self
+
+    def until_over(self, timeout: float | str | None = None) -> Progress:
+        """Wait as `wait` does, for a caller that reports failed documents itself."""
         deadline = Deadline(seconds_or_none(timeout, name="timeout"))
         with self._interruptible():
-            self._raise_lost(self._settled(deadline, self._raise_submission), deadline)
-        return self
+            progress = self._settled(deadline, self._raise_submission)
+            self._raise_lost(progress, deadline)
+        return progress
 
     def _interruptible(self) -> AbstractContextManager[None]:
         again = f"lab.attach({self.name!r}).wait() waits again, lab.attach({self.name!r}).cancel() gives it up."

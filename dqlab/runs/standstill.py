@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 
 from dqlab.errors import DqlabWarning
-from dqlab.user_frames import is_own
+from dqlab.user_frames import level_of_user
 
 __all__ = ["Standstill", "name_pause"]
 
@@ -56,14 +55,4 @@ class Standstill:
         elif not self._silent and now - self._since >= LATE:
             self._silent = True
             text = f"{self._what} stands still, and this waits without a limit.{why} Ctrl-C stops the wait alone."
-            warnings.warn(text, DqlabWarning, stacklevel=_level_of_user())
-
-
-def _level_of_user() -> int:
-    """Return the `stacklevel` of the line, outside dqlab, that waits; 1 on an event loop."""
-    level, frame = 1, sys._getframe(1)
-    while is_own(frame.f_code.co_filename):
-        if frame.f_back is None:
-            return 1
-        level, frame = level + 1, frame.f_back
-    return 1 if str(frame.f_globals.get("__name__")).startswith("asyncio.") else level
+            warnings.warn(text, DqlabWarning, stacklevel=level_of_user())

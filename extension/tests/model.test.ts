@@ -174,6 +174,30 @@ test('a service that is there again is announced, and so is one that was restart
   expect(returned).toHaveBeenCalledTimes(2);
 });
 
+test('a service that begins after the chosen one takes its place when that one has ended', async () => {
+  const older = service({ id: 'older', name: 'older', started: 1_795_250_000 });
+  server.list = [service(), older];
+  model.watch();
+  await pass(1_500);
+  server.list = [service({ state: 'gone' }), older];
+  await pass(5_500);
+  expect(model.chosen).toBe('papers');
+  server.list.push(service({ id: 'again', started: 1_795_260_100 }));
+  await pass(5_500);
+  expect(model.chosen).toBe('again');
+  expect(model.fresh).toBe(true);
+});
+
+test('a service that somebody chose after it had ended stays chosen', async () => {
+  server.list = [service({ id: 'again', started: 1_795_260_100 }), service({ state: 'gone' })];
+  model.watch();
+  await pass(1_500);
+  expect(model.chosen).toBe('again');
+  model.choose('papers');
+  await pass(11_000);
+  expect(model.chosen).toBe('papers');
+});
+
 test('a service that has ended is not asked, and another one is chosen when it is forgotten', async () => {
   server.list = [service(), service({ id: 'other', name: 'other' })];
   model.watch();

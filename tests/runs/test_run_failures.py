@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from distributed import Client
 
 import dqlab as dq
 from dqlab.cluster.transport import run_orders
-from dqlab.errors import BadOption, RunFailed
+from dqlab.errors import BadOption, DqlabWarning, RunFailed
 from dqlab.rules.ids import shard_of
 from dqlab.runs.book import _iterable
 from dqlab.testing import Tally
@@ -151,6 +152,27 @@ def test_failed_run_raises_with_the_first_failure(queue: dq.QueuePool) -> None:
 
     assert "document 3" in str(caught.value) or "KeyError" in str(caught.value)
     assert "run.retry(fn=...)" in str(caught.value)
+
+
+def test_waiting_for_a_run_with_failures_warns_at_the_line_that_waits(queue: dq.QueuePool) -> None:
+    """A script that only waits would otherwise end as if all were well."""
+    run = queue.map(parse, range(10), retry=ONCE, name=queue.name)
+
+    with pytest.warns(DqlabWarning, match=f"2 of 10 documents of run '{queue.name}' failed. run.failures") as caught:
+        run.wait(timeout=20)
+
+    assert [each.filename for each in caught] == [__file__]
+
+
+def test_waiting_for_a_run_without_failures_warns_of_nothing(queue: dq.QueuePool) -> None:
+    """Nor where all that failed was retried."""
+    run = queue.map(parse, range(10), retry=ONCE)
+    run.wait(timeout=20)
+    run.retry(fn=str)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.wait(timeout=20)
 
 
 def test_error_that_ends_in_a_period_reads_as_one_sentence(queue: dq.QueuePool) -> None:

@@ -37,6 +37,8 @@ export class Model implements IDisposable {
   /** Why the list of services could not be read; empty when it could. */
   servicesError = '';
   chosen: string | null = null;
+  /** A service that somebody chose although it had ended: no other one takes its place. */
+  private kept: string | null = null;
   snapshot: Snapshot | null = null;
   history: History | null = null;
   /** Why the chosen service gave no snapshot; null when it did. */
@@ -114,7 +116,13 @@ export class Model implements IDisposable {
     return phase === 'rejected' ? timestamp + interval : null;
   }
 
+  /** Show a service because somebody asked for it, also one that has ended. */
   choose(id: string): void {
+    this.kept = this.service(id)?.state === 'gone' ? id : null;
+    this.take(id);
+  }
+
+  private take(id: string): void {
     if (id === this.chosen) return;
     this.chosen = id;
     this.snapshot = this.history = this.failure = null;
@@ -199,10 +207,15 @@ export class Model implements IDisposable {
       const before = new Map((this.services ?? []).map((each) => [each.id, each]));
       this.services = await this.client.services();
       this.servicesError = '';
-      if (!this.service()) {
+      const chosen = this.service();
+      if (!chosen) {
         const first = this.services.find((each) => each.state === 'up') ?? this.services[0];
-        if (first) this.choose(first.id);
+        if (first) this.take(first.id);
         else this.chosen = this.snapshot = this.history = this.failure = null;
+      } else if (chosen.state === 'gone' && chosen.id !== this.kept) {
+        // A kernel was restarted and has connected again. One that ran all the time is somebody else's work.
+        const successor = this.services.find((each) => each.state === 'up' && each.started > chosen.started);
+        if (successor) this.take(successor.id);
       }
       for (const each of this.services) {
         const old = before.get(each.id);
