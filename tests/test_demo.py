@@ -77,6 +77,7 @@ def test_failing_cell_is_named_with_its_error(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.splitlines()[-1] == "demo: cell 2 of 2 (Step 2) failed: KeyError: 'missing'"
 
 
+@pytest.mark.slow
 def test_notebook_that_leaves_nothing_behind_is_told_what_to_leave(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +88,7 @@ def test_notebook_that_leaves_nothing_behind_is_told_what_to_leave(
     assert "leaves behind docs, run and retried failed: NameError" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_figures_are_taken_before_the_lab_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A notebook ends by closing its lab, and a closed lab's run has no results any more."""
     notebook = write(tmp_path, [FINISHED_RUN.format(answered=3), "del run, docs, retried"])
@@ -102,6 +104,7 @@ def test_figures_are_taken_before_the_lab_is_closed(tmp_path: Path, capsys: pyte
     assert lines[-1].startswith("demo: 3 documents")
 
 
+@pytest.mark.slow
 def test_demo_leaves_out_the_run_that_is_there_to_be_watched(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -155,6 +155,7 @@ def test_widget_stays_while_it_is_built_and_counts_as_new_after_a_good_build(
     assert checkout.stale() == bool(status)
 
 
+@pytest.mark.slow
 @built
 @pytest.mark.timeout(120)
 def test_source_distribution_installs_without_npm(tmp_path: Path) -> None:

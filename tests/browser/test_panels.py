@@ -129,6 +129,7 @@ def show(browser: Any, address: str) -> Iterator[Any]:
     assert complaints == []
 
 
+@pytest.mark.slow
 def test_a_page_in_a_hidden_frame_tells_that_nobody_sees_it(show: Any, address: str) -> None:
     """Of tabs that lie behind one another only the one in front costs the scheduler anything."""
     page = show("/individual-dq-runs?queue=pages", 1240, 640, charts=1)
@@ -196,6 +197,7 @@ def test_a_wall_has_larger_figures_and_nothing_to_press(show: Any) -> None:
     assert page.evaluate(size) == "16px"
 
 
+@pytest.mark.slow
 def test_the_page_answers_from_the_screen_alone_and_is_found(show: Any) -> None:
     """How much is left, until when, what fails and why, who is slow, what is stuck; and nobody types an address."""
     page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
@@ -239,6 +241,7 @@ def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed
     page.wait_for_url("**span=1800")
 
 
+@pytest.mark.slow
 def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> None:
     """48,210 is not read off an axis; and what happened then elsewhere is on the same line."""
     page = show("/dq?queue=pages&theme=dark", 1280, 1100, charts=9)
@@ -263,6 +266,7 @@ OLDEST = """() => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/individual-dq-unacked?queue=pages", "/individual-dq-unacked?queue=pages&wall=1"])
 def test_times_of_what_is_held_longest_are_read_in_full(show: Any, feed: Feed, path: str) -> None:
     """Of 12 min 34 s the last figures were cut, with an age in bold also where a tab is narrow."""

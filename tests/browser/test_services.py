@@ -114,6 +114,7 @@ def watched(url: str, name: str, **options: Any) -> Iterator[Any]:
         assert [each for each in complaints if "dq" in each.lower()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("papers")
 def test_controls_act_while_a_cell_blocks_and_after_the_kernel_died(server: str, root: Path) -> None:
     """That is when they are needed."""

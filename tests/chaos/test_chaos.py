@@ -17,7 +17,8 @@ ONE = os.environ.get("DQLAB_CHAOS_SEED")
 SEEDS = [int(ONE)] if ONE else range(100, 100 + int(os.environ.get("DQLAB_CHAOS_SEEDS", "200")))
 
 
-@pytest.mark.parametrize("seed", [pytest.param(10, marks=pytest.mark.slow), 55])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [10, 55])
 def test_a_few_acts_of_violence_cost_nothing_that_was_confirmed(
     seed: int, tmp_path: Path, tally: Counter[str], request: pytest.FixtureRequest
 ) -> None:

@@ -37,6 +37,7 @@ def consumers(lab: dq.Lab) -> set[str]:
     return jobs_with(lab, "dq-consumer/") - jobs_with(lab, "dq-queue/")
 
 
+@pytest.mark.slow
 def test_run_loses_nothing_while_its_jobs_come_and_go(slurm: Slurm, tmp_path: Path) -> None:
     gate, tally = Gate(tmp_path), Tally(tmp_path)
 

@@ -61,6 +61,7 @@ def test_attached_labs_leave_nothing_behind(
             visit()
 
 
+@pytest.mark.slow
 def test_labs_of_their_own_cluster_leave_nothing_behind() -> None:
     """Connecting and closing in one notebook, again and again."""
 

@@ -140,6 +140,7 @@ def test_a_dashboard_that_is_built_otherwise_gets_no_pages(feed: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_sessions_leave_nothing_behind(feed: Any) -> None:
     """A dashboard on a wall is reloaded for months."""
