@@ -297,7 +297,9 @@ def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
         Figure("Unacked", numbers.count(counts.leased), "messages", _oldest(snapshot)),
         _out(totals, stale=stale),
         _dead(counts.dead, where),
-        Figure("Busy", busy[0], "".join(busy[1:]), f"of {many(snapshot.consumers_total, 'consumer')}, last 60 s"),
+        Figure(
+            "Busy", busy[0], "".join(busy[1:]), f"of {many(snapshot.consumers_total, 'consumer')}, last 60 s", live=True
+        ),
         _on_disk(snapshot, totals),
     )
 
@@ -312,7 +314,7 @@ def _queue_figures(snapshot: Snapshot, queue: QueueStats, row: QueueRow, *, stal
         Figure("Unacked", row.unacked, "messages", _oldest(snapshot)),
         _out(queue, stale=stale),
         _dead(queue.counts.dead, many(classes, "class") if classes else ""),
-        Figure("Empty in", amount, unit, lag),
+        Figure("Empty in", amount, unit, lag, live=True),
         _on_disk(snapshot, queue),
     )
 
@@ -329,7 +331,7 @@ def _oldest(snapshot: Snapshot) -> str:
 
 def _out(queue: QueueStats, *, stale: bool) -> Figure:
     rates = (None, None) if stale else (queue.out_rate, queue.in_rate)
-    return Figure("Out", numbers.rate(rates[0]), "messages/s", f"in {numbers.rate(rates[1])} messages/s")
+    return Figure("Out", numbers.rate(rates[0]), "messages/s", f"in {numbers.rate(rates[1])} messages/s", live=True)
 
 
 def _dead(amount: int, where: str) -> Figure:

@@ -346,7 +346,7 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     else:
         done = _done_at(face, stats)
         rates = (None, None) if face is Face.NO_ANSWER else (stats.rate, stats.units_rate)
-        speed = _speed("Speed, last 60 s", stats, *rates)
+        speed = _speed("Speed, last 60 s", stats, *rates)._replace(live=True)
     dead = stats.counts.dead
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
     share = numbers.share(stats.dead_share, places=2)
@@ -358,9 +358,9 @@ def _done_at(face: Face, stats: RunStats) -> Figure:
     if stats.eta is None or stats.eta_in is None:
         early = stats.counts.settled < ENOUGH_DOCUMENTS or stats.elapsed < ENOUGH_SECONDS
         why = f"after {ENOUGH_DOCUMENTS} documents and {ENOUGH_SECONDS} s" if early else "no estimate yet"
-        return Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, why))
+        return Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, why), live=True)
     at = numbers.due(stats.eta.p50, now=stats.at)
-    return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", details.sure(stats.eta, stats.at))
+    return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", details.sure(stats.eta, stats.at), live=True)
 
 
 def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | None) -> Figure:

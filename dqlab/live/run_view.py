@@ -102,7 +102,10 @@ class Counter(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A headline number, what it counts, and a second line in two parts; terminals leave out `extra`."""
+    """A headline number, what it counts, and a second line in two parts; terminals leave out `extra`.
+
+    One that is `live` is a speed or a forecast: a widget that nothing comes to shows it as unknown.
+    """
 
     label: str
     value: str
@@ -110,6 +113,7 @@ class Figure(NamedTuple):
     second: str
     extra: str = ""
     tone: Tone = Tone.PLAIN
+    live: bool = False
 
 
 class Notice(NamedTuple):

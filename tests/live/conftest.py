@@ -295,8 +295,10 @@ def show(browser: Any) -> Iterator[Show]:
 
     pages, errors = [], []
 
-    def open_page(view: Any, *, width: int = 1000, dark: bool = False) -> Any:
+    def open_page(view: Any, *, width: int = 1000, dark: bool = False, clock: float | None = None) -> Any:
         page = browser.new_page()
+        if clock is not None:  # seconds since 1970; moved by the test
+            page.clock.install(time=clock)
         page.set_viewport_size({"width": width, "height": 900})
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.set_content(PAGE % {"css": styles(), "light": str(not dark).lower(), "theme": DARK if dark else LIGHT})

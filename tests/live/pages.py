@@ -40,6 +40,9 @@ START = """async ([source, state]) => {
     const changed = Object.keys(window.state).filter((name) => window.state[name] !== before[name]);
     listeners.forEach(([name, listener]) => changed.includes(name.replace("change:", "")) && listener());
   };
+  // A kernel that runs dates its numbers every second; the widget shows it when one stops.
+  const beat = () => listeners.forEach(([name, listener]) => name === "change:numbers" && listener());
+  window.beats = setInterval(beat, 500);
   window.state = state;
   window.cleanup = widget.render({ model: window.model, el: document.getElementById("out") });
 }"""

@@ -313,16 +313,15 @@ def test_closed_views_leave_nothing_behind(show: Show, lab: QueuesView, pages: Q
 
 
 def test_wishes_of_the_system_are_obeyed(show: Show, lab: QueuesView) -> None:
-    """Nothing moves for those whom motion makes sick; with forced colours bars have edges."""
+    """Bars do not glide, which took two thirds of the widget's CPU; with forced colours they have edges."""
     page = show(lab, width=1160)
     bar = page.locator(".dq-bar").first
     look = "each => [getComputedStyle(each.firstChild).transitionDuration, getComputedStyle(each).borderTopWidth]"
-    assert bar.evaluate(look) == ["0.15s", "0px"]
+    assert bar.evaluate(look) == ["0s", "0px"]
 
-    page.emulate_media(reduced_motion="reduce", forced_colors="active")
+    page.emulate_media(forced_colors="active")
 
-    assert bar.evaluate(look)[1] == "1px"
-    assert float(bar.evaluate(look)[0].removesuffix("s")) == 0
+    assert bar.evaluate(look) == ["0s", "1px"]
 
 
 def test_marks_keep_the_colour_of_their_state_where_colours_are_forced(

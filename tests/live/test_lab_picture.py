@@ -130,7 +130,7 @@ def test_queue_shows_its_own_needs_runs_and_failures(snapshot: Snapshot, past: H
     assert [need.queue for need in view.details.needs] == ["pages"] * 3
     assert [run.name for run in view.runs] == ["parse-invoices"]
     assert view.runs[0].done == "14:34"
-    assert view.figures[4] == ("Empty in", "12", "min", "oldest ready: 23 min", "", Tone.PLAIN)
+    assert view.figures[4] == ("Empty in", "12", "min", "oldest ready: 23 min", "", Tone.PLAIN, True)
     assert len(view.failures) == 4
 
 

@@ -54,6 +54,11 @@ export function show(element: HTMLElement, shown: boolean): void {
   if (element.hidden === shown) element.hidden = !shown;
 }
 
+/** Have a button do nothing for now. Unlike `disabled` this leaves the focus with whoever has just pressed it. */
+export function hold(element: HTMLElement, held: boolean): void {
+  mark(element, 'aria-disabled', held);
+}
+
 export function style(element: HTMLElement, name: 'width' | 'height' | 'opacity', value: string): void {
   if (element.style[name] !== value) element.style[name] = value;
 }

@@ -6,6 +6,7 @@ import { labWidget } from './lab';
 import { NAMES, type AnyParts, type Press } from './parts';
 import { queueWidget } from './queues';
 import { runWidget } from './run';
+import { ignoring, isLive, SILENT_MS, silenced } from './silence';
 
 /** The model as anywidget gives it. */
 export interface Model {
@@ -16,7 +17,9 @@ export interface Model {
 }
 
 const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runWidget, lab: labWidget, queue: queueWidget };
+const OF: Record<string, string> = { run: 'The run', lab: 'The lab', queue: 'The queue' };
 const PATIENCE_MS = 15_000;
+const LOOK_MS = 500;
 
 function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   const card = make('div', { class: 'dq-card' });
@@ -25,6 +28,10 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   el.append(root);
   let waiting: ReturnType<typeof setTimeout> | undefined;
   let queued = false;
+  let seen = true;
+  let heard = Date.now();
+  let silent = false;
+  let ignored = '';
   const context: Context<AnyParts> = {
     kind: model.get('kind') as string,
     root,
@@ -33,29 +40,45 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     asking: false,
     asTable: false,
     pressed: '',
-    part: (name) => (model.get(name) ?? null) as any,
+    part: (name) => {
+      const part = (model.get(name) ?? null) as any;
+      if (silent) return silenced(name as never, part as never, heard, ignored, OF[context.kind]!);
+      return ignored && name === 'head' ? ignoring(part, ignored) : part;
+    },
     redraw: () => widget?.draw(),
-    // A second press must do nothing until the first was answered; if nobody answers, buttons come back by themselves.
+    // A second press must do nothing until the first was answered; if nobody answers, that is shown, and buttons come back.
     send(message, free = false) {
       if (free) return model.send(message);
       context.pressed = message.command;
+      ignored = '';
       clearTimeout(waiting);
-      waiting = setTimeout(release, PATIENCE_MS);
+      waiting = setTimeout(giveUp, silent ? SILENT_MS : PATIENCE_MS);
       model.send(message);
       context.redraw();
     }
   };
-  const release = (): void => {
+  const giveUp = (): void => {
+    ignored = context.pressed;
     context.pressed = '';
     context.redraw();
   };
+  const look = (): void => {
+    if (silent || Date.now() - heard < SILENT_MS || !isLive(context.part('numbers'))) return;
+    silent = true;
+    clearTimeout(waiting);
+    giveUp();
+  };
+  const looking = setInterval(look, LOOK_MS);
   let widget: WidgetView | null = null;
   const made = (widget = KINDS[context.kind]!(context));
 
   const listeners = [...NAMES, 'answered'].map((name) => {
     const listener = (): void => {
-      if (name === 'answered') context.pressed = '';
-      if (queued) return;
+      heard = Date.now();
+      silent = false;
+      if (name === 'answered') context.pressed = ignored = '';
+      // What nobody sees is drawn when it is scrolled to, but for a new state, which is announced.
+      if (queued || (!seen && name !== 'head')) return;
       queued = true;
       queueMicrotask(() => {
         queued = false;
@@ -65,6 +88,10 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     model.on(`change:${name}`, listener);
     return () => model.off(`change:${name}`, listener);
   });
+  const stop = (event: Event): void => {
+    if ((event.target as Element).closest('[aria-disabled=true]')) event.stopPropagation();
+  };
+  root.addEventListener('click', stop, { capture: true });
   root.addEventListener('keydown', (event) => {
     const target = event.target as Element;
     const typing = target.matches('input') && event.key !== 'Escape';
@@ -75,8 +102,16 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     }
   });
   made.draw();
+  const watcher = new IntersectionObserver((entries) => {
+    const shown = entries.at(-1)!.isIntersecting;
+    if (shown && !seen) made.draw();
+    seen = shown;
+  });
+  watcher.observe(root);
   return () => {
     clearTimeout(waiting);
+    clearInterval(looking);
+    watcher.disconnect();
     for (const end of [...listeners, ...context.closing]) end();
   };
 }

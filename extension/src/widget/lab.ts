@@ -1,6 +1,6 @@
 // The widget of a lab: all its queues.
 
-import { button, hint, make, mark, say, show, sync, text } from '../shared/dom';
+import { button, hint, hold, make, mark, say, show, sync, text } from '../shared/dom';
 import { face } from '../shared/glyphs';
 import { blocked, type Context, type WidgetView } from './context';
 import { faceOf } from './faces';
@@ -116,7 +116,7 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
     show(dashboard, linked);
     if (linked) mark(dashboard, 'href', head.dashboard);
     show(again, head.buttons.length > 0);
-    again.disabled = context.pressed !== '';
+    hold(again, context.pressed !== '');
     const numbers = context.part('numbers');
     say(sub, numbers.subtitle);
     drawFigures(figures, numbers.figures);

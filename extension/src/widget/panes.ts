@@ -1,6 +1,6 @@
 // What opens below a run or a queue: consumers, failures, leases, runs, code. One at a time.
 
-import { button, hint, make, mark, part, say, show, steady, style, sync, text } from '../shared/dom';
+import { button, hint, hold, make, mark, part, say, show, steady, style, sync, text } from '../shared/dom';
 import { count, UNKNOWN } from '../shared/format';
 import { face } from '../shared/glyphs';
 import { table } from '../shared/table';
@@ -133,7 +133,7 @@ export function failuresPane(context: Context): Pane {
     const [fingerprint, letters] = context.part('examples') ?? ['', []];
     if (row.retry) {
       const retry = button(row.retry, 'dq-pri', () => context.send({ command: 'retry', target: row.fingerprint }));
-      retry.disabled = blocked(context);
+      hold(retry, blocked(context));
       const how = 'edit the function and run its cell first, to retry with new code: %dq retry';
       box.append(make('div', { class: 'dq-tools' }, retry, text('span', 'dq-quiet dq-hint', how)));
     }
@@ -148,8 +148,11 @@ export function failuresPane(context: Context): Pane {
     const cell = line.cells[0]!;
     mark(cell, 'colspan', made.width());
     const key = JSON.stringify([row, context.part('examples'), context.asking, context.pressed]);
-    if (line.dataset.key !== key) cell.replaceChildren(detail(row));
+    if (line.dataset.key === key) return;
     line.dataset.key = key;
+    const focused = cell.contains(document.activeElement);
+    cell.replaceChildren(detail(row));
+    if (focused) cell.querySelector('button')?.focus();
   };
 
   return {

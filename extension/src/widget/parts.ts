@@ -17,6 +17,8 @@ export interface Figure {
   second: string;
   extra: string;
   tone: string;
+  /** A speed or a forecast: unknown while nothing newer comes. */
+  live: boolean;
 }
 export interface Ask {
   question: string;
@@ -212,8 +214,12 @@ export function queueRows(part: Rows | null): QueueRow[] {
   return (part?.rows ?? []).map((row) => named(row) as QueueRow);
 }
 
+/** The head of either kind. */
+export type Head = RunHead | QueuesHead;
+
 /** Parts that every kind of widget may have; null before they are sent. */
 export interface Parts {
+  head: Head | null;
   numbers: Numbers;
   failures: Failures | null;
   chart: Chart | null;

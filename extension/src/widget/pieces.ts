@@ -1,6 +1,6 @@
 // Pieces that all widgets share: menu, question, notice, figures, needs, keys.
 
-import { button, hint, make, mark, part, say, seen, show, sync, text, type Drawn } from '../shared/dom';
+import { button, hint, hold, make, mark, part, say, seen, show, sync, text, type Drawn } from '../shared/dom';
 import { face, icon } from '../shared/glyphs';
 import { blocked, unique, type Context } from './context';
 import { NEEDS, TONES } from './faces';
@@ -229,7 +229,7 @@ export function needsBox(context: Context, act: (need: Need, from: HTMLElement) 
         hint(words!, `${row.subject} ${row.text}`);
         say(go, row.label);
         show(go, row.label !== '');
-        go.disabled = blocked(context);
+        hold(go, blocked(context));
         say(detail, row.detail);
         hint(detail, row.detail);
       });

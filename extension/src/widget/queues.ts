@@ -1,6 +1,6 @@
 // The widget of one queue, and the menu that queues have everywhere.
 
-import { button, hint, make, mark, say, show, text } from '../shared/dom';
+import { button, hint, hold, make, mark, say, show, text } from '../shared/dom';
 import { face } from '../shared/glyphs';
 import { chartBox } from './chart';
 import { blocked, type Context, type WidgetView } from './context';
@@ -96,7 +96,7 @@ export function queueWidget(context: Context<QueuesParts>): WidgetView {
         say(first, press.label);
         first.className = press.primary ? 'dq-pri' : '';
       }
-      first.disabled = toggle.disabled = blocked(context);
+      for (const each of [first, toggle]) hold(each, blocked(context));
       show(toggle, current() !== undefined && !head.stale);
       const numbers = context.part('numbers');
       say(sub, numbers.subtitle);

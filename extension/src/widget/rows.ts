@@ -1,6 +1,6 @@
 // The rows of queues: of a hundred, those that are in sight are drawn.
 
-import { button, draw, hint, make, mark, part, say, seen, show, steady, style, sync, text } from '../shared/dom';
+import { button, draw, hint, hold, make, mark, part, say, seen, show, steady, style, sync, text } from '../shared/dom';
 import { face } from '../shared/glyphs';
 import { spark } from '../shared/plot';
 import { table, type Column } from '../shared/table';
@@ -82,7 +82,7 @@ function columnsOf(context: Context<QueuesParts>, act: RowActs): Column<QueueRow
         say(first, label);
         mark(first, 'aria-label', `${label} ${row.name}`);
         mark(more, 'aria-label', `More for ${row.name}`);
-        first.disabled = more.disabled = blocked(context);
+        for (const each of [first, more]) hold(each, blocked(context));
       }
     }
   ];

@@ -1,14 +1,17 @@
 // The widget of a run.
 
-import { button, hint, make, mark, say, seen, show, style, sync, text } from '../shared/dom';
+import { button, hint, hold, make, mark, say, seen, show, style, sync, text } from '../shared/dom';
 import { face, icon } from '../shared/glyphs';
 import type { State } from '../shared/snapshot';
 import { chartBox } from './chart';
 import { blocked, type Context, type WidgetView } from './context';
 import { faceOf, STATES } from './faces';
 import { codePane, consumersPane, disclosures, failuresPane, leasesPane } from './panes';
-import type { Bars, Counter, Need, RunHead, RunNumbers, RunParts } from './parts';
+import type { Bars, Button, Counter, Need, RunHead, RunNumbers, RunParts } from './parts';
 import { askBox, chartEntry, drawFigures, firstSeen, keysBox, menuButton, menuOf, needsBox, noticeBox } from './pieces';
+
+const MORE: Button = { command: 'more', label: 'More', primary: false };
+const SEPARATOR: Button = { command: '', label: '', primary: false };
 
 export function runWidget(context: Context<RunParts>): WidgetView {
   const chipIcon = make('span', { class: 'dq-slot' });
@@ -70,27 +73,26 @@ export function runWidget(context: Context<RunParts>): WidgetView {
     ]);
   }
 
-  function drawTools(head: RunHead): void {
-    const shape = JSON.stringify([head.buttons, context.asking, context.pressed]);
-    if (tools.dataset.shape === shape) return;
-    tools.dataset.shape = shape;
-    const active = document.activeElement;
-    const focused = active instanceof HTMLElement && tools.contains(active) ? active.dataset.command : undefined;
-    const toggle = menuButton('dq-more', 'More', () => more(toggle));
-    toggle.dataset.command = 'more';
-    toggle.disabled = context.asking;
-    const parts: HTMLElement[] = [];
-    for (const { command, label, primary } of head.buttons) {
-      const final = command === 'cancel';
-      const kind = final ? 'dq-danger dq-wide' : primary ? 'dq-pri' : '';
-      const element = button(label, kind, () => (final ? askCancel(element) : context.send({ command })));
-      element.dataset.command = command;
-      element.disabled = blocked(context);
-      if (final) parts.push(toggle, make('span', { class: 'dq-sep dq-wide' }));
-      parts.push(element);
+  function createTool({ command, label, primary }: Button): HTMLElement {
+    if (command === SEPARATOR.command) return make('span', { class: 'dq-sep dq-wide' });
+    if (command === MORE.command) {
+      const toggle = menuButton('dq-more', label, () => more(toggle));
+      toggle.dataset.command = command;
+      return toggle;
     }
-    tools.replaceChildren(...parts);
-    if (focused) firstSeen(tools.querySelectorAll<HTMLElement>(`[data-command=${focused}]:enabled`))?.focus();
+    const kind = command === 'cancel' ? 'dq-danger dq-wide' : primary ? 'dq-pri' : '';
+    const element = button(label, kind, () => (command === 'cancel' ? askCancel(element) : context.send({ command })));
+    element.dataset.command = command;
+    return element;
+  }
+
+  function drawTools(head: RunHead): void {
+    const focused = tools.contains(document.activeElement);
+    const all = head.buttons.flatMap((each) => (each.command === 'cancel' ? [MORE, SEPARATOR, each] : [each]));
+    sync(tools, all, (each) => each.command + each.label, createTool, (element, { command }) => {
+      if (command !== SEPARATOR.command) hold(element, command === MORE.command ? context.asking : blocked(context));
+    });
+    if (focused && !tools.contains(document.activeElement)) firstSeen(tools.querySelectorAll<HTMLElement>('button'))?.focus();
   }
 
   function drawNumbers(now: RunNumbers): void {

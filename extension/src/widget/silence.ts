@@ -1,0 +1,35 @@
+// What is shown once nothing has come from the kernel for a while: it may be gone, hung, or this page was asleep.
+// The kernel dates its numbers every second, so only the browser can notice that it has stopped.
+
+import { clock, UNKNOWN } from '../shared/format';
+import type { Head, Numbers, Parts } from './parts';
+
+export const SILENT_MS = 4_000;
+
+/** Whether the numbers claim to be from now, so that newer ones must come. */
+export const isLive = (numbers: Numbers | null): boolean => numbers?.live.startsWith('live') ?? false;
+
+const unanswered = (press: string): string => `“${press}” was not answered, and may not have been carried out.`;
+
+/** Return the head with the notice that a press was not answered. */
+export function ignoring(head: Head | null, press: string): Head | null {
+  return head && { ...head, notice: { text: unanswered(press), tone: 'warn' } };
+}
+
+/** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
+export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: number, press: string, of: string): Parts[K] {
+  if (part === null) return part;
+  if (name === 'head') {
+    const why = "The notebook's kernel has ended, was restarted, or is held up.";
+    const text = `No answer since ${clock(since / 1000)}. ${why} ${press ? `${unanswered(press)} ` : ''}${of} is not touched by this.`;
+    const head: Head = { ...(part as Head), notice: { text, tone: 'warn' }, chip: 'No answer', stale: true };
+    return { ...head, ...('face' in head ? { face: 'no answer' } : { icon: 'no answer', tone: 'warn' }) } as Parts[K];
+  }
+  if (name === 'numbers') {
+    const numbers = part as Numbers;
+    const live = numbers.live.replace('live', 'as of');
+    const figures = numbers.figures.map((each) => (each.live ? { ...each, value: UNKNOWN, second: '', extra: '' } : each));
+    return { ...numbers, live, subtitle: numbers.subtitle.replace(numbers.live, live), figures } as Parts[K];
+  }
+  return part;
+}

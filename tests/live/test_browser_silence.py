@@ -1,0 +1,146 @@
+"""Widgets whose kernel stops sending, in a real browser with a clock that is moved by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dqlab.live.lab_picture import Place, lab_view
+from dqlab.live.run_picture import run_view
+from dqlab.numbers import UNKNOWN
+from dqlab.stats import RunState, RunStats, Snapshot
+from tests.chromium import needs_chromium
+from tests.live.pages import Show, as_sent
+
+pytestmark = [pytest.mark.browser, needs_chromium]
+
+CLOCK = "at => new Date(at * 1000).toTimeString().slice(0, 8)"
+BEGAN = datetime(2026, 9, 13, 19, 49, 41, tzinfo=UTC).timestamp()
+
+
+def stop(page: Any) -> None:
+    """End the kernel: nothing comes any more."""
+    page.evaluate("clearInterval(window.beats)")
+
+
+def test_a_run_whose_kernel_stops_is_grey_within_five_seconds_and_dated(show: Show, running: RunStats) -> None:
+    """Speed and end would be wrong by now; what was left is what was left then."""
+    page = show(run_view(running), clock=BEGAN)
+    assert page.locator(".dqlab").get_attribute("data-stale") == "false"
+    stop(page)
+
+    page.clock.fast_forward(5_000)
+
+    page.wait_for_selector(".dqlab[data-stale=true]")
+    assert page.get_by_role("status").inner_text().startswith("No answer")
+    assert f"No answer since {page.evaluate(CLOCK, BEGAN)[:5]}" in page.locator(".dq-notice").inner_text()
+    assert "as of" in page.locator(".dq-sub").inner_text()
+    left, done, speed, dead = page.locator(".dq-v span").all_inner_texts()
+    assert (done, speed) == (UNKNOWN, UNKNOWN)
+    assert left == "315,894"
+    assert dead == "212"
+
+
+def test_a_run_is_live_again_with_the_next_message(show: Show, running: RunStats) -> None:
+    """A kernel that was held up, or a page that was asleep, goes on."""
+    page = show(run_view(running), clock=BEGAN)
+    stop(page)
+    page.clock.fast_forward(60_000)
+    page.wait_for_selector(".dqlab[data-stale=true]")
+
+    page.evaluate("view => update(view)", as_sent(run_view(replace(running, at=running.at + 60))))
+
+    page.wait_for_selector(".dqlab[data-stale=false]")
+    assert page.get_by_role("status").inner_text().startswith("Running")
+    assert not page.locator(".dq-notice").is_visible()
+
+
+def test_a_press_that_no_kernel_answers_is_named(show: Show, running: RunStats) -> None:
+    """Otherwise the run would be taken for paused."""
+    page = show(run_view(running), clock=BEGAN)
+    stop(page)
+    page.get_by_role("button", name="Pause").click()
+
+    page.clock.fast_forward(5_000)
+
+    page.wait_for_selector(".dqlab[data-stale=true]")
+    assert "“pause” was not answered, and may not have been carried out." in page.locator(".dq-notice").inner_text()
+    assert page.get_by_role("button", name="Pause").get_attribute("aria-disabled") == "false"
+    page.get_by_role("button", name="Pause").click()
+    page.clock.fast_forward(5_000)
+    page.wait_for_selector("button[data-command=pause][aria-disabled=false]")
+    assert page.evaluate("sent.length") == 2
+
+
+def test_a_press_that_a_live_kernel_does_not_answer_is_named_too(show: Show, running: RunStats) -> None:
+    """Numbers still come, and what was asked for may wait for a shard."""
+    page = show(run_view(running), clock=BEGAN)
+    page.get_by_role("button", name="Pause").click()
+    for _ in range(16):
+        page.clock.run_for(1_000)
+
+    page.wait_for_selector(".dq-notice:visible")
+    assert page.locator(".dq-notice").inner_text().startswith("“pause” was not answered")
+    assert page.locator(".dqlab").get_attribute("data-stale") == "false"
+    page.evaluate("view => update(view)", as_sent(run_view(replace(running, state=RunState.PAUSED))))
+    page.wait_for_selector(".dq-notice", state="hidden")
+
+
+def test_a_run_that_rests_is_not_called_silent(show: Show, done: RunStats) -> None:
+    """Its numbers are final, unless newer ones were promised."""
+    view = replace(run_view(done), moment="")
+    page = show(view, clock=BEGAN)
+    stop(page)
+
+    page.clock.fast_forward(60_000)
+
+    assert page.locator(".dqlab").get_attribute("data-stale") == "false"
+
+
+def test_a_lab_whose_kernel_stops_is_dated_too(show: Show, snapshot: Snapshot) -> None:
+    """One rule for all widgets."""
+    page = show(lab_view(snapshot, None, place=Place("local")), clock=BEGAN)
+    stop(page)
+
+    page.clock.fast_forward(5_000)
+
+    page.wait_for_selector(".dqlab[data-stale=true]")
+    assert "No answer since" in page.locator(".dq-notice").inner_text()
+    assert "The lab is not touched by this" in page.locator(".dq-notice").inner_text()
+
+
+def test_focus_stays_with_the_button_that_was_pressed(show: Show, running: RunStats) -> None:
+    """Pause by Enter, then Resume by Enter: without the mouse in between."""
+    page = show(run_view(running))
+    page.get_by_role("button", name="Pause").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.dataset.command") == "pause"
+    page.keyboard.press("Enter")
+    assert page.evaluate("sent.length") == 1
+
+    page.evaluate("view => update(view)", as_sent(run_view(replace(running, state=RunState.PAUSED))))
+
+    page.wait_for_selector("button[data-command=resume]")
+    assert page.evaluate("document.activeElement.dataset.command") == "resume"
+
+
+def test_what_is_scrolled_away_is_not_drawn_until_it_is_scrolled_to(show: Show, running: RunStats) -> None:
+    """A notebook has many views, and a page only one screen."""
+    page = show(run_view(running))
+    page.evaluate("document.body.style.paddingTop = '5000px'")
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+    )
+    later = as_sent(run_view(replace(running, at=running.at + 2)))
+    page.evaluate("view => update({ numbers: view.numbers })", later)
+    before = page.locator(".dq-sub").text_content()
+    assert before != later["numbers"]["subtitle"]
+
+    page.evaluate("scrollTo(0, 5000)")
+
+    page.wait_for_function(
+        "text => document.querySelector('.dq-sub').textContent === text", arg=later["numbers"]["subtitle"]
+    )
