@@ -17,6 +17,7 @@ import { Model } from './model';
 import { connectTo, insert } from './notebook';
 import { Panels } from './panels';
 import { Sidebar } from './sidebar/sidebar';
+import { showTwins } from './twins';
 
 const IDesk = new Token<Desk>('dqlab:IDesk', 'Services of dqlab: their numbers, and what can be done to them.');
 
@@ -91,4 +92,11 @@ const commands: JupyterFrontEndPlugin<void> = {
     addCommands(app, services, palette, launcher)
 };
 
-export default [desk, sidebar, commands];
+const twins: JupyterFrontEndPlugin<void> = {
+  id: 'dqlab:twins',
+  description: 'Shows live views that were saved, and whose kernel is gone, as they were saved.',
+  autoStart: true,
+  activate: (app: JupyterFrontEnd) => void showTwins(app)
+};
+
+export default [desk, sidebar, commands, twins];
