@@ -231,7 +231,8 @@ class RunBook:
     def _complete(self, handle: Handle, runs: Mapping[str, bytes], name: str | None) -> None:
         """Open runs of the first shard where they are missing: the client that opened them may have died meanwhile.
 
-        Those that have their input were dropped in part, and stay so: opened again they would look whole.
+        Those that have their input were dropped in part, and stay so: opened again they would look whole. One that was
+        cut off meanwhile, as when its queue was recreated, is cut off where it is opened too.
         """
         sync = self._link.sync
         for shard in range(1, handle.shards):
@@ -239,13 +240,16 @@ class RunBook:
                 answer, _ = sync(handle.ask(shard, "runs", {"name": name}))
                 for id in set(runs.values()) - {id for id, _ in answer["runs"]}:
                     opening, _ = sync(handle.ask(0, "opening", {"run": id}))
-                    if opening["sealed"]:
+                    if not opening["may_be_missing"]:
                         continue
                     sync(handle.order(OpenMissing(id, opening["record"], opening["retry"]), shard=shard))
                     try:
                         sync(handle.ask(0, "opening", {"run": id}))
                     except RunNotFound:  # dropped in this instant, here before it was opened
                         sync(handle.order(Drop(id), shard=shard))
+                        continue
+                    if opening["cut_off"]:
+                        sync(self._link.scheduler("dq_cut_off", queue=handle.name))
             except (ActorGone, CallTimeout, RunNotFound):  # out of reach, or dropped meanwhile: it is tried again
                 continue
 

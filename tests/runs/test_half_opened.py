@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from distributed import Client
 import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.orders import Drop, Open, Order
-from dqlab.errors import RunNotFound
+from dqlab.errors import RunNotFound, SubmissionIncomplete
 from dqlab.runs.book import RunBook
 
 DOCUMENTS = 3000
@@ -50,6 +51,13 @@ def other(client: Client, queue: dq.QueuePool) -> Iterator[dq.Lab]:
 @pytest.fixture
 def name(queue_name: str) -> str:
     return f"run-{queue_name}"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the scheduler is about to do."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
 
 
 @contextmanager
@@ -94,6 +102,36 @@ def test_one_that_is_attached_to_answers(queue: dq.QueuePool, other: dq.Lab, nam
     assert run.name in [each.name for each in other.runs]
     assert run.drop() is None
     assert name not in [each.name for each in other.runs]
+
+
+@pytest.fixture
+def cut_off(client: Client, queue: dq.QueuePool, name: str) -> str:
+    """A run that the first shard alone has, and that was cut off there: its client has gone."""
+    with dq.connect(client.scheduler.address, name="author") as author, dying():
+        author.queue(queue.name).map(double, range(DOCUMENTS), name=name)
+    handle = queue.handle
+    ((run, _),) = handle.link.sync(handle.ask(0, "runs", {"name": name}))[0]["runs"]
+    until(lambda: handle.link.sync(handle.ask(0, "watch", {"run": run}))[0]["incomplete"])
+    return name
+
+
+def test_one_that_was_cut_off_before_it_is_mapped_again_is_opened_where_it_is_missing(
+    queue: dq.QueuePool, other: dq.Lab, cut_off: str
+) -> None:
+    """A queue that is recreated from its log cuts off the runs of clients that are gone, before anybody maps them."""
+    run = other.queue(queue.name).map(double, range(DOCUMENTS), name=cut_off)
+
+    assert dict(run.results(timeout=30).items()) == {x: 2 * x for x in range(DOCUMENTS)}
+
+
+def test_one_that_was_cut_off_is_incomplete_for_those_who_attach(other: dq.Lab, cut_off: str) -> None:
+    """And not one that has to be dropped again: nobody has dropped it."""
+    run = other.attach(cut_off)
+
+    with pytest.raises(SubmissionIncomplete):
+        run.wait(timeout=30)
+    assert list(run.results(errors="skip")) == []
+    run.drop()
 
 
 @pytest.fixture

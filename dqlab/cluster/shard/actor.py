@@ -38,7 +38,7 @@ from dqlab.errors import DqlabError, MessageNotFound, RunCancelled
 from dqlab.frame import NO_ID, Frame, Outcome, Piece, Settlement
 from dqlab.log import DiskFull, NoDescriptors, RecordCorrupt
 from dqlab.rules.batches import Batch
-from dqlab.rules.book import Book
+from dqlab.rules.book import CUT_OFF, Book
 from dqlab.rules.leases import Lease
 from dqlab.rules.ledger import Ledger
 from dqlab.rules.options import QueueOptions
@@ -708,12 +708,19 @@ class QueueActor:
         return pack({"runs": [[run, name] for name in wanted for run in names.get(name, ())]})
 
     async def opening(self, body: bytes) -> bytes:
-        """Return what a run was opened with, for a shard that lacks it, and whether its input has ended: {run}."""
+        """Return what a run was opened with, and the state of its input: {run}.
+
+        For a shard that does not have the run: opening it may not have come that far, as long as the input is open or
+        was cut off before anything of it was recorded.
+        """
         meta, _ = unpack(body)
         book = self.ledger.book(meta["run"])
         assert book.record is not None, "only runs have names"
         record = {part: getattr(book.record, part) for part in ("name", "codes", "client", "process", "stop_if")}
-        return pack({"record": record, "retry": asdict(book.lane.retry), "sealed": book.lane.sealed})
+        cut_off = book.record.incomplete == CUT_OFF
+        may_be_missing = not book.lane.sealed or (cut_off and not book.record.submitted)
+        retry = asdict(book.lane.retry)
+        return pack({"record": record, "retry": retry, "may_be_missing": may_be_missing, "cut_off": cut_off})
 
     async def stats(self, body: bytes) -> bytes:
         """Return the totals that are reported to the scheduler."""
