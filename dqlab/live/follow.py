@@ -178,6 +178,7 @@ class LiveRun(Live[RunView]):
         self._history: History | None = None
         self._code: tuple[int, str | None] = (0, None)
         self._examples: tuple[str, tuple[Example, ...]] | None = None
+        self._newer: Callable[..., Any] | None = None
 
     @property
     def _ended(self) -> bool:
@@ -199,6 +200,7 @@ class LiveRun(Live[RunView]):
         source = self.source
         if not has_details(source):
             return
+        self._newer = source.newer(stats.code) if stats.counts.dead else None
         before = self._snapshot
         self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), before)
         if self._snapshot is before:
@@ -214,7 +216,7 @@ class LiveRun(Live[RunView]):
             return absent_view(self.source.name, trouble)
         if self._stats is None:
             return connecting_view(self.source.name, silence)
-        focus = Focus(self._snapshot, self._history, self._code[1], self._examples)
+        focus = Focus(self._snapshot, self._history, self._code[1], self._examples, self._newer is not None)
         return run_view(self._stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy)
 
     def _moved(self) -> RunView:
@@ -229,7 +231,7 @@ class LiveRun(Live[RunView]):
             self._examples = details.examples(press.target, source.examples(press.target, timeout=CALL_TIMEOUT))
             return ""
         if press.command is Command.RETRY:
-            return f"{many(source.retry(fingerprint=press.target), 'document')} sent through again."
+            return f"{many(source.retry(self._newer, fingerprint=press.target), 'document')} sent through again."
         if press.command is Command.SCALE:
             source.scale(press.n)
             return f"{many(press.n, 'consumer')} from now on."

@@ -16,7 +16,7 @@ from dqlab.live.palette import State
 from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
 from dqlab.live.run_view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
 from dqlab.numbers import many
-from dqlab.stats import ClassStats, Counts, Eta, History, RunState, RunStats, Snapshot
+from dqlab.stats import ClassStats, CodeStats, Counts, Eta, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 
 __all__ = [
@@ -40,13 +40,24 @@ class Silence(NamedTuple):
     retry_in: float
 
 
+class Again(NamedTuple):
+    """The code that a retry takes, and what to know about it."""
+
+    code: str
+    hint: str
+
+
 class Focus(NamedTuple):
-    """What is known of a run besides its statistics: any of it may be missing."""
+    """What is known of a run besides its statistics: any of it may be missing.
+
+    With `newer` the notebook has redefined the run's function, and a retry takes that.
+    """
 
     snapshot: Snapshot | None = None
     history: History | None = None
     source: str | None = None
     examples: tuple[str, tuple[Example, ...]] | None = None
+    newer: bool = False
 
 
 NO_FOCUS = Focus()
@@ -71,6 +82,7 @@ _NO_ESTIMATE = {
 }
 ENOUGH_DOCUMENTS, ENOUGH_SECONDS = 20, 30
 """There is no estimate before this many documents are settled and this much time has passed."""
+_EDIT_FIRST = "edit the function and run its cell first, to retry with new code"
 _ACTIONS = ("retry", "show", "resume", "scale")
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
@@ -160,7 +172,7 @@ def run_view(
         buttons=_buttons(face, stats),
         ask=_ask(face, stats),
         failures=tuple(
-            failure_row(entry, at=stats.at, version=None if focus.snapshot is None else stats.code.version)
+            failure_row(entry, at=stats.at, again=None if focus.snapshot is None else _again(stats.code, focus))
             for entry in _classes(stats, focus)
         ),
         failures_title=many(stats.classes_total, "class") if stats.classes_total else "",
@@ -221,8 +233,15 @@ def log_line(stats: RunStats) -> str:
     return f"{head} {share} {stats.progress.settled}/{total} {stats.unit} {rate}/s done {done} {dead}"
 
 
-def failure_row(entry: ClassStats, *, at: float, version: int | None = None) -> FailureRow:
-    """Return one failure class as strings: as seen at the time `at`, and retried with a code version."""
+def _again(code: CodeStats, focus: Focus) -> Again:
+    if not focus.newer:
+        return Again(f"v{code.version}", _EDIT_FIRST)
+    name = one_line(code.name, 40)
+    return Again(f"{name} v{code.version + 1}", f"{name} as this notebook has it now; what failed ran v{code.version}")
+
+
+def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
+    """Return one failure class as strings: as seen at the time `at`, and what it can be retried with."""
     seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}"
     failed = f"{many(entry.failed, 'delivery')} failed so, " if entry.failed else ""
     return FailureRow(
@@ -234,7 +253,8 @@ def failure_row(entry: ClassStats, *, at: float, version: int | None = None) -> 
         retrying=numbers.count(entry.retrying),
         document=numbers.UNKNOWN if entry.key is None else one_line(entry.key, 120),
         seen=f"{failed}{seen}",
-        retry=f"Retry {numbers.count(entry.dead)} with v{version}" if entry.dead and version is not None else "",
+        retry=f"Retry {numbers.count(entry.dead)} with {again.code}" if entry.dead and again is not None else "",
+        hint="" if again is None else again.hint,
     )
 
 

@@ -155,6 +155,7 @@ class FailureRow(NamedTuple):
     document: str
     seen: str = ""
     retry: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeGuard
 
-from dqlab.stats import History, RunStats, Snapshot
+from dqlab.stats import CodeStats, History, RunStats, Snapshot
 
 __all__ = [
     "LabSource",
@@ -90,8 +90,20 @@ class RunDetails(Protocol):
         """Return the history of the last `span` seconds; with None, since the run began."""
         ...
 
-    def retry(self, *, fingerprint: str) -> int:
-        """Send the dead documents of one failure class through again, with the run's newest code; return how many."""
+    def newer(self, code: CodeStats) -> Callable[..., Any] | None:
+        """Return the function that the notebook has under the name of this code now, if it is another one."""
+        ...
+
+    def retry(self, fn: Callable[..., Any] | None = None, *, fingerprint: str) -> int:
+        """Send the dead documents of one failure class through again; return how many.
+
+        Parameters
+        ----------
+        fn : callable, optional
+            The corrected function; default: the run's newest code.
+        fingerprint : str
+            The class.
+        """
         ...
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> Sequence[Any]:

@@ -49,6 +49,7 @@ from dqlab.frame import Kind
 from dqlab.rules.checks import check_count
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
+from dqlab.runs.code.redefined import Redefined
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.versions import code_version
 from dqlab.runs.deadline import GRACE, Deadline
@@ -107,6 +108,7 @@ class Run(HasWidget):
 
     doubt: tuple[str, DqlabError] | None = field(default=None, repr=False)
     """Other code that was mapped under this name, and the error that reading results raises."""
+    _redefined: Redefined = field(default_factory=Redefined, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.handle = self.handle.of_run(self.name)
@@ -739,6 +741,10 @@ class Run(HasWidget):
         """Source of the newest code version, when it is known."""
         source: str | None = self._progress().record["codes"][-1]["source"]
         return source
+
+    def newer(self, code: CodeStats) -> Callable[..., Any] | None:
+        """Return the function that the notebook has under the name of this code now, if it is another one."""
+        return self._redefined.newer(code.name, code.short)
 
     def stats(self, *, timeout: float | None = None) -> RunStats:
         """Return the run's statistics at this instant: exact counts from the queue, rates from the collector.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dqlab.errors import CallTimeout
-from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
+from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from tests.chromium import chromium
 from tests.live.pages import DARK, LIGHT, PAGE, START, Show, as_sent
 from tests.live.scenes import lab_history
@@ -119,6 +119,7 @@ class DetailedSource(HandSource):
     """A run that says more: the scenario's snapshot and history, or an error to raise."""
 
     source: str | None = CODE
+    redefined: Any = None
 
     def __init__(self, answer: RunStats | Exception, snapshot: Snapshot | Exception, past: History) -> None:
         super().__init__(answer)
@@ -135,8 +136,11 @@ class DetailedSource(HandSource):
         assert span is not None, "the view knows since when: asking again costs a question to every shard"
         return self.series
 
-    def retry(self, *, fingerprint: str) -> int:
-        self._obey(f"retry {fingerprint}")
+    def newer(self, code: CodeStats) -> Any:
+        return self.redefined
+
+    def retry(self, fn: Any = None, *, fingerprint: str) -> int:
+        self._obey(f"retry {fingerprint}" if fn is None else f"retry {fingerprint} with {fn}")
         return 61
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[Any]:

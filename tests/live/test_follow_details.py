@@ -109,6 +109,26 @@ def test_retry_of_a_class_runs_beside_the_view_and_says_what_it_did(
     assert canvas.drawn[-1].notice.text == "61 documents sent through again."
 
 
+def test_a_function_that_was_redefined_is_offered_first_and_retried_with(
+    live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press], clock: Any
+) -> None:
+    """To retry with the code that has just failed is what somebody wants who has not edited anything."""
+    live.tick()
+    row = canvas.drawn[-1].failures[0]
+    assert (row.retry, row.hint[:17]) == ("Retry 128 with v4", "edit the function")
+
+    detailed.redefined = "parse as it is now"
+    clock.now += 1
+    step(live)
+
+    row = canvas.drawn[-1].failures[0]
+    assert row.retry == "Retry 128 with parse v5"
+    assert row.hint == "parse as this notebook has it now; what failed ran v4"
+    commands.put(Press(Command.RETRY, target="7b0f44a1"))
+    step(live)
+    assert detailed.done == ["retry 7b0f44a1 with parse as it is now"]
+
+
 def test_documents_of_a_class_come_when_they_are_asked_for(
     live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press]
 ) -> None:

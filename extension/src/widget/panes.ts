@@ -134,8 +134,7 @@ export function failuresPane(context: Context): Pane {
     if (row.retry) {
       const retry = button(row.retry, 'dq-pri', () => context.send({ command: 'retry', target: row.fingerprint }));
       hold(retry, blocked(context));
-      const how = 'edit the function and run its cell first, to retry with new code: %dq retry';
-      box.append(make('div', { class: 'dq-tools' }, retry, text('span', 'dq-quiet dq-hint', how)));
+      box.append(make('div', { class: 'dq-tools' }, retry, text('span', 'dq-quiet dq-hint', row.hint)));
     }
     const [letter] = letters;
     if (fingerprint === row.fingerprint && letter) {

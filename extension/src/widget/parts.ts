@@ -77,6 +77,8 @@ export interface FailureRow {
   document: string;
   seen: string;
   retry: string;
+  /** Which code that takes, and how it would take other code. */
+  hint: string;
 }
 export interface Failures {
   title: string;

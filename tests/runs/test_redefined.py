@@ -1,0 +1,110 @@
+"""A function that a notebook defines again after a run has used it."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from dqlab.runs.code import redefined
+from dqlab.runs.code.redefined import Redefined
+from dqlab.runs.code.versions import code_version
+
+FIRST = "def parse(text):\n    return int(text)\n"
+SECOND = "def parse(text):\n    return int(text or 0)\n"
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What is `__main__` in a kernel."""
+    module = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    return module
+
+
+def run_cell(notebook: ModuleType, source: str) -> None:
+    exec(compile(source, "<cell>", "exec"), notebook.__dict__)
+
+
+def short(function: Any) -> str:
+    return code_version(function).short
+
+
+def test_a_function_with_other_code_is_found(notebook: ModuleType) -> None:
+    """That is the fix, and what a retry should take."""
+    run_cell(notebook, FIRST)
+    before = short(notebook.parse)
+    found = Redefined()
+    assert found.newer("parse", before) is None
+
+    run_cell(notebook, SECOND)
+
+    assert found.newer("parse", before) is notebook.parse
+    assert found.newer("parse", short(notebook.parse)) is None  # it was retried with it
+
+
+def test_the_same_code_defined_again_is_not(notebook: ModuleType) -> None:
+    """Run All defines everything again."""
+    run_cell(notebook, FIRST)
+    before = short(notebook.parse)
+
+    run_cell(notebook, FIRST)
+
+    assert Redefined().newer("parse", before) is None
+
+
+def test_a_value_that_it_reads_counts_once_a_cell_has_changed_it(
+    notebook: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function is the same object, and does something else."""
+    cells = iter(range(10))
+    monkeypatch.setattr(redefined, "_cells_run", lambda: next(cells))
+    run_cell(notebook, "LIMIT = 1\ndef parse(text):\n    return text[:LIMIT]\n")
+    before = short(notebook.parse)
+    found = Redefined()
+    assert found.newer("parse", before) is None
+
+    run_cell(notebook, "LIMIT = 2\n")
+
+    assert found.newer("parse", before) is notebook.parse
+
+
+def test_a_version_is_computed_once_for_each_definition(notebook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view looks once a second, and a large value takes seconds to read."""
+    computed: list[object] = []
+    monkeypatch.setattr(redefined, "code_version", lambda fn: computed.append(fn) or code_version(fn))
+    run_cell(notebook, FIRST)
+    found = Redefined()
+
+    for _ in range(5):
+        found.newer("parse", "0c2b41")
+
+    assert computed == [notebook.parse]
+
+
+@pytest.mark.parametrize("name", ["<lambda>", "Outline.__call__", "", "not_there", "number", "cls"])
+def test_what_cannot_be_compared_is_not_offered(notebook: ModuleType, name: str) -> None:
+    """A name that is something else by now, or never was one of the notebook."""
+    notebook.cls, notebook.number = int, 7
+    assert Redefined().newer(name, "0c2b41") is None
+
+
+def test_a_value_that_raises_when_it_is_compared_does_not_disturb_the_view(
+    notebook: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a function reads may raise anything."""
+
+    def refuse(function: Any) -> Any:
+        raise RuntimeError(function)
+
+    monkeypatch.setattr(redefined, "code_version", refuse)
+    run_cell(notebook, FIRST)
+    assert Redefined().newer("parse", "0c2b41") is None
+
+
+def test_a_run_without_a_version_is_not_compared(notebook: ModuleType) -> None:
+    """It was mapped by a program whose code has no source."""
+    run_cell(notebook, FIRST)
+    assert Redefined().newer("parse", "") is None
