@@ -16,6 +16,7 @@ import os
 import re
 import socket
 import stat
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -164,6 +165,15 @@ class Registration(_Written):
             raise BadOption(option="store", value=str(store), problem=problem)
 
 
+def kernel_id() -> str:
+    """Return the id under which Jupyter knows the kernel that this process is; "" for any other process."""
+    ipykernel = sys.modules.get("ipykernel.kernelapp")
+    if ipykernel is None or not ipykernel.IPKernelApp.initialized():
+        return ""
+    file = Path(ipykernel.IPKernelApp.instance().connection_file)
+    return file.stem.removeprefix("kernel-") if file.stem.startswith("kernel-") else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement(_Written):
     """One service.
@@ -178,6 +188,8 @@ class Announcement(_Written):
         Name of the machine on which that address is valid.
     tunnel : bool
         It leads to another machine, where the scheduler is.
+    kernel : str
+        Jupyter's id of the kernel that announced it: the sidebar follows the notebook in front. "" for other processes.
     scheduler_id : str
         The id that the scheduler has until it is restarted.
     token : str
@@ -196,6 +208,7 @@ class Announcement(_Written):
     where: str
     dashboard_host: str = field(default_factory=socket.gethostname)
     tunnel: bool = False
+    kernel: str = field(default_factory=kernel_id)
 
     @property
     def ended(self) -> bool:

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -287,3 +288,23 @@ def test_lab_is_announced_until_it_is_closed(runtime: Path, lab: dq.Lab) -> None
         assert attached.service == found.id
         assert found.dashboard == f"http://127.0.0.1:{lab.session.http['port']}"
     assert ids(runtime) == set()
+
+
+def test_only_a_kernel_has_the_id_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sidebar follows the notebook in front by it."""
+    assert clusters_here.kernel_id() == ""
+
+    class Application:
+        connection_file = "/run/user/jupyter/kernel-0f8a1c7e-52c1-4a5b-9d3e-7b0f44a10000.json"
+
+        @classmethod
+        def initialized(cls) -> bool:
+            return True
+
+        @classmethod
+        def instance(cls) -> Application:
+            return cls()
+
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=Application))
+
+    assert clusters_here.kernel_id() == "0f8a1c7e-52c1-4a5b-9d3e-7b0f44a10000"

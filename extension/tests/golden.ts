@@ -22,7 +22,8 @@ export function service(changes: Partial<Service> = {}): Service {
     started: 1_795_260_000,
     since: 1_795_270_927,
     pid: 7,
-    host: 'here'
+    host: 'here',
+    kernel: ''
   };
   return { ...plain, ...changes };
 }

@@ -40,12 +40,14 @@ class Server implements Asking {
 let server: Server;
 let hidden: boolean;
 let model: Model;
+let front: string;
 
 beforeEach(() => {
   vi.useFakeTimers();
   server = new Server();
   hidden = false;
-  model = new Model({ client: server, isHidden: () => hidden });
+  front = '';
+  model = new Model({ client: server, isHidden: () => hidden, front: () => front });
 });
 
 afterEach(() => {
@@ -172,6 +174,38 @@ test('a service that is there again is announced, and so is one that was restart
   server.list = [service({ started: 1_795_270_000 })];
   await pass(5_000);
   expect(returned).toHaveBeenCalledTimes(2);
+});
+
+test('the service of the notebook in front is shown, until somebody chooses another one', async () => {
+  const other = service({ id: 'other', name: 'other', kernel: 'k-2' });
+  server.list = [service({ kernel: 'k-1' }), other];
+  front = 'k-2';
+  model.watch();
+  await pass(1_500);
+  expect(model.chosen).toBe('other');
+  model.choose('papers');
+  model.follow();
+  await pass(6_000);
+  expect(model.chosen).toBe('papers');
+  front = 'k-1';
+  model.follow();
+  front = 'k-2';
+  model.follow();
+  expect(model.chosen).toBe('other');
+  front = '';
+  model.follow();
+  expect(model.chosen).toBe('other');
+});
+
+test('a service that its notebook starts while it is in front is shown', async () => {
+  server.list = [service({ kernel: 'k-1' })];
+  front = 'k-2';
+  model.watch();
+  await pass(1_500);
+  expect(model.chosen).toBe('papers');
+  server.list = [...server.list, service({ id: 'mine', kernel: 'k-2' })];
+  await pass(5_500);
+  expect(model.chosen).toBe('mine');
 });
 
 test('a service that begins after the chosen one takes its place when that one has ended', async () => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
@@ -135,6 +136,8 @@ class Panels(_Handler):
         url = f"{service.dashboard}/individual-plots.json"
         with self.asking(service):
             answer = await self.services.upstream.fetch(service, url, wait=LOOK)
+            if answer.code == HTTPStatus.FOUND:  # this was the first page: it has made the dashboard
+                answer = await self.services.upstream.fetch(service, url, wait=LOOK)
             await self.services.upstream.prove(service, wait=LOOK)
         try:
             plots = json.loads(answer.body) if answer.code == 200 else {}

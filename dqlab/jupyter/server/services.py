@@ -208,7 +208,7 @@ class Services:
         return heard
 
     def _about(self, service: Announcement, state: str) -> dict[str, Any]:
-        said = ("id", "name", "where", "scheduler", "embedded", "store", "started", "pid", "host")
+        said = ("id", "name", "where", "scheduler", "embedded", "store", "started", "pid", "host", "kernel")
         why = service.unreachable if state == "unreachable" else ""
         return {
             "state": state,

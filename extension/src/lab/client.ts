@@ -28,6 +28,8 @@ export interface Service {
   since: number;
   pid: number;
   host: string;
+  /** Id of the kernel that announced it; empty for another process. */
+  kernel: string;
 }
 
 export interface Panel {

@@ -5,6 +5,7 @@ import { ICommandPalette, IThemeManager } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { Token } from '@lumino/coreutils';
+import type { ISignal } from '@lumino/signaling';
 
 import { askedFor } from './ask';
 import { Client } from './client';
@@ -14,7 +15,7 @@ import { FailureTabs } from './failures/tabs';
 import { LAYOUT, openLayout, type Place } from './layout';
 import { interceptLinks } from './links';
 import { Model } from './model';
-import { connectTo, insert } from './notebook';
+import { connectTo, insert, kernelIn } from './notebook';
 import { Panels } from './panels';
 import { Sidebar } from './sidebar/sidebar';
 import { showTwins } from './twins';
@@ -34,7 +35,9 @@ const desk: JupyterFrontEndPlugin<Desk> = {
     themes: IThemeManager | null
   ): Desk => {
     const client = new Client(app.serviceManager.serverSettings);
-    const model = new Model({ client });
+    const model = new Model({ client, front: () => kernelIn(app.shell) });
+    const changes = (app.shell as { currentChanged?: ISignal<unknown, unknown> }).currentChanged;
+    changes?.connect(() => model.follow());
     const panels = new Panels({ app, model, client, themes, restorer });
     const failures = new FailureTabs({ app, model, client, restorer, insert: (...cells) => void insert(app.shell, ...cells) });
     let layout: Place[] = LAYOUT;

@@ -24,6 +24,8 @@ export interface ModelOptions {
   interval?: number;
   /** Whether the page itself can be seen. */
   isHidden?: () => boolean;
+  /** Id of the kernel of the notebook in front; empty where there is none. */
+  front?: () => string;
   now?: () => number;
 }
 
@@ -39,6 +41,8 @@ export class Model implements IDisposable {
   chosen: string | null = null;
   /** A service that somebody chose although it had ended: no other one takes its place. */
   private kept: string | null = null;
+  /** The kernel whose service was shown because its notebook came to the front. */
+  private followed = '';
   snapshot: Snapshot | null = null;
   history: History | null = null;
   /** Why the chosen service gave no snapshot; null when it did. */
@@ -54,6 +58,7 @@ export class Model implements IDisposable {
     this.client = options.client;
     this.isHidden = options.isHidden ?? (() => document.hidden);
     this.now = options.now ?? (() => Date.now());
+    this.front = options.front ?? (() => '');
     const interval = options.interval ?? 1_000;
     this.servicesPoll = this.poll('services', SERVICES_MS, () => this.readServices());
     this.snapshotPoll = this.poll('snapshot', interval, () => this.readSnapshot());
@@ -71,6 +76,16 @@ export class Model implements IDisposable {
 
   get isDisposed(): boolean {
     return this.servicesPoll.isDisposed;
+  }
+
+  /** Show the service of the notebook that came to the front; what somebody chose stays until another one comes. */
+  follow(): void {
+    const kernel = this.front();
+    if (kernel === this.followed) return;
+    const service = kernel && this.services?.find((each) => each.kernel === kernel && each.state === 'up');
+    if (!service) return;
+    this.followed = kernel;
+    this.take(service.id);
   }
 
   /** Ask while somebody looks, for numbers too or for services alone: until what is returned is disposed. */
@@ -217,6 +232,7 @@ export class Model implements IDisposable {
         const successor = this.services.find((each) => each.state === 'up' && each.started > chosen.started);
         if (successor) this.take(successor.id);
       }
+      this.follow();
       for (const each of this.services) {
         const old = before.get(each.id);
         const anew = old && (old.state !== 'up' || old.started !== each.started);
@@ -289,6 +305,7 @@ export class Model implements IDisposable {
 
   private readonly client: Asking;
   private readonly isHidden: () => boolean;
+  private readonly front: () => string;
   private readonly now: () => number;
   private readonly servicesPoll: Poll;
   private readonly snapshotPoll: Poll;

@@ -55,6 +55,12 @@ export async function insert(shell: JupyterFrontEnd.IShell, ...sources: string[]
   return true;
 }
 
+/** Return the id of the kernel of the notebook or console in front; empty where there is none. */
+export function kernelIn(shell: JupyterFrontEnd.IShell): string {
+  const current = shell.currentWidget as { sessionContext?: { session?: { kernel?: { id?: string } | null } | null } } | null;
+  return current?.sessionContext?.session?.kernel?.id ?? '';
+}
+
 function notebookIn(shell: JupyterFrontEnd.IShell): [Widget, NotebookLike] | null {
   const current = shell.currentWidget;
   const all = [...shell.widgets('main')];

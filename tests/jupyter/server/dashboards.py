@@ -32,6 +32,8 @@ class Dashboards:
         self.port = 0
         self.scheduler_id = "Scheduler-1"
         self.hanging = False
+        self.late = False
+        """The dashboard is made at its first page, which is sent to itself again."""
         self.machine = machine()
         self.at: list[Any] | None = None
         self.challenges = Challenges(time.monotonic)
@@ -91,6 +93,9 @@ class _Page(_Noted):
         if path == "away":
             self.set_status(302)
             self.set_header("Location", self.get_query_argument("to"))
+        elif path == "individual-plots.json" and self.dashboards.late:
+            self.dashboards.late = False
+            self.redirect("/individual-plots.json")
         elif path == "individual-plots.json":
             self.write(PLOTS)
         elif path == "big":

@@ -240,6 +240,15 @@ def test_panels_are_ours_first(jupyter: Jupyter, papers: Announcement, dashboard
     assert panels({}) == []
 
 
+def test_panels_of_a_dashboard_that_is_made_at_its_first_page_are_there_at_once(
+    jupyter: Jupyter, papers: Announcement, dashboards: Dashboards
+) -> None:
+    """The sidebar had none to offer until it asked again."""
+    dashboards.late = True
+
+    assert len(jupyter("GET", "dq/api/services/papers/panels").said["panels"]) == 3
+
+
 def test_our_panels_are_all_named() -> None:
     """A panel that is added to the dashboard needs a title in the sidebar."""
     pytest.importorskip("bokeh", reason="the extra `lab` is not installed")
