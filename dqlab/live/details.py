@@ -180,7 +180,7 @@ def examples(fingerprint: str, letters: Sequence[Any]) -> tuple[str, tuple[Examp
     rows = tuple(
         Example(
             document=one_line(each.key, 120),
-            deliveries=numbers.count(each.deliveries),
+            deliveries=numbers.many(each.deliveries, "delivery"),
             version=one_line(each.version, 12),
             traceback=block(each.traceback, 4000),
         )

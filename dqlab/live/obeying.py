@@ -76,7 +76,8 @@ class Obeying:
             thread.join(timeout)
 
     def _start(self, press: Press) -> None:
-        self.busy = f"{press.command.value.capitalize()} is under way."
+        # A row that is opened shows that itself: a notice would move it away from under the pointer.
+        self.busy = "" if press.command is Command.SHOW else f"{press.command.value.capitalize()} is under way."
         with self._lock:
             self._slow.put(press)
             if self._thread is None:

@@ -32,7 +32,8 @@ def root(tmp_path: Path) -> Path:
     cells = [nbformat.v4.new_code_cell(source.strip()) for source in (CONNECT, "lab")]
     root = tmp_path / "notebooks"
     root.mkdir()
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), root / "lab.ipynb")
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), root / "lab.ipynb")
     return root
 
 

@@ -139,7 +139,7 @@ export function failuresPane(context: Context): Pane {
     const [letter] = letters;
     if (fingerprint === row.fingerprint && letter) {
       box.append(text('pre', '', letter.traceback), text('div', 'dq-quiet', 'such as'));
-      for (const each of letters) box.append(text('div', 'dq-mono dq-cut', `${each.document} (${each.deliveries} deliveries, ${each.version})`));
+      for (const each of letters) box.append(text('div', 'dq-mono dq-cut', `${each.document} (${each.deliveries}, ${each.version})`));
     }
     return box;
   };
