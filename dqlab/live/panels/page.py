@@ -53,10 +53,20 @@ so that none is left out."""
 AT_ONCE = 2
 """Charts drawn in one step, so that the scheduler is never blocked for long; the others follow a moment later."""
 LOOKING = """let inside = true
-const tell = () => { eyes.active = inside && !document.hidden }
+let waiting = 0
+const tell = () => {
+  clearTimeout(waiting)
+  const seen = inside && !document.hidden
+  if (seen) eyes.active = true
+  else waiting = setTimeout(() => { eyes.active = false }, %d)
+}
 new IntersectionObserver(([seen]) => { inside = seen.isIntersecting; tell() }).observe(document.documentElement)
-document.addEventListener("visibilitychange", tell)"""
-"""Reports whether the page is visible: not in a hidden tab of the browser, nor in a hidden frame."""
+document.addEventListener("visibilitychange", tell)
+window.addEventListener("pagehide", () => clearTimeout(waiting))"""
+"""Reports whether the page is visible: not in a hidden tab of the browser, nor in a hidden frame. A tab that closes is
+hidden first, so that is reported only once the page has outlived it."""
+HIDDEN = 1000
+"""Milliseconds that a page is hidden before it is left as it is."""
 LOST = """const at = new Date().toTimeString().slice(0, 8)
 document.body.classList.add("dq-lost")
 stamp.text = `<span class="warn">no answer since ${at}</span>`"""
@@ -217,7 +227,7 @@ class Page:
         with self.doc.models.freeze():
             for root in self._roots():
                 self.doc.add_root(root)
-        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING))
+        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING % HIDDEN))
         self.doc.js_on_event("connection_lost", CustomJS(args={"stamp": self._stamp}, code=LOST))
         self.doc.add_periodic_callback(self.update, PERIOD)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -18,9 +20,12 @@ import pytest
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 import distributed.dashboard.scheduler as dashboard
+from bokeh.document.events import ModelChangedEvent
+from bokeh.protocol import Protocol
 from bokeh.server.tornado import BokehTornado
 from distributed import Scheduler
-from tornado.httpclient import AsyncHTTPClient
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.websocket import websocket_connect
 
 import dqlab.live.metrics as metrics
 import dqlab.live.panels as panels
@@ -249,3 +254,55 @@ def test_applications_and_installs_are_what_the_configuration_names() -> None:
     install: Callable[..., Any] = panels.install
     assert callable(install)
     assert callable(dask_setup)
+
+
+async def browse(of: Scheduler, url: str) -> Any:
+    """Open a page as a browser does; return its websocket, and the connection at the other end."""
+    token = re.search(r'"token":"([^"]+)"', (await get(of, url))[1])
+    assert token is not None
+    ask = HTTPRequest(f"ws://127.0.0.1:{of.http_server.port}{url}/ws")
+    socket = await websocket_connect(ask, subprotocols=["bokeh", token.group(1)])
+    for _ in range(3):
+        await socket.read_message()
+    (session,) = server_of(of).applications[url].sessions
+    (connection,) = session._subscribed_connections
+    return socket, connection
+
+
+async def press(socket: Any, connection: Any) -> None:
+    """Send what a browser sends when the page is hidden."""
+    eyes = connection.session.document.get_model_by_name("eyes")
+    event = ModelChangedEvent(connection.session.document, eyes, "active", new=False)
+    message = Protocol().create("PATCH-DOC", [event])
+    for fragment in (message.header_json, message.metadata_json, message.content_json):
+        await socket.write_message(fragment)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("early", [True, False], ids=["preloaded", "added"])
+def test_a_page_that_closes_leaves_nothing_in_the_log(feed: Any, caplog: Any, *, early: bool) -> None:
+    """A tab is closed while its last press is under way and the page is drawn: no traceback appears in a cell."""
+
+    async def main() -> None:
+        with patch.dict(dashboard.applications):
+            if early:
+                panels.preregister()
+            async with scheduler() as started:
+                panels.install(started, feed)
+                for lost_first in (True, True, False):
+                    socket, connection = await browse(started, URLS[0])
+                    feed.change(at=feed.now.at + 1)
+                    session = connection.session
+                    await press(socket, connection)
+                    if lost_first:
+                        connection.detach_session()
+                    socket.close()
+                    while session.connection_count or connection._session is not None:
+                        await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.1)
+                    await server_of(started).applications[URLS[0]]._discard_session(session, lambda _: True)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+
+    assert [record.getMessage() for record in caplog.records if record.name.startswith(("bokeh", "tornado"))] == []
