@@ -18,6 +18,7 @@ from dqlab.live.panels.controls import Controls
 from dqlab.live.panels.depth import Depth
 from dqlab.live.panels.failures import Failures
 from dqlab.live.panels.markup import text
+from dqlab.live.panels.needs import Needs
 from dqlab.live.panels.panel import Panel, Stage, place
 from dqlab.live.panels.readings import Readings
 from dqlab.live.panels.request import LATELY, SPANS, USUAL, WHOLE, Request
@@ -37,11 +38,11 @@ __all__ = ["PANELS", "Page"]
 logger = logging.getLogger("dqlab.panels")
 
 PANELS: dict[str, type[Panel]] = {
+    "runs": Runs,
     "depth": Depth,
     "unacked": UnackedMessages,
     "throughput": Throughput,
     "failures": Failures,
-    "runs": Runs,
     "storage": Storage,
 }
 """Panels by their names in addresses, in the order of the page."""
@@ -67,6 +68,32 @@ window.addEventListener("pagehide", () => clearTimeout(waiting))"""
 hidden first, so that is reported only once the page has outlived it."""
 HIDDEN = 1000
 """Milliseconds that a page is hidden before it is left as it is."""
+PRESSING = """const find = (root, test) => {
+  for (const each of root.querySelectorAll("*")) {
+    if (test(each)) return each
+    const found = each.shadowRoot && find(each.shadowRoot, test)
+    if (found) return found
+  }
+}
+const focused = () => {
+  let each = document.activeElement
+  while (each?.shadowRoot?.activeElement) each = each.shadowRoot.activeElement
+  return each
+}
+document.addEventListener("click", (event) => {
+  const button = event.composedPath().find((each) => each.dataset?.dq)
+  const model = button && eyes.document.get_model_by_name(button.dataset.dq)
+  if (!model) return
+  model.value = button.dataset.value
+  const same = (each) => each.dataset?.dq === button.dataset.dq && each.dataset.word === button.dataset.word
+  const until = Date.now() + 1000
+  const keep = setInterval(() => {
+    if (Date.now() > until) clearInterval(keep)
+    if (focused() === document.body) find(document, same)?.focus()
+  }, 50)
+})"""
+"""Tells a model which button was pressed in HTML of ours: its name is in the button, and what it is told. The HTML is
+then written again; the focus goes to the button that stands there."""
 LOST = """const at = new Date().toTimeString().slice(0, 8)
 document.body.classList.add("dq-lost")
 stamp.text = `<span class="warn">no answer since ${at}</span>`"""
@@ -110,6 +137,8 @@ class Page:
         self._stamp.name = "stamp"
         self._eyes = Toggle(name="eyes", active=True, visible=False)
         self._eyes.on_change("active", lambda _, __, ___: self.update())
+        self._stage.again = self.look
+        self._needs = Needs(sheet)
         self._summary = Summary(sheet)
         self._controls = Controls(self, sheet, self._asked)
         self._seen: Snapshot | None = None
@@ -194,6 +223,7 @@ class Page:
         for panel in self.panels:
             show(self._answers[panel.name], text=text(panel.answer(seen)))
         if not self._stage.alone:
+            self._needs.draw(seen)
             self._summary.draw(seen)
             self._controls.draw(seen)
             show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
@@ -228,6 +258,7 @@ class Page:
             for root in self._roots():
                 self.doc.add_root(root)
         self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING % HIDDEN))
+        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=PRESSING))
         self.doc.js_on_event("connection_lost", CustomJS(args={"stamp": self._stamp}, code=LOST))
         self.doc.add_periodic_callback(self.update, PERIOD)
 
@@ -235,4 +266,4 @@ class Page:
         panels = [*self._places.values(), *self._answers.values(), self._eyes]
         if self._stage.alone:
             return panels
-        return [*panels, self._summary.root, self._stamp, *self._controls.roots()]
+        return [*panels, self._needs.root, self._summary.root, self._stamp, *self._controls.roots()]

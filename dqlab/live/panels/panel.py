@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from bokeh.models import Column, InlineStyleSheet, Range1d
@@ -41,6 +42,8 @@ class Stage:
         self.axis = TimeAxis(theme)
         self.wall = wall
         self.alone = alone
+        self.again: Callable[[], object] = lambda: None
+        """Draws the page at once; the page sets it."""
 
     @property
     def rows(self) -> int:

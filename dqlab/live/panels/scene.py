@@ -47,6 +47,17 @@ class Scene:
         return self.run.consumers if self.run is not None else self.queue.consumers
 
     @property
+    def runs(self) -> tuple[RunStats, ...]:
+        """The listed runs of the chosen queue, or all."""
+        return tuple(run for run in self.snapshot.runs if not self.queue.state or run.queue == self.queue.name)
+
+    @property
+    def unlisted_runs(self) -> int | None:
+        """How many more there are; None when some of another queue may be among those that are not listed."""
+        beyond = self.snapshot.runs_total - len(self.snapshot.runs)
+        return None if beyond > 0 and self.queue.state else max(0, beyond)
+
+    @property
     def end(self) -> float:
         """Right end of the time axis, seconds since 1970 UTC."""
         return self.history.end if self.history.ready else self.snapshot.at

@@ -24,7 +24,7 @@ class Unservable(ImportError):
     """The dashboard lacks what is needed to add a page to it: the panels are left out."""
 
 
-class Socket(WSHandler):
+class Socket(WSHandler):  # type: ignore[misc] # Bokeh is not followed
     """The connection of one page, which drops what arrives after it was lost, and closes once.
 
     Bokeh logs a traceback instead, and a scheduler in a notebook writes that into a cell.
