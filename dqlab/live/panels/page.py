@@ -17,6 +17,7 @@ from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.controls import Controls
 from dqlab.live.panels.depth import Depth
 from dqlab.live.panels.failures import Failures
+from dqlab.live.panels.frames import Frame
 from dqlab.live.panels.markup import text
 from dqlab.live.panels.needs import Needs
 from dqlab.live.panels.panel import Panel, Stage, place
@@ -48,11 +49,10 @@ PANELS: dict[str, type[Panel]] = {
 """Panels by their names in addresses, in the order of the page."""
 PERIOD = 250
 """Milliseconds between checks for changes."""
-WORDS, CHARTS = 0.48, 0.98
-"""Seconds between two drawings of words and figures, and of a chart; a little less than half a second and a second,
-so that none is left out."""
+FRAME = 0.98
+"""Seconds between two frames; a little less than a second, so that none is left out."""
 AT_ONCE = 2
-"""Charts drawn in one step, so that the scheduler is never blocked for long; the others follow a moment later."""
+"""Panels drawn in one step, so that the scheduler is never blocked for long; a frame is sent when all are drawn."""
 LOOKING = """let inside = true
 let waiting = 0
 const tell = () => {
@@ -136,14 +136,15 @@ class Page:
         self._stamp = html(sheet, "stamp")
         self._stamp.name = "stamp"
         self._eyes = Toggle(name="eyes", active=True, visible=False)
-        self._eyes.on_change("active", lambda _, __, ___: self.update())
+        self._eyes.on_change("active", lambda _, __, seen: self.look() if seen else None)
         self._stage.again = self.look
         self._needs = Needs(sheet)
         self._summary = Summary(sheet)
         self._controls = Controls(self, sheet, self._asked)
         self._seen: Snapshot | None = None
-        self._stale: set[str] = set()
-        self._drawn: dict[str, float] = {}
+        self._scene: Scene | None = None
+        self._frame = Frame(doc)
+        self._undrawn: list[Panel] = []
         self._looked = self._counted = -math.inf
         self._broken = self._completing = False
         self._build()
@@ -156,8 +157,7 @@ class Page:
     def look(self, **changes: Any) -> None:
         """Switch to another queue or span of time, at once."""
         self._asked = replace(self._asked, **changes)
-        self._seen, self._looked = None, -math.inf
-        self._drawn.clear()
+        self._seen, self._looked, self._undrawn = None, -math.inf, []
         self.update()
 
     def complete(self) -> None:
@@ -170,7 +170,7 @@ class Page:
             self._completing = False
 
     def update(self) -> None:
-        """Draw what has changed; called four times a second. A page that is not visible is left as it is."""
+        """Take a step of drawing; called four times a second. A page that is not visible is left as it is."""
         if not self._is_open:
             return
         if len(self.panels) < len(self._names) and not self._completing:
@@ -188,35 +188,40 @@ class Page:
             self._broken = False
 
     def _update(self) -> None:
-        asked, now = self._asked, self._clock.monotonic()
+        now = self._clock.monotonic()
         if self._controls.held:
-            if now - self._counted >= CHARTS:
+            if now - self._counted >= FRAME:
                 self._counted = now
                 self._controls.miss(self._readings.seq)
             return
-        snapshot = self._seen
-        if snapshot is None or now - self._looked >= WORDS:
-            snapshot = self._readings.snapshot(asked.queue, asked.run)
-            self._looked = now
-        new = snapshot is not self._seen
-        if not new and not self._stale:
-            return
-        seen = self._scene(snapshot)
-        if new:
-            self._seen = snapshot
-            self._stale = {panel.name for panel in self.panels}
-            self._write(seen)
-        due = [panel for panel in self.panels if self._is_due(panel, now)]
-        if self._drawn:
-            due = sorted(due, key=lambda panel: self._drawn.get(panel.name, -math.inf))[:AT_ONCE]
-        for panel in due:
-            self._stage.axis.move(seen)
-            panel.draw(seen)
-            self._drawn[panel.name] = now
-            self._stale.discard(panel.name)
+        first = self._seen is None
+        with self._frame:
+            if not self._undrawn:
+                self._begin(now)
+            step = len(self._undrawn) if first else AT_ONCE
+            due, self._undrawn = self._undrawn[:step], self._undrawn[step:]
+            for panel in due:
+                panel.draw(self._shown)
+        if not self._undrawn:
+            self._frame.send()
 
-    def _is_due(self, panel: Panel, now: float) -> bool:
-        return panel.name in self._stale and now - self._drawn.get(panel.name, -math.inf) >= CHARTS
+    def _begin(self, now: float) -> None:
+        """Begin a frame, if something has changed: figures at once, then a panel after the other."""
+        if now - self._looked < FRAME:
+            return
+        snapshot = self._readings.snapshot(self._asked.queue, self._asked.run)
+        self._looked = now
+        if snapshot is self._seen:
+            return
+        self._seen, self._scene = snapshot, self._scene_of(snapshot)
+        self._stage.axis.move(self._scene)
+        self._undrawn = list(self.panels)
+        self._write(self._scene)
+
+    @property
+    def _shown(self) -> Scene:
+        assert self._scene is not None
+        return self._scene
 
     def _write(self, seen: Scene) -> None:
         """Update words and figures."""
@@ -228,7 +233,7 @@ class Page:
             self._controls.draw(seen)
             show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
 
-    def _scene(self, snapshot: Snapshot) -> Scene:
+    def _scene_of(self, snapshot: Snapshot) -> Scene:
         asked = self._asked
         span = asked.span
         if span in (WHOLE, LATELY):
@@ -246,9 +251,9 @@ class Page:
     def _make(self, name: str) -> None:
         panel = PANELS[name](self._stage)
         self.panels.append(panel)
-        self._stale.add(name)
-        if self._seen is not None:
-            show(self._answers[name], text=text(panel.answer(self._scene(self._seen))))
+        if self._scene is not None:
+            show(self._answers[name], text=text(panel.answer(self._scene)))
+            panel.draw(self._scene)
         self._places[name].children = panel.parts
 
     def _build(self) -> None:

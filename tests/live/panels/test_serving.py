@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 from weakref import ref
@@ -308,3 +309,30 @@ def test_a_page_that_closes_leaves_nothing_in_the_log(feed: Any, caplog: Any, *,
         asyncio.run(main())
 
     assert [record.getMessage() for record in caplog.records if record.name.startswith(("bokeh", "tornado"))] == []
+
+
+@pytest.mark.cluster
+def test_a_frame_is_one_message(feed: Any) -> None:
+    """Each property of each panel was one of its own: 60 to 130 websocket messages a second."""
+
+    async def main() -> None:
+        async with scheduler() as started:
+            panels.install(started, feed)
+            socket, connection = await browse(started, "/dq")
+            storage = connection.session.document.get_model_by_name("storage-answer").id
+            frames: list[list[Any]] = [[]]
+            async with asyncio.timeout(60):
+                while len(frames) < 4:
+                    failures = replace(feed.now.failures, per_minute=feed.seq)
+                    stored = replace(feed.now.storage, live=feed.now.storage.live + 10_000_000)
+                    feed.change(at=feed.now.at + 1, failures=failures, storage=stored)
+                    frames[-1].append(await socket.read_message())
+                    if isinstance(frames[-1][-1], str) and storage in frames[-1][-1]:
+                        frames.append([])
+            last = frames[-2]
+            assert len(last) == 3
+            assert all(isinstance(fragment, str) for fragment in last)  # arrays are in the text, not beside it
+            assert connection.session.document.get_model_by_name("failures-answer").id in last[-1]
+            socket.close()
+
+    asyncio.run(main())

@@ -62,19 +62,17 @@ def test_a_page_that_nobody_sees_is_left_as_it_is(open_page: Open, feed: Any, cl
     assert len(page.sent) > before + 1  # at once, beside the change of the eyes
 
 
-def test_figures_follow_twice_a_second_and_charts_once(open_page: Open, feed: Any, clock: Any) -> None:
-    """Figures are small; a chart is redrawn as a whole."""
+def test_a_page_changes_once_a_second_and_as_a_whole(open_page: Open, feed: Any, clock: Any) -> None:
+    """A figure and the same one in a panel differed for half a second; each change of one is a message."""
     page = open_page(queue="pages")
     run = feed.now.runs[0]
     sent = []
-    for at in range(1, 9):
+    for at in range(1, 13):
         ready = run.counts.ready - at
         feed.change(runs=(replace(run, counts=replace(run.counts, ready=ready)), *feed.now.runs[1:]))
         sent += live(page, clock, TICK)
 
-    assert all(sent[1::2])
-    assert not any(sent[::2])
-    assert max(sent) <= 2
+    assert len([amount for amount in sent if amount]) == 2
 
 
 def test_an_update_changes_few_properties_whatever_the_load(open_page: Open, feed: Any, crowd: Any, clock: Any) -> None:
@@ -96,7 +94,7 @@ def test_an_update_changes_few_properties_whatever_the_load(open_page: Open, fee
             feed.change(at=feed.now.at + TICK, totals=replace(feed.now.totals, counts=counts))
             most = max(most, *live(page, clock, TICK))
 
-    assert most <= 14
+    assert most <= 24
     assert len(page.sent) <= 5 * 40
     assert sum(map(size, page.sent)) <= 5 * 80_000
 
@@ -126,7 +124,7 @@ def test_sessions_share_what_they_read(open_page: Open, feed: Any, clock: Any) -
         for page in pages:
             page.update()
 
-    assert len(feed.snapshots) == 2 * 4
+    assert len(feed.snapshots) == 2 * 2
     assert len(feed.histories) == 2 * 2
 
 
