@@ -39,8 +39,10 @@ class Failures:
         """How often something fails now."""
         failures = scene.snapshot.failures
         if not failures.classes_total and not failures.dead and not failures.retrying:
-            return f"{count(scene.counts.dead)} dead" if scene.counts.dead else "none"
-        now = f"{count(failures.per_minute)} in the last minute" if failures.per_minute else "none in the last minute"
+            dead = scene.queue.counts.dead
+            return f"{many(dead, 'message')} dead" if dead else "none"
+        now = f"{many(failures.per_minute, 'delivery')} failed in the last minute" if failures.per_minute else ""
+        now = now or "none in the last minute"
         return f"{now}, {many(failures.classes_total, 'class')} in all"
 
     def draw(self, scene: Scene) -> None:
@@ -55,7 +57,7 @@ class Failures:
             note = f"and {count(failures.other_classes)} more"
             right.append((Cell(count(failures.other_dead), Ink.STRONG), Cell("")))
         if not left and not note:
-            note = "Why is not known yet" if scene.counts.dead else "No message has failed in this window"
+            note = "Why is not known yet" if scene.queue.counts.dead else "No message has failed in this window"
         window = (
             f"per minute, {between(minute(scene.start), minute(scene.end))}, scale {between('0', count(round(full)))}"
         )
@@ -94,7 +96,7 @@ def _documents(documents: tuple[FailingDocument, ...]) -> str:
             Cell(each.key),
             Cell(each.error, Ink.QUIET),
             Cell(count(each.pages)),
-            Cell(f"{count(each.deliveries)} of {count(each.limit)}"),
+            Cell(count(each.deliveries)),
         )
         for each in documents
     )

@@ -45,7 +45,7 @@ class Frame:
         for each in changes:
             if each not in patches:
                 self._doc.callbacks.trigger_on_change(each)
-        if session is None or not patches:
+        if session is None or writes is None or not patches:
             return
         for connection in list(session._subscribed_connections):
             writes.append(connection._socket.send_message(_message(self._doc, patches)))

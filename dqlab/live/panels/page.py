@@ -22,7 +22,7 @@ from dqlab.live.panels.markup import text
 from dqlab.live.panels.needs import Needs
 from dqlab.live.panels.panel import Panel, Stage, place
 from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.request import LATELY, SPANS, USUAL, WHOLE, Request
+from dqlab.live.panels.request import LATELY, USUAL, WHOLE, Request
 from dqlab.live.panels.runs import Runs
 from dqlab.live.panels.scene import Scene, scene, span_of_run
 from dqlab.live.panels.storage import Storage
@@ -49,6 +49,8 @@ PANELS: dict[str, type[Panel]] = {
 """Panels by their names in addresses, in the order of the page."""
 PERIOD = 250
 """Milliseconds between checks for changes."""
+MOST_FAILING = 20
+"""Queues whose failures per minute are added up where all queues are shown."""
 FRAME = 0.98
 """Seconds between two frames; a little less than a second, so that none is left out."""
 AT_ONCE = 2
@@ -94,9 +96,32 @@ document.addEventListener("click", (event) => {
 })"""
 """Tells a model which button was pressed in HTML of ours: its name is in the button, and what it is told. The HTML is
 then written again; the focus goes to the button that stands there."""
-LOST = """const at = new Date().toTimeString().slice(0, 8)
-document.body.classList.add("dq-lost")
-stamp.text = `<span class="warn">no answer since ${at}</span>`"""
+LOST = """let last = Date.now()
+let written = false
+const seen = () => {
+  if (written) return
+  last = Date.now()
+  document.body.classList.toggle("dq-lost", stamp.text.includes('class="lost"'))
+}
+const lose = () => {
+  document.body.classList.add("dq-lost")
+  written = true
+  stamp.text = `<span class="lost">No answer since ${new Date(last).toTimeString().slice(0, 8)}</span>`
+  written = false
+}
+let awake = Date.now()
+stamp.properties.text.change.connect(seen)
+stamp.document.on_event("connection_lost", lose)
+setInterval(() => {
+  const now = Date.now()
+  if (document.hidden || !eyes.active || stamp.text.includes("held at") || now - awake > 3000) last = now
+  awake = now
+  if (now - last > %d && !document.body.classList.contains("dq-lost")) lose()
+}, 500)"""
+"""Says since when nothing has come, also where the connection stands and the scheduler hangs: the time of day beside
+the controls changes with every second. A page that was hidden or asleep has to wait as long again."""
+PATIENCE = 4000
+"""Milliseconds after which a page that shows nothing new says so."""
 
 
 class Page:
@@ -120,7 +145,7 @@ class Page:
     ) -> None:
         self.doc = doc
         self._readings = readings
-        self._asked = replace(asked, span=USUAL) if asked.span == LATELY and len(names) > 1 else asked
+        self._asked = asked
         self._clock: Clock = clock or SystemClock()
         theme = tokens(asked.theme)
         theme = replace(theme, scale=1.2) if asked.wall else theme
@@ -183,7 +208,7 @@ class Page:
                 logger.exception("event=panels_broken")
             self._broken = True
             since = f" since {spell_clock(self._seen.at)}" if self._seen is not None else ""
-            show(self._stamp, text=f'<span class="warn">no answer{since}</span>')
+            show(self._stamp, text=f'<span class="lost">No answer{since}</span>')
         else:
             self._broken = False
 
@@ -193,6 +218,8 @@ class Page:
             if now - self._counted >= FRAME:
                 self._counted = now
                 self._controls.miss(self._readings.seq)
+                if self._seen is not None:
+                    show(self._stamp, text=f'<span class="warn">held at {spell_clock(self._seen.at)}</span>')
             return
         first = self._seen is None
         with self._frame:
@@ -226,12 +253,17 @@ class Page:
     def _write(self, seen: Scene) -> None:
         """Update words and figures."""
         for panel in self.panels:
-            show(self._answers[panel.name], text=text(panel.answer(seen)))
+            show(self._answers[panel.name], text=self._answer(panel, seen))
         if not self._stage.alone:
             self._needs.draw(seen)
             self._summary.draw(seen)
             self._controls.draw(seen)
-            show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
+        show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
+
+    def _answer(self, panel: Panel, seen: Scene) -> str:
+        """Return a panel's answer; where no control names the queue, with the queue."""
+        scope = f"queue {seen.queue.name}" if seen.queue.state else "all queues"
+        return text(f"{panel.answer(seen)} · {scope}" if self._stage.alone else panel.answer(seen))
 
     def _scene_of(self, snapshot: Snapshot) -> Scene:
         asked = self._asked
@@ -239,8 +271,12 @@ class Page:
         if span in (WHOLE, LATELY):
             span = span_of_run(snapshot, asked.queue, asked.run)
         if asked.span == LATELY:
-            span = min(max(span, SPANS[0][1]), USUAL)
-        return scene(snapshot, self._readings.history(span, asked.queue, asked.run), span, asked.queue, asked.run)
+            span = min(span, USUAL) if any(asked.queue in ("", run.queue) for run in snapshot.runs) else USUAL
+        history = self._readings.history(span, asked.queue, asked.run)
+        if not history.classes:  # of all queues there is none
+            failing = [queue.name for queue in snapshot.queues if queue.counts.dead or queue.retrying]
+            history = replace(history, classes=self._readings.classes(failing[:MOST_FAILING]))
+        return scene(snapshot, history, span, asked.queue, asked.run)
 
     @property
     def _is_open(self) -> bool:
@@ -252,7 +288,7 @@ class Page:
         panel = PANELS[name](self._stage)
         self.panels.append(panel)
         if self._scene is not None:
-            show(self._answers[name], text=text(panel.answer(self._scene)))
+            show(self._answers[name], text=self._answer(panel, self._scene))
             panel.draw(self._scene)
         self._places[name].children = panel.parts
 
@@ -264,11 +300,13 @@ class Page:
                 self.doc.add_root(root)
         self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING % HIDDEN))
         self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=PRESSING))
-        self.doc.js_on_event("connection_lost", CustomJS(args={"stamp": self._stamp}, code=LOST))
+        self.doc.js_on_event(
+            "document_ready", CustomJS(args={"stamp": self._stamp, "eyes": self._eyes}, code=LOST % PATIENCE)
+        )
         self.doc.add_periodic_callback(self.update, PERIOD)
 
     def _roots(self) -> list[Any]:
-        panels = [*self._places.values(), *self._answers.values(), self._eyes]
+        panels = [*self._places.values(), *self._answers.values(), self._eyes, self._stamp]
         if self._stage.alone:
             return panels
-        return [*panels, self._needs.root, self._summary.root, self._stamp, *self._controls.roots()]
+        return [*panels, self._needs.root, self._summary.root, *self._controls.roots()]

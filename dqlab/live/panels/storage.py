@@ -51,9 +51,13 @@ class Storage:
         storage = scene.snapshot.storage
         if not storage.total:
             return "nothing on disk"
-        above = storage.compact_above
-        when = f" · compacts itself above {share(above, places=0)}" if above is not None else ""
-        return f"{share(storage.garbage_share, places=0)} garbage{when}"
+        above, part = storage.compact_above, share(storage.garbage_share, places=0)
+        if above is None:
+            return f"{part} garbage"
+        if storage.garbage_share <= above:
+            return f"{part} garbage · compacts itself above {share(above, places=0)}"
+        when = "compacts itself at the next checkpoint" if storage.frees else "none of it can be freed yet"
+        return f"{part} garbage, more than {share(above, places=0)} · {when}"
 
     def draw(self, scene: Scene) -> None:
         """Update the chart and the facts."""

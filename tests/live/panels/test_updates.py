@@ -168,17 +168,18 @@ def test_the_whole_run_is_shown_from_its_start(open_page: Open, feed: Any) -> No
     assert feed.histories[-1] == (1440.0, "pages", "")
 
 
-def test_a_young_run_fills_the_chart_of_a_panel_alone(open_page: Open, feed: Any, clock: Any) -> None:
+def test_a_young_run_fills_its_charts(open_page: Open, feed: Any, clock: Any) -> None:
     """A tab opened a minute after the start shows that minute, and later half an hour."""
     begun = feed.now.runs[0].started
-    for age, span in ((60, 300.0), (700, 720.0), (9000, 1800.0)):
+    for age, span in ((60, 60.0), (700, 720.0), (9000, 1800.0)):
         clock.now += 1
         feed.change(at=begun + age)
         open_page("depth", queue="pages")
         assert feed.histories[-1][0] == span
-
-    open_page(queue="pages")
-    assert feed.histories[-1][0] == 1800.0
+        open_page(queue="pages")
+        assert feed.histories[-1][0] == span
+        open_page(queue="default")
+        assert feed.histories[-1][0] == 1800.0  # without a run nobody knows since when
 
 
 def test_a_held_page_stands_still_and_counts_what_it_misses(open_page: Open, feed: Any, clock: Any) -> None:
@@ -192,6 +193,7 @@ def test_a_held_page_stands_still_and_counts_what_it_misses(open_page: Open, fee
         live(page, clock, TICK)
 
     assert page.doc.get_model_by_name("summary").text == before
+    assert "held at 14:22:07" in page.doc.get_model_by_name("stamp").text
     assert hold.label in ("Held, 5 changes missed", "Held, 8 changes missed")
 
     hold.active = False
@@ -209,7 +211,7 @@ def test_a_feed_that_fails_is_said_once_and_found_again(open_page: Open, feed: A
         live(page, clock, 3)
 
     assert len(caplog.records) == 1
-    assert "no answer since 14:22:07" in page.doc.get_model_by_name("stamp").text
+    assert "No answer since 14:22:07" in page.doc.get_model_by_name("stamp").text
 
     feed.error = None
     feed.change(at=feed.now.at + 3)
