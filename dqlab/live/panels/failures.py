@@ -12,7 +12,7 @@ from dqlab.live.panels.markup import cells, columns
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
-from dqlab.numbers import between, count, many, minute
+from dqlab.numbers import UNKNOWN, between, count, many
 from dqlab.stats import ClassStats, FailingDocument
 
 __all__ = ["Failures"]
@@ -58,9 +58,7 @@ class Failures:
             right.append((Cell(count(failures.other_dead), Ink.STRONG), Cell("")))
         if not left and not note:
             note = "Why is not known yet" if scene.queue.counts.dead else "No message has failed in this window"
-        window = (
-            f"per minute, {between(minute(scene.start), minute(scene.end))}, scale {between('0', count(round(full)))}"
-        )
+        window = f"per minute, {scene.window}, scale {between('0', count(round(full)))}"
         over = window if classes else ""
         self._chart.draw(
             Table(columns("class", ""), tuple(left), notes=(note,) if note else ()),
@@ -68,6 +66,21 @@ class Failures:
             over=over,
         )
         show(self._documents, text=_documents(failures.documents))
+
+    def table(self, scene: Scene) -> Table:
+        """Return the classes, with how often each has failed in the last minute, and in all minutes shown."""
+        return Table(
+            columns("class", "message", "dead", "retrying", "failed in the last minute", "failed in the last 2 h"),
+            tuple(
+                (
+                    *(Cell(word) for word in (each.error, each.message, count(each.dead), count(each.retrying))),
+                    Cell(count(int(minutes[-1])) if minutes else UNKNOWN),
+                    Cell(count(int(sum(minutes))) if minutes else UNKNOWN),
+                )
+                for each in scene.snapshot.failures.classes
+                for minutes in [tuple(scene.history.classes.get(each.fingerprint, ()))]
+            ),
+        )
 
     def _draw_bars(self, scene: Scene, classes: tuple[ClassStats, ...]) -> float:
         minutes = [np.asarray(scene.history.classes.get(each.fingerprint, ()), dtype=np.float32) for each in classes]

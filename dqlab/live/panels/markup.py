@@ -8,7 +8,7 @@ from html import escape
 from dqlab.live.palette import Ink
 from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["cells", "columns", "glyph", "heads", "strong", "text", "unit"]
+__all__ = ["cells", "columns", "glyph", "heads", "listed", "strong", "text", "unit"]
 
 _INKS = {
     Ink.STRONG: "<b>{}</b>",
@@ -105,6 +105,13 @@ def cells(kind: str, table: Table) -> str:
         body.append(_line(map(_cell, table.total, table.columns), "all"))
     head = _line((text(column.title) for column in table.columns), "h")
     return f'<div class="t {kind}">{head}{"".join(body)}</div>'
+
+
+def listed(table: Table, caption: str) -> str:
+    """Return a table as a table of HTML, for who cannot see the chart, or wants its figures."""
+    head = "".join(f'<th scope="col">{text(column.title)}</th>' for column in table.columns)
+    rows = "".join("<tr>" + "".join(f"<td>{text(cell.text)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    return f"<table><caption>{text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _line(inner: Iterable[str], name: str = "") -> str:

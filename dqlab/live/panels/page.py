@@ -10,7 +10,7 @@ from typing import Any
 
 from bokeh.core.properties import without_property_validation
 from bokeh.document import Document
-from bokeh.models import CustomJS, InlineStyleSheet, Toggle
+from bokeh.models import CustomJS, InlineStyleSheet, TextInput, Toggle
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.panels.changes import html, show
@@ -18,7 +18,7 @@ from dqlab.live.panels.controls import Controls
 from dqlab.live.panels.depth import Depth
 from dqlab.live.panels.failures import Failures
 from dqlab.live.panels.frames import Frame
-from dqlab.live.panels.markup import text
+from dqlab.live.panels.markup import listed, text
 from dqlab.live.panels.needs import Needs
 from dqlab.live.panels.panel import Panel, Stage, place
 from dqlab.live.panels.readings import Readings
@@ -86,6 +86,12 @@ document.addEventListener("click", (event) => {
   const button = event.composedPath().find((each) => each.dataset?.dq)
   const model = button && eyes.document.get_model_by_name(button.dataset.dq)
   if (!model) return
+  if (button.ariaPressed) {
+    button.ariaPressed = String(button.ariaPressed !== "true")
+    const pressed = document.querySelectorAll('button[aria-pressed="true"]')
+    model.value = [...pressed].map((each) => each.dataset.value).join(",")
+    return
+  }
   model.value = button.dataset.value
   const same = (each) => each.dataset?.dq === button.dataset.dq && each.dataset.word === button.dataset.word
   const until = Date.now() + 1000
@@ -96,6 +102,24 @@ document.addEventListener("click", (event) => {
 })"""
 """Tells a model which button was pressed in HTML of ours: its name is in the button, and what it is told. The HTML is
 then written again; the focus goes to the button that stands there."""
+SPEAKING = """const canvases = (root) => [...root.querySelectorAll("*")].flatMap((each) => [
+  ...(each.tagName === "CANVAS" ? [each] : []), ...(each.shadowRoot ? canvases(each.shadowRoot) : []),
+])
+const speak = () => document.querySelectorAll("section.card").forEach((card) => {
+  const answer = eyes.document.get_model_by_name(`${card.dataset.panel}-answer`)
+  const words = new DOMParser().parseFromString(answer?.text ?? "", "text/html").body.textContent
+  canvases(card).forEach((each) => {
+    each.setAttribute("role", "img")
+    each.setAttribute("aria-label", `${card.getAttribute("aria-label")}: ${words}`)
+  })
+})
+setTimeout(speak, 1000)
+setInterval(speak, 5000)
+const name = () => document.querySelectorAll(".top *").forEach((each) => {
+  each.shadowRoot?.querySelector("select")?.setAttribute("aria-label", "Queue")
+})
+setInterval(name, 1000)"""
+"""Gives each chart its panel's answer as a text alternative, and the list of queues a name."""
 LOST = """let last = Date.now()
 let written = false
 const seen = () => {
@@ -158,6 +182,11 @@ class Page:
         self._answers = {name: html(sheet, "answer") for name in names}
         for name, answer in self._answers.items():
             answer.name = f"{name}-answer"
+        self._listed = {name: html(sheet, "listed") for name in names}
+        for name, place_of_table in self._listed.items():
+            place_of_table.name = f"{name}-table"
+        self._tables = TextInput(name="tables", visible=False)
+        self._tables.on_change("value", lambda _, __, ___: self.look())
         self._stamp = html(sheet, "stamp")
         self._stamp.name = "stamp"
         self._eyes = Toggle(name="eyes", active=True, visible=False)
@@ -229,6 +258,9 @@ class Page:
             due, self._undrawn = self._undrawn[:step], self._undrawn[step:]
             for panel in due:
                 panel.draw(self._shown)
+                chosen = panel.name in self._tables.value.split(",")
+                shown = listed(panel.table(self._shown), panel.title) if chosen else ""
+                show(self._listed[panel.name], text=shown)
         if not self._undrawn:
             self._frame.send()
 
@@ -300,13 +332,21 @@ class Page:
                 self.doc.add_root(root)
         self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING % HIDDEN))
         self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=PRESSING))
+        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=SPEAKING))
         self.doc.js_on_event(
             "document_ready", CustomJS(args={"stamp": self._stamp, "eyes": self._eyes}, code=LOST % PATIENCE)
         )
         self.doc.add_periodic_callback(self.update, PERIOD)
 
     def _roots(self) -> list[Any]:
-        panels = [*self._places.values(), *self._answers.values(), self._eyes, self._stamp]
+        panels = [
+            *self._places.values(),
+            *self._answers.values(),
+            *self._listed.values(),
+            self._tables,
+            self._eyes,
+            self._stamp,
+        ]
         if self._stage.alone:
             return panels
         return [*panels, self._needs.root, self._summary.root, *self._controls.roots()]

@@ -70,6 +70,10 @@ class Panel(Protocol):
         """Update the models."""
         ...
 
+    def table(self, scene: Scene) -> Table:
+        """Return what the chart shows, as figures."""
+        ...
+
 
 def place(name: str) -> Column:
     """Return where the parts of a panel will stand, one below the other."""

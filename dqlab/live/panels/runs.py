@@ -294,6 +294,6 @@ def _places(start: float, end: float, now: float) -> list[Place]:
     """Return the times of day to be written above the chart, none on top of "now"."""
     step = next((each for each in STEPS if (end - start) / each <= 4), STEPS[-1])
     first = int(start // step + 1) * step
-    marks = [at for at in range(first, int(end), step) if abs(at - now) > 0.17 * (end - start)]
+    marks = [at for at in range(first, int(end), step) if abs(at - now) > 0.24 * (end - start)]
     inside = [at for at in marks if 0.08 * (end - start) < at - start < 0.92 * (end - start)]
     return [*(Place(float(at), minute(at), kind="tick") for at in inside), Place(now, "now", kind="now")]

@@ -107,6 +107,22 @@ class Throughput:
             Table(heads, tuple(left), all_of_them, notes), Table(figures, tuple(right), _total(scene)), over=over
         )
 
+    def table(self, scene: Scene) -> Table:
+        """Return the speeds of all listed consumers."""
+        return Table(
+            columns("consumer", "queue", "worker", f"{scene.snapshot.units}/s", "documents/s", "idle", "unacked"),
+            tuple(
+                tuple(
+                    Cell(word)
+                    for word in (
+                        each.name, each.queue, each.worker, rate(each.units_rate), rate(each.rate),
+                        share(each.idle_share, places=0), count(each.leased),
+                    )
+                )
+                for each in scene.snapshot.consumers
+            ),
+        )  # fmt: skip
+
     def _listed(self, scene: Scene) -> list[ConsumerStats]:
         """Return the consumers that have a row, in the order they had a moment ago."""
         listed = sorted(scene.snapshot.consumers, key=lambda each: _rests(each, scene))  # the slowest first, of each

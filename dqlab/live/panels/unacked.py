@@ -111,6 +111,12 @@ class UnackedMessages:
         show(self._facts, text=_facts(unacked))
         show(self._held, text=_table(scene.snapshot))
 
+    def table(self, scene: Scene) -> Table:
+        """Return how many messages are held for how long."""
+        bins = scene.snapshot.unacked.age_bins
+        rows = ((Cell(_bin(at)), Cell(count(amount))) for at, amount in enumerate(bins) if amount)
+        return Table(columns("held for", "messages"), tuple(rows))
+
     def _draw_notes(self, scene: Scene, top: float) -> None:
         unacked = scene.snapshot.unacked
         notes: list[tuple[float, float, str, str, int, int]] = []
