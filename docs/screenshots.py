@@ -126,7 +126,7 @@ def dashboard() -> None:
         lab.queue("thumbs").map(abs, range(20_000), name="thumbs")
         time.sleep(LOOK_AFTER_S)
         for theme in ("light", "dark"):
-            page = browser.new_page(viewport={"width": 1280, "height": 1130})
+            page = browser.new_page(viewport={"width": 1280, "height": 1500})
             page.goto(f"{lab.panel()}?queue=pages&span=300&theme={theme}")
             time.sleep(5)
             page.screenshot(path=IMAGES / f"dashboard{'-dark' if theme == 'dark' else ''}.png")

@@ -87,12 +87,13 @@ _AT_REST = frozenset({"paused", "draining", "drained", "empty"})
 
 
 def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueStats:
-    """Return the sum over queues; what is known of none is None."""
+    """Return the sum over queues; what is known of none is None. The last end that is estimated is the end of all."""
 
     def known(field: str) -> list[float]:
         return [value for value in (getattr(queue, field) for queue in queues) if value is not None]
 
     ins, outs, disks = known("in_rate"), known("out_rate"), known("disk")
+    ends = [queue.empty_in for queue in queues if queue.empty_in is not None and queue.counts.left]
     return QueueStats(
         name="total",
         state="",
@@ -104,6 +105,7 @@ def total_queue(queues: Sequence[QueueStats], *, consumers: int = 0) -> QueueSta
         out_rate=sum(outs) if outs else None,
         shards=sum(queue.shards for queue in queues),
         consumers=consumers,
+        empty_in=max(ends, default=None),
         put_waiting=sum(queue.put_waiting for queue in queues),
         disk=int(sum(disks)) if disks else None,
     )

@@ -211,6 +211,12 @@ class Snapshot:
         return max((queue.counts.left for queue in self.queues), default=0)
 
     @property
+    def endless(self) -> tuple[str, ...]:
+        """Names of the listed queues that hold messages and have no estimate; those listed in short are left out."""
+        listed = self.queues[:MAX_DETAILED_QUEUES]
+        return tuple(queue.name for queue in listed if queue.counts.left and queue.empty_in is None)
+
+    @property
     def dead_queues(self) -> int:
         """Listed queues with dead messages."""
         return sum(queue.counts.dead > 0 for queue in self.queues)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -173,7 +174,7 @@ def test_the_page_fits_each_width_in_both_themes(show: Any, theme: str) -> None:
         assert not [(one, other) for one, other in combinations(boxes, 2) if overlap(one, other)]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         if columns == 2:
-            assert boxes[0][2] / boxes[1][2] == pytest.approx(7 / 5, abs=0.06)
+            assert boxes[1][2] / boxes[2][2] == pytest.approx(7 / 5, abs=0.06)
         if columns == 3:
             assert page.evaluate("document.documentElement.scrollHeight") <= 1080
     ground = {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}[theme]
@@ -244,7 +245,7 @@ def test_an_open_page_follows_what_happens_and_can_be_held(show: Any, feed: Feed
 @pytest.mark.slow
 def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> None:
     """48,210 is not read off an axis; and what happened then elsewhere is on the same line."""
-    page = show("/dq?queue=pages&theme=dark", 1280, 1100, charts=9)
+    page = show("/dq?queue=pages&theme=dark", 1280, 1700, charts=9)
     card = page.locator("section.depth").bounding_box()
     before = page.locator("section.storage").screenshot()
 
@@ -253,6 +254,116 @@ def test_pointing_at_a_curve_shows_exact_values_and_one_crosshair(show: Any) -> 
 
     assert page.evaluate("getComputedStyle(document.querySelector('.bk-Tooltip')).backgroundColor") == "rgb(28, 28, 28)"
     assert page.locator("section.storage").screenshot() != before
+
+
+FOCUSED = """() => {
+  let each = document.activeElement
+  while (each?.shadowRoot?.activeElement) each = each.shadowRoot.activeElement
+  return each?.getAttribute("aria-label")
+}"""
+CUT = """() => {
+  const cut = []
+  const visit = (root) => root.querySelectorAll("*").forEach((each) => {
+    if (each.matches(".kpi div, .kpi small, .scope, .h > span, .h button, .answer, h2, .n *") && each.clientWidth)
+      if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).overflowX !== "visible")
+        cut.push(each.textContent)
+    if (each.shadowRoot) visit(each.shadowRoot)
+  })
+  visit(document.querySelector("main"))
+  return cut
+}"""
+
+
+@pytest.mark.slow
+def test_a_press_on_a_head_sorts_the_runs_and_keeps_the_focus(show: Any) -> None:
+    """The head is written again with its new order; the focus fell to the page with it."""
+    page = show("/individual-dq-runs?theme=light", 900, 400, charts=1)
+    page.get_by_role("button", name="Sort by dead").press("Enter")
+    page.wait_for_function(f"() => ({FOCUSED})() === 'Sort by dead, sorted now'", timeout=10_000)
+    rows = page.locator(".left.jobs .r b").all_inner_texts()
+
+    assert rows[:2] == ["parse-invoices", "ocr-scans"]
+
+
+@pytest.mark.slow
+def test_each_chart_has_words_and_a_table(show: Any) -> None:
+    """A canvas is nothing to who cannot see it."""
+    page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
+    page.get_by_role("combobox", name="Queue").wait_for(timeout=10_000)
+    for name in NAMES:
+        card = page.locator(f"section.{name}")
+        card.get_by_role("button", name="as table").click()
+        card.locator("table td").first.wait_for(timeout=10_000)
+        assert card.get_by_role("button", name="as table").get_attribute("aria-pressed") == "true"
+        page.wait_for_function(
+            f"() => ({SPOKEN})('section.{name}').every((words) => /^[A-Z].*: ./.test(words))", timeout=10_000
+        )
+        card.get_by_role("button", name="as table").click()
+        card.locator("table td").first.wait_for(state="detached", timeout=10_000)
+
+
+SPOKEN = """(selector) => {
+  const words = []
+  const visit = (root) => root.querySelectorAll("*").forEach((each) => {
+    if (each.tagName === "CANVAS") words.push(each.getAttribute("aria-label") ?? "")
+    if (each.shadowRoot) visit(each.shadowRoot)
+  })
+  visit(document.querySelector(selector))
+  return words
+}"""
+
+
+@pytest.mark.slow
+def test_a_page_that_gets_nothing_new_says_since_when(show: Any, feed: Feed) -> None:
+    """A scheduler that hangs keeps its connections, and cannot say it."""
+    page = show("/dq?queue=pages&theme=light", 1280, 1000, charts=9)
+    page.wait_for_function(f"() => ({TEXT})().includes('No answer since ')", timeout=8_000)
+    assert page.evaluate("document.body.classList.contains('dq-lost')")
+
+    feed.seq += 1
+    feed.now = replace(feed.now, seq=feed.seq, at=feed.now.at + 1)
+    page.wait_for_function("() => !document.body.classList.contains('dq-lost')", timeout=8_000)
+
+
+@pytest.mark.slow
+def test_rows_of_a_low_panel_stay_beside_their_lines(show: Any) -> None:
+    """Lines were squeezed into the height: sixteen of them on six rows. The panel scrolls instead."""
+    page = show("/individual-dq-throughput?queue=pages", 700, 180, charts=1)
+    rows, lines = page.locator(".t.consumers").first.bounding_box(), page.locator(".bk-Figure").first.bounding_box()
+
+    assert abs(rows["height"] - lines["height"]) <= 2
+    assert abs(rows["y"] - lines["y"]) <= 2
+    card = "document.querySelector('section.card')"
+    assert page.evaluate(f"{card}.scrollHeight > {card}.clientHeight")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1600, 1100, 420])
+def test_no_figure_and_no_head_is_cut(show: Any, width: int) -> None:
+    """ "28,018 m…" and "pages/sdocument…" are read wrongly, or not at all."""
+    page = show("/dq?queue=pages&theme=light", width, 1000, charts=9)
+    page.wait_for_timeout(300)
+
+    assert page.evaluate(CUT) == []
+
+
+@pytest.mark.slow
+def test_closing_pages_leaves_nothing_in_the_log(browser: Any, address: str, feed: Feed, caplog: Any) -> None:
+    """A scheduler in a notebook writes its log into a cell."""
+    for _ in range(3):
+        page = browser.new_page()
+        page.goto(f"{address}/individual-dq-depth?queue=pages")
+        page.wait_for_function(DRAWN, arg=4, timeout=20_000, polling=200)
+        with page.expect_event("close"):
+            page.close(run_before_unload=True)
+        feed.seq += 1
+        feed.now = replace(feed.now, seq=feed.seq, at=feed.now.at + 1)
+    page = browser.new_page()  # by now the scheduler has seen that the others are gone
+    page.goto(f"{address}/individual-dq-depth?queue=pages")
+    page.wait_for_function(DRAWN, arg=4, timeout=20_000, polling=200)
+    page.close()
+
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 OLDEST = """() => {

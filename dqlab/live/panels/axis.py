@@ -16,6 +16,7 @@ from bokeh.models import (
     DatetimeTickFormatter,
     GlyphRenderer,
     HoverTool,
+    NoOverlap,
     Range1d,
     Span,
 )
@@ -147,12 +148,16 @@ class TimeAxis:
             axis.ticker.num_minor_ticks = 0
             axis.ticker.desired_num_ticks = 5
             axis.major_label_standoff = 4
+            axis.major_label_policy = NoOverlap(min_distance=8, syncable=False)
         return fig
 
     def marks(self, source: ColumnDataSource, *figures: figure) -> None:
         """Draw dashed lines at the instants of column ``x``."""
         for fig in figures:
-            fig.vspan(x="x", source=source, line_color=self.theme.ink2, line_dash=value([2, 2]), line_width=1)
+            fig.ray(
+                x="x", y=0, length=0, angle=math.pi / 2, source=source, line_color=self.theme.ink2,
+                line_dash=value([2, 2]), line_width=1,
+            )  # fmt: skip
 
     @staticmethod
     def hover(fig: figure, lines: list[tuple[str, str]], renderer: GlyphRenderer, *, mode: str = "vline") -> None:

@@ -8,15 +8,14 @@ from bokeh.plotting import figure
 from dqlab.live.palette import State
 from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
 from dqlab.live.panels.changes import Series, fill, html, show, together
-from dqlab.live.panels.markup import glyph, strong, text
+from dqlab.live.panels.markup import columns, glyph, strong, text
 from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
-from dqlab.numbers import count, duration, minute, rate
+from dqlab.live.tables import Cell, Table
+from dqlab.numbers import clock, count, duration, minute, rate
 
 __all__ = ["Depth"]
 
-GUTTER = 92
-"""Pixels right of the chart, for its latest values."""
 LANE, LABELS, STRIP = 27, 22, 18
 """Heights in pixels: a small state, the times of day, the marks."""
 LATELY = 20.0
@@ -47,7 +46,12 @@ class Depth:
 
     def _stacked(self, stage: Stage) -> figure:
         fig = stage.axis.chart(
-            180, self._range, min_border_left=LEFT, min_border_right=GUTTER, min_border_top=4, min_border_bottom=4
+            180,
+            self._range,
+            min_border_left=LEFT,
+            min_border_right=stage.theme.gutter,
+            min_border_top=4,
+            min_border_bottom=4,
         )
         fig.update(sizing_mode="stretch_both", min_height=60)
         fig.yaxis[0].update(ticker=self._ticks, formatter=NumeralTickFormatter(format="0.[0]a"))
@@ -69,7 +73,7 @@ class Depth:
             self._lanes[state],
             labels=last,
             min_border_left=LEFT,
-            min_border_right=GUTTER,
+            min_border_right=stage.theme.gutter,
             min_border_bottom=LABELS if last else 0,
             y_axis_type=None,
         )
@@ -125,6 +129,18 @@ class Depth:
             show(lane, end=self._tops[state] / FULL)
         show(self._above, text=self._marks_html(scene))
         show(self._values, text=self._values_html(scene, top))
+
+    def table(self, scene: Scene) -> Table:
+        """Return the messages in each state, at some instants."""
+        states = (State.READY, *SMALL)
+        history = scene.history
+        return Table(
+            columns("at", *(state.word for state in states)),
+            tuple(
+                (Cell(clock(at)), *(Cell(count(None if value is None else round(value))) for value in values))
+                for at, values in scene.points(*(getattr(history, state.field) for state in states))
+            ),
+        )
 
     def _marks_html(self, scene: Scene) -> str:
         if not scene.history.ready and not scene.queue.counts.all:

@@ -12,7 +12,7 @@ from dqlab.live.panels.markup import cells, columns
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
-from dqlab.numbers import between, count, many, minute
+from dqlab.numbers import UNKNOWN, between, count, many
 from dqlab.stats import ClassStats, FailingDocument
 
 __all__ = ["Failures"]
@@ -39,8 +39,10 @@ class Failures:
         """How often something fails now."""
         failures = scene.snapshot.failures
         if not failures.classes_total and not failures.dead and not failures.retrying:
-            return f"{count(scene.counts.dead)} dead" if scene.counts.dead else "none"
-        now = f"{count(failures.per_minute)} in the last minute" if failures.per_minute else "none in the last minute"
+            dead = scene.queue.counts.dead
+            return f"{many(dead, 'message')} dead" if dead else "none"
+        now = f"{many(failures.per_minute, 'delivery')} failed in the last minute" if failures.per_minute else ""
+        now = now or "none in the last minute"
         return f"{now}, {many(failures.classes_total, 'class')} in all"
 
     def draw(self, scene: Scene) -> None:
@@ -55,10 +57,8 @@ class Failures:
             note = f"and {count(failures.other_classes)} more"
             right.append((Cell(count(failures.other_dead), Ink.STRONG), Cell("")))
         if not left and not note:
-            note = "Why is not known yet" if scene.counts.dead else "No message has failed in this window"
-        window = (
-            f"per minute, {between(minute(scene.start), minute(scene.end))}, scale {between('0', count(round(full)))}"
-        )
+            note = "Why is not known yet" if scene.queue.counts.dead else "No message has failed in this window"
+        window = f"per minute, {scene.window}, scale {between('0', count(round(full)))}"
         over = window if classes else ""
         self._chart.draw(
             Table(columns("class", ""), tuple(left), notes=(note,) if note else ()),
@@ -66,6 +66,21 @@ class Failures:
             over=over,
         )
         show(self._documents, text=_documents(failures.documents))
+
+    def table(self, scene: Scene) -> Table:
+        """Return the classes, with how often each has failed in the last minute, and in all minutes shown."""
+        return Table(
+            columns("class", "message", "dead", "retrying", "failed in the last minute", "failed in the last 2 h"),
+            tuple(
+                (
+                    *(Cell(word) for word in (each.error, each.message, count(each.dead), count(each.retrying))),
+                    Cell(count(int(minutes[-1])) if minutes else UNKNOWN),
+                    Cell(count(int(sum(minutes))) if minutes else UNKNOWN),
+                )
+                for each in scene.snapshot.failures.classes
+                for minutes in [tuple(scene.history.classes.get(each.fingerprint, ()))]
+            ),
+        )
 
     def _draw_bars(self, scene: Scene, classes: tuple[ClassStats, ...]) -> float:
         minutes = [np.asarray(scene.history.classes.get(each.fingerprint, ()), dtype=np.float32) for each in classes]
@@ -94,7 +109,7 @@ def _documents(documents: tuple[FailingDocument, ...]) -> str:
             Cell(each.key),
             Cell(each.error, Ink.QUIET),
             Cell(count(each.pages)),
-            Cell(f"{count(each.deliveries)} of {count(each.limit)}"),
+            Cell(count(each.deliveries)),
         )
         for each in documents
     )

@@ -8,12 +8,14 @@ from html import escape
 from dqlab.live.palette import Ink
 from dqlab.live.tables import Cell, Column, Table
 
-__all__ = ["cells", "columns", "glyph", "strong", "text", "unit"]
+__all__ = ["cells", "columns", "glyph", "heads", "listed", "strong", "text", "unit"]
 
 _INKS = {
     Ink.STRONG: "<b>{}</b>",
     Ink.QUIET: '<span class="mut">{}</span>',
     Ink.WARN: '<b class="warn">{}</b>',
+    Ink.BAD: '<b class="bad">{}</b>',
+    Ink.GOOD: '<span class="ok">{}</span>',
 }
 _SHAPES = {
     "ready": '<circle cx="6" cy="6" r="4.2" stroke-width="2"/>',
@@ -58,6 +60,36 @@ def columns(*titles: str) -> tuple[Column, ...]:
     return tuple(map(Column, titles))
 
 
+def heads(kind: str, target: str, titles: Iterable[tuple[str, str, str]], *, pressed: bool) -> str:
+    """Return the head of a table; each title is a button that asks the model `target` for an order.
+
+    Parameters
+    ----------
+    kind : str
+        Class that lays it out.
+    target : str
+        Name of the model that is told.
+    titles : iterable of tuple
+        Word, the order it asks for ("" for none), and ``up`` or ``down`` where rows are sorted so now.
+    pressed : bool
+        Whether there is somebody to press them.
+    """
+    return f'<div class="t {kind}">{_line((_head(target, *each, pressed=pressed) for each in titles), "h")}</div>'
+
+
+def _head(target: str, title: str, order: str, mark: str, *, pressed: bool) -> str:
+    if not order or not pressed:
+        return text(title)
+    arrow = {"down": " \N{BLACK DOWN-POINTING SMALL TRIANGLE}", "up": " \N{BLACK UP-POINTING SMALL TRIANGLE}"}.get(
+        mark, ""
+    )
+    sorted_now = {"down": ", sorted now", "up": ", sorted backwards now"}.get(mark, "")
+    return (
+        f'<button type="button" data-dq="{text(target)}" data-value="{text(order)}" data-word="{text(title)}" '
+        f'aria-label="Sort by {text(title)}{sorted_now}">{text(title)}{arrow}</button>'
+    )
+
+
 def cells(kind: str, table: Table) -> str:
     """Return a table as rows of equal height below a head, laid out by the class `kind` in `panel.css`.
 
@@ -73,6 +105,13 @@ def cells(kind: str, table: Table) -> str:
         body.append(_line(map(_cell, table.total, table.columns), "all"))
     head = _line((text(column.title) for column in table.columns), "h")
     return f'<div class="t {kind}">{head}{"".join(body)}</div>'
+
+
+def listed(table: Table, caption: str) -> str:
+    """Return a table as a table of HTML, for who cannot see the chart, or wants its figures."""
+    head = "".join(f'<th scope="col">{text(column.title)}</th>' for column in table.columns)
+    rows = "".join("<tr>" + "".join(f"<td>{text(cell.text)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    return f"<table><caption>{text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _line(inner: Iterable[str], name: str = "") -> str:

@@ -10,17 +10,19 @@ from typing import Any
 
 from bokeh.core.properties import without_property_validation
 from bokeh.document import Document
-from bokeh.models import CustomJS, InlineStyleSheet, Toggle
+from bokeh.models import CustomJS, InlineStyleSheet, TextInput, Toggle
 
 from dqlab.clock import Clock, SystemClock
 from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.controls import Controls
 from dqlab.live.panels.depth import Depth
 from dqlab.live.panels.failures import Failures
-from dqlab.live.panels.markup import text
+from dqlab.live.panels.frames import Frame
+from dqlab.live.panels.markup import listed, text
+from dqlab.live.panels.needs import Needs
 from dqlab.live.panels.panel import Panel, Stage, place
 from dqlab.live.panels.readings import Readings
-from dqlab.live.panels.request import LATELY, SPANS, USUAL, WHOLE, Request
+from dqlab.live.panels.request import LATELY, USUAL, WHOLE, Request
 from dqlab.live.panels.runs import Runs
 from dqlab.live.panels.scene import Scene, scene, span_of_run
 from dqlab.live.panels.storage import Storage
@@ -37,29 +39,113 @@ __all__ = ["PANELS", "Page"]
 logger = logging.getLogger("dqlab.panels")
 
 PANELS: dict[str, type[Panel]] = {
+    "runs": Runs,
     "depth": Depth,
     "unacked": UnackedMessages,
     "throughput": Throughput,
     "failures": Failures,
-    "runs": Runs,
     "storage": Storage,
 }
 """Panels by their names in addresses, in the order of the page."""
 PERIOD = 250
 """Milliseconds between checks for changes."""
-WORDS, CHARTS = 0.48, 0.98
-"""Seconds between two drawings of words and figures, and of a chart; a little less than half a second and a second,
-so that none is left out."""
+MOST_FAILING = 20
+"""Queues whose failures per minute are added up where all queues are shown."""
+FRAME = 0.98
+"""Seconds between two frames; a little less than a second, so that none is left out."""
 AT_ONCE = 2
-"""Charts drawn in one step, so that the scheduler is never blocked for long; the others follow a moment later."""
+"""Panels drawn in one step, so that the scheduler is never blocked for long; a frame is sent when all are drawn."""
 LOOKING = """let inside = true
-const tell = () => { eyes.active = inside && !document.hidden }
+let waiting = 0
+const tell = () => {
+  clearTimeout(waiting)
+  const seen = inside && !document.hidden
+  if (seen) eyes.active = true
+  else waiting = setTimeout(() => { eyes.active = false }, %d)
+}
 new IntersectionObserver(([seen]) => { inside = seen.isIntersecting; tell() }).observe(document.documentElement)
-document.addEventListener("visibilitychange", tell)"""
-"""Reports whether the page is visible: not in a hidden tab of the browser, nor in a hidden frame."""
-LOST = """const at = new Date().toTimeString().slice(0, 8)
-document.body.classList.add("dq-lost")
-stamp.text = `<span class="warn">no answer since ${at}</span>`"""
+document.addEventListener("visibilitychange", tell)
+window.addEventListener("pagehide", () => clearTimeout(waiting))"""
+"""Reports whether the page is visible: not in a hidden tab of the browser, nor in a hidden frame. A tab that closes is
+hidden first, so that is reported only once the page has outlived it."""
+HIDDEN = 1000
+"""Milliseconds that a page is hidden before it is left as it is."""
+PRESSING = """const find = (root, test) => {
+  for (const each of root.querySelectorAll("*")) {
+    if (test(each)) return each
+    const found = each.shadowRoot && find(each.shadowRoot, test)
+    if (found) return found
+  }
+}
+const focused = () => {
+  let each = document.activeElement
+  while (each?.shadowRoot?.activeElement) each = each.shadowRoot.activeElement
+  return each
+}
+document.addEventListener("click", (event) => {
+  const button = event.composedPath().find((each) => each.dataset?.dq)
+  const model = button && eyes.document.get_model_by_name(button.dataset.dq)
+  if (!model) return
+  if (button.ariaPressed) {
+    button.ariaPressed = String(button.ariaPressed !== "true")
+    const pressed = document.querySelectorAll('button[aria-pressed="true"]')
+    model.value = [...pressed].map((each) => each.dataset.value).join(",")
+    return
+  }
+  model.value = button.dataset.value
+  const same = (each) => each.dataset?.dq === button.dataset.dq && each.dataset.word === button.dataset.word
+  const until = Date.now() + 1000
+  const keep = setInterval(() => {
+    if (Date.now() > until) clearInterval(keep)
+    if (focused() === document.body) find(document, same)?.focus()
+  }, 50)
+})"""
+"""Tells a model which button was pressed in HTML of ours: its name is in the button, and what it is told. The HTML is
+then written again; the focus goes to the button that stands there."""
+SPEAKING = """const canvases = (root) => [...root.querySelectorAll("*")].flatMap((each) => [
+  ...(each.tagName === "CANVAS" ? [each] : []), ...(each.shadowRoot ? canvases(each.shadowRoot) : []),
+])
+const speak = () => document.querySelectorAll("section.card").forEach((card) => {
+  const answer = eyes.document.get_model_by_name(`${card.dataset.panel}-answer`)
+  const words = new DOMParser().parseFromString(answer?.text ?? "", "text/html").body.textContent
+  canvases(card).forEach((each) => {
+    each.setAttribute("role", "img")
+    each.setAttribute("aria-label", `${card.getAttribute("aria-label")}: ${words}`)
+  })
+})
+setTimeout(speak, 1000)
+setInterval(speak, 5000)
+const name = () => document.querySelectorAll(".top *").forEach((each) => {
+  each.shadowRoot?.querySelector("select")?.setAttribute("aria-label", "Queue")
+})
+setInterval(name, 1000)"""
+"""Gives each chart its panel's answer as a text alternative, and the list of queues a name."""
+LOST = """let last = Date.now()
+let written = false
+const seen = () => {
+  if (written) return
+  last = Date.now()
+  document.body.classList.toggle("dq-lost", stamp.text.includes('class="lost"'))
+}
+const lose = () => {
+  document.body.classList.add("dq-lost")
+  written = true
+  stamp.text = `<span class="lost">No answer since ${new Date(last).toTimeString().slice(0, 8)}</span>`
+  written = false
+}
+let awake = Date.now()
+stamp.properties.text.change.connect(seen)
+stamp.document.on_event("connection_lost", lose)
+setInterval(() => {
+  const now = Date.now()
+  if (document.hidden || !eyes.active || stamp.text.includes("held at") || now - awake > 3000) last = now
+  awake = now
+  if (now - last > %d && !document.body.classList.contains("dq-lost")) lose()
+}, 500)"""
+"""Says since when nothing has come, also where the connection stands and the scheduler hangs: the time of day beside
+the controls changes with every second. A page that was hidden or asleep has to wait as long again."""
+PATIENCE = 4000
+"""Milliseconds after which a page that shows nothing new says so."""
 
 
 class Page:
@@ -83,7 +169,7 @@ class Page:
     ) -> None:
         self.doc = doc
         self._readings = readings
-        self._asked = replace(asked, span=USUAL) if asked.span == LATELY and len(names) > 1 else asked
+        self._asked = asked
         self._clock: Clock = clock or SystemClock()
         theme = tokens(asked.theme)
         theme = replace(theme, scale=1.2) if asked.wall else theme
@@ -96,15 +182,23 @@ class Page:
         self._answers = {name: html(sheet, "answer") for name in names}
         for name, answer in self._answers.items():
             answer.name = f"{name}-answer"
+        self._listed = {name: html(sheet, "listed") for name in names}
+        for name, place_of_table in self._listed.items():
+            place_of_table.name = f"{name}-table"
+        self._tables = TextInput(name="tables", visible=False)
+        self._tables.on_change("value", lambda _, __, ___: self.look())
         self._stamp = html(sheet, "stamp")
         self._stamp.name = "stamp"
         self._eyes = Toggle(name="eyes", active=True, visible=False)
-        self._eyes.on_change("active", lambda _, __, ___: self.update())
+        self._eyes.on_change("active", lambda _, __, seen: self.look() if seen else None)
+        self._stage.again = self.look
+        self._needs = Needs(sheet)
         self._summary = Summary(sheet)
         self._controls = Controls(self, sheet, self._asked)
         self._seen: Snapshot | None = None
-        self._stale: set[str] = set()
-        self._drawn: dict[str, float] = {}
+        self._scene: Scene | None = None
+        self._frame = Frame(doc)
+        self._undrawn: list[Panel] = []
         self._looked = self._counted = -math.inf
         self._broken = self._completing = False
         self._build()
@@ -117,8 +211,7 @@ class Page:
     def look(self, **changes: Any) -> None:
         """Switch to another queue or span of time, at once."""
         self._asked = replace(self._asked, **changes)
-        self._seen, self._looked = None, -math.inf
-        self._drawn.clear()
+        self._seen, self._looked, self._undrawn = None, -math.inf, []
         self.update()
 
     def complete(self) -> None:
@@ -131,7 +224,7 @@ class Page:
             self._completing = False
 
     def update(self) -> None:
-        """Draw what has changed; called four times a second. A page that is not visible is left as it is."""
+        """Take a step of drawing; called four times a second. A page that is not visible is left as it is."""
         if not self._is_open:
             return
         if len(self.panels) < len(self._names) and not self._completing:
@@ -144,58 +237,78 @@ class Page:
                 logger.exception("event=panels_broken")
             self._broken = True
             since = f" since {spell_clock(self._seen.at)}" if self._seen is not None else ""
-            show(self._stamp, text=f'<span class="warn">no answer{since}</span>')
+            show(self._stamp, text=f'<span class="lost">No answer{since}</span>')
         else:
             self._broken = False
 
     def _update(self) -> None:
-        asked, now = self._asked, self._clock.monotonic()
+        now = self._clock.monotonic()
         if self._controls.held:
-            if now - self._counted >= CHARTS:
+            if now - self._counted >= FRAME:
                 self._counted = now
                 self._controls.miss(self._readings.seq)
+                if self._seen is not None:
+                    show(self._stamp, text=f'<span class="warn">held at {spell_clock(self._seen.at)}</span>')
             return
-        snapshot = self._seen
-        if snapshot is None or now - self._looked >= WORDS:
-            snapshot = self._readings.snapshot(asked.queue, asked.run)
-            self._looked = now
-        new = snapshot is not self._seen
-        if not new and not self._stale:
-            return
-        seen = self._scene(snapshot)
-        if new:
-            self._seen = snapshot
-            self._stale = {panel.name for panel in self.panels}
-            self._write(seen)
-        due = [panel for panel in self.panels if self._is_due(panel, now)]
-        if self._drawn:
-            due = sorted(due, key=lambda panel: self._drawn.get(panel.name, -math.inf))[:AT_ONCE]
-        for panel in due:
-            self._stage.axis.move(seen)
-            panel.draw(seen)
-            self._drawn[panel.name] = now
-            self._stale.discard(panel.name)
+        first = self._seen is None
+        with self._frame:
+            if not self._undrawn:
+                self._begin(now)
+            step = len(self._undrawn) if first else AT_ONCE
+            due, self._undrawn = self._undrawn[:step], self._undrawn[step:]
+            for panel in due:
+                panel.draw(self._shown)
+                chosen = panel.name in self._tables.value.split(",")
+                shown = listed(panel.table(self._shown), panel.title) if chosen else ""
+                show(self._listed[panel.name], text=shown)
+        if not self._undrawn:
+            self._frame.send()
 
-    def _is_due(self, panel: Panel, now: float) -> bool:
-        return panel.name in self._stale and now - self._drawn.get(panel.name, -math.inf) >= CHARTS
+    def _begin(self, now: float) -> None:
+        """Begin a frame, if something has changed: figures at once, then a panel after the other."""
+        if now - self._looked < FRAME:
+            return
+        snapshot = self._readings.snapshot(self._asked.queue, self._asked.run)
+        self._looked = now
+        if snapshot is self._seen:
+            return
+        self._seen, self._scene = snapshot, self._scene_of(snapshot)
+        self._stage.axis.move(self._scene)
+        self._undrawn = list(self.panels)
+        self._write(self._scene)
+
+    @property
+    def _shown(self) -> Scene:
+        assert self._scene is not None
+        return self._scene
 
     def _write(self, seen: Scene) -> None:
         """Update words and figures."""
         for panel in self.panels:
-            show(self._answers[panel.name], text=text(panel.answer(seen)))
+            show(self._answers[panel.name], text=self._answer(panel, seen))
         if not self._stage.alone:
+            self._needs.draw(seen)
             self._summary.draw(seen)
             self._controls.draw(seen)
-            show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
+        show(self._stamp, text=f"live · {spell_clock(seen.snapshot.at)}")
 
-    def _scene(self, snapshot: Snapshot) -> Scene:
+    def _answer(self, panel: Panel, seen: Scene) -> str:
+        """Return a panel's answer; where no control names the queue, with the queue."""
+        scope = f"queue {seen.queue.name}" if seen.queue.state else "all queues"
+        return text(f"{panel.answer(seen)} · {scope}" if self._stage.alone else panel.answer(seen))
+
+    def _scene_of(self, snapshot: Snapshot) -> Scene:
         asked = self._asked
         span = asked.span
         if span in (WHOLE, LATELY):
             span = span_of_run(snapshot, asked.queue, asked.run)
         if asked.span == LATELY:
-            span = min(max(span, SPANS[0][1]), USUAL)
-        return scene(snapshot, self._readings.history(span, asked.queue, asked.run), span, asked.queue, asked.run)
+            span = min(span, USUAL) if any(asked.queue in ("", run.queue) for run in snapshot.runs) else USUAL
+        history = self._readings.history(span, asked.queue, asked.run)
+        if not history.classes:  # of all queues there is none
+            failing = [queue.name for queue in snapshot.queues if queue.counts.dead or queue.retrying]
+            history = replace(history, classes=self._readings.classes(failing[:MOST_FAILING]))
+        return scene(snapshot, history, span, asked.queue, asked.run)
 
     @property
     def _is_open(self) -> bool:
@@ -206,9 +319,9 @@ class Page:
     def _make(self, name: str) -> None:
         panel = PANELS[name](self._stage)
         self.panels.append(panel)
-        self._stale.add(name)
-        if self._seen is not None:
-            show(self._answers[name], text=text(panel.answer(self._scene(self._seen))))
+        if self._scene is not None:
+            show(self._answers[name], text=self._answer(panel, self._scene))
+            panel.draw(self._scene)
         self._places[name].children = panel.parts
 
     def _build(self) -> None:
@@ -217,12 +330,23 @@ class Page:
         with self.doc.models.freeze():
             for root in self._roots():
                 self.doc.add_root(root)
-        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING))
-        self.doc.js_on_event("connection_lost", CustomJS(args={"stamp": self._stamp}, code=LOST))
+        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=LOOKING % HIDDEN))
+        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=PRESSING))
+        self.doc.js_on_event("document_ready", CustomJS(args={"eyes": self._eyes}, code=SPEAKING))
+        self.doc.js_on_event(
+            "document_ready", CustomJS(args={"stamp": self._stamp, "eyes": self._eyes}, code=LOST % PATIENCE)
+        )
         self.doc.add_periodic_callback(self.update, PERIOD)
 
     def _roots(self) -> list[Any]:
-        panels = [*self._places.values(), *self._answers.values(), self._eyes]
+        panels = [
+            *self._places.values(),
+            *self._answers.values(),
+            *self._listed.values(),
+            self._tables,
+            self._eyes,
+            self._stamp,
+        ]
         if self._stage.alone:
             return panels
-        return [*panels, self._summary.root, self._stamp, *self._controls.roots()]
+        return [*panels, self._needs.root, self._summary.root, *self._controls.roots()]

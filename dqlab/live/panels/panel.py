@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from bokeh.models import Column, InlineStyleSheet, Range1d
@@ -41,6 +42,8 @@ class Stage:
         self.axis = TimeAxis(theme)
         self.wall = wall
         self.alone = alone
+        self.again: Callable[[], object] = lambda: None
+        """Draws the page at once; the page sets it."""
 
     @property
     def rows(self) -> int:
@@ -65,6 +68,10 @@ class Panel(Protocol):
 
     def draw(self, scene: Scene) -> None:
         """Update the models."""
+        ...
+
+    def table(self, scene: Scene) -> Table:
+        """Return what the chart shows, as figures."""
         ...
 
 

@@ -1,18 +1,22 @@
-"""Runs: from their start to now, and from now to their estimated end."""
+"""Runs: a table that is sorted by any column, with each run from its start to its estimated end."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+
 from bokeh.core.properties import value
-from bokeh.models import ColumnDataSource, HoverTool, Span
+from bokeh.models import ColumnDataSource, HoverTool, Span, TextInput
 
 from dqlab.live.palette import Ink
 from dqlab.live.panels.axis import Place, strip, times, tip
-from dqlab.live.panels.changes import fill, show
-from dqlab.live.panels.markup import columns
+from dqlab.live.panels.changes import fill, html, show
+from dqlab.live.panels.markup import columns, heads
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
+from dqlab.live.run_table import RunRow, SortBy, run_rows
 from dqlab.live.tables import Cell, Table
-from dqlab.numbers import UNKNOWN, between, clock, count, duration, minute, share
+from dqlab.numbers import UNKNOWN, between, clock, count, minute, rate
 from dqlab.stats import RunState, RunStats
 
 __all__ = ["Runs"]
@@ -25,19 +29,51 @@ GLYPHS = {
     RunState.WAITING: "waiting",
     RunState.DONE: "done",
     RunState.CANCELLED: "cancelled",
+    RunState.INCOMPLETE: "cancelled",
 }
-UNTIL_NOW, REST = 0.6, 0.3
-"""How far back the axis reaches, and ahead when nothing is estimated: shares of the page's span at least."""
+REST = 0.3
+"""How far the axis reaches ahead when nothing is estimated: a share of the time until now."""
+LEAST_DEAD = 0.12
+"""Share of a bar that is red at least, when documents are dead: one of a million must be seen from afar too."""
+RE_SORTED = 5.0
+"""Seconds that rows keep their order."""
+LEFT = ((SortBy.NAME, "run"), (SortBy.NEED, "state"), (SortBy.SHARE, "settled"))
+RIGHT = ((SortBy.END, "end"), (SortBy.DEAD, "dead"), (SortBy.SPEED, "speed"), (SortBy.TOOK, "took"))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What rows are sorted by, and whether the last come first; spelled ``dead`` or ``-dead``."""
+
+    by: SortBy = SortBy.NEED
+    back: bool = False
+
+    @classmethod
+    def read(cls, spelt: str) -> Order:
+        """Return what a browser asks for; nonsense is the usual order."""
+        by = spelt.removeprefix("-")
+        return cls(SortBy(by), spelt.startswith("-")) if by in list(SortBy) else cls()
 
 
 class Runs:
-    """A row per run: a bar until now, dots to the early estimate, a band to the late one, a tick between."""
+    """A row per run: figures, and a bar until now, dots to the early estimate, a band to the late one.
+
+    What is dead is red: in the glyph of an ended run, in its bar, and as a number.
+    """
 
     name, title = "runs", "Runs"
 
     def __init__(self, stage: Stage) -> None:
         self._stage, theme = stage, stage.theme
         self._chart = RowChart(stage, "jobs", time=False)
+        self._order = Order()
+        self._keys: list[tuple[str, str]] = []
+        self._sorted = 0.0
+        self._left_head = html(stage.sheet, "head", "left", "jobs")
+        self._right_head = html(stage.sheet, "head", "right", "jobs")
+        self._asked = TextInput(name="runs-order", visible=False)
+        self._asked.on_change("value", lambda _, __, spelt: self._sort(Order.read(spelt)))
+        self._chart.root.children = [*self._chart.root.children, self._left_head, self._right_head]
         fig = self._chart.figure
         self._bars = ColumnDataSource({name: [] for name in ("y", "left", "right", "colour", "name", "from", "until")})
         self._bands = ColumnDataSource({name: [] for name in ("y", "left", "right", "middle", "sure")})
@@ -72,15 +108,19 @@ class Runs:
             HoverTool(tooltips=tip(("run", "@name"), ("started", "@from"), ("ended", "@until")), renderers=[bars]),
             HoverTool(tooltips=tip(("done at, 80 % sure", "@sure")), renderers=[bands]),
         )
-        self.parts = [self._chart.root]
+        self._write_heads()
+        self.parts = [self._chart.root, self._asked]
 
     def answer(self, scene: Scene) -> str:
-        """How many runs are in each state."""
-        return ", ".join(f"{count(amount)} {state}" for state, amount in scene.snapshot.runs_by_state.items()) or "none"
+        """How many runs are in each state; those that ended with dead documents are counted apart."""
+        amounts = Counter(_word(run) for run in scene.runs)
+        return ", ".join(f"{count(amount)} {word}" for word, amount in sorted(amounts.items(), key=_place)) or "none"
 
     def draw(self, scene: Scene) -> None:
         """Update the rows and the axis."""
-        runs = scene.snapshot.runs[: self._stage.rows]
+        stats = {(run.queue, run.name): run for run in scene.runs}
+        rows = self._rows(scene, stats)
+        runs = [stats[row.queue, row.name] for row in rows]
         start, end = _axis(scene, runs)
         now = scene.snapshot.at
         left_end, right_end, here = (float(at) for at in times(scene, [start, end, now]))
@@ -88,42 +128,92 @@ class Runs:
         show(self._now, location=here)
         self._draw_bars(scene, runs, end)
         left = tuple(
-            (
-                Cell("", glyph=GLYPHS.get(run.state, "running")),
-                Cell(run.name, Ink.STRONG),
-                Cell(share(run.worked_share)),
-            )
-            for run in runs
+            (Cell("", glyph=_glyph(run)), Cell(row.name, Ink.STRONG), Cell(row.state, row.ink), Cell(row.share))
+            for row, run in zip(rows, runs, strict=True)
         )
-        right = [(_done_at(run), Cell(_note(run), Ink.QUIET)) for run in runs]
-        note, beyond = "", scene.snapshot.runs_total - len(runs)
+        right = [_figures(row) for row in rows]
+        notes = []
+        beyond = len(stats) - len(rows) + (scene.unlisted_runs or 0)
         if beyond > 0:
-            note = f"and {count(beyond)} more"
-            right.append((Cell(""), Cell("")))
-        elif not runs:
-            note = "Nothing has been mapped here yet"
+            notes.append(f"and {count(beyond)} more")
+        elif scene.unlisted_runs is None:
+            notes.append(f"of the newest {count(len(scene.snapshot.runs))} runs of all queues")
+        if not runs:
+            notes = ["Nothing has been mapped here yet"]
+        elif notes:
+            right.append((Cell(""),) * 5)
         over = strip(_places(start, end, now), start, end) if runs else ""
         self._chart.draw(
-            Table(columns("", "run", "settled"), left, notes=(note,) if note else ()),
-            Table(columns("done at", "80 % sure, or why not"), tuple(right)),
+            Table(columns("", "", "", ""), left, notes=tuple(notes)),
+            Table(columns("", "", "", "", ""), tuple(right)),
             over=over,
         )
 
-    def _draw_bars(self, scene: Scene, runs: tuple[RunStats, ...], end: float) -> None:
+    def table(self, scene: Scene) -> Table:
+        """Return all that the panel draws, as figures."""
+        rows = run_rows(scene.snapshot, self._order.by)
+        stats = {(run.queue, run.name): run for run in scene.runs}
+        return Table(
+            columns("run", "queue", "state", "settled", "dead", "started", "end", "speed", "took", "code", "note"),
+            tuple(
+                (
+                    *(Cell(each) for each in (row.name, row.queue, row.state, row.share, count(row.dead))),
+                    Cell(clock(row.started) if row.started else UNKNOWN),
+                    *(Cell(each) for each in (row.end, row.speed, row.took, row.code, row.why)),
+                )
+                for row in rows
+                if (row.queue, row.name) in stats
+            ),
+        )
+
+    def _rows(self, scene: Scene, stats: dict[tuple[str, str], RunStats]) -> list[RunRow]:
+        """Return the runs that have a row; they keep their order for five seconds."""
+        rows = {(row.queue, row.name): row for row in run_rows(scene.snapshot, self._order.by)}
+        rows = {key: row for key, row in rows.items() if key in stats}
+        fresh = list(reversed(rows)) if self._order.back else list(rows)
+        at = scene.snapshot.at
+        if not RE_SORTED > at - self._sorted >= 0 or set(self._keys) != set(rows):
+            self._keys, self._sorted = fresh, at
+        return [rows[key] for key in self._keys[: self._stage.rows]]
+
+    def _sort(self, order: Order) -> None:
+        self._order, self._keys = order, []
+        self._write_heads()
+        self._stage.again()
+
+    def _write_heads(self) -> None:
+        order, pressed = self._order, not self._stage.wall
+
+        def head(named: tuple[tuple[SortBy, str], ...]) -> list[tuple[str, str, str]]:
+            marks = {order.by: "up" if order.back else "down"}
+            return [
+                (title, f"-{by}" if by is order.by and not order.back else str(by), marks.get(by, ""))
+                for by, title in named
+            ]
+
+        show(self._left_head, text=heads("jobs", "runs-order", [("", "", ""), *head(LEFT)], pressed=pressed))
+        show(self._right_head, text=heads("jobs", "runs-order", [*head(RIGHT), ("code", "", "")], pressed=pressed))
+
+    def _draw_bars(self, scene: Scene, runs: list[RunStats], end: float) -> None:
         theme, now = self._stage.theme, scene.snapshot.at
         bars: list[tuple[float, float, float, str, RunStats]] = []
         dots: list[tuple[float, float, float, str]] = []
         bands: list[tuple[float, float, float, float, str]] = []
         for at, run in enumerate(runs):
             y, until = at + 0.5, run.ended if run.ended is not None else now
-            if run.resting:
-                bars.append(
-                    (y, run.started, until, theme.cancelled if run.state is not RunState.DONE else theme.acked, run)
-                )
-            elif run.state in (RunState.PAUSED, RunState.STOPPED, RunState.WAITING):
+            held = run.state in (RunState.PAUSED, RunState.STOPPED, RunState.WAITING)
+            if held:
                 dots.append((y, run.started, now, theme.ink2))
-            else:
-                bars.append((y, run.started, now, theme.ready, run))
+            red = _red(run)
+            border = until - red * (until - run.started)
+            colour = theme.ready
+            if run.resting:
+                colour = theme.acked if run.state is RunState.DONE else theme.cancelled
+            if red < 1 and not held:
+                bars.append((y, run.started, border, colour, run))
+            if red:
+                bars.append((y, border, until, theme.dead, run))
+            if not (run.resting or held):
                 dots.append((y, now, run.eta.p10 if run.eta is not None else end, theme.brand))
             if run.eta is not None:
                 sure = between(minute(run.eta.p10), minute(run.eta.p90))
@@ -135,8 +225,8 @@ class Runs:
             right=times(scene, [bar[2] for bar in bars]),
             colour=[bar[3] for bar in bars],
             name=[bar[4].name for bar in bars],
-            **{"from": [clock(bar[1]) for bar in bars]},
-            until=[clock(bar[2]) if bar[4].ended is not None else UNKNOWN for bar in bars],
+            **{"from": [clock(bar[4].started) for bar in bars]},
+            until=[clock(bar[4].ended) if bar[4].ended is not None else UNKNOWN for bar in bars],
         )
         fill(
             self._dots,
@@ -155,33 +245,55 @@ class Runs:
         )
 
 
-def _axis(scene: Scene, runs: tuple[RunStats, ...]) -> tuple[float, float]:
-    """Return where the axis begins and ends: the page's span at most, and all estimates that are near."""
+def _word(run: RunStats) -> str:
+    if run.state is RunState.DONE and (run.counts.dead or run.counts.lost):
+        return "done with dead" if run.counts.dead else "done with lost"
+    return str(run.state)
+
+
+def _place(amount: tuple[str, int]) -> tuple[int, str]:
+    states = [str(state) for state in RunState]
+    return states.index(amount[0].partition(" ")[0]), amount[0]
+
+
+def _red(run: RunStats) -> float:
+    """Return how much of a run's bar is red: the dead share of what is settled, and never too little to be seen."""
+    bad = run.counts.dead + run.counts.lost
+    if not bad:
+        return 0.0
+    return min(1.0, max(bad / max(1, run.counts.settled), LEAST_DEAD))
+
+
+def _glyph(run: RunStats) -> str:
+    if run.resting and (run.counts.dead or run.counts.lost):
+        return "dead"
+    return GLYPHS.get(run.state, "running")
+
+
+def _figures(row: RunRow) -> tuple[Cell, ...]:
+    return (
+        Cell(row.end, Ink.PLAIN if row.over else Ink.STRONG),
+        Cell(count(row.dead + row.lost), Ink.BAD if row.dead or row.lost else Ink.QUIET),
+        Cell(f"{rate(row.rate)} {row.unit}/s" if row.rate is not None else UNKNOWN),
+        Cell(row.took),
+        Cell(row.code or row.why, Ink.QUIET),
+    )
+
+
+def _axis(scene: Scene, runs: list[RunStats]) -> tuple[float, float]:
+    """Return where the axis begins and ends: with the first run that is listed, and with estimates that are near."""
     now, span = scene.snapshot.at, scene.span
     started = [max(run.started, now - 2 * span) for run in runs if run.started]
-    ends = [run.eta.p90 for run in runs if run.eta is not None and run.eta.p90 < now + 4 * span]
-    back = max([now - min(started, default=now), UNTIL_NOW * span])
-    return now - 1.04 * back, max([now + REST * back, *(now + 1.06 * (end - now) for end in ends)])
+    back = max(now - min(started, default=now - span), 1.0)
+    ends = [run.eta.p90 for run in runs if run.eta is not None and run.eta.p90 < now + 4 * max(span, back)]
+    going = any(not run.resting for run in runs)
+    return now - 1.04 * back, max([now + (REST if going else 0.02) * back, *(now + 1.06 * (end - now) for end in ends)])
 
 
 def _places(start: float, end: float, now: float) -> list[Place]:
     """Return the times of day to be written above the chart, none on top of "now"."""
     step = next((each for each in STEPS if (end - start) / each <= 4), STEPS[-1])
     first = int(start // step + 1) * step
-    marks = [at for at in range(first, int(end), step) if abs(at - now) > 0.17 * (end - start)]
-    hours = [Place(float(at), minute(at), kind="tick") for at in marks if at - start > 0.04 * (end - start)]
-    return [*hours, Place(now, "now", kind="now")]
-
-
-def _done_at(run: RunStats) -> Cell:
-    at = run.ended if run.ended is not None else run.eta.p50 if run.eta is not None else None
-    return Cell(minute(at), Ink.STRONG) if at is not None else Cell(UNKNOWN)
-
-
-def _note(run: RunStats) -> str:
-    if run.finished and run.ended is not None:
-        return f"{'took' if run.state is RunState.DONE else str(run.state) + ' after'} {duration(run.elapsed)}"
-    if run.eta is not None:
-        return between(minute(run.eta.p10), minute(run.eta.p90))
-    spoken = run.state not in (RunState.RUNNING, RunState.SUBMITTING)
-    return " ".join(filter(None, (str(run.state) if spoken else "", run.why)))
+    marks = [at for at in range(first, int(end), step) if abs(at - now) > 0.24 * (end - start)]
+    inside = [at for at in marks if 0.08 * (end - start) < at - start < 0.92 * (end - start)]
+    return [*(Place(float(at), minute(at), kind="tick") for at in inside), Place(now, "now", kind="now")]

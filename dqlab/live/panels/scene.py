@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -45,6 +46,26 @@ class Scene:
     def consumers(self) -> int:
         """How many consumers work for it."""
         return self.run.consumers if self.run is not None else self.queue.consumers
+
+    @property
+    def runs(self) -> tuple[RunStats, ...]:
+        """The listed runs of the chosen queue, or all."""
+        return tuple(run for run in self.snapshot.runs if not self.queue.state or run.queue == self.queue.name)
+
+    @property
+    def unlisted_runs(self) -> int | None:
+        """How many more there are; None when some of another queue may be among those that are not listed."""
+        beyond = self.snapshot.runs_total - len(self.snapshot.runs)
+        return None if beyond > 0 and self.queue.state else max(0, beyond)
+
+    def points(self, *series: Sequence[float | None], limit: int = 12) -> list[tuple[float, list[float | None]]]:
+        """Return some instants of the history, evenly spaced, the newest first, with the values of several series."""
+        amount = len(self.history.ready)
+        stride = max(1, amount // limit)
+        return [
+            (self.history.t0 + self.history.step * at, [each[at] if at < len(each) else None for each in series])
+            for at in range(amount - 1, -1, -stride)
+        ]
 
     @property
     def end(self) -> float:

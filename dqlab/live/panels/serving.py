@@ -15,12 +15,31 @@ from bokeh.application.handlers.document_lifecycle import DocumentLifecycleHandl
 from bokeh.server.contexts import ApplicationContext
 from bokeh.server.tornado import BokehTornado
 from bokeh.server.urls import per_app_patterns
+from bokeh.server.views.ws import WSHandler
 
 __all__ = ["Unservable", "serve"]
 
 
 class Unservable(ImportError):
     """The dashboard lacks what is needed to add a page to it: the panels are left out."""
+
+
+class Socket(WSHandler):  # type: ignore[misc] # Bokeh is not followed
+    """The connection of one page, which drops what arrives after it was lost, and closes once.
+
+    Bokeh logs a traceback instead, and a scheduler in a notebook writes that into a cell.
+    """
+
+    async def _handle(self, message: Any) -> Any:
+        return None if self._is_lost else await super()._handle(message)
+
+    def on_close(self) -> None:
+        if not self._is_lost:
+            super().on_close()
+
+    @property
+    def _is_lost(self) -> bool:
+        return getattr(self.connection, "_session", self) is None
 
 
 def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: str) -> Callable[[], None]:
@@ -48,6 +67,7 @@ def serve(scheduler: Any, applications: Mapping[str, Callable[..., Any]], page: 
     shown = _navigation(scheduler)
     new = {url: make for url, make in applications.items() if url not in tornado.app_paths}
     extra = {"prefix": f"{tornado.prefix}/", **shown}
+    _mend(tornado, applications)
     rules = list(tornado.default_router.rules)
     for url, make in new.items():
         _add(tornado, url, partial(make, scheduler, extra))
@@ -95,9 +115,18 @@ def _add(tornado: Any, url: str, make: Callable[[Any], Any]) -> None:
     context = ApplicationContext(application, io_loop=tornado._loop, url=url)
     base = f"{tornado.prefix}{url}"
     settings = {"application_context": context, "bokeh_websocket_path": f"{base}/ws"}
-    tornado.add_handlers(r".*", [(base + pattern[0], pattern[1], settings) for pattern in per_app_patterns])
+    patterns = [(base + path, Socket if view is WSHandler else view, settings) for path, view, *_ in per_app_patterns]
+    tornado.add_handlers(r".*", patterns)
     tornado._applications[url] = context
     tornado._loop.add_callback(context.run_load_hook)
+
+
+def _mend(tornado: Any, applications: Mapping[str, Any]) -> None:
+    """Let pages that the dashboard began with have a `Socket` too."""
+    for rule in getattr(getattr(tornado, "wildcard_router", None), "rules", ()):
+        context = (getattr(rule, "target_kwargs", None) or {}).get("application_context")
+        if rule.target is WSHandler and getattr(context, "url", None) in applications:
+            rule.target = rule.handler_class = Socket
 
 
 def _show(shown: dict[str, Any], applications: Mapping[str, Any], page: str) -> Callable[[], None]:

@@ -6,14 +6,15 @@ from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
 from dqlab.live.panels.axis import LEFT, Place, nice, spread, strip, times
 from dqlab.live.panels.changes import fill, html, show, together
-from dqlab.live.panels.markup import strong, text, unit
+from dqlab.live.panels.markup import columns, strong, text, unit
 from dqlab.live.panels.panel import Stage
 from dqlab.live.panels.scene import Scene
-from dqlab.numbers import UNKNOWN, duration, share, size
+from dqlab.live.tables import Cell, Table
+from dqlab.numbers import UNKNOWN, clock, duration, share, size
 
 __all__ = ["Storage"]
 
-GUTTER, LABELS, STRIP = 92, 22, 18
+LABELS = 22
 
 
 class Storage:
@@ -31,8 +32,8 @@ class Storage:
         self._values = html(stage.sheet, "values")
         self._facts = html(stage.sheet, "facts", "below")
         fig = stage.axis.chart(
-            150, self._range, labels=True, min_border_left=LEFT, min_border_right=GUTTER, min_border_top=4,
-            min_border_bottom=LABELS,
+            150, self._range, labels=True, min_border_left=LEFT, min_border_right=theme.gutter,
+            min_border_top=4, min_border_bottom=LABELS,
         )  # fmt: skip
         fig.update(sizing_mode="stretch_both", min_height=70)
         self._axis = fig.yaxis[0]
@@ -51,9 +52,13 @@ class Storage:
         storage = scene.snapshot.storage
         if not storage.total:
             return "nothing on disk"
-        above = storage.compact_above
-        when = f" · compacts itself above {share(above, places=0)}" if above is not None else ""
-        return f"{share(storage.garbage_share, places=0)} garbage{when}"
+        above, part = storage.compact_above, share(storage.garbage_share, places=0)
+        if above is None:
+            return f"{part} garbage"
+        if storage.garbage_share <= above:
+            return f"{part} garbage · compacts itself above {share(above, places=0)}"
+        when = "compacts itself at the next checkpoint" if storage.frees else "none of it can be freed yet"
+        return f"{part} garbage, more than {share(above, places=0)} · {when}"
 
     def draw(self, scene: Scene) -> None:
         """Update the chart and the facts."""
@@ -75,6 +80,16 @@ class Storage:
             show(self._above, text='<div class="strip"><i class="empty">Queues here are in memory</i></div>')
         show(self._values, text=self._values_html(scene, top))
         show(self._facts, text=_facts(scene))
+
+    def table(self, scene: Scene) -> Table:
+        """Return the bytes that are needed, and the others, at some instants."""
+        return Table(
+            columns("at", "live", "garbage"),
+            tuple(
+                (Cell(clock(at)), *(Cell(size(None if value is None else round(value))) for value in values))
+                for at, values in scene.points(scene.history.live, scene.history.garbage)
+            ),
+        )
 
     def _values_html(self, scene: Scene, top: float) -> str:
         storage = scene.snapshot.storage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bokeh.models import Div, InlineStyleSheet
 
 from dqlab.live.panels.changes import html, show
-from dqlab.live.panels.markup import text, unit
+from dqlab.live.panels.markup import strong, text, unit
 from dqlab.live.panels.scene import Scene
 from dqlab.numbers import UNKNOWN, between, count, duration, many, minute, rate, share, size, span
 from dqlab.stats import RunStats
@@ -34,7 +34,8 @@ class Summary:
             _consumers(scene),
             _disk(scene),
         )
-        show(self.root, text=f'<div class="kpi">{"".join(map(_html, figures))}</div>')
+        scope = f'<div class="scope">Figures {_scope(scene)}</div>'
+        show(self.root, text=f'{scope}<div class="kpi">{"".join(map(_html, figures))}</div>')
 
 
 def _html(figure: Figure) -> str:
@@ -46,21 +47,33 @@ def _html(figure: Figure) -> str:
     )
 
 
+def _scope(scene: Scene) -> str:
+    """Return what the figures are of, as HTML."""
+    if scene.run is None:
+        return f"of queue {strong(scene.queue.name)}" if scene.queue.state else f"of {strong('all queues')}"
+    others = len(scene.runs) - 1
+    more = f", one of {many(others + 1, 'run')}" if others else ""
+    return f"of run {strong(scene.run.name)} on queue {strong(scene.run.queue)}{more}"
+
+
 def _left(scene: Scene) -> Figure:
     run = scene.run
     if run is None:
         counts = scene.queue.counts
-        return "Left", count(counts.left), "messages", many(scene.snapshot.runs_total, "run"), ""
-    more = f"{count(run.units.left)} {run.unit}" if run.units is not None else run.name
-    return "Left", count(run.counts.left), "documents", more, ""
+        held = f"{count(counts.waiting)} waiting, {count(counts.leased)} unacked"
+        return "Left", count(counts.left), _unit(counts.left, "message"), held, ""
+    more = f"{count(run.units.left)} {run.unit}" if run.units is not None else ""
+    return "Left", count(run.counts.left), _unit(run.counts.left, "document"), more, ""
+
+
+def _unit(amount: int, noun: str) -> str:
+    return many(amount, noun).partition(" ")[2]
 
 
 def _done(scene: Scene) -> Figure:
     run, queue, at = scene.run, scene.queue, scene.snapshot.at
     if run is None:
-        if queue.empty_in is None:
-            return "Empty at", UNKNOWN, "", queue.why, ""
-        return "Empty at", minute(at + queue.empty_in), f"in {span(queue.empty_in)}", "", ""
+        return _empty(scene, queue.empty_in, at)
     if run.ended is not None:
         return "Done at", minute(run.ended), "", f"took {duration(run.elapsed)}", ""
     if run.eta is None:
@@ -69,6 +82,16 @@ def _done(scene: Scene) -> Figure:
     if minute(run.eta.p10) == minute(run.eta.p90):
         sure = "80 % sure, to the minute"
     return "Done at", minute(run.eta.p50), f"in {span(run.eta_in)}", sure, ""
+
+
+def _empty(scene: Scene, empty_in: float | None, at: float) -> Figure:
+    """Return when the queue, or the last of all queues, is empty; queues without an estimate are named."""
+    queue, endless = scene.queue, () if scene.queue.state else scene.snapshot.endless
+    if empty_in is None:
+        why = queue.why or ("nothing waits" if not queue.counts.left else "not known yet")
+        return "Empty at", UNKNOWN, "", why, ""
+    names = " and ".join(endless) if len(endless) < 3 else many(len(endless), "queue")
+    return "Empty at", minute(at + empty_in), f"in {span(empty_in)}", f"without {names}" if endless else "", ""
 
 
 def _no_eta(run: RunStats) -> str:
@@ -84,18 +107,29 @@ def _speed(scene: Scene) -> Figure:
     return "Speed, 60 s", rate(run.units_rate), f"{run.unit}/s", f"{rate(run.rate)} documents/s", ""
 
 
+def _noun(scene: Scene) -> str:
+    """Return what a run counts, and what a queue counts."""
+    return "message" if scene.run is None else "document"
+
+
+def _queues(scene: Scene) -> str:
+    """Return what a figure is of that a run has no own of, behind a word."""
+    return "" if scene.run is None else " in queue" if scene.queue.state else " in all queues"
+
+
 def _unacked(scene: Scene) -> Figure:
     unacked, held = scene.snapshot.unacked, scene.counts.leased
-    age = (
-        f"oldest {duration(unacked.oldest_age)}" if unacked.oldest_age is not None else "none held" if not held else ""
-    )
-    return "Unacked", count(held), "messages", age, "warn" if unacked.past else ""
+    age = f"oldest{_queues(scene)} {duration(unacked.oldest_age)}" if unacked.oldest_age is not None else ""
+    second = age or ("none held" if not held else "")
+    return "Unacked", count(held), _unit(held, _noun(scene)), second, "warn" if unacked.past else ""
 
 
 def _dead(scene: Scene) -> Figure:
-    run, dead = scene.run, scene.counts.dead
-    of = f"{share(run.dead_share, places=2)} of settled" if run is not None and run.counts.settled else ""
-    return "Dead", count(dead), "messages", of, "bad" if dead else ""
+    run, dead, all_dead = scene.run, scene.counts.dead, scene.queue.counts.dead
+    words = [f"{share(run.dead_share, places=2)} of settled"] if run is not None and run.counts.settled else []
+    if run is not None and all_dead > dead:
+        words.append(f"{count(all_dead)}{_queues(scene)}")
+    return "Dead", count(dead), _unit(dead, _noun(scene)), ", ".join(words), "bad" if dead else ""
 
 
 def _consumers(scene: Scene) -> Figure:
@@ -109,7 +143,7 @@ def _consumers(scene: Scene) -> Figure:
 
 
 def _disk(scene: Scene) -> Figure:
-    storage = scene.snapshot.storage
+    storage, label = scene.snapshot.storage, f"On disk{_queues(scene)}"
     if not storage.total:
-        return "On disk", UNKNOWN, "", "in memory", ""
-    return "On disk", *unit(size(storage.total)), f"{share(storage.garbage_share, places=0)} garbage", ""
+        return label, UNKNOWN, "", "in memory", ""
+    return label, *unit(size(storage.total)), f"{share(storage.garbage_share, places=0)} garbage", ""

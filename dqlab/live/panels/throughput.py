@@ -31,6 +31,8 @@ Line = tuple[Cell, ...]
 BLANK: Line = (Cell(""),) * 4
 GAP = np.full(1, np.nan, dtype=np.float32)
 NOTHING = np.zeros(0, dtype=np.float32)
+LATELY = 60.0
+"""Seconds that speeds and idle shares cover."""
 RE_SORTED = 5.0
 """Seconds that rows keep their order."""
 PER_DOCUMENT = "documents"
@@ -96,18 +98,35 @@ class Throughput:
             self._chart.draw(Table(heads, (), notes=("No consumer works here",)), Table(figures, (BLANK,)))
             return
         notes: tuple[str, ...] = ()
-        beyond = (len(lines) if by_worker else scene.consumers) - len(right)
+        beyond = (len(lines) if by_worker else scene.queue.consumers) - len(right)
         if beyond > 0:
             notes = (f"and {many(beyond, 'worker' if by_worker else 'consumer')} more",)
             right.append(BLANK)
-        all_of_them = (Cell(""), Cell(f"all {scene.consumers}", Ink.STRONG), Cell(""))
+        all_of_them = (Cell(""), Cell(f"all {scene.queue.consumers}", Ink.STRONG), Cell(""))
         self._chart.draw(
             Table(heads, tuple(left), all_of_them, notes), Table(figures, tuple(right), _total(scene)), over=over
         )
 
+    def table(self, scene: Scene) -> Table:
+        """Return the speeds of all listed consumers."""
+        return Table(
+            columns("consumer", "queue", "worker", f"{scene.snapshot.units}/s", "documents/s", "idle", "unacked"),
+            tuple(
+                tuple(
+                    Cell(word)
+                    for word in (
+                        each.name, each.queue, each.worker, rate(each.units_rate), rate(each.rate),
+                        share(each.idle_share, places=0), count(each.leased),
+                    )
+                )
+                for each in scene.snapshot.consumers
+            ),
+        )  # fmt: skip
+
     def _listed(self, scene: Scene) -> list[ConsumerStats]:
         """Return the consumers that have a row, in the order they had a moment ago."""
-        consumers = {(each.queue, each.name): each for each in scene.snapshot.consumers}
+        listed = sorted(scene.snapshot.consumers, key=lambda each: _rests(each, scene))  # the slowest first, of each
+        consumers = {(each.queue, each.name): each for each in listed}
         at = scene.snapshot.at
         if not RE_SORTED > at - self._sorted >= 0 or any(name not in consumers for name in self._order):
             self._order, self._sorted = list(consumers), at
@@ -177,6 +196,12 @@ def _last(values: Sequence[float | None]) -> float | None:
     return values[-1] if values else None
 
 
+def _rests(consumer: ConsumerStats, scene: Scene) -> bool:
+    """Return whether it has no work because there is none: it is not slow then."""
+    queue = scene.snapshot.queue(consumer.queue)
+    return not consumer.leased and queue is not None and not queue.counts.left
+
+
 def _line_of(consumer: ConsumerStats, history: History) -> str:
     """Return the name of a consumer's line: with its queue, where consumers of several are drawn."""
     full = f"{consumer.queue}/{consumer.name}"
@@ -184,29 +209,39 @@ def _line_of(consumer: ConsumerStats, history: History) -> str:
 
 
 def _name(name: str, consumer: ConsumerStats) -> Line:
-    return Cell("", glyph="slow" if consumer.slow else ""), Cell(name, Ink.STRONG), Cell(consumer.worker, Ink.QUIET)
+    return (
+        Cell("", glyph="slow" if consumer.slow or _is_stuck(consumer) else ""),
+        Cell(name, Ink.STRONG),
+        Cell(consumer.worker, Ink.QUIET),
+    )
+
+
+def _is_stuck(consumer: ConsumerStats) -> bool:
+    """Return whether it has been busy with one document for as long as its figures cover."""
+    return consumer.oldest_age is not None and consumer.oldest_age >= LATELY
 
 
 def _numbers(consumer: ConsumerStats, *, paged: bool) -> Line:
     return (
         Cell(rate(consumer.units_rate), Ink.WARN if consumer.slow else Ink.PLAIN),
         Cell(rate(consumer.rate) if paged else ""),
-        _bar(consumer.idle_share),
+        _bar(0.0 if _is_stuck(consumer) else consumer.idle_share),
         Cell(count(consumer.leased), Ink.QUIET),
     )
 
 
 def _total(scene: Scene) -> Line:
     """Return the sum of all consumers, listed or not."""
-    snapshot, run = scene.snapshot, scene.run
-    documents = run.rate if run is not None else scene.queue.out_rate
-    pages = run.units_rate if run is not None and run.units is not None else None
+    snapshot = scene.snapshot
+    documents = scene.queue.out_rate
+    speeds = [run.units_rate for run in scene.runs if run.units_rate is not None and not run.resting]
+    pages = sum(speeds) if speeds else None
     paged = snapshot.units != PER_DOCUMENT
     return (
         Cell(rate(pages if paged else documents), Ink.STRONG),
         Cell(rate(documents) if paged else "", Ink.STRONG),
         _bar(snapshot.idle_share),
-        Cell(count(scene.counts.leased)),
+        Cell(count(scene.queue.counts.leased)),
     )
 
 

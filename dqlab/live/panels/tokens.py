@@ -43,12 +43,18 @@ class Tokens:
         colours = "".join(f"--dq-{each.name}:{getattr(self, each.name)};" for each in fields(self)[1:-1])
         sizes = "".join(f"--dq-{size}:{self.scaled(size)}px;" for size in (11, 12, 13, 15))
         figure = 34 if self.scale > 1 else 22
-        return f"{colours}{sizes}--dq-figure:{figure}px;--dq-row:{self.row}px;color-scheme:{self.name};"
+        room = f"--dq-figure:{figure}px;--dq-row:{self.row}px;--dq-gutter:{self.gutter}px;"
+        return f"{colours}{sizes}{room}color-scheme:{self.name};"
 
     @property
     def row(self) -> int:
         """Height of a row of a table in pixels."""
         return 34 if self.scale > 1 else 27
+
+    @property
+    def gutter(self) -> int:
+        """Pixels right of a chart, for its latest values."""
+        return 114 if self.scale > 1 else 92
 
     @property
     def small(self) -> str:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from bokeh.core.properties import value
-from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NoOverlap, NumeralTickFormatter, Range1d
 
 from dqlab.live.details import held_rows
 from dqlab.live.palette import Ink
@@ -50,6 +50,7 @@ class UnackedMessages:
             ticker=FixedTicker(ticks=list(range(1, BINS))),
             major_label_overrides={at: _edge(edge) for at, edge in enumerate(AGE_EDGES, 1)},
             major_label_standoff=4,
+            major_label_policy=NoOverlap(min_distance=4, syncable=False),
         )
         bars = fig.quad(
             left="left", right="right", bottom=0, top="held", color=theme.leased, line_color=None, source=self._bars
@@ -81,34 +82,40 @@ class UnackedMessages:
     def answer(self, scene: Scene) -> str:
         """How many are kept by renewal only."""
         unacked = scene.snapshot.unacked
-        held = unacked.total or scene.counts.leased
+        held = unacked.total or scene.queue.counts.leased
         if not held:
             return "none"
         if unacked.timeout is None or not unacked.total:
             return f"{many(held, 'message')} held"
         past = count(unacked.past) if unacked.past else "none"
-        return f"{past} of {count(unacked.total)} past {_seconds(unacked.timeout)}"
+        return f"{past} of {many(unacked.total, 'message')} past {_seconds(unacked.timeout)}"
 
     def draw(self, scene: Scene) -> None:
         """Update histogram, facts and table."""
         unacked = scene.snapshot.unacked
         held = np.asarray(unacked.age_bins, dtype=np.int32)
+        some = np.flatnonzero(held)
         top = nice(max(4.0, 1.12 * float(held.max())), whole=True) if len(held) else 4.0
-        place = np.arange(len(held))
         fill(
             self._bars,
-            left=place + 0.02,
-            right=place + 0.98,
-            middle=place + 0.5,
-            held=held,
-            word=[count(amount) if amount else "" for amount in unacked.age_bins],
-            range=[_bin(at) for at in range(len(held))],
+            left=some + 0.02,
+            right=some + 0.98,
+            middle=some + 0.5,
+            held=held[some],
+            word=[count(unacked.age_bins[at]) for at in some],
+            range=[_bin(int(at)) for at in some],
         )
         show(self._range, **spread(top))
         show(self._ticks, ticks=[0, top / 2, top])
         self._draw_notes(scene, top)
         show(self._facts, text=_facts(unacked))
         show(self._held, text=_table(scene.snapshot))
+
+    def table(self, scene: Scene) -> Table:
+        """Return how many messages are held for how long."""
+        bins = scene.snapshot.unacked.age_bins
+        rows = ((Cell(_bin(at)), Cell(count(amount))) for at, amount in enumerate(bins) if amount)
+        return Table(columns("held for", "messages"), tuple(rows))
 
     def _draw_notes(self, scene: Scene, top: float) -> None:
         unacked = scene.snapshot.unacked
@@ -124,7 +131,7 @@ class UnackedMessages:
         fill(self._notes, **{name: [note[at] for note in notes] for at, name in enumerate(names)})
         fill(self._line, x=[_place(unacked.timeout)] if unacked.timeout else [])
         renewal = [Place(_place(unacked.timeout), f"{_seconds(unacked.timeout)}:", RENEWAL)] if unacked.timeout else []
-        show(self._above, text=strip(renewal, 0, BINS) if scene.counts.leased or unacked.total else NOBODY)
+        show(self._above, text=strip(renewal, 0, BINS) if scene.queue.counts.leased or unacked.total else NOBODY)
 
 
 def _place(age: float) -> float:
@@ -134,7 +141,7 @@ def _place(age: float) -> float:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:g} s" if seconds <= 120 else duration(seconds)
+    return f"{seconds:g} s" if seconds < 60 or (seconds % 60 and seconds <= 120) else duration(seconds)
 
 
 def _edge(seconds: float) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 from weakref import ref
@@ -18,9 +21,12 @@ import pytest
 pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
 
 import distributed.dashboard.scheduler as dashboard
+from bokeh.document.events import ModelChangedEvent
+from bokeh.protocol import Protocol
 from bokeh.server.tornado import BokehTornado
 from distributed import Scheduler
-from tornado.httpclient import AsyncHTTPClient
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.websocket import websocket_connect
 
 import dqlab.live.metrics as metrics
 import dqlab.live.panels as panels
@@ -69,7 +75,7 @@ def test_pages_come_to_a_scheduler_that_runs_and_go_again(feed: Any) -> None:
             for url in ("/dq", URLS[0]):
                 code, page = await get(started, f"{url}?theme=dark&queue=pages")
                 assert code == 200
-                assert "Queue depth by state" in page
+                assert 'aria-label="Runs"' in page
             plots = json.loads((await get(started, "/individual-plots.json"))[1])
             assert set(URLS) <= set(plots.values())
             status = (await get(started, "/status"))[1]
@@ -249,3 +255,84 @@ def test_applications_and_installs_are_what_the_configuration_names() -> None:
     install: Callable[..., Any] = panels.install
     assert callable(install)
     assert callable(dask_setup)
+
+
+async def browse(of: Scheduler, url: str) -> Any:
+    """Open a page as a browser does; return its websocket, and the connection at the other end."""
+    token = re.search(r'"token":"([^"]+)"', (await get(of, url))[1])
+    assert token is not None
+    ask = HTTPRequest(f"ws://127.0.0.1:{of.http_server.port}{url}/ws")
+    socket = await websocket_connect(ask, subprotocols=["bokeh", token.group(1)])
+    for _ in range(3):
+        await socket.read_message()
+    (session,) = server_of(of).applications[url].sessions
+    (connection,) = session._subscribed_connections
+    return socket, connection
+
+
+async def press(socket: Any, connection: Any) -> None:
+    """Send what a browser sends when the page is hidden."""
+    eyes = connection.session.document.get_model_by_name("eyes")
+    event = ModelChangedEvent(connection.session.document, eyes, "active", new=False)
+    message = Protocol().create("PATCH-DOC", [event])
+    for fragment in (message.header_json, message.metadata_json, message.content_json):
+        await socket.write_message(fragment)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("early", [True, False], ids=["preloaded", "added"])
+def test_a_page_that_closes_leaves_nothing_in_the_log(feed: Any, caplog: Any, *, early: bool) -> None:
+    """A tab is closed while its last press is under way and the page is drawn: no traceback appears in a cell."""
+
+    async def main() -> None:
+        with patch.dict(dashboard.applications):
+            if early:
+                panels.preregister()
+            async with scheduler() as started:
+                panels.install(started, feed)
+                for lost_first in (True, True, False):
+                    socket, connection = await browse(started, URLS[0])
+                    feed.change(at=feed.now.at + 1)
+                    session = connection.session
+                    await press(socket, connection)
+                    if lost_first:
+                        connection.detach_session()
+                    socket.close()
+                    for _ in range(1000):
+                        if connection._socket.ws_connection is None:
+                            break
+                        await asyncio.sleep(0.01)
+                    assert connection._session is None
+                    await server_of(started).applications[URLS[0]]._discard_session(session, lambda _: True)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+
+    assert [record.getMessage() for record in caplog.records if record.name.startswith(("bokeh", "tornado"))] == []
+
+
+@pytest.mark.cluster
+def test_a_frame_is_one_message(feed: Any) -> None:
+    """Each property of each panel was one of its own: 60 to 130 websocket messages a second."""
+
+    async def main() -> None:
+        async with scheduler() as started:
+            panels.install(started, feed)
+            socket, connection = await browse(started, "/dq")
+            storage = connection.session.document.get_model_by_name("storage-answer").id
+            frames: list[list[Any]] = [[]]
+            async with asyncio.timeout(60):
+                while len(frames) < 4:
+                    failures = replace(feed.now.failures, per_minute=feed.seq)
+                    stored = replace(feed.now.storage, live=feed.now.storage.live + 10_000_000)
+                    feed.change(at=feed.now.at + 1, failures=failures, storage=stored)
+                    frames[-1].append(await socket.read_message())
+                    if isinstance(frames[-1][-1], str) and storage in frames[-1][-1]:
+                        frames.append([])
+            last = frames[-2]
+            assert len(last) == 3
+            assert all(isinstance(fragment, str) for fragment in last)  # arrays are in the text, not beside it
+            assert connection.session.document.get_model_by_name("failures-answer").id in last[-1]
+            socket.close()
+
+    asyncio.run(main())

@@ -62,19 +62,17 @@ def test_a_page_that_nobody_sees_is_left_as_it_is(open_page: Open, feed: Any, cl
     assert len(page.sent) > before + 1  # at once, beside the change of the eyes
 
 
-def test_figures_follow_twice_a_second_and_charts_once(open_page: Open, feed: Any, clock: Any) -> None:
-    """Figures are small; a chart is redrawn as a whole."""
+def test_a_page_changes_once_a_second_and_as_a_whole(open_page: Open, feed: Any, clock: Any) -> None:
+    """A figure and the same one in a panel differed for half a second; each change of one is a message."""
     page = open_page(queue="pages")
     run = feed.now.runs[0]
     sent = []
-    for at in range(1, 9):
+    for at in range(1, 13):
         ready = run.counts.ready - at
         feed.change(runs=(replace(run, counts=replace(run.counts, ready=ready)), *feed.now.runs[1:]))
         sent += live(page, clock, TICK)
 
-    assert all(sent[1::2])
-    assert not any(sent[::2])
-    assert max(sent) <= 2
+    assert len([amount for amount in sent if amount]) == 2
 
 
 def test_an_update_changes_few_properties_whatever_the_load(open_page: Open, feed: Any, crowd: Any, clock: Any) -> None:
@@ -96,7 +94,7 @@ def test_an_update_changes_few_properties_whatever_the_load(open_page: Open, fee
             feed.change(at=feed.now.at + TICK, totals=replace(feed.now.totals, counts=counts))
             most = max(most, *live(page, clock, TICK))
 
-    assert most <= 14
+    assert most <= 24
     assert len(page.sent) <= 5 * 40
     assert sum(map(size, page.sent)) <= 5 * 80_000
 
@@ -126,7 +124,7 @@ def test_sessions_share_what_they_read(open_page: Open, feed: Any, clock: Any) -
         for page in pages:
             page.update()
 
-    assert len(feed.snapshots) == 2 * 4
+    assert len(feed.snapshots) == 2 * 2
     assert len(feed.histories) == 2 * 2
 
 
@@ -170,17 +168,18 @@ def test_the_whole_run_is_shown_from_its_start(open_page: Open, feed: Any) -> No
     assert feed.histories[-1] == (1440.0, "pages", "")
 
 
-def test_a_young_run_fills_the_chart_of_a_panel_alone(open_page: Open, feed: Any, clock: Any) -> None:
+def test_a_young_run_fills_its_charts(open_page: Open, feed: Any, clock: Any) -> None:
     """A tab opened a minute after the start shows that minute, and later half an hour."""
     begun = feed.now.runs[0].started
-    for age, span in ((60, 300.0), (700, 720.0), (9000, 1800.0)):
+    for age, span in ((60, 60.0), (700, 720.0), (9000, 1800.0)):
         clock.now += 1
         feed.change(at=begun + age)
         open_page("depth", queue="pages")
         assert feed.histories[-1][0] == span
-
-    open_page(queue="pages")
-    assert feed.histories[-1][0] == 1800.0
+        open_page(queue="pages")
+        assert feed.histories[-1][0] == span
+        open_page(queue="default")
+        assert feed.histories[-1][0] == 1800.0  # without a run nobody knows since when
 
 
 def test_a_held_page_stands_still_and_counts_what_it_misses(open_page: Open, feed: Any, clock: Any) -> None:
@@ -194,6 +193,7 @@ def test_a_held_page_stands_still_and_counts_what_it_misses(open_page: Open, fee
         live(page, clock, TICK)
 
     assert page.doc.get_model_by_name("summary").text == before
+    assert "held at 14:22:07" in page.doc.get_model_by_name("stamp").text
     assert hold.label in ("Held, 5 changes missed", "Held, 8 changes missed")
 
     hold.active = False
@@ -211,7 +211,7 @@ def test_a_feed_that_fails_is_said_once_and_found_again(open_page: Open, feed: A
         live(page, clock, 3)
 
     assert len(caplog.records) == 1
-    assert "no answer since 14:22:07" in page.doc.get_model_by_name("stamp").text
+    assert "No answer since 14:22:07" in page.doc.get_model_by_name("stamp").text
 
     feed.error = None
     feed.change(at=feed.now.at + 3)

@@ -1,0 +1,138 @@
+"""The table of runs that leads the dashboard, below what needs the user: dead is never green, any column sorts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
+
+from dqlab.live.panels.page import PANELS
+from dqlab.stats import Counts, RunState, RunStats, Snapshot
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def ended(feed: Any) -> list[RunStats]:
+    """Three runs that have ended: without a dead document, with one, and with nothing else."""
+    now: Snapshot = feed.now
+    thumbs = now.runs[-1]
+    ended = [
+        replace(thumbs, name="clean", counts=Counts(acked=10_000), total=10_000),
+        replace(thumbs, name="one-dead", counts=Counts(acked=9_999, dead=1), total=10_000, started=thumbs.started + 1),
+        replace(thumbs, name="all-dead", counts=Counts(dead=10_000), total=10_000, started=thumbs.started + 2),
+    ]
+    feed.change(of_queue="", of_run="", runs=tuple(ended), runs_total=3)
+    return ended
+
+
+def bars(page: Any) -> list[tuple[str, str, float]]:
+    """Name, colour and length of each bar."""
+    data = page.panels[0]._bars.data
+    lengths = [float(right - left) for left, right in zip(data["left"], data["right"], strict=True)]
+    return list(zip(data["name"], data["colour"], lengths, strict=True))
+
+
+def names(page: Any, expected: list[str]) -> list[str]:
+    """The runs, from top to bottom."""
+    left = page.panels[0]._chart.left.text
+    return sorted(expected, key=lambda name: left.index(f"<b>{name}</b>"))
+
+
+@pytest.mark.parametrize("wall", [False, True])
+def test_a_run_with_dead_documents_is_never_green(open_page: Open, ended: list[RunStats], *, wall: bool) -> None:
+    """From afar the wall showed a green tick for 10,000 dead of 10,000, and "3 done"."""
+    page = open_page(*(PANELS if wall else ("runs",)), wall=wall)
+    theme, drawn = page.theme, bars(page)
+
+    assert {(name, colour) for name, colour, _ in drawn} == {
+        ("clean", theme.acked),
+        ("one-dead", theme.acked),
+        ("one-dead", theme.dead),
+        ("all-dead", theme.dead),
+    }
+    shares = {(name, colour): length for name, colour, length in drawn}
+    assert shares["one-dead", theme.dead] >= 0.1 * shares["one-dead", theme.acked]
+    left = page.panels[0]._chart.left.text
+    assert left.count('class="g done"') == 1
+    assert left.count('class="g dead"') == 2
+    assert '<b class="bad">all dead</b>' in left
+    assert page.doc.get_model_by_name("runs-answer").text.startswith("1 done, 2 done with dead")
+
+
+def test_a_run_in_progress_with_dead_documents_has_a_red_end(open_page: Open) -> None:
+    """Whether it goes well is seen while it goes on."""
+    page = open_page("runs")
+
+    assert ("parse-invoices", page.theme.dead) in {(name, colour) for name, colour, _ in bars(page)}
+    assert '<b class="bad">212</b>' in page.panels[0]._chart.right.text
+
+
+def test_runs_are_sorted_by_the_column_that_is_pressed_and_backwards_by_the_second_press(
+    open_page: Open, ended: list[RunStats]
+) -> None:
+    """Which of them is worst, slowest, next to end is one press away."""
+    page = open_page("runs")
+    order = page.doc.get_model_by_name("runs-order")
+    every = [run.name for run in ended]
+
+    order.value = "dead"
+    assert names(page, every) == ["all-dead", "one-dead", "clean"]
+    head = page.panels[0]._right_head.text
+    assert 'data-value="-dead"' in head
+    assert 'aria-label="Sort by dead, sorted now"' in head
+
+    order.value = "-dead"
+    assert names(page, every) == ["clean", "one-dead", "all-dead"]
+    order.value = "name"
+    assert names(page, every) == ["all-dead", "clean", "one-dead"]
+    order.value = "<nonsense>"
+    assert names(page, every)[-1] == "clean"
+
+
+def test_a_wall_has_no_buttons_in_its_table(open_page: Open) -> None:
+    """Nobody can press them."""
+    assert "<button" not in open_page(wall=True).panels[0]._left_head.text
+
+
+def test_runs_of_other_queues_are_not_listed_with_a_chosen_queue(open_page: Open, feed: Any, clock: Any) -> None:
+    """Figures of one queue above runs of all were read as those of the queue."""
+    page = open_page("runs", queue="ocr")
+
+    assert "<b>ocr-scans</b>" in page.panels[0]._chart.left.text
+    assert "parse-invoices" not in page.panels[0]._chart.left.text
+    feed.change(runs_total=25)
+    clock.now += 1
+    page.look()
+    assert "of the newest 5 runs of all queues" in page.panels[0]._chart.left.text
+
+
+def test_the_table_leads_the_page_below_what_needs_the_user(open_page: Open) -> None:
+    """The two questions of somebody who comes back: what do I have to do, and when is it done."""
+    page = open_page()
+    said = page.doc.get_model_by_name("needs").text
+
+    assert next(iter(PANELS)) == "runs"
+    assert "Needs you 3" in said
+    assert said.index("<b>61 dead</b> KeyError") < said.index("<b>c5</b> held one document")
+    assert "pages · parse-invoices" in said
+
+
+def test_dead_documents_of_ended_runs_need_the_user_until_they_are_retried(
+    open_page: Open, feed: Any, clock: Any, ended: list[RunStats]
+) -> None:
+    """At the end of all runs the page said that nothing was to be done, with 10,001 dead."""
+    feed.change(attention=(), attention_total=0)
+    page = open_page()
+    said = page.doc.get_model_by_name("needs").text
+
+    assert "Needs you 1" in said
+    assert "<b>10,001 dead</b> in 2 runs that have ended" in said
+    feed.change(runs=(ended[0], replace(ended[1], state=RunState.RUNNING, ended=None)))
+    clock.now += 1
+    page.look()
+    assert "nothing now" in page.doc.get_model_by_name("needs").text

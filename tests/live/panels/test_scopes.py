@@ -1,0 +1,167 @@
+"""Each figure names what it is of, and figures of one frame agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("bokeh", reason="bokeh is in the extra lab")
+
+from bokeh.models import Div
+
+from dqlab.stats import Counts, History, QueueStats, Unacked, total_queue
+
+Open = Callable[..., Any]
+
+
+def summary(page: Any) -> str:
+    return page.doc.get_model_by_name("summary").text
+
+
+def answer(page: Any, name: str) -> str:
+    return page.doc.get_model_by_name(f"{name}-answer").text
+
+
+def words(page: Any) -> str:
+    return "\n".join(model.text for model in page.doc.select({"type": Div}))
+
+
+def test_figures_say_whether_they_are_of_a_run_a_queue_or_all(open_page: Open, feed: Any) -> None:
+    """ "Dead 323" of the newest run stood above "690 dead" of the queue."""
+    now = feed.now
+    older = replace(now.runs[0], name="older", counts=Counts(acked=10, dead=478), ended=now.at - 60)
+    queue = replace(now.queues[0], counts=Counts(ready=15_846, dead=690))
+    feed.change(runs=(now.runs[0], older, *now.runs[1:]), queues=(queue, *now.queues[1:]))
+
+    said = summary(open_page(queue="pages"))
+    assert "Figures of run <b>parse-invoices</b> on queue <b>pages</b>, one of 2 runs" in said
+    assert "<small>documents</small></div>" in said
+    assert "690 in queue" in said
+    assert "messages" not in said
+    assert "Figures of queue <b>default</b>" in summary(open_page(queue="default"))
+    assert "Figures of <b>all queues</b>" in summary(open_page())
+
+
+def test_one_of_something_is_singular(open_page: Open, feed: Any) -> None:
+    """ "1 documents" looks like a defect, and makes the figure beside it look like one."""
+    run = replace(feed.now.runs[0], counts=Counts(leased=1, acked=8, dead=1), units=None)
+    feed.change(runs=(run,), units="documents")
+
+    said = summary(open_page(queue="pages"))
+    assert said.count("<small>document</small>") == 3
+    assert "<small>documents</small>" not in said
+
+
+def test_all_queues_are_empty_at_the_end_of_the_last_run(open_page: Open, feed: Any) -> None:
+    """Until when is asked first, and was blank for all queues."""
+    queues = feed.now.queues
+    last = replace(queues[1], empty_in=900.0)
+    feed.change(of_queue="", queues=(queues[0], last, *queues[2:]), totals=total_queue((queues[0], last, *queues[2:])))
+
+    said = summary(open_page())
+    assert "14:37<small>in 15 min</small>" in said
+    assert "without embed and index" in said
+
+
+def test_failures_of_all_queues_are_drawn_per_minute(open_page: Open, feed: Any) -> None:
+    """With more than one queue the chart was empty, under "1,021 in the last minute"."""
+    past: History = feed.past
+    mark = feed.now.failures.classes[0].fingerprint
+
+    def history(span: float, queue: str = "", run: str = "") -> History:
+        return replace(past, classes={mark: (0, 0, 5)} if queue else {})
+
+    feed.history = history
+    feed.change(of_queue="")
+    page = open_page("failures")
+
+    assert page.panels[0]._source.data["failed"].tolist() == [10.0]  # both queues with dead messages
+    assert "scale 0\N{EN DASH}10" in words(page)
+
+
+def test_deliveries_are_not_said_to_be_of_a_limit_that_the_run_may_not_have(open_page: Open) -> None:
+    """A document was dead after "2 of 5"."""
+    assert " of 5" not in words(open_page("failures"))
+
+
+def test_throughput_sums_up_the_queue_and_not_one_of_its_runs(open_page: Open, feed: Any) -> None:
+    """Consumers serve all runs of their queue."""
+    run = replace(feed.now.runs[0], rate=1.0, consumers=1, counts=Counts(leased=1))
+    other = replace(run, name="other", units_rate=49.0)
+    queue = replace(feed.now.queues[0], out_rate=23.9, consumers=8)
+    feed.change(runs=(run, other), queues=(queue, *feed.now.queues[1:]))
+    page = open_page("throughput", queue="pages")
+
+    said = page.panels[0]._chart.right.text.rpartition('class="r all"')[2]
+    assert "<b>500</b>" in said
+    assert "<b>23.9</b>" in said
+    assert "all 8" in page.panels[0]._chart.left.text
+
+
+def test_consumers_without_work_are_not_the_slowest(open_page: Open, feed: Any) -> None:
+    """Those of an empty queue filled the rows, and hid the slow one."""
+    idle = tuple(
+        replace(each, name=f"i{at}", queue="default", units_rate=0.0, rate=0.0, leased=0, slow=False, busy_share=0.0)
+        for at, each in enumerate(feed.now.consumers)
+    )
+    feed.change(of_queue="", consumers=(*idle, *feed.now.consumers), consumers_total=16)
+    feed.past = replace(feed.past, consumers={}, idle={})
+    left = open_page("throughput").panels[0]._chart.left.text
+
+    assert left.index("<b>c5</b>") < left.index("<b>c0</b>") < left.index("<b>i0</b>")
+
+
+def test_a_consumer_with_a_stuck_document_is_busy_and_amber(open_page: Open, feed: Any) -> None:
+    """It was "idle 100 %", as it had finished nothing."""
+    stuck = replace(feed.now.consumers[0], name="c9", busy_share=0.0, slow=False, leased=1, oldest_age=360.0)
+    feed.change(consumers=(stuck,))
+    feed.past = replace(feed.past, consumers={}, idle={})
+    chart = open_page("throughput", queue="pages").panels[0]._chart
+
+    assert 'class="g slow"' in chart.left.text
+    assert "100 %" not in chart.right.text.partition('class="r all"')[0]
+
+
+@pytest.mark.parametrize(
+    ("live", "garbage", "frees", "said"),
+    [
+        (60, 40, 10, "40 % garbage · compacts itself above 50 %"),
+        (20, 80, 70, "80 % garbage, more than 50 % · compacts itself at the next checkpoint"),
+        (20, 80, 0, "80 % garbage, more than 50 % · none of it can be freed yet"),
+    ],
+)
+def test_garbage_above_the_limit_says_why_it_is_still_there(
+    open_page: Open, feed: Any, live: int, garbage: int, frees: int, said: str
+) -> None:
+    """ "80 % garbage · compacts itself above 50 %" contradicted itself."""
+    feed.change(storage=replace(feed.now.storage, live=live, garbage=garbage, frees=frees, compact_above=0.5))
+
+    assert answer(open_page(queue="pages"), "storage") == said
+
+
+def test_ages_that_no_message_has_are_not_drawn(open_page: Open, feed: Any) -> None:
+    """Each empty bin had a sliver of amber; and a range names both units."""
+    bins = (0, 0, 0, 0, 0, 0, 3, 2, 0, 1, 0)
+    feed.change(unacked=Unacked(age_bins=bins, total=6, timeout=60.0))
+    data = open_page("unacked", queue="pages").panels[0]._bars.data
+
+    assert list(data["held"]) == [3, 2, 1]
+    assert list(data["range"]) == ["30 s\N{EN DASH}1 min", "1 min\N{EN DASH}2 min", "4 min\N{EN DASH}8 min"]
+
+
+def test_a_panel_alone_names_its_queue(open_page: Open) -> None:
+    """A tab of JupyterLab has no control that does."""
+    assert answer(open_page("depth", queue="pages"), "depth").endswith(" · queue pages")
+    assert answer(open_page("depth"), "depth").endswith(" · all queues")
+
+
+def test_totals_end_with_the_last_queue_that_has_an_end() -> None:
+    """A queue that is empty has no say in it, nor has one without an estimate."""
+    left, counts = Counts(ready=3), Counts()
+    queues = [QueueStats("a", "running", left, empty_in=30.0), QueueStats("b", "paused", left)]
+
+    assert total_queue([*queues, QueueStats("c", "empty", counts, empty_in=99.0)]).empty_in == 30.0
+    assert total_queue(queues[1:]).empty_in is None
