@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 __all__ = [
     "UNKNOWN",
     "age",
+    "ahead",
     "between",
     "clock",
     "count",
@@ -138,6 +139,25 @@ def soon(seconds: float) -> str:
     """Return the time until something, to the nearest minute: ``12 min``, ``3 h 39 min``, ``<1 min``."""
     minutes = round(seconds / 60.0)
     return duration(60.0 * minutes) if minutes else "<1 min"
+
+
+def ahead(early: float, likely: float, late: float) -> str:
+    """Return when something will be over, as sure as that is: ``10 to 30 s``, ``2 to 4 min``, ``12 min``.
+
+    Seconds are shown below two minutes, and one number where the ends are near each other.
+
+    Parameters
+    ----------
+    early, likely, late : float
+        Seconds from now.
+    """
+    early, late = max(0.0, early), max(0.0, late)
+    length, unit = (1, "s") if late < 120 else (60, "min") if late < 7_200 else (3_600, "h")
+    step = 5 if unit == "s" and late > 20 else 1
+    low, high = math.floor(early / length / step) * step, math.ceil(late / length / step) * step
+    if high - low <= step or late - early <= 0.2 * likely:
+        return f"{max(1, round(likely))} s" if likely < 120 else soon(likely)
+    return f"{low} to {high} {unit}"
 
 
 def due(at: float, *, now: float) -> str:

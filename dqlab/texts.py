@@ -16,10 +16,24 @@ Knows nothing of HTML: escaping is the business of the view that writes HTML.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["EXACT", "JOINERS", "SHOWN", "block", "brief", "kept", "one_line", "restored", "said_by", "shown", "valid"]
+__all__ = [
+    "EXACT",
+    "JOINERS",
+    "SHOWN",
+    "as_word",
+    "block",
+    "brief",
+    "kept",
+    "one_line",
+    "restored",
+    "said_by",
+    "shown",
+    "valid",
+]
 
 EXACT = "surrogatepass"
 """Name of the codec error handler that keeps lone surrogates; reading the text back needs the same one."""
@@ -31,6 +45,10 @@ JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 _GONE = "\N{REPLACEMENT CHARACTER}"
 _ESCAPED_BYTES = range(0xDC80, 0xDD00)
 """The results of ``surrogateescape`` for the bytes 0x80 to 0xFF."""
+
+
+_PLAIN_WORD = re.compile(r"[\w./:@%+,…][\w./:@%+,…-]*")
+"""A word that neither `%dq` nor a shell reads otherwise."""
 
 
 def kept(text: str) -> bytes:
@@ -100,6 +118,15 @@ def one_line(text: object, limit: int = 120) -> str:
         character if character.isprintable() or character in JOINERS else _GONE for character in " ".join(raw.split())
     )
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def as_word(text: object) -> str:
+    """Return text as one word of a line of `%dq`, or of a shell: in quotes where it needs them."""
+    word = one_line(text)
+    if _PLAIN_WORD.fullmatch(word):
+        return word
+    quote = "'" if "'" not in word else '"'
+    return quote + word.replace(quote, "\\" + quote) + quote
 
 
 def block(text: object, limit: int = 20_000) -> str:

@@ -109,6 +109,28 @@ def test_what_is_to_come_is_told_to_the_nearest_minute(seconds: float, text: str
     assert numbers.soon(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("early", "likely", "late", "text"),
+    [
+        (10, 18, 30, "10 to 30 s"),
+        (8.2, 10, 12.4, "8 to 13 s"),
+        (17.6, 18, 18.9, "18 s"),
+        (0, 0.3, 0.4, "1 s"),
+        (100, 110, 119, "110 s"),
+        (100, 118, 130, "1 to 3 min"),
+        (60, 200, 400, "1 to 7 min"),
+        (700, 713, 730, "12 min"),
+        (5_000, 9_000, 13_000, "1 to 4 h"),
+        (13_000, 13_170, 13_300, "3 h 40 min"),
+    ],
+)
+def test_an_end_is_told_as_sure_as_it_is_and_in_seconds_below_two_minutes(
+    early: float, likely: float, late: float, text: str
+) -> None:
+    """Early on "18 s" claims too much, and "<1 min" leaves out what somebody who waits asks for."""
+    assert numbers.ahead(early, likely, late) == text
+
+
 @pytest.mark.parametrize(("at", "now", "text"), spelt("due"))
 def test_estimates_are_times_of_day_to_the_nearest_minute_and_name_another_day(
     at: float, now: float, text: str

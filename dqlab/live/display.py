@@ -21,21 +21,23 @@ from typing import Any, TextIO, cast
 from weakref import WeakKeyDictionary, ref
 
 from dqlab.errors import BadOption, DqlabError, DqlabWarning, WidgetNotBuilt
+from dqlab.live import details
 from dqlab.live.asking import CALL_TIMEOUT
 from dqlab.live.built import missing
 from dqlab.live.canvas import HtmlCanvas, LooseCanvas, View, WidgetCanvas, bundle, screen
 from dqlab.live.checkups import checkup_html, checkup_text
 from dqlab.live.follow import Canvas, Live, following
 from dqlab.live.frontend import draws_widgets
-from dqlab.live.html import table_html
+from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Place, absent_queues, lab_view, queue_view
+from dqlab.live.pieces import Need
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
 from dqlab.live.run_view import Press, RunView
 from dqlab.live.source import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
-from dqlab.live.style import PLAIN, TextStyle
+from dqlab.live.style import PLAIN, TextStyle, paint
 from dqlab.live.tables import Table, failures_table, results_table, runs_table, status_table
 from dqlab.live.terminal import follow_here
-from dqlab.live.text import run_end, table_text
+from dqlab.live.text import need_lines, run_end, table_text
 from dqlab.live.ticker import shared
 from dqlab.live.timelines import timeline_html, timeline_text
 from dqlab.stats import RunStats
@@ -268,10 +270,16 @@ def text_of(value: object) -> str:
     return repr(value) if shown is None else shown["text/plain"]
 
 
-def _shown_table(*tables: Table) -> dict[str, str]:
-    text = "\n\n".join(table_text(table, _style()) for table in tables)
+def _shown_table(*tables: Table, needs: tuple[Need, ...] = ()) -> dict[str, str]:
+    style = _style()
+    parts = [table_text(table, style) for table in tables]
+    parts += ["\n".join([NEEDS, *(paint(line, style) for line in need_lines(needs))])] if needs else []
+    text = "\n\n".join(parts)
+    if mode() is Mode.TEXT:
+        return {"text/plain": text}
     html = "\n".join(table_html(table) for table in tables)
-    return {"text/plain": text} if mode() is Mode.TEXT else {"text/plain": text, "text/html": html}
+    about = [wrap([f"<div><b>{NEEDS}</b></div>", *needs_html(needs)], width=1100)] if needs else []
+    return {"text/plain": text, "text/html": "\n".join([html, *about])}
 
 
 def _watch_queues_if_live(source: Any) -> None:
@@ -309,13 +317,16 @@ def _failures_bundle(failures: Any, **_: object) -> dict[str, str]:
 
 RUNS_OF_STATUS = 20
 """Rows of runs that a status shows; `%dq runs` lists them all."""
+NEEDS = "needs you"
 
 
 def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
+    needs = details.needs(snapshot.attention, ())
     if not snapshot.runs:
-        return _shown_table(status_table(snapshot))
+        return _shown_table(status_table(snapshot), needs=needs)
     runs = snapshot.runs[:RUNS_OF_STATUS]
-    return _shown_table(status_table(snapshot), runs_table(runs, snapshot.runs_total - len(runs)))
+    table = runs_table(runs, snapshot.runs_total - len(runs), snapshot.attention)
+    return _shown_table(table, status_table(snapshot), needs=needs)
 
 
 def _runs_bundle(runs: Any, **_: object) -> dict[str, str]:

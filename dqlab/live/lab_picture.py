@@ -117,7 +117,7 @@ def lab_view(
         sparks=_sparks(history, queues),
         details=Details(needs=details.needs(snapshot.attention, ()), needs_total=snapshot.attention_total),
         table=status_table(snapshot),
-        runs_table=_runs(snapshot.runs, snapshot.runs_total),
+        runs_table=_runs(snapshot.runs, snapshot.runs_total, snapshot.attention),
         log=_log(place.name, snapshot),
     )
 
@@ -171,7 +171,7 @@ def queue_view(
             leases=details.leases(snapshot),
         ),
         table=status_table(snapshot, only=queue.name),
-        runs_table=_runs(runs, len(runs)),
+        runs_table=_runs(runs, len(runs), lines),
         log=_log(place.name, snapshot, queue),
     )
 
@@ -359,8 +359,8 @@ def _sparks(history: History | None, queues: list[QueueStats]) -> tuple[tuple[st
     )
 
 
-def _runs(runs: Sequence[RunStats], total: int) -> Table:
-    return runs_table(runs[:RUNS], total - len(runs[:RUNS])) if runs else NO_TABLE
+def _runs(runs: Sequence[RunStats], total: int, attention: Sequence[Attention]) -> Table:
+    return runs_table(runs[:RUNS], total - len(runs[:RUNS]), attention) if runs else NO_TABLE
 
 
 def _run_line(run: RunStats) -> RunLine:

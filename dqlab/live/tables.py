@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from dqlab import numbers
 from dqlab.live.palette import Ink
+from dqlab.live.run_table import runs_in_order
 from dqlab.numbers import many
-from dqlab.stats import QueueStats, RunStats, Snapshot
-from dqlab.texts import one_line
+from dqlab.stats import Attention, QueueStats, RunStats, Snapshot
+from dqlab.texts import as_word, one_line
 
 __all__ = [
     "NO_TABLE",
@@ -34,12 +35,18 @@ ROWS = 10
 
 
 class Column(NamedTuple):
-    """One column; figures stand right, code and documents in a fixed-width face, shares behind a small bar."""
+    """One column; figures stand right, code and documents in a fixed-width face, shares behind a small bar.
+
+    In text, columns at the end that are `spare` are left out where there is no room for all; then words are cut, then
+    what is `whole`, because people type it, and figures last.
+    """
 
     title: str
     right: bool = False
     mono: bool = False
     bars: bool = False
+    whole: bool = False
+    spare: bool = False
 
 
 class Cell(NamedTuple):
@@ -124,38 +131,55 @@ def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tu
     )
 
 
-def runs_table(runs: Sequence[RunStats], hidden: int = 0) -> Table:
-    """Return runs, one row each, in their order.
+def runs_table(runs: Sequence[RunStats], hidden: int = 0, attention: Sequence[Attention] = ()) -> Table:
+    """Return runs, one row each: those that need the user first, then those that run, then those that have ended.
 
     Parameters
     ----------
     runs : sequence of RunStats
     hidden : int, default 0
         Number of runs that are left out.
+    attention : sequence of Attention
+        What needs the user.
     """
-    columns = (
-        Column("run"),
-        Column("queue"),
-        Column("state"),
+    rows = runs_in_order(runs, attention)
+    units, queues = {row.unit for row in rows}, {row.queue for row in rows}
+    mixed, short = len(units) > 1, {"documents": "docs"}
+    columns: tuple[Column, ...] = (
+        Column("run", whole=True),
+        Column("state", whole=True),
         Column("done", right=True),
+        Column("end", whole=True),
         Column("dead", right=True),
-        Column("started"),
+        Column("per second" if mixed else f"{''.join(units)}/s", right=True),
         Column("code", mono=True),
+        Column("took", right=True, spare=True),
+        Column("queue", spare=True),
     )
-    rows = tuple(
+    cells: tuple[tuple[Cell, ...], ...] = tuple(
         (
-            Cell(one_line(run.name, 60)),
-            Cell(one_line(run.queue, 40)),
-            Cell(str(run.state), Ink.WARN if run.why else Ink.PLAIN),
-            Cell(numbers.share(run.share)),
-            Cell(numbers.count(run.counts.dead), Ink.BAD if run.counts.dead else Ink.QUIET),
-            Cell(numbers.age(run.started, now=run.at) if run.started else numbers.UNKNOWN),
-            Cell(f"{one_line(run.code.name, 40)} v{run.code.version}"),
+            Cell(one_line(row.name, 60)),
+            Cell(row.state, row.ink),
+            Cell(row.share),
+            Cell(row.end.replace(" to ", "\N{EN DASH}")),
+            Cell(numbers.count(row.dead), Ink.BAD if row.dead else Ink.QUIET),
+            Cell(
+                numbers.rate(row.rate) + (f" {short.get(row.unit, row.unit)}" if mixed and row.rate is not None else "")
+            ),
+            Cell(row.code),
+            Cell(row.took),
+            Cell(one_line(row.queue, 40)),
         )
-        for run in runs
+        for row in rows
     )
-    notes = (f"and {numbers.count(hidden)} more",) if hidden > 0 else ()
-    return Table(columns, rows, notes=notes if rows else ("no runs yet",))
+    if len(queues) == 1:
+        columns, cells = columns[:-1], tuple(row[:-1] for row in cells)
+    notes = [f"and {numbers.count(hidden)} more"] if hidden > 0 else []
+    failed = [row for row in rows if row.over and row.dead]
+    if failed:
+        dead = numbers.count(sum(row.dead for row in failed))
+        notes.append(f"{dead} dead in {many(len(failed), 'run')} at rest: %dq failed {as_word(failed[0].name)}")
+    return Table(columns, cells, notes=tuple(notes) if cells else ("no runs yet",))
 
 
 def failures_table(failures: Sequence[Any], limit: int = ROWS) -> Table:

@@ -7,14 +7,13 @@ or a `Table`; the line for pipes and logs stands in the view itself (`RunView.lo
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import zip_longest
 
 from dqlab import numbers
 from dqlab.live.palette import Ink, State
 from dqlab.live.pieces import Need
 from dqlab.live.run_view import Face, RunView, Tone
 from dqlab.live.style import PLAIN, Span, TextStyle, paint
-from dqlab.live.tables import Table
+from dqlab.live.tables import Column, Table
 from dqlab.live.widths import columns, cut
 
 __all__ = ["need_lines", "run_end", "run_screen", "table_text"]
@@ -69,21 +68,23 @@ def table_text(table: Table, style: TextStyle = PLAIN) -> str:
     """Return a table; columns are as wide as needed, the widest one shrinks first."""
     if not table.rows:
         return "\n".join(paint([Span(note)], style) for note in table.notes)
-    body = [*table.rows, *([table.total] if table.total else [])]
+    columns_of, body = list(table.columns), [*table.rows, *([table.total] if table.total else [])]
     widths = [
         max(columns(column.title), *(columns(row[place].text) for row in body))
-        for place, column in enumerate(table.columns)
+        for place, column in enumerate(columns_of)
     ]
-    _fit(widths, style.width - 2 * (len(widths) - 1))
+    while columns_of[-1].spare and sum(widths) > style.width - 2 * (len(widths) - 1):
+        del columns_of[-1], widths[-1]
+    _fit(widths, style.width - 2 * (len(widths) - 1), columns_of)
     lines = [
         [
             _place(column.title, width, Ink.QUIET, right=column.right)
-            for column, width in zip(table.columns, widths, strict=True)
+            for column, width in zip(columns_of, widths, strict=True)
         ]
     ]
     for row in body:
         ink = Ink.STRONG if row is table.total else Ink.PLAIN
-        cells = zip_longest(row, table.columns, widths)
+        cells = zip(row, columns_of, widths, strict=False)  # the row has the columns that were left out too
         lines.append([_place(cell.text, width, cell.ink or ink, right=column.right) for cell, column, width in cells])
     notes = [paint([Span(note, Ink.QUIET)], style) for note in table.notes]
     place = len(lines) - 1 if table.total else len(lines)
@@ -93,9 +94,14 @@ def table_text(table: Table, style: TextStyle = PLAIN) -> str:
     )
 
 
-def _fit(widths: list[int], room: int) -> None:
-    while sum(widths) > room and max(widths) > 8:
-        widths[widths.index(max(widths))] -= 1
+def _fit(widths: list[int], room: int, of: list[Column]) -> None:
+    words = [place for place, column in enumerate(of) if not column.right and not column.whole]
+    for givers in (words, [place for place, column in enumerate(of) if not column.right], range(len(of))):
+        while sum(widths) > room and givers:
+            widest = max(givers, key=widths.__getitem__)
+            if widths[widest] <= 8:
+                break
+            widths[widest] -= 1
 
 
 def _place(text: str, width: int, ink: Ink, *, right: bool) -> Span:

@@ -134,12 +134,12 @@ def test_status_lists_busy_queues_and_sums_them(snapshot: Snapshot) -> None:
 
 
 def test_runs_are_a_table_that_says_what_it_leaves_out(running: RunStats) -> None:
-    """State, share done and dead at a glance, and which code."""
+    """Share, end, dead, speed and code at a glance."""
     lines = table_text(runs_table([running], hidden=3)).split("\n")
 
-    assert lines[0].split() == ["run", "queue", "state", "done", "dead", "started", "code"]
+    assert lines[0].split() == ["run", "state", "done", "end", "dead", "pages/s", "code", "took"]
     assert lines[1].startswith(running.name)
-    assert lines[1].endswith(f"{running.code.name} v{running.code.version}")
+    assert f"{running.code.name} v{running.code.version}" in lines[1]
     assert lines[-1] == "and 3 more"
     assert table_text(runs_table([])) == "no runs yet"
 

@@ -1,0 +1,195 @@
+"""Runs as rows of a table, before they become text, HTML or a panel: what each did, when it ends, what is wrong.
+
+Pure: takes a Snapshot, knows no toolkit. Figures stand beside their words, so that a row can be sorted by any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dqlab import numbers
+from dqlab.live.palette import Ink
+from dqlab.stats import Attention, RunState, RunStats, Snapshot
+from dqlab.texts import one_line
+
+__all__ = ["RunRow", "SortBy", "run_rows", "run_word", "runs_in_order"]
+
+
+class SortBy(StrEnum):
+    """What a table of runs is sorted by; each begins with what matters most."""
+
+    NEED = "need"
+    """Those that need the user, then those that run, those that ended with dead documents, and the others; the newest
+    of each first."""
+    NAME = "name"
+    SHARE = "share"
+    """The least done first."""
+    END = "end"
+    """The next to end first, then those without an estimate, then those that have ended, the last one first."""
+    DEAD = "dead"
+    SPEED = "speed"
+    TOOK = "took"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run.
+
+    Attributes
+    ----------
+    name, queue : str
+        Of the run, exactly; not fit for a line.
+    state : str
+        One or two words, and `ink` what they mean: dead documents are never green, nor is a run that has some.
+    why : str
+        What needs the user in it; "" for nothing.
+    done : float or None
+        Settled share, 0 to 1; None while the total is unknown.
+    dead, lost : int
+        Documents.
+    share, end, speed, took, code : str
+        Ready to be shown; `end` is "in 12 min" or, of a run that has ended, a time of day.
+    ends_at : float or None
+        When it will probably end, or has ended; seconds since 1970 UTC.
+    rate : float or None
+        What `speed` spells, in `unit` per second: over the last minute, of an ended run over all of it.
+    seconds : float
+        What `took` spells: so far, or in all.
+    over : bool
+        It has ended, or rests.
+    started : float
+        Seconds since 1970 UTC.
+    """
+
+    name: str
+    queue: str
+    state: str
+    ink: Ink
+    why: str
+    share: str
+    end: str
+    dead: int
+    lost: int
+    speed: str
+    unit: str
+    code: str
+    took: str
+    done: float | None
+    ends_at: float | None
+    rate: float | None
+    seconds: float
+    over: bool
+    started: float
+
+
+def run_rows(snapshot: Snapshot, by: SortBy = SortBy.NEED) -> tuple[RunRow, ...]:
+    """Return the listed runs of a Snapshot as rows, in sort order."""
+    return runs_in_order(snapshot.runs, snapshot.attention, by)
+
+
+def runs_in_order(
+    runs: Iterable[RunStats], attention: Sequence[Attention] = (), by: SortBy = SortBy.NEED
+) -> tuple[RunRow, ...]:
+    """Return runs as rows, in sort order; `attention` is what needs the user, worst first."""
+    needs: dict[tuple[str, str], Attention] = {}
+    for each in attention:
+        if each.run:
+            needs.setdefault((each.queue, each.run), each)
+    rows = [_row(run, needs.get((run.queue, run.name)) or needs.get(("", run.name))) for run in runs]
+    return tuple(sorted(rows, key=_KEYS[by]))
+
+
+def run_word(run: RunStats) -> tuple[str, Ink]:
+    """Return what a run does in one or two words, and what they mean: "some dead" and "all dead" replace "done"."""
+    counts = run.counts
+    if run.empty:
+        return "empty", Ink.QUIET
+    if run.state is RunState.DONE and counts.dead:
+        return ("some dead" if counts.acked else "all dead"), Ink.BAD
+    if run.state is RunState.DONE and counts.lost:
+        return "some lost", Ink.BAD
+    if run.state is RunState.DONE:
+        return "done", Ink.GOOD
+    bad = run.state is RunState.STOPPED or (run.resting and bool(counts.dead or counts.lost))
+    calm = run.state in (RunState.RUNNING, RunState.SUBMITTING) or (run.resting and run.state is RunState.CANCELLED)
+    return run.state.value, Ink.BAD if bad else Ink.PLAIN if calm else Ink.WARN
+
+
+def _row(run: RunStats, need: Attention | None) -> RunRow:
+    state, ink = run_word(run)
+    rate, unit = _speed(run)
+    share = run.worked_share if run.state is RunState.CANCELLED else run.share
+    code = "" if run.code.name == "?" else f"{one_line(run.code.name, 40)} v{run.code.version}"
+    ends_at = run.ended if run.resting else None if run.eta is None else run.eta.p50
+    return RunRow(
+        name=run.name,
+        queue=run.queue,
+        state=state,
+        ink=ink,
+        why=_why(run, need),
+        share=numbers.share(share),
+        end=_end(run),
+        dead=run.counts.dead,
+        lost=run.counts.lost,
+        speed=numbers.UNKNOWN if rate is None else f"{numbers.rate(rate)} {unit}/s",
+        unit=unit,
+        code=code,
+        took=numbers.span(run.elapsed) if run.started else numbers.UNKNOWN,
+        done=share,
+        ends_at=ends_at,
+        rate=rate,
+        seconds=run.elapsed if run.started else 0.0,
+        over=run.resting,
+        started=run.started,
+    )
+
+
+def _why(run: RunStats, need: Attention | None) -> str:
+    if need is None:
+        return "" if run.resting else one_line(run.why, 100)
+    return one_line(" ".join(part for part in (need.subject, need.text) if part != run.name), 100)
+
+
+def _speed(run: RunStats) -> tuple[float | None, str]:
+    """Return what the run does in a second, in pages where these are known."""
+    if run.resting:
+        rates = run.mean_rate, run.mean_units_rate
+    else:
+        rates = run.rate, run.units_rate
+    return (rates[0], "documents") if run.units is None else (rates[1], "pages")
+
+
+def _end(run: RunStats) -> str:
+    if run.resting:
+        return numbers.UNKNOWN if run.ended is None else numbers.age(run.ended, now=run.at)
+    if run.eta is None:
+        return numbers.UNKNOWN
+    return f"in {numbers.ahead(run.eta.p10 - run.at, run.eta.p50 - run.at, run.eta.p90 - run.at)}"
+
+
+def _need(row: RunRow) -> tuple[int, float]:
+    if not row.over:
+        place = 0 if row.ink is Ink.BAD or row.why else 1
+    else:
+        place = 2 if row.ink is Ink.BAD else 3
+    return place, -row.started
+
+
+def _by_end(row: RunRow) -> tuple[bool, float]:
+    if row.over:
+        return True, -(row.ends_at or 0.0)
+    return False, math.inf if row.ends_at is None else row.ends_at
+
+
+_KEYS = {
+    SortBy.NEED: _need,
+    SortBy.NAME: lambda row: (row.name, row.queue),
+    SortBy.SHARE: lambda row: (2.0 if row.done is None else row.done, -row.started),
+    SortBy.END: _by_end,
+    SortBy.DEAD: lambda row: (-row.dead - row.lost, -row.started),
+    SortBy.SPEED: lambda row: (-(row.rate or 0.0), -row.started),
+    SortBy.TOOK: lambda row: (-row.seconds, -row.started),
+}

@@ -1,0 +1,99 @@
+"""Runs as rows: every view that lists runs draws these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dqlab.live.html import table_html
+from dqlab.live.palette import Ink
+from dqlab.live.run_table import SortBy, run_rows
+from dqlab.live.style import TextStyle
+from dqlab.live.tables import runs_table
+from dqlab.live.text import table_text
+from dqlab.live.widths import columns
+from dqlab.stats import Attention, Counts, RunState, RunStats, Severity, Snapshot
+
+
+def ended(running: RunStats, name: str, counts: Counts, *, state: RunState = RunState.DONE) -> RunStats:
+    return replace(running, name=name, state=state, counts=counts, ended=running.at - 500, eta=None)
+
+
+@pytest.mark.parametrize(
+    ("counts", "word"),
+    [
+        (Counts(acked=10, dead=3), "some dead"),
+        (Counts(dead=10_000), "all dead"),
+        (Counts(acked=10, lost=1), "some lost"),
+    ],
+)
+def test_a_run_with_dead_documents_is_never_shown_as_plainly_done(running: RunStats, counts: Counts, word: str) -> None:
+    """10,000 dead of 10,000 was a green tick at 100 %."""
+    (row,) = run_rows(Snapshot(at=0, seq=0, runs=(ended(running, "x", counts),)))
+
+    assert (row.state, row.ink) == (word, Ink.BAD)
+    assert f"\x1b[31m{word}" in table_text(runs_table([ended(running, "x", counts)]), TextStyle(colour=True))
+
+
+@pytest.mark.parametrize("state", list(RunState))
+def test_no_state_with_dead_documents_is_green(running: RunStats, state: RunState) -> None:
+    """Green says that nothing is left to do."""
+    (row,) = run_rows(Snapshot(at=0, seq=0, runs=(replace(running, state=state),)))
+
+    assert running.counts.dead
+    assert row.ink is not Ink.GOOD
+
+
+def test_a_row_has_share_end_dead_speed_code_and_time_taken(snapshot: Snapshot) -> None:
+    row = next(row for row in run_rows(snapshot) if row.name == "parse-invoices")
+
+    assert (row.share, row.dead, row.speed, row.code) == ("65.4 %", 212, "451 pages/s", "parse v4")
+    assert (row.end, row.took) == ("in 9 to 16 min", "23 min")
+
+
+def test_speed_and_time_of_an_ended_run_are_those_of_all_of_it(done: RunStats) -> None:
+    """The last minute of a run that ended an hour ago was idle."""
+    (row,) = run_rows(Snapshot(at=0, seq=0, runs=(replace(done, at=done.at + 900),)))
+
+    assert (row.speed, row.took, row.end) == ("433 pages/s", "35 min", "14:33")
+
+
+def test_those_that_need_the_user_come_first_then_what_runs_then_what_has_dead(running: RunStats) -> None:
+    """What is fine and over is of least interest."""
+    fine, bad = ended(running, "fine", Counts(acked=9)), ended(running, "bad", Counts(acked=9, dead=1))
+    stuck = replace(running, name="stuck", started=running.started - 9)
+    need = Attention(Severity.WARNING, "failing", "3 dead", "KeyError", "", "retry", stuck.queue, "stuck")
+    rows = run_rows(Snapshot(at=0, seq=0, runs=(fine, bad, running, stuck), attention=(need,)))
+
+    assert [row.name for row in rows] == ["stuck", running.name, "bad", "fine"]
+    assert rows[0].why == "3 dead KeyError"
+
+
+@pytest.mark.parametrize(
+    ("by", "first"),
+    [(SortBy.NAME, "a"), (SortBy.SHARE, "b"), (SortBy.END, "b"), (SortBy.DEAD, "a"), (SortBy.TOOK, "c")],
+)
+def test_rows_are_sorted_by_any_figure(running: RunStats, by: SortBy, first: str) -> None:
+    a, b = ended(running, "a", Counts(acked=1, dead=500)), replace(running, name="b")
+    c = replace(ended(running, "c", Counts(acked=9)), started=running.started - 9000)
+
+    assert run_rows(Snapshot(at=0, seq=0, runs=(a, c, b)), by)[0].name == first
+
+
+def test_the_table_fits_80_columns_with_whole_names_and_figures(snapshot: Snapshot, running: RunStats) -> None:
+    """Names are typed into the next line."""
+    many = [*snapshot.runs, ended(running, "a", Counts(acked=5, dead=10_000))]
+    text = table_text(runs_table(many))
+
+    assert max(map(columns, text.split("\n"))) <= 80
+    for shown in ("parse-invoices", "some dead", "in 9\N{EN DASH}16 min", "451 pages", "10,000"):
+        assert shown in text
+
+
+def test_the_dead_of_runs_that_have_ended_are_named_with_the_next_line(running: RunStats) -> None:
+    """Who was away when the run ended finds it where it is looked for."""
+    runs = [ended(running, "my run", Counts(acked=9, dead=3)), ended(running, "b", Counts(dead=4))]
+
+    for drawn in (table_text(runs_table(runs)), table_html(runs_table(runs))):
+        assert "7 dead in 2 runs at rest: %dq failed" in drawn
