@@ -90,7 +90,13 @@ def table_text(table: Table, style: TextStyle = PLAIN) -> str:
     place = len(lines) - 1 if table.total else len(lines)
     painted = [paint(_join(line), style) for line in lines]
     return "\n".join(
-        [*painted[:place], *(notes if table.total else []), *painted[place:], *([] if table.total else notes)]
+        [
+            *painted[:place],
+            *(notes if table.total else []),
+            *painted[place:],
+            *([] if table.total else notes),
+            *(f"  {line}" for line in table.lines),
+        ]
     )
 
 

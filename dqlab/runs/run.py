@@ -810,7 +810,8 @@ class Run(HasWidget):
     def failures(self) -> Failures:
         """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""
         progress = self._progress()
-        return Failures(self.name, self.handle, self.id, [shard["counts"][State.DEAD] for shard in progress.shards])
+        dead = [shard["counts"][State.DEAD] for shard in progress.shards]
+        return Failures(self.name, self.handle, self.id, dead, lambda: self.stats().classes)
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[DeadLetter]:
         """Return some dead documents of one failure class.
