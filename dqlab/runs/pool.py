@@ -33,6 +33,7 @@ from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
+from dqlab.waits import shown
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -396,7 +397,14 @@ class QueuePool(HasWidget):
         """
         self._check_open()
         self._mark("compact")
-        return self.handle.link.sync(compact(self.handle, progress))
+        with shown(f"compacting queue {self.name}") as wait:
+
+            def report(done: int, of: int) -> None:
+                wait.step(f"{done / 1e6:,.1f} of {of / 1e6:,.1f} MB read")
+                if progress is not None:
+                    progress(done, of)
+
+            return self.handle.link.sync(compact(self.handle, report))
 
     def close(self, *, force: bool = False) -> None:
         """Confirm puts, retire this queue's consumers, close it and free what it holds.

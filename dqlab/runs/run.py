@@ -66,6 +66,7 @@ from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
+from dqlab.waits import Wait, shown
 
 __all__ = ["Run"]
 
@@ -363,7 +364,7 @@ class Run(HasWidget):
     def until_over(self, timeout: float | str | None = None) -> Progress:
         """Wait as `wait` does, for a caller that reports failed documents itself."""
         deadline = Deadline(seconds_or_none(timeout, name="timeout"))
-        with self._interruptible():
+        with self._interruptible(), shown(self):
             progress = self._settled(deadline, self._raise_submission)
             self._raise_lost(progress, deadline)
         return progress
@@ -534,7 +535,7 @@ class Run(HasWidget):
             Some documents have no result, and `errors` is "raise".
         """
         check_errors(errors, "skip")
-        with self._interruptible():
+        with self._interruptible(), shown(self):
             return self._results(errors, Deadline(seconds_or_none(timeout, name="timeout")))
 
     def _results(self, errors: str, deadline: Deadline) -> Results:
@@ -641,10 +642,10 @@ class Run(HasWidget):
         ...     print(key, value)
         """
         limit = seconds_or_none(timeout, name="timeout")
-        with self._interruptible():
-            yield from self._completed(limit)
+        with self._interruptible(), shown(self) as wait:
+            yield from self._completed(limit, wait)
 
-    def _completed(self, limit: float | None) -> Iterator[tuple[Any, Any]]:
+    def _completed(self, limit: float | None, wait: Wait) -> Iterator[tuple[Any, Any]]:
         self._raise_other_input()
         streams = Streams(self.handle, self.id)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
@@ -654,8 +655,10 @@ class Run(HasWidget):
             try:
                 over = over or (streams.done and self._is_over(deadline))  # first: nothing comes after the pages
                 for page in streams.pages(deadline.within(1.0), deadline.patience):
+                    wait.give()
                     for stretch in page:
                         yield from stretch.items()
+                    wait.take()
                     deadline, came = Deadline(limit), True
                 if came or over:
                     alone_since, given_up, error = None, False, None
