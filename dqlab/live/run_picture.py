@@ -216,9 +216,10 @@ def log_line(stats: RunStats) -> str:
     name = one_line(stats.name).replace(" ", "_")
     head, dead = f"{numbers.clock(stats.at)} {name} {stats.state.value}", f"dead {stats.counts.dead}"
     if stats.resting:
-        pages = "" if stats.units is None else f" {stats.units.all} pages"
+        pages = "" if stats.units is None else f" {stats.units.all} {numbers.noun_of(stats.units.all, 'page')}"
+        documents = numbers.noun_of(stats.counts.all, "document")
         took = numbers.duration(stats.elapsed).replace(" ", "")
-        return f"{head} {stats.counts.all} documents{pages} in {took} {dead}"
+        return f"{head} {stats.counts.all} {documents}{pages} in {took} {dead}"
     share = "-" if stats.share is None else numbers.share(stats.share).replace(" ", "")
     speed = stats.rate if stats.units is None else stats.units_rate
     rate = "-" if speed is None else numbers.rate(speed).replace(",", "")
@@ -362,7 +363,8 @@ _FLOW = (State.ACKED, State.LEASED, State.READY, State.DELAYED)
 
 def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     second = many(stats.counts.left, "document") if stats.units is not None else many(stats.consumers, "consumer")
-    left = Figure("Left", numbers.count(stats.progress.left), stats.unit, "" if stats.resting else second)
+    unit = numbers.noun_of(stats.progress.left, stats.unit.removesuffix("s"))
+    left = Figure("Left", numbers.count(stats.progress.left), unit, "" if stats.resting else second)
     if stats.resting:
         ended = numbers.UNKNOWN if stats.ended is None else numbers.clock(stats.ended)
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
@@ -375,7 +377,12 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
     share = numbers.share(stats.dead_share, places=2)
     tone = Tone.BAD if dead else Tone.QUIET
-    return (left, done, speed, Figure("Dead", numbers.count(dead), "documents", share, retry, tone))
+    return (
+        left,
+        done,
+        speed,
+        Figure("Dead", numbers.count(dead), numbers.noun_of(dead, "document"), share, retry, tone),
+    )
 
 
 def _done_at(face: Face, stats: RunStats) -> Figure:

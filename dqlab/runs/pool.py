@@ -18,6 +18,7 @@ from dqlab.config import check_directory, check_name, seconds, seconds_or_none
 from dqlab.documents import labelled, parsed_natively
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
+from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
@@ -631,7 +632,7 @@ class QueuePool(HasWidget):
     def print(self) -> str:
         """Return one line per shard, with what waits and runs there."""
         sizes = self.get_queue_size().items()
-        return "\n".join([f"{self!r}", *(f"  shard {index}: {size:,} messages" for index, size in sizes)])
+        return "\n".join([f"{self!r}", *(f"  shard {index}: {many(size, 'message')}" for index, size in sizes)])
 
 
 def _check_documents(fn: object, documents: Any) -> None:

@@ -219,7 +219,7 @@ class Results(Sequence[Any]):
         self._gone = gone
 
     def __repr__(self) -> str:
-        return f"<Results of {self.name!r}: {len(self):,} values>"
+        return f"<Results of {self.name!r}: {many(len(self), 'value')}>"
 
     def __len__(self) -> int:
         return self._starts[-1]

@@ -46,6 +46,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.trimming import interruptible
 from dqlab.frame import Kind
+from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
@@ -74,6 +75,8 @@ MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
 LAST_REPORT = 0.5
 """Seconds that statistics of an ended run wait for its last report; workers report every 250 ms."""
+SAID_WITHIN = 1.0
+"""Seconds in which a run that is printed has to answer."""
 NAMED = 3
 """Lost documents that an error names."""
 AT_ONCE = 0.2
@@ -115,6 +118,19 @@ class Run(HasWidget):
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
+
+    def __str__(self) -> str:
+        """Return what it is doing, in a sentence; what it is called, if its queue does not answer at once."""
+        try:
+            counts = self._progress(timeout=SAID_WITHIN).counts
+            state = self.stats(timeout=SAID_WITHIN).state
+        except DqlabError as error:
+            return f"{self!r}: {error}"
+        amount = f"{counts.settled:,} of {many(counts.all, 'document')} settled"
+        parts = {"dead": counts.dead, "lost": counts.lost, "cancelled": counts.cancelled, "left": counts.left}
+        said = "".join(f", {number:,} {word}" for word, number in parts.items() if number)
+        failed = " run.failures() lists what failed." if counts.dead else ""
+        return f"Run {self.name!r} on queue {self.queue!r} is {state.value}: {amount}{said}.{failed}"
 
     def pause(self) -> Self:
         """Stop leasing messages of this run; what runs now finishes, the rest is given back."""
@@ -357,7 +373,7 @@ class Run(HasWidget):
         """
         counts = self.until_over(timeout).counts
         if counts.dead:
-            failed = f"{counts.dead:,} of {counts.all:,} documents of run {self.name!r} failed"
+            failed = f"{counts.dead:,} of {many(counts.all, 'document')} of run {self.name!r} failed"
             warnings.warn(f"{failed}. run.failures() lists them.", DqlabWarning, stacklevel=level_of_user())
         return self
 
@@ -858,4 +874,4 @@ def _parts(counts: Counts, *, so_far: bool) -> str:
         "wait": counts.left,
     }
     parts = [f"{amount:,} {state}" for state, amount in amounts.items() if amount]
-    return f"of {counts.all:,} documents{' so far' if so_far else ''} {', '.join(parts)}"
+    return f"of {many(counts.all, 'document')}{' so far' if so_far else ''} {', '.join(parts)}"

@@ -258,3 +258,12 @@ def test_a_missing_estimate_has_a_reason(running: RunStats, more: dict[str, Any]
     view = run_view(replace(running, eta=None, units=None, **more))
 
     assert view.figures[1].second == why
+
+
+def test_figures_and_log_lines_of_one_document_are_singular(running: RunStats) -> None:
+    """ "Left 1 documents" stood in the largest letters of the view."""
+    one = replace(running, counts=Counts(leased=1, dead=1), units=None, total=2)
+
+    assert [figure.unit for figure in run_view(one).figures if figure.label in ("Left", "Dead")] == ["document"] * 2
+    ended = replace(one, state=RunState.DONE, counts=Counts(acked=1), ended=one.at, total=1)
+    assert " 1 document in " in log_line(ended)
