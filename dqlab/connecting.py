@@ -27,8 +27,11 @@ from dqlab.hpc.jobs import system_of
 from dqlab.hpc.recipes import Recipe
 from dqlab.hpc.shared import check_store
 from dqlab.lab import Lab
+from dqlab.numbers import many
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.session import result_limit
+from dqlab.user_frames import level_of_user
+from dqlab.waits import shown, step
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
@@ -44,6 +47,7 @@ SHORTEST, LOOK_EVERY = 0.5, 0.1
 """Seconds to try to reach a scheduler whose file came late, and between two checks for that file."""
 CLOSING = 1.0
 """Seconds that closing the connection to a scheduler may take, whether or not it greeted."""
+INSTALLING = "preparing it and its workers"
 JOBS_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a batch system."""
 NEEDED = (
@@ -123,6 +127,18 @@ def connect(
     if n is not None and (not isinstance(n, int) or n < 1):
         raise BadOption(option="n", value=n, problem="is a number of processes, at least 1.")
     limit = seconds_or_none(timeout, name="timeout")
+    with shown("connecting"):
+        return _connect(target, n, scheduler_file, name, store, limit)
+
+
+def _connect(
+    target: Any,
+    n: int | None,
+    scheduler_file: str | os.PathLike[str] | None,
+    name: str | None,
+    store: str | os.PathLike[str] | None,
+    limit: float | None,
+) -> Lab:
     if isinstance(target, Recipe) and not isinstance(name, str):
         name = target.kind
     path = str(Path(scheduler_file).expanduser()) if scheduler_file is not None else None
@@ -140,7 +156,7 @@ def connect(
             keeper = keeper_of(directory) if target is None and path is None and directory is not None else None
             if keeper is not None:
                 said = f"{way_to(keeper)}. Here they cannot be opened while they are open there."
-                warnings.warn(said, DqlabWarning, stacklevel=3)
+                warnings.warn(said, DqlabWarning, stacklevel=level_of_user())
             lab = _make(target, n, path, name, limit, directory)
             try:
                 lab.keep_in(directory)
@@ -276,6 +292,7 @@ def _make(
 
 def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
     """Return a client's lab; if there is none, close a client that was made for it."""
+    step(f"the scheduler answers; {INSTALLING}")
     try:
         return Lab(client, own_client=own_client, **given)
     except BaseException:  # Ctrl-C too
@@ -287,6 +304,7 @@ def _lab_of(client: Client, *, own_client: bool = False, **given: Any) -> Lab:
 def _checked(lab: Lab, store: Path | None) -> Lab:
     """Return a lab with a worker that can use the store."""
     if store is not None:
+        step(f"checking that the workers reach the store {store}")
         try:
             check_store(lab.session.link, store, seen_here=False)
         except BaseException:
@@ -300,6 +318,7 @@ def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path 
     from dqlab.hpc.starting import await_worker, warn_of_what_is_missing
     from dqlab.hpc.waiting import arrived, waited_for
 
+    step(f"waiting for the first worker of the batch system, {timeout:g} s at most")
     if isinstance(target, Recipe):
         with waited_for(target) as cluster:
             await_worker(cluster, timeout, owned=True)
@@ -316,6 +335,7 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
     """Return the lab of a client or a cluster; on failure, close nothing but a client that was made here."""
     from distributed import Client
 
+    step(INSTALLING)
     own = not isinstance(target, Client)
     client = _client(target) if own else target
     try:
@@ -334,6 +354,9 @@ def _reach(address: str | None, scheduler_file: str | None, timeout: float, what
     from dqlab.cluster.embedded.sockets import register
 
     register()
+    step(
+        f"waiting for the scheduler {f'that {scheduler_file} names' if scheduler_file is not None else f'at {address}'}"
+    )
     until = time.monotonic() + timeout
     if scheduler_file is not None:
         address = _written_in(Path(scheduler_file), timeout)
@@ -412,6 +435,7 @@ def embedded_lab(n: int, *, name: str | None, port: int | None = None) -> Lab:
     nursery = Nursery()
 
     def make() -> Lab:
+        step(f"starting a scheduler and {many(n + 1, 'worker')}")
         cluster = start_cluster(n, port=port, nursery=nursery)
         try:
             return _lab_of(OwnClient(cluster), name=name, own_client=True, cluster=cluster, reserved=(RESERVED,))

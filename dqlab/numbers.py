@@ -23,6 +23,7 @@ __all__ = [
     "duration",
     "many",
     "minute",
+    "noun_of",
     "rate",
     "share",
     "size",
@@ -44,8 +45,14 @@ def count(value: int | None) -> str:
 
 def many(amount: int, noun: str) -> str:
     """Return a count with its noun: ``1 document``, ``16,121 documents``."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('s') else 's'}"
-    return f"{count(amount)} {noun if amount == 1 else plural}"
+    return f"{count(amount)} {noun_of(amount, noun)}"
+
+
+def noun_of(amount: int | None, noun: str) -> str:
+    """Return a noun alone, as a count beside it wants it."""
+    if amount == 1:
+        return noun
+    return f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def share(value: float | None, *, places: int = 1) -> str:

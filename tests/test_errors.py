@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import string
 
 import cloudpickle
@@ -84,5 +85,36 @@ def test_value_that_is_a_sentence_brings_no_second_period() -> None:
     """Reasons come from other errors, and those are sentences."""
     error = SubmissionIncomplete(run="r", position=1, reason="too large. Send a path.")
 
-    assert "Send a path. The 1 elements" in str(error)
+    assert "Send a path. The 1 element before" in str(error)
     assert error.reason == "too large. Send a path."
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (dqlab.errors.RunStalled(run="r", queue="q", waiting=1, seconds=5), "1 message waits in queue 'q'"),
+        (dqlab.errors.RunStalled(run="r", queue="q", waiting=1_200, seconds=5), "1,200 messages wait in queue 'q'"),
+        (dqlab.errors.WaitTimeout(run="r", seconds=1, left=1, why=""), "1 message left."),
+        (dqlab.errors.RunFailed(run="r", dead=1, total=1, first="x", others=""), "1 of 1 document of run 'r' failed"),
+        (dqlab.errors.RunCancelled(run="r", cancelled=1, total=4, acked=3), "1 of 4 documents was not processed"),
+    ],
+)
+def test_an_error_counts_in_the_singular_and_the_plural(error: dqlab.errors.DqlabError, said: str) -> None:
+    """ "1 documents" reads as if nobody had looked."""
+    assert said in str(error)
+
+
+def test_no_sentence_of_an_error_has_a_plural_beside_a_bare_count() -> None:
+    """A gap names what it counts, so that one document is not documents."""
+    kinds = [
+        kind
+        for kind in vars(dqlab.errors).values()
+        if isinstance(kind, type) and issubclass(kind, dqlab.errors.DqlabError)
+    ]
+    bare = [
+        (kind.__name__, found)
+        for kind in kinds
+        for found in re.findall(r"\{\w+:,\} (?!of |processed)(\w+s)\b", kind.text)
+    ]
+
+    assert bare == []

@@ -149,3 +149,8 @@ def test_range_of_two_equal_numbers_is_one() -> None:
 def test_nouns_have_their_plural(amount: int, noun: str, text: str) -> None:
     """2 deliverys reads as a bug."""
     assert numbers.many(amount, noun) == text
+
+
+def test_a_noun_alone_is_as_the_count_beside_it_wants_it() -> None:
+    """A headline has number and unit in two places: "1" above "documents"."""
+    assert [numbers.noun_of(amount, "document") for amount in (0, 1, 2)] == ["documents", "document", "documents"]

@@ -26,6 +26,7 @@ from dqlab.config import seconds
 from dqlab.errors import BadOption, DqlabError, LabClosed, UsageError
 from dqlab.stats import Severity
 from dqlab.store.probe import Probe
+from dqlab.waits import shown
 
 if TYPE_CHECKING:
     from dqlab.cluster.transport.link import Link
@@ -126,7 +127,9 @@ def examine(link: Link, *, of: str, stores: Sequence[Path] = (), timeout: float 
     limit = _checked(timeout)
     gathering = Gathering(link, of, stores, limit)
     try:
-        return judge(link.sync(gathering.gather(), timeout=limit + _GRACE))
+        with shown(f"examining {of}") as wait:
+            wait.step(f"asking all processes; those that do not answer within {limit:g} s are named")
+            return judge(link.sync(gathering.gather(), timeout=limit + _GRACE))
     except UsageError:
         raise
     except LabClosed:  # Dask closes a client whose scheduler has ended

@@ -75,7 +75,7 @@ def _text(value: object) -> str:
     """Return what is shown of a command's value; a number is in the sentence that was printed."""
     if isinstance(value, Said):
         return ""
-    return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else text_of(value)
+    return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else _spoken(text_of(value))
 
 
 def carry_out(name: str, words: Sequence[str]) -> int:

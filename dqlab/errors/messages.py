@@ -58,7 +58,7 @@ class ResultTooLarge(MessageError):
     """One result is above the limit."""
 
     text = (
-        "the result is {size:,} bytes, the limit is {limit:,}. It was not kept. "
+        "the result is {size:byte}, the limit is {limit:,}. It was not kept. "
         "Write it to a file in the function and return its path."
     )
 
@@ -83,7 +83,7 @@ class ResultUnreadable(MessageError):
     """
 
     text = (
-        "the result of {what} cannot be unpickled in this process: {error}: {reason}. Its {size:,} bytes are in "
+        "the result of {what} cannot be unpickled in this process: {error}: {reason}. Its {size:byte} {size:is|are} in "
         ".payload of this error, and the other results can be read: results(errors='return') has this error in its "
         "place. Make what it needs importable here and read again, or return plain data and process it again."
     )

@@ -62,7 +62,7 @@ class RunFailed(RunError):
     """Some documents of the run are dead; the others have their results."""
 
     text = (
-        "{dead:,} of {total:,} documents of run {run!r} failed, the first with {first}. {others}"
+        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}"
         "See run.failures(); fix the function, then run.retry(fn=...)."
     )
     OTHERS = "What succeeded: run.results(errors='skip'). "
@@ -72,7 +72,7 @@ class RunFailed(RunError):
 class CallsFailed(RunFailed):
     """Messages of a put are dead or cancelled; the others have their results."""
 
-    text = "{dead:,} of {total:,} messages of a {run} failed, the first with {first}. {others}Put again what failed."
+    text = "{dead:,} of {total:message} of a {run} failed, the first with {first}. {others}Put again what failed."
     OTHERS = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
 
 
@@ -80,7 +80,8 @@ class ResultsForgotten(RunError):
     """Messages of a put succeeded, and their results were freed before they were read."""
 
     text = (
-        "{forgotten:,} of {total:,} results of a {run} were freed by pool.forget(); the messages succeeded, so nothing "
+        "{forgotten:,} of {total:result} of a {run} {forgotten:was|were} freed by pool.forget(); the messages "
+        "succeeded, so nothing "
         "has to be mended. Put them again only to have their results once more."
     )
 
@@ -89,7 +90,7 @@ class DocumentsLost(RunError):
     """Messages or results were in a worker that died, or in damaged files; `ranges` has their ordinals."""
 
     text = (
-        "{lost:,} of {total:,} documents of run {run!r} are lost: {how}. {first} run.resubmit_lost() sends them "
+        "{lost:,} of {total:document} of run {run!r} {lost:is|are} lost: {how}. {first} run.resubmit_lost() sends them "
         "again; run.lost() has all of them. Results of the others: run.results(errors='skip')."
     )
 
@@ -98,7 +99,8 @@ class ResultsMissing(RunError):
     """Documents were acknowledged and their results are missing, which is a defect; `ranges` has their ordinals."""
 
     text = (
-        "{missing:,} of {acked:,} processed documents of run {run!r} have no result, which must not happen: {first}. "
+        "{missing:,} of {acked:processed document} of run {run!r} {missing:has|have} no result, which must not "
+        "happen: {first}. "
         "The others have theirs: run.results(errors='skip'). Map these documents once more under another name; "
         "`dqlab fsck` looks at a store, lab.doctor() at the rest. Please report this."
     )
@@ -108,7 +110,8 @@ class RunCancelled(RunError):
     """The run was cancelled, so there will be no complete results."""
 
     text = (
-        "run {run!r} was cancelled: {cancelled:,} of {total:,} documents were not processed. The results of the "
+        "run {run!r} was cancelled: {cancelled:,} of {total:document} {cancelled:was|were} not processed. The results "
+        "of the "
         "{acked:,} finished ones: run.results(errors='skip')."
     )
 
@@ -126,7 +129,8 @@ class RunStalled(RunError):
     """Work is waiting and no consumer has existed for a while."""
 
     text = (
-        "run {run!r} stands still: {waiting:,} messages wait in queue {queue!r} and no consumer has existed for "
+        "run {run!r} stands still: {waiting:message} {waiting:waits|wait} in queue {queue!r} and no consumer has "
+        "existed for "
         "{seconds:g} s. Nothing is lost. Start consumers: more workers, a ConsumerPool, or map with consumers='auto'."
     )
 
@@ -135,8 +139,8 @@ class SubmissionIncomplete(RunError):
     """The input ended early; what was submitted before continues."""
 
     text = (
-        "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:,} elements "
-        "before it were submitted and go on; their results: run.results(errors='skip')."
+        "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:element} "
+        "before it {position:was|were} submitted and {position:goes|go} on; their results: run.results(errors='skip')."
     )
 
 
@@ -144,7 +148,7 @@ class InputResized(RunError):
     """An input has fewer or more elements than when it was mapped; the cause of a `SubmissionIncomplete`."""
 
     text = (
-        "the input had {had:,} elements when it was mapped and gave {read} when it was read: it was changed "
+        "the input had {had:element} when it was mapped and gave {read} when it was read: it was changed "
         "meanwhile. Map a copy of it: list(batch)."
     )
 
@@ -153,8 +157,10 @@ class DocumentsNotPut(RunError):
     """The input of a run was read to its end, and its queue did not confirm all of it."""
 
     text = (
-        "{missing:,} of {read:,} documents of run {run!r} were read from its input, and its queue never confirmed "
-        "them, without an error that says why. The {held:,} others go on; their results: run.results(errors='skip'). "
+        "{missing:,} of {read:document} of run {run!r} {missing:was|were} read from its input, and its queue never "
+        "confirmed "
+        "them, without an error that says why. The {held:other} {held:goes|go} on; their results: "
+        "run.results(errors='skip'). "
         "Map the same documents under this name again: only the missing ones are sent."
     )
 
@@ -163,7 +169,7 @@ class ResultsFull(RunError):
     """No room is left for results; the run paused itself."""
 
     text = (
-        "run {run!r} paused itself: its queue keeps {used:,} bytes of results, the limit is {limit:,}. Nothing is "
+        "run {run!r} paused itself: its queue keeps {used:byte} of results, the limit is {limit:,}. Nothing is "
         "lost. Read and run.drop() runs that are finished: then it goes on by itself. Or return less per document "
         "(write it to a file)."
     )
@@ -183,7 +189,7 @@ class WaitTimeout(RunError):
     """The timeout of wait() or results() has expired; the run is unaffected."""
 
     text = (
-        "run {run!r} is not done after {seconds:g} s: {left:,} messages left.{why} It was left as it is. "
+        "run {run!r} is not done after {seconds:g} s: {left:message} left.{why} It was left as it is. "
         "Call run.wait(timeout=...) again, or look at run.counts and run.state."
     )
 
@@ -192,7 +198,8 @@ class JoinStalled(RunError):
     """join() would wait forever."""
 
     text = (
-        "join() would never end: {waiting:,} messages wait in queue {queue!r} and {reason} for {seconds:g} s. "
+        "join() would never end: {waiting:message} {waiting:waits|wait} in queue {queue!r} and {reason} for "
+        "{seconds:g} s. "
         "Nothing is lost. Call start() on a ConsumerPool, or lab.queue({queue!r}).resume(), or run.resume() on its "
         "paused runs."
     )

@@ -1,16 +1,40 @@
-"""The root of all errors: a sentence with named gaps, and the values that fill them."""
+"""The root of all errors: a sentence with named gaps, and the values that fill them.
+
+A gap for a count may name what is counted, and words that follow the count: ``{left:message}`` becomes "1 message" or
+"2 messages", ``{left:waits|wait}`` one of the two.
+"""
 
 from __future__ import annotations
 
 import re
+from string import Formatter
 from typing import Any, ClassVar
 
 from dqlab.errors.trimming import rendered
+from dqlab.numbers import many
 from dqlab.texts import block
 
 __all__ = ["DqlabError", "DqlabWarning", "in_words"]
 
 _ENDS_A_SENTENCE = re.compile(r"\{(\w+)\}\.(?=\s|$)")
+
+
+class _Sentences(Formatter):
+    """Fills gaps as `str.format` does, counts with their nouns and verbs."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        """Return a value as its gap wants it."""
+        if isinstance(value, int) and "|" in format_spec:
+            one, several = format_spec.split("|")
+            return one if value == 1 else several
+        if isinstance(value, int) and _NOUN.fullmatch(format_spec):
+            return many(value, format_spec)
+        return super().format_field(value, format_spec)
+
+
+_NOUN = re.compile(r"[a-z ]{2,}")
+"""Python's own formats of numbers that are letters alone have one."""
+_SENTENCES = _Sentences()
 
 
 class DqlabError(Exception):
@@ -27,7 +51,7 @@ class DqlabError(Exception):
     def __init__(self, **fields: Any) -> None:
         super().__init__(fields)
         self.fields = fields
-        sentence = self.text.format(**_without_second_period(self.text, fields))
+        sentence = _SENTENCES.vformat(self.text, (), _without_second_period(self.text, fields))
         self.sentence = sentence if sentence.isprintable() else block(sentence)
 
     def __getattr__(self, name: str) -> Any:

@@ -15,6 +15,9 @@ from dqlab.texts import block, one_line, shown
 
 __all__ = ["find_letter", "letter_bundle"]
 
+TITLE = 100
+"""Characters of a message that fit into a title."""
+
 
 def find_letter(failures: Failures, word: str) -> DeadLetter:
     """Return the dead document whose key, raw or as shown, or whose message's id is `word`.
@@ -49,21 +52,20 @@ def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
 
 
 def _head(letter: DeadLetter) -> str:
-    return f"{one_line(letter.key)}  {one_line(letter.error)}: {one_line(letter.message, 300)}"
+    """Return document and error in one line; a long message is not repeated that stands in the traceback."""
+    message = one_line(letter.message, 300)
+    repeated = len(message) > TITLE and letter.message[:TITLE] in letter.traceback
+    return f"{one_line(letter.key)}  {one_line(letter.error)}{f': {message}' * (bool(message) and not repeated)}"
 
 
 def _lines(letter: DeadLetter) -> list[str]:
     code = f"code {one_line(letter.version)}, " if letter.version else ""
     place = one_line(letter.at) or "a place unknown"
     return [
-        f"dead after {_deliveries(letter.deliveries)} ({one_line(letter.reason)}), {code}at {place}",
+        f"dead after {many(letter.deliveries, 'delivery')} ({one_line(letter.reason)}), {code}at {place}",
         f"document: {_document(letter)}",
         f"message {letter.id}, position {letter.ordinal} in the input",
     ]
-
-
-def _deliveries(amount: int) -> str:
-    return f"{amount:,} {'delivery' if amount == 1 else 'deliveries'}"
 
 
 def _document(letter: DeadLetter) -> str:

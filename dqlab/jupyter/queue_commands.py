@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from argparse import Namespace
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Self
 
 from dqlab.errors import UsageError
 from dqlab.jupyter.line import Line
@@ -19,34 +16,6 @@ from dqlab.stats import Counts, Snapshot
 from dqlab.store.compaction import Compacted
 
 __all__ = ["Link", "compact", "drain", "gc", "history", "open_panel", "purge", "queues", "scale"]
-
-QUIET = 0.5
-"""Seconds in which nothing is shown: quick work needs no meter."""
-WIDTH = 78
-
-
-class Meter:
-    """Call it with a name, bytes done and bytes in all, as often as needed; use it as a context manager."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._shown = False
-
-    def __call__(self, name: str, done: int, of: int) -> None:
-        """Show the progress."""
-        if of and time.monotonic() - self._started > QUIET:
-            text = f"{name}: {done / 1e6:,.1f} of {of / 1e6:,.1f} MB read"
-            sys.stdout.write(f"\r{text:{WIDTH}.{WIDTH}}")
-            sys.stdout.flush()
-            self._shown = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if self._shown:
-            sys.stdout.write(f"\r{'':{WIDTH}}\r")
-            sys.stdout.flush()
 
 
 @dataclass(frozen=True)
@@ -122,14 +91,12 @@ def open_panel(line: Line, options: Namespace) -> Link:
 def compact(line: Line, options: Namespace) -> Compacted:
     """Free the disk space of settled messages of a queue."""
     pool = line.pool(options.queue)
-    with Meter() as meter:
-        return pool.compact(lambda copied, of: meter(pool.name, copied, of))
+    return pool.compact()
 
 
 def gc(line: Line, _: Namespace) -> None:
     """Compact every queue of the store."""
-    with Meter() as meter:
-        compacted = line.lab.gc(meter)
+    compacted = line.lab.gc()
     for name, gave in compacted.items():
         line.say(f"{name}: {gave}")
     if not compacted:

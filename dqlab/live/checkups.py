@@ -72,8 +72,8 @@ def _verdict(checkup: Any) -> tuple[str, Ink]:
     ]
     said = [many(count, word) for count, word, _ in counts if count]
     worst = next((ink for count, _, ink in counts[:2] if count), Ink.GOOD)
-    healthy = "" if checkup else "not "
-    return f"{healthy}healthy" + (f": {', '.join(said)}" if said else ""), worst
+    word = "not healthy" if not checkup else "works, not as it should" if counts[1][0] else "healthy"
+    return word + (f": {', '.join(said)}" if said else ""), worst
 
 
 def _when(checkup: Any) -> str:

@@ -42,7 +42,20 @@ from dqlab.live.ticker import shared
 from dqlab.live.timelines import timeline_html, timeline_text
 from dqlab.stats import RunStats
 
-__all__ = ["Mode", "conclude", "is_watched", "mode", "register_formatters", "set_mode", "text_of", "watch", "widget_of"]
+__all__ = [
+    "Mode",
+    "conclude",
+    "in_jupyter",
+    "is_on_view",
+    "is_watched",
+    "mode",
+    "publish",
+    "register_formatters",
+    "set_mode",
+    "text_of",
+    "watch",
+    "widget_of",
+]
 
 _ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
 """End times of the runs whose end a live view of this notebook has drawn."""
@@ -118,7 +131,7 @@ def watch(source: RunSource | LabSource | PoolSource, *, stream: TextIO | None =
     elif mode() is Mode.LIVE:
         _watch_in_notebook(source)
     else:
-        _publish(_shown(source))
+        publish(_shown(source))
 
 
 def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
@@ -128,7 +141,7 @@ def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
         commands.put(pressed)
         ticker.wake()
 
-    canvas: Canvas[Any] = WidgetCanvas(_publish, press) if _sends_widgets() else HtmlCanvas(_publish)
+    canvas: Canvas[Any] = WidgetCanvas(publish, press) if _sends_widgets() else HtmlCanvas(publish)
     live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
     for view in _live_views(source):
         view.leave()
@@ -186,6 +199,11 @@ def _note_end(source: Any, stats: RunStats) -> None:
     _ends_on_view[source] = stats.ended
 
 
+def is_on_view(source: object) -> bool:
+    """Return whether the output of a cell has a live view of a run, a lab or a queue."""
+    return bool(_live_views(source))
+
+
 def is_watched(source: RunSource) -> bool:
     """Return whether this notebook has a live view of a run, or one that has drawn how it ended."""
     if _live_views(source):
@@ -221,7 +239,8 @@ def in_jupyter() -> bool:
     return getattr(_shell(), "kernel", None) is not None
 
 
-def _publish(data: dict[str, Any]) -> Any:
+def publish(data: dict[str, Any]) -> Any:
+    """Display a MIME bundle in the cell's output; return its handle."""
     from IPython.display import display
 
     return display(data, raw=True, display_id=True)

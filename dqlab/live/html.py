@@ -98,6 +98,7 @@ def table_html(table: Table) -> str:
             body.append(f"<tr>{''.join(cells)}</tr>")
         parts.append(_table(heads, body))
     parts += [f'<div style="opacity:.7">{escape(note)}</div>' for note in table.notes]
+    parts += [f"<div><code>{escape(line)}</code></div>" for line in table.lines]
     return wrap(parts, width=1100)
 
 

@@ -294,7 +294,7 @@ def _lab_figures(snapshot: Snapshot, *, stale: bool) -> tuple[Figure, ...]:
     busy = numbers.share(None if stale else snapshot.busy_share, places=0).split()
     return (
         _waiting(counts),
-        Figure("Unacked", numbers.count(counts.leased), "messages", _oldest(snapshot)),
+        Figure("Unacked", numbers.count(counts.leased), _messages(counts.leased), _oldest(snapshot)),
         _out(totals, stale=stale),
         _dead(counts.dead, where),
         Figure(
@@ -311,7 +311,7 @@ def _queue_figures(snapshot: Snapshot, queue: QueueStats, row: QueueRow, *, stal
     classes = snapshot.failures.classes_total
     return (
         _waiting(queue.counts),
-        Figure("Unacked", row.unacked, "messages", _oldest(snapshot)),
+        Figure("Unacked", row.unacked, _messages(queue.counts.leased), _oldest(snapshot)),
         _out(queue, stale=stale),
         _dead(queue.counts.dead, many(classes, "class") if classes else ""),
         Figure("Empty in", amount, unit, lag, live=True),
@@ -319,9 +319,13 @@ def _queue_figures(snapshot: Snapshot, queue: QueueStats, row: QueueRow, *, stal
     )
 
 
+def _messages(amount: int) -> str:
+    return numbers.noun_of(amount, "message")
+
+
 def _waiting(counts: Counts) -> Figure:
     second = f"{numbers.count(counts.ready)} ready · {numbers.count(counts.delayed)} delayed"
-    return Figure("Waiting", numbers.count(counts.waiting), "messages", second)
+    return Figure("Waiting", numbers.count(counts.waiting), _messages(counts.waiting), second)
 
 
 def _oldest(snapshot: Snapshot) -> str:
@@ -335,7 +339,7 @@ def _out(queue: QueueStats, *, stale: bool) -> Figure:
 
 
 def _dead(amount: int, where: str) -> Figure:
-    return Figure("Dead", numbers.count(amount), "messages", where, tone=Tone.BAD if amount else Tone.QUIET)
+    return Figure("Dead", numbers.count(amount), _messages(amount), where, tone=Tone.BAD if amount else Tone.QUIET)
 
 
 def _on_disk(snapshot: Snapshot, queue: QueueStats) -> Figure:

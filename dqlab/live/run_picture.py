@@ -17,9 +17,11 @@ from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
 from dqlab.live.run_view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
 from dqlab.numbers import many
 from dqlab.stats import ClassStats, CodeStats, Counts, Eta, History, RunState, RunStats, Snapshot
+from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.texts import one_line
 
 __all__ = [
+    "NEAR_END",
     "NO_FOCUS",
     "Focus",
     "Silence",
@@ -80,9 +82,13 @@ _NO_ESTIMATE = {
     Face.WAITING: "when it goes on",
     Face.NO_ANSWER: "no live numbers",
 }
-ENOUGH_DOCUMENTS, ENOUGH_SECONDS = 20, 30
-"""There is no estimate before this many documents are settled and this much time has passed."""
 _EDIT_FIRST = "edit the function and run its cell first, to retry with new code"
+NEAR_END = "Done in"
+"""Label of an end that is told in seconds."""
+NEAR = 120.0
+"""Seconds below which an end is told in seconds."""
+LATE, NAMED = 10.0, 3
+"""Seconds after which a document that is waited for alone is named, and how many of them."""
 _ACTIONS = ("retry", "show", "resume", "scale")
 _HALTED = (Face.PAUSED, Face.STOPPED)
 
@@ -164,7 +170,7 @@ def run_view(
         percent=numbers.share(share),
         milestone="" if share is None or share < 0.25 else f"{int(share * 4) * 25} percent of {stats.unit} settled",
         stale=silence is not None,
-        notice=_notice(face, stats, silence, trouble, busy),
+        notice=_notice(face, stats, silence, trouble, busy or _waiting_for(face, stats, focus)),
         bars=_bars(stats),
         bar_label=_bar_label(stats, share),
         counters=_counters(stats),
@@ -222,9 +228,10 @@ def log_line(stats: RunStats) -> str:
     name = one_line(stats.name).replace(" ", "_")
     head, dead = f"{numbers.clock(stats.at)} {name} {stats.state.value}", f"dead {stats.counts.dead}"
     if stats.resting:
-        pages = "" if stats.units is None else f" {stats.units.all} pages"
+        pages = "" if stats.units is None else f" {stats.units.all} {numbers.noun_of(stats.units.all, 'page')}"
+        documents = numbers.noun_of(stats.counts.all, "document")
         took = numbers.duration(stats.elapsed).replace(" ", "")
-        return f"{head} {stats.counts.all} documents{pages} in {took} {dead}"
+        return f"{head} {stats.counts.all} {documents}{pages} in {took} {dead}"
     share = "-" if stats.share is None else numbers.share(stats.share).replace(" ", "")
     speed = stats.rate if stats.units is None else stats.units_rate
     rate = "-" if speed is None else numbers.rate(speed).replace(",", "")
@@ -307,6 +314,24 @@ def silence_notice(silence: Silence, what: str = "The run") -> Notice:
     return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} {what} is not touched by this.", Tone.WARN)
 
 
+def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> str:
+    """Return which documents a run waits for that has no others left, once that takes long; "" for none."""
+    counts = stats.counts
+    if face is not Face.RUNNING or counts.waiting or not 0 < counts.leased <= NAMED or focus.snapshot is None:
+        return ""
+    held = [each for each in focus.snapshot.consumers if each.queue == stats.queue and each.oldest_age is not None]
+    if len(held) != counts.leased:  # some hold documents of other runs, and which is not known
+        return ""
+    held.sort(key=lambda each: -(each.oldest_age or 0.0))
+    longest = held[0].oldest_age or 0.0
+    if longest < LATE:
+        return ""
+    named = [
+        f"{one_line(each.document or '?', 80)}, on {each.name} for {numbers.span(each.oldest_age)}" for each in held
+    ]
+    return f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}"
+
+
 def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str, busy: str) -> Notice:
     if trouble:
         return Notice(one_line(trouble, 300), Tone.BAD)
@@ -358,7 +383,8 @@ _FLOW = (State.ACKED, State.LEASED, State.READY, State.DELAYED)
 
 def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     second = many(stats.counts.left, "document") if stats.units is not None else many(stats.consumers, "consumer")
-    left = Figure("Left", numbers.count(stats.progress.left), stats.unit, "" if stats.resting else second)
+    unit = numbers.noun_of(stats.progress.left, stats.unit.removesuffix("s"))
+    left = Figure("Left", numbers.count(stats.progress.left), unit, "" if stats.resting else second)
     if stats.resting:
         ended = numbers.UNKNOWN if stats.ended is None else numbers.clock(stats.ended)
         done = Figure("Ended at", ended, "", f"after {numbers.duration(stats.elapsed)}")
@@ -371,16 +397,41 @@ def _figures(face: Face, stats: RunStats) -> tuple[Figure, ...]:
     retry = "" if stats.resting and not stats.retrying else f"{numbers.count(stats.retrying)} waiting to retry"
     share = numbers.share(stats.dead_share, places=2)
     tone = Tone.BAD if dead else Tone.QUIET
-    return (left, done, speed, Figure("Dead", numbers.count(dead), "documents", share, retry, tone))
+    return (
+        left,
+        done,
+        speed,
+        Figure("Dead", numbers.count(dead), numbers.noun_of(dead, "document"), share, retry, tone),
+    )
 
 
 def _done_at(face: Face, stats: RunStats) -> Figure:
     if stats.eta is None or stats.eta_in is None:
-        early = stats.counts.settled < ENOUGH_DOCUMENTS or stats.elapsed < ENOUGH_SECONDS
-        why = f"after {ENOUGH_DOCUMENTS} documents and {ENOUGH_SECONDS} s" if early else "no estimate yet"
-        return Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, why), live=True)
+        return Figure("Done at", numbers.UNKNOWN, "", _NO_ESTIMATE.get(face, _no_estimate(stats)), live=True)
+    if stats.eta.p50 - stats.at < NEAR:
+        return Figure(NEAR_END, *_parts_of(numbers.ahead(*_from_now(stats.eta, stats.at))), "80 % sure", live=True)
     at = numbers.due(stats.eta.p50, now=stats.at)
     return Figure("Done at", at, f"in {numbers.soon(stats.eta_in)}", details.sure(stats.eta, stats.at), live=True)
+
+
+def _no_estimate(stats: RunStats) -> str:
+    if stats.counts.settled < MIN_DOCUMENTS:
+        return f"after {many(MIN_DOCUMENTS, 'document')}"
+    if stats.elapsed < MIN_SECONDS:
+        return "in a moment"
+    if not stats.counts.waiting and stats.counts.leased:
+        return f"when {many(stats.counts.leased, 'document')} {'ends' if stats.counts.leased == 1 else 'end'}"
+    return "when documents end again"
+
+
+def _from_now(eta: Eta, now: float) -> tuple[float, float, float]:
+    return eta.p10 - now, eta.p50 - now, eta.p90 - now
+
+
+def _parts_of(text: str) -> tuple[str, str]:
+    """Return the number, or numbers, and the unit."""
+    amount, _, unit = text.rpartition(" ")
+    return amount, unit
 
 
 def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | None) -> Figure:

@@ -16,7 +16,7 @@ from dqlab import numbers
 from dqlab.live.palette import Ink
 from dqlab.live.run_table import runs_in_order
 from dqlab.numbers import many
-from dqlab.stats import Attention, QueueStats, RunStats, Snapshot
+from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
 from dqlab.texts import as_word, one_line
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Cell",
     "Column",
     "Table",
+    "documents_table",
     "failures_table",
     "results_table",
     "runs_table",
@@ -60,12 +61,16 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows of ready strings; `total` is a last row, `notes` are sentences below."""
+    """Columns and rows of ready strings; `total` is a last row, `notes` are sentences below.
+
+    `lines` can be typed next: they stand last, and are never cut.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     total: tuple[Cell, ...] = ()
     notes: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 NO_TABLE = Table((), ())
@@ -182,7 +187,55 @@ def runs_table(runs: Sequence[RunStats], hidden: int = 0, attention: Sequence[At
     return Table(columns, cells, notes=tuple(notes) if cells else ("no runs yet",))
 
 
-def failures_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
+def failures_table(failures: Any) -> Table:
+    """Return dead documents: a row per class, and the lines to type next; without classes, the first documents.
+
+    Parameters
+    ----------
+    failures : Failures
+        Of a run, or of plain puts, which have no classes.
+    """
+    classes: tuple[ClassStats, ...] = failures.classes if len(failures) else ()
+    return _classes_table(failures, classes) if classes else documents_table(failures)
+
+
+def _classes_table(failures: Any, classes: tuple[ClassStats, ...]) -> Table:
+    total = len(failures)
+    columns = (
+        Column("dead", right=True),
+        Column("share", right=True),
+        Column("error", whole=True),
+        Column("message", mono=True),
+        Column("at", mono=True),
+    )
+    rows = tuple(
+        (
+            Cell(numbers.count(entry.dead), Ink.BAD),
+            Cell(numbers.share(min(1.0, entry.dead / total))),
+            Cell(one_line(entry.error, 40)),
+            Cell(one_line(entry.message, 80)),
+            Cell(one_line(entry.at, 40)),
+        )
+        for entry in classes
+    )
+    rest = total - sum(entry.dead for entry in classes)
+    notes = [f"{numbers.count(rest)} more, of other classes"] if rest > 0 else []
+    notes.append(f"{many(total, 'dead document')} of {one_line(failures.name, 60)}. One of each class, then all again:")
+    run = as_word(failures.name)
+    lines = []
+    for entry in classes:
+        letter = None if entry.key is not None else failures.example(entry.fingerprint)
+        if entry.key is not None or letter is not None:  # else it was sent again just now
+            key = letter.key if letter is not None else entry.key
+            lines.append(f"%dq show {as_word(key)} {run}    # {one_line(entry.error, 40)}")
+    lines.append(f"%dq retry {run}")
+    if len(classes) > 1:
+        worst = one_line(classes[0].error, 40)
+        lines.append(f"%dq retry {run} --where \"error == '{worst}'\"")
+    return Table(columns, rows, notes=tuple(notes), lines=tuple(lines))
+
+
+def documents_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
     """Return the first dead documents, one row each.
 
     Parameters
@@ -193,7 +246,7 @@ def failures_table(failures: Sequence[Any], limit: int = ROWS) -> Table:
         Rows shown; the rest is counted.
     """
     columns = (
-        Column("document", mono=True),
+        Column("document", mono=True, whole=True),
         Column("error"),
         Column("message", mono=True),
         Column("at", mono=True),

@@ -51,6 +51,13 @@ class ScreenCanvas:
         """Draw the last screen; the cursor stays below it."""
         self.draw(view)
 
+    def clear(self) -> None:
+        """Remove the screen; the next one is drawn where the cursor is then."""
+        if self._widths:
+            self._stream.write(f"\x1b[{len(self._widths)}A\r\x1b[J")
+            self._stream.flush()
+        self._widths = []
+
 
 class LineCanvas:
     """A line every 30 s and one at the end, for logs."""

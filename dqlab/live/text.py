@@ -11,6 +11,7 @@ from dataclasses import replace
 from dqlab import numbers
 from dqlab.live.palette import Ink, State
 from dqlab.live.pieces import Need
+from dqlab.live.run_picture import NEAR_END
 from dqlab.live.run_view import Face, RunView, Tone
 from dqlab.live.style import PLAIN, Span, TextStyle, paint
 from dqlab.live.tables import Column, Table
@@ -90,7 +91,13 @@ def table_text(table: Table, style: TextStyle = PLAIN) -> str:
     place = len(lines) - 1 if table.total else len(lines)
     painted = [paint(_join(line), style) for line in lines]
     return "\n".join(
-        [*painted[:place], *(notes if table.total else []), *painted[place:], *([] if table.total else notes)]
+        [
+            *painted[:place],
+            *(notes if table.total else []),
+            *painted[place:],
+            *([] if table.total else notes),
+            *(f"  {line}" for line in table.lines),
+        ]
     )
 
 
@@ -145,13 +152,14 @@ def _figure_lines(view: RunView) -> list[list[Span]]:
         return []
     left, done, speed, dead = view.figures
     ended = f" {done.second}" if done.second.startswith("after ") and done.value != numbers.UNKNOWN else ""
-    ended = f" ({view.band})" if view.band else ended
+    near = done.label == NEAR_END
+    ended = "" if near else f" ({view.band})" if view.band else ended
     return [
         [
             Span(_field(f"left   {left.value} {left.unit}", 25)),
             Span(_field(left.second, 22)),
             Span("done  "),
-            Span(done.value, Ink.STRONG),
+            Span(f"in {done.value} {done.unit}" if near else done.value, Ink.STRONG),
             Span(ended),
         ],
         [

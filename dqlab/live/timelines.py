@@ -1,37 +1,97 @@
-"""The history of a queue as text: one line of blocks for each series, all equally wide, with the cells that ran."""
+"""The history of a queue as text and as a picture, with the cells that ran.
+
+As text, one line of blocks for each series; in HTML, one small drawing for each, beside the same words. A host that
+strips drawings leaves the words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from html import escape
+from itertools import groupby
 
 from dqlab import numbers
-from dqlab.live.html import wrap
+from dqlab.live.html import quiet, wrap
 from dqlab.live.style import TextStyle
+from dqlab.live.widths import columns, cut
 from dqlab.stats import History, Mark
 from dqlab.texts import one_line
 
 __all__ = ["blocks", "timeline_html", "timeline_text"]
 
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
-WIDTH, NAME = 44, 10
+NARROWEST, NAME = 16, 10
+"""Columns of a line of blocks at least, and of the names before them."""
+DRAWN = 480, 30
+"""Pixels of one drawing."""
+MARKS = 8
+"""Marks that are shown, the newest."""
 
 
 def timeline_text(history: History, style: TextStyle) -> str:
-    """Return depth, unacked messages, throughput and failures over time."""
+    """Return depth, unacked messages, throughput and failures over time, as wide as the style at most."""
+    series = _series(history)
+    wide = max(NARROWEST, style.width - NAME - 2 - max(columns(spelled) for _, _, spelled in series))
     lines = [_title(history), ""]
-    for name, values, spelled in _series(history):
-        drawn = blocks(values, WIDTH, BLOCKS if style.unicode else ASCII_BLOCKS)
+    for name, values, spelled in series:
+        drawn = blocks(values, wide, BLOCKS if style.unicode else ASCII_BLOCKS)
         lines.append(f"{name:<{NAME}} {drawn} {spelled}")
-    ticks = f"{numbers.minute(history.t0)}{numbers.minute(history.end):>{WIDTH - 5}}"
+    ticks = f"{numbers.minute(history.t0)}{numbers.minute(history.end):>{wide - 5}}"
     lines.append(f"{'':<{NAME}} {ticks}")
-    lines += [f"{'':<{NAME}} {' ' * _place(history, mark)}{_mark(mark)}" for mark in history.marks[-8:]]
-    return "\n".join(lines)
+    last = NAME + wide
+    places = [(min(last, NAME + 1 + int(_place(history, mark) * wide)), mark) for mark in history.marks[-MARKS:]]
+    lines += [_mark_line(place, _mark(mark), style.width) for place, mark in places]
+    return "\n".join(cut(line, style.width, ellipsis="…" if style.unicode else "~") for line in lines)
+
+
+def _mark_line(place: int, said: str, width: int) -> str:
+    """Return a line with a mark at a place, and what it is about on the side where there is room."""
+    if place + 2 + columns(said) <= width:
+        return f"{'':<{place}}^ {said}"
+    said = cut(said, place - 1)
+    return f"{'':<{place - 1 - columns(said)}}{said} ^"
 
 
 def timeline_html(history: History) -> str:
-    """Return the same as a fragment with inline styles only."""
-    return wrap([f'<pre style="line-height:1.35">{escape(timeline_text(history, TextStyle()))}</pre>'])
+    """Return the same as a fragment of drawings and words, with inline styles only."""
+    parts = [f"<div><b>{escape(_title(history))}</b></div>"]
+    marks = history.marks[-MARKS:]
+    for name, values, spelled in _series(history):
+        words = f'<span style="flex:none;width:70px">{name}</span>'
+        figures = f'<span style="flex:none">{quiet(spelled)}</span>'
+        picture = _drawing(f"{name}: {spelled}", values, [_place(history, mark) for mark in marks])
+        parts.append(f'<div style="display:flex;gap:10px;align-items:center">{words}{picture}{figures}</div>')
+    ends = f"<span>{numbers.minute(history.t0)}</span><span>{numbers.minute(history.end)}</span>"
+    style = f"display:flex;justify-content:space-between;width:{DRAWN[0]}px;margin-left:80px;opacity:.7"
+    parts.append(f'<div style="{style}">{ends}</div>')
+    parts += [f'<div style="margin-left:80px">{quiet(_mark(mark))}</div>' for mark in marks]
+    return wrap(parts, width=1100)
+
+
+def _drawing(label: str, values: Sequence[float | None], marks: Sequence[float]) -> str:
+    """Return an area over time, and a line where each cell ran; `marks` are places from 0 to 1."""
+    width, height = DRAWN
+    top = max((value for value in values if value is not None), default=0.0) or 1.0
+    step = width / max(1, len(values) - 1)
+    areas: list[str] = []
+    for known, run in groupby(enumerate(values), key=lambda point: point[1] is not None):
+        if known:
+            points = [(at * step, height - 1 - (height - 2) * (value or 0.0) / top) for at, value in run]
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            areas.append(
+                f'<polygon points="{points[0][0]:.1f},{height} {line} {points[-1][0]:.1f},{height}" '
+                'fill="currentColor" fill-opacity="0.18"></polygon>'
+                f'<polyline points="{line}" fill="none" stroke="currentColor"></polyline>'
+            )
+    lines = "".join(
+        f'<line x1="{place * width:.1f}" x2="{place * width:.1f}" y1="0" y2="{height}" stroke="#9A6200" '
+        'stroke-dasharray="3 2"></line>'
+        for place in marks
+    )
+    return (
+        f'<svg role="img" aria-label="{escape(label)}" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" style="flex:none">{"".join(areas)}{lines}</svg>'
+    )
 
 
 def blocks(values: Sequence[float | None], width: int, shapes: str = BLOCKS) -> str:
@@ -76,11 +136,12 @@ def _spelled(values: Sequence[float | None], spell: Callable[[float], str], unit
     return f"now {numbers.UNKNOWN if now is None else spell(now)}, most {spell(max(known))} {unit}"
 
 
-def _place(history: History, mark: Mark) -> int:
+def _place(history: History, mark: Mark) -> float:
+    """Return where a mark stands in the span, 0 to 1."""
     span = history.end - history.t0
-    return max(0, min(WIDTH - 1, int((mark.at - history.t0) / span * WIDTH))) if span > 0 else 0
+    return max(0.0, min(1.0, (mark.at - history.t0) / span)) if span > 0 else 0.0
 
 
 def _mark(mark: Mark) -> str:
     cell = f"[{mark.cell}] " if mark.cell is not None else ""
-    return f"^ {cell}{one_line(mark.text, 40)}, {numbers.minute(mark.at)}"
+    return f"{cell}{one_line(mark.text, 40)}, {numbers.minute(mark.at)}"

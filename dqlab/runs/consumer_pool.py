@@ -23,6 +23,7 @@ from dqlab.config import seconds
 from dqlab.errors import ActorGone, BadOption, JoinStalled, QueueClosed, ResultsFull, UsageError
 from dqlab.errors.trimming import interruptible
 from dqlab.frame import NO_ID
+from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.runs.consumers import ConsumerBaseClass, GeneralConsumer
 from dqlab.runs.keywords import checks_keywords
@@ -259,7 +260,7 @@ class ConsumerPool:
             if stuck and now - since >= STALLED_AFTER:
                 raise JoinStalled(waiting=left, queue=self.queue_pool.name, reason=stuck, seconds=STALLED_AFTER)
             if progress:
-                sys.stderr.write(f"{left:,} messages left in queue {self.queue_pool.name!r}\n")
+                sys.stderr.write(f"{many(left, 'message')} left in queue {self.queue_pool.name!r}\n")
         self.cancel()
 
     def _raise_full(self, shards: list[dict[str, Any]]) -> None:

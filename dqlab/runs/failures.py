@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, overload
@@ -14,8 +14,10 @@ from dqlab.cluster.transport.sealed import open_value
 from dqlab.documents import sealed_label
 from dqlab.documents.document import sealed_key
 from dqlab.frame import Kind
+from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
 from dqlab.runs.dataframes import frame_of, index_of
+from dqlab.stats import ClassStats
 from dqlab.texts import one_line
 
 if TYPE_CHECKING:
@@ -87,12 +89,19 @@ class Failures(Sequence[DeadLetter]):
     Shows itself as a table; `to_frame()` gives a pandas DataFrame.
     """
 
-    def __init__(self, name: str, handle: Handle, run: bytes, counts: Sequence[int]) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        handle: Handle,
+        run: bytes,
+        counts: Sequence[int],
+        classes: Callable[[], Sequence[ClassStats]] = tuple,
+    ) -> None:
+        self.name, self._classes = name, classes
         self._handle, self._run, self._counts = handle, run, list(counts)
 
     def __repr__(self) -> str:
-        lines = [f"{len(self):,} dead documents of {self.name!r}"]
+        lines = [f"{many(len(self), 'dead document')} of {self.name!r}"]
         lines += [f"  {letter}"[:110] for letter, _ in zip(self, range(10), strict=False)]
         if len(self) > 10:
             lines.append(f"  and {len(self) - 10:,} more")
@@ -124,6 +133,18 @@ class Failures(Sequence[DeadLetter]):
             return [head[i] for i in wanted if i < len(head)]
         at = range(len(self))[index]
         return next(letter for i, letter in enumerate(self) if i == at)
+
+    def example(self, fingerprint: str) -> DeadLetter | None:
+        """Return one dead letter of a failure class, or None if it has none any more."""
+        for shard in range(len(self._counts)):
+            if page := self._handle.link.sync(self._page(shard, -1, [fingerprint], 1)):
+                return page[0]
+        return None
+
+    @property
+    def classes(self) -> tuple[ClassStats, ...]:
+        """What they failed of, the largest classes first, at most eight; empty where that is not known."""
+        return tuple(entry for entry in self._classes() if entry.dead)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per dead letter: key, error, message, at, deliveries, version, reason, traceback."""

@@ -18,6 +18,7 @@ from dqlab.config import check_directory, check_name, seconds, seconds_or_none
 from dqlab.documents import labelled, parsed_natively
 from dqlab.errors import BadOption, DqlabError, QueueClosed, QueueInUse
 from dqlab.frame import NO_ID, Kind
+from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.rules.ids import END
 from dqlab.rules.retry import Retry
@@ -33,6 +34,7 @@ from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, QueueStats, Snapshot
 from dqlab.store.compaction import Compacted
+from dqlab.waits import shown
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -396,7 +398,14 @@ class QueuePool(HasWidget):
         """
         self._check_open()
         self._mark("compact")
-        return self.handle.link.sync(compact(self.handle, progress))
+        with shown(f"compacting queue {self.name}") as wait:
+
+            def report(done: int, of: int) -> None:
+                wait.step(f"{done / 1e6:,.1f} of {of / 1e6:,.1f} MB read")
+                if progress is not None:
+                    progress(done, of)
+
+            return self.handle.link.sync(compact(self.handle, report))
 
     def close(self, *, force: bool = False) -> None:
         """Confirm puts, retire this queue's consumers, close it and free what it holds.
@@ -623,7 +632,7 @@ class QueuePool(HasWidget):
     def print(self) -> str:
         """Return one line per shard, with what waits and runs there."""
         sizes = self.get_queue_size().items()
-        return "\n".join([f"{self!r}", *(f"  shard {index}: {size:,} messages" for index, size in sizes)])
+        return "\n".join([f"{self!r}", *(f"  shard {index}: {many(size, 'message')}" for index, size in sizes)])
 
 
 def _check_documents(fn: object, documents: Any) -> None:

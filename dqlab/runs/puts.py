@@ -38,6 +38,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.trimming import interruptible
 from dqlab.frame import NO_ID, Kind
+from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
 from dqlab.rules.states import State
 from dqlab.runs.code.sealing import function_bytes
@@ -198,7 +199,7 @@ class PutResult:
     def __repr__(self) -> str:
         done = self._ticket.done
         state = "sending" if not done.done() else "refused" if done.exception() else "confirmed"
-        return f"<PutResult of {self._ticket.count:,} messages on {self._handle.name!r}: {state}>"
+        return f"<PutResult of {many(self._ticket.count, 'message')} on {self._handle.name!r}: {state}>"
 
     def __len__(self) -> int:
         return self._ticket.count

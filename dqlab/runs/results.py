@@ -19,17 +19,21 @@ from dqlab.documents import label_of
 from dqlab.errors import BadOption, CallTimeout, MessageNotFound, ResultUnreadable
 from dqlab.failures.tracebacks import class_name, users_part
 from dqlab.frame import NO_ID, Settlement
+from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import LostDocument
 from dqlab.texts import one_line, said_by
+from dqlab.waits import shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["InPlace", "Results", "Streams", "Stretch", "check_errors", "check_readable", "open_settlements"]
 
+SAID_EVERY = 10_000
+"""Values between two reports of how many were read."""
 READ_AHEAD = 2
 """Calls under way while values are read: an answer takes longer to come than to open."""
 READ_VALUES = 4 * PAGE_VALUES
@@ -215,7 +219,7 @@ class Results(Sequence[Any]):
         self._gone = gone
 
     def __repr__(self) -> str:
-        return f"<Results of {self.name!r}: {len(self):,} values>"
+        return f"<Results of {self.name!r}: {many(len(self), 'value')}>"
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -273,9 +277,12 @@ class Results(Sequence[Any]):
         import pandas as pd
 
         keys, values = [], []
-        for key, value in self.items():
-            keys.append(key)
-            values.append(value)
+        with shown(f"reading {many(len(self), 'result')}") as wait:
+            for key, value in self.items():
+                keys.append(key)
+                values.append(value)
+                if len(keys) % SAID_EVERY == 0:
+                    wait.step(f"{len(keys):,} read")
         index = index_of(keys)
         failed = [self._instead is not None and self._instead.is_one(value) for value in values]
         reasons = [str(value) if bad else None for value, bad in zip(values, failed, strict=True)]

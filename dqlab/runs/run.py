@@ -46,6 +46,7 @@ from dqlab.errors import (
 )
 from dqlab.errors.trimming import interruptible
 from dqlab.frame import Kind
+from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
@@ -67,6 +68,7 @@ from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 from dqlab.user_frames import level_of_user
+from dqlab.waits import Wait, shown
 
 __all__ = ["Run"]
 
@@ -74,6 +76,8 @@ MIN_PAST = 60.0
 """Seconds that the series of a young run cover at least."""
 LAST_REPORT = 0.5
 """Seconds that statistics of an ended run wait for its last report; workers report every 250 ms."""
+SAID_WITHIN = 1.0
+"""Seconds in which a run that is printed has to answer."""
 NAMED = 3
 """Lost documents that an error names."""
 AT_ONCE = 0.2
@@ -116,6 +120,19 @@ class Run(HasWidget):
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r} on queue {self.handle.name!r}>"
+
+    def __str__(self) -> str:
+        """Return what it is doing, in a sentence; what it is called, if its queue does not answer at once."""
+        try:
+            counts = self._progress(timeout=SAID_WITHIN).counts
+            state = self.stats(timeout=SAID_WITHIN).state
+        except DqlabError as error:
+            return f"{self!r}: {error}"
+        amount = f"{counts.settled:,} of {many(counts.all, 'document')} settled"
+        parts = {"dead": counts.dead, "lost": counts.lost, "cancelled": counts.cancelled, "left": counts.left}
+        said = "".join(f", {number:,} {word}" for word, number in parts.items() if number)
+        failed = " run.failures() lists what failed." if counts.dead else ""
+        return f"Run {self.name!r} on queue {self.queue!r} is {state.value}: {amount}{said}.{failed}"
 
     def pause(self) -> Self:
         """Stop leasing messages of this run; what runs now finishes, the rest is given back."""
@@ -358,14 +375,14 @@ class Run(HasWidget):
         """
         counts = self.until_over(timeout).counts
         if counts.dead:
-            failed = f"{counts.dead:,} of {counts.all:,} documents of run {self.name!r} failed"
+            failed = f"{counts.dead:,} of {many(counts.all, 'document')} of run {self.name!r} failed"
             warnings.warn(f"{failed}. run.failures() lists them.", DqlabWarning, stacklevel=level_of_user())
         return self
 
     def until_over(self, timeout: float | str | None = None) -> Progress:
         """Wait as `wait` does, for a caller that reports failed documents itself."""
         deadline = Deadline(seconds_or_none(timeout, name="timeout"))
-        with self._interruptible():
+        with self._interruptible(), shown(self):
             progress = self._settled(deadline, self._raise_submission)
             self._raise_lost(progress, deadline)
         return progress
@@ -536,7 +553,7 @@ class Run(HasWidget):
             Some documents have no result, and `errors` is "raise".
         """
         check_errors(errors, "skip")
-        with self._interruptible():
+        with self._interruptible(), shown(self):
             return self._results(errors, Deadline(seconds_or_none(timeout, name="timeout")))
 
     def _results(self, errors: str, deadline: Deadline) -> Results:
@@ -643,10 +660,10 @@ class Run(HasWidget):
         ...     print(key, value)
         """
         limit = seconds_or_none(timeout, name="timeout")
-        with self._interruptible():
-            yield from self._completed(limit)
+        with self._interruptible(), shown(self) as wait:
+            yield from self._completed(limit, wait)
 
-    def _completed(self, limit: float | None) -> Iterator[tuple[Any, Any]]:
+    def _completed(self, limit: float | None, wait: Wait) -> Iterator[tuple[Any, Any]]:
         self._raise_other_input()
         streams = Streams(self.handle, self.id)
         deadline, over, alone_since, looked = Deadline(limit), False, None, time.monotonic()
@@ -656,8 +673,10 @@ class Run(HasWidget):
             try:
                 over = over or (streams.done and self._is_over(deadline))  # first: nothing comes after the pages
                 for page in streams.pages(deadline.within(1.0), deadline.patience):
+                    wait.give()
                     for stretch in page:
                         yield from stretch.items()
+                    wait.take()
                     deadline, came = Deadline(limit), True
                 if came or over:
                     alone_since, given_up, error = None, False, None
@@ -816,7 +835,8 @@ class Run(HasWidget):
     def failures(self) -> Failures:
         """Return the run's dead letters: a sequence that shows itself as a table; `.to_frame()` for pandas."""
         progress = self._progress()
-        return Failures(self.name, self.handle, self.id, [shard["counts"][State.DEAD] for shard in progress.shards])
+        dead = [shard["counts"][State.DEAD] for shard in progress.shards]
+        return Failures(self.name, self.handle, self.id, dead, lambda: self.stats().classes)
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[DeadLetter]:
         """Return some dead documents of one failure class.
@@ -860,4 +880,4 @@ def _parts(counts: Counts, *, so_far: bool) -> str:
         "wait": counts.left,
     }
     parts = [f"{amount:,} {state}" for state, amount in amounts.items() if amount]
-    return f"of {counts.all:,} documents{' so far' if so_far else ''} {', '.join(parts)}"
+    return f"of {many(counts.all, 'document')}{' so far' if so_far else ''} {', '.join(parts)}"

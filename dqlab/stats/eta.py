@@ -22,12 +22,16 @@ from dqlab.stats.runs import Eta
 
 __all__ = ["MIN_DOCUMENTS", "MIN_SECONDS", "Effort", "Steady", "estimate", "typical"]
 
-MIN_DOCUMENTS, MIN_SECONDS = 20, 30.0
+MIN_DOCUMENTS, MIN_SECONDS = 5, 2.0
 """Documents settled and seconds passed before an estimate is shown."""
+START = 1.0
+"""Seconds of work that the beginning of a run may have cost or spared: the estimate of a young run is that unsure."""
 UNREST = 60.0, 0.05
 """An estimate moves when its middle moved by more than so many seconds, or by this share of what is left."""
-REVISE_AFTER = 5.0
-"""Seconds between two looks at whether it moves."""
+SHARPER = 0.7
+"""It also moves when its band has become narrower than this share of what it was."""
+REVISE_AFTER, REVISE_NEAR = 5.0, 0.1
+"""Seconds between two looks at whether it moves, or this share of what is left where that is less, but 1 s at least."""
 
 
 TAIL, RUNNING = 2.0, 0.7
@@ -132,7 +136,8 @@ def estimate(effort: Effort, *, units: float, documents: int, slots: float, at: 
     of_speed = units * units * effort.documents * effort.spread / (effort.units * effort.units)
     # The largest of many is seldom among the first few, so the variance of heavy tails is seen too small at first.
     unseen = 1 + 4 / math.sqrt(effort.batches)
-    deviation = math.sqrt(math.log1p((of_rest + of_speed) * unseen / (work * work)))
+    of_start = (START * slots / max(effort.seconds, START * slots)) ** 2 / 2
+    deviation = math.sqrt(math.log1p((of_rest + of_speed) * unseen / (work * work) + of_start))
     last = _Last(work / documents, effort.variation * unseen)
     ends = [
         last.ends(work * math.exp(deviation * z - deviation * deviation / 2) / slots, min(slots, documents))
@@ -209,10 +214,12 @@ class Steady:
         if new is None or self._shown is None:
             self._shown, self._looked = new, at
             return new
-        if at - self._looked >= REVISE_AFTER:
+        if at - self._looked >= min(REVISE_AFTER, max(1.0, REVISE_NEAR * (new.p50 - at))):
             self._looked = at
             seconds, share = UNREST
-            if abs(new.p50 - self._shown.p50) > min(seconds, share * max(0.0, new.p50 - at)) or self._shown.p50 <= at:
+            sharper = new.p90 - new.p10 < SHARPER * (self._shown.p90 - self._shown.p10)
+            moved = abs(new.p50 - self._shown.p50) > min(seconds, share * max(0.0, new.p50 - at))
+            if moved or sharper or self._shown.p50 <= at:
                 self._shown = new
         return self._shown
 

@@ -19,6 +19,8 @@ __all__ = [
     "total_queue",
 ]
 
+WINDOW = 60.0
+"""Seconds that rates and shares of consumers are about."""
 AGE_EDGES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
 """Seconds between the bins of `Unacked.age_bins`: the first is below one second, the last above eight minutes."""
 
@@ -154,8 +156,13 @@ class ConsumerStats:
 
     @property
     def idle_share(self) -> float | None:
-        """Share of its slots' time spent waiting for work, 0 to 1."""
-        return None if self.busy_share is None else 1.0 - self.busy_share
+        """Share of its slots' time spent waiting for work, 0 to 1.
+
+        Time in a function is reported when a document ends: a consumer that has had one for a minute was busy with it.
+        """
+        if self.busy_share is None:
+            return None
+        return 1.0 - max(self.busy_share, min(1.0, (self.oldest_age or 0.0) / WINDOW))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dqlab.cluster.transport.sealed import seal_value
@@ -65,3 +67,22 @@ def test_text_mode_has_no_html(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(letter_bundle(letter(seal_value("x")))) == {"text/plain"}
     finally:
         set_mode(None)
+
+
+@pytest.mark.parametrize(("length", "shown"), [(40, 2), (5_000, 1)])
+def test_a_long_message_is_printed_once(length: int, shown: int) -> None:
+    """5,000 characters in the title, and again below, hide the traceback."""
+    message = "m" * length
+    dead = replace(letter(seal_value("x"), message), traceback=f"Traceback:\nValueError: {message}\n")
+
+    for drawn in letter_bundle(dead).values():
+        assert drawn.count("m" * 40) >= shown
+        assert drawn.count("m") < shown * length + 100
+        assert drawn.startswith(("a.txt  KeyError", "<div><b>a.txt  KeyError"))
+
+
+def test_a_long_message_without_a_traceback_is_not_lost() -> None:
+    """A process that was killed leaves none."""
+    dead = replace(letter(seal_value("x"), "m" * 200), traceback="")
+
+    assert "m" * 200 in letter_bundle(dead)["text/plain"]

@@ -199,6 +199,17 @@ def test_line_has_the_value_of_its_twin(failed: Any) -> None:
     assert list(failed.run("%dq results --errors skip")) == [2.0, 4.0]
 
 
+def test_failed_prints_classes_and_lines_that_can_be_run(failed: Any, capsys: Any) -> None:
+    """What stands below the table is typed next: as it stands there, it works."""
+    capsys.readouterr()
+    failed.run("%dq failed")
+
+    lines = capsys.readouterr().out.splitlines()
+    assert any("ZeroDivisionError" in line and "100 %" in line for line in lines)
+    show = next(line.strip() for line in lines if "%dq show" in line)
+    assert failed.run(show).error == "ZeroDivisionError"
+
+
 def test_out_stores_the_value_and_shows_nothing(failed: Any, capsys: Any) -> None:
     """The last line of a cell otherwise shows itself."""
     capsys.readouterr()

@@ -33,7 +33,7 @@ def outputs(connected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("dqlab.live.built.STATIC", tmp_path / "static")
     monkeypatch.setattr("dqlab.jupyter.choice.in_jupyter", lambda: True)
     monkeypatch.setattr(display, "in_jupyter", lambda: True)
-    monkeypatch.setattr(display, "_publish", publish)
+    monkeypatch.setattr(display, "publish", publish)
     monkeypatch.setattr(display, "shared", lambda: ticker)
     set_mode("live")
     yield outputs

@@ -79,3 +79,11 @@ def test_plain_data_says_the_same() -> None:
     assert (told["schema"], told["healthy"], told["took"]) == (1, False, 1.25)
     assert told["findings"][0]["severity"] == "problem"
     assert told["findings"][0]["command"] == LONG
+
+
+def test_what_only_works_is_not_called_healthy() -> None:
+    """A document was stuck for an hour, and the title said "healthy: 1 warning"."""
+    checkup = Checkup("lab local", (Finding("leases", Severity.WARNING, "consumer c0 held one document for 1 h"),))
+
+    assert repr(checkup).startswith("lab local  works, not as it should: 1 warning")
+    assert "works, not as it should" in checkup_html(checkup)

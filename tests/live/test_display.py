@@ -119,6 +119,7 @@ def test_failures_and_results_show_themselves(shell: Any) -> None:
     """Sequences print as tables, not as `<object at 0x7f…>`."""
     failure = SimpleNamespace(key="a.pdf", error="KeyError", message="'x'", at="f:1", deliveries=4, version=1)
     failures = of_type("dqlab.runs.failures", "Failures", Values)([failure])
+    failures.classes = ()
     results = of_type("dqlab.runs.results", "Results", Values)([41])
 
     assert "1 dead document" in shell.display_formatter.format(failures)[0]["text/html"]
@@ -183,7 +184,7 @@ class Kernel:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     kernel = Kernel()
     monkeypatch.setattr(display, "in_jupyter", lambda: True)
-    monkeypatch.setattr(display, "_publish", kernel.publish)
+    monkeypatch.setattr(display, "publish", kernel.publish)
     monkeypatch.setattr(display, "shared", lambda: kernel)
     return kernel
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dqlab.live.html import run_html, table_html
 from dqlab.live.run_picture import Silence, run_view
-from dqlab.live.tables import failures_table, status_table
+from dqlab.live.tables import documents_table, status_table
 from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
 
 VOID = {"br", "img", "hr", "input", "meta"}
@@ -89,7 +89,7 @@ def test_fragment_needs_nothing_from_anywhere(done: RunStats, snapshot: Snapshot
     for html in (
         run_html(run_view(done)),
         table_html(status_table(snapshot)),
-        table_html(failures_table([letter("e")])),
+        table_html(documents_table([letter("e")])),
     ):
         reader = Reader(html)
         assert reader.tags <= ALLOWED_TAGS
@@ -106,7 +106,7 @@ def test_text_of_users_never_becomes_markup(text: str) -> None:
         evil, evil, RunState.STOPPED, Counts(dead=1, ready=2), why=evil, total=3, classes=(entry,), classes_total=1
     )
 
-    for html in (run_html(run_view(stats)), table_html(failures_table([letter(evil)]))):
+    for html in (run_html(run_view(stats)), table_html(documents_table([letter(evil)]))):
         reader = Reader(html)
         assert reader.tags <= ALLOWED_TAGS
         assert reader.attributes <= ALLOWED_ATTRIBUTES

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from dqlab.live.run_picture import Silence, connecting_view, log_line, run_view
+from dqlab.live.html import run_html
+from dqlab.live.run_picture import Focus, Silence, connecting_view, log_line, run_view
 from dqlab.live.run_view import Command, Face, Tone
+from dqlab.live.text import run_screen
 from dqlab.numbers import UNKNOWN, many
-from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
+from dqlab.stats import ClassStats, ConsumerStats, Counts, Eta, RunState, RunStats, Snapshot
 
 
 def test_golden_snapshot_reads_back_as_it_was_written(golden: dict[str, Any]) -> None:
@@ -197,3 +199,71 @@ def test_log_lines_can_be_cut_and_grepped(running: RunStats, done: RunStats) -> 
 def test_nouns_follow_their_number(n: int, noun: str, text: str) -> None:
     """1 documents reads as a bug."""
     assert many(n, noun) == text
+
+
+def stuck(running: RunStats, snapshot: Snapshot, age: float, *, others: int = 0) -> tuple[RunStats, Focus]:
+    """All is done but one document, which c0 has had for some seconds; others hold documents of other runs."""
+    one = ConsumerStats("c0", running.queue, "w-0", 1, 9, busy_share=0.0, oldest_age=age, document="inv-00777.pdf")
+    rest = [replace(one, name=f"c{n + 1}", document="other.pdf") for n in range(others)]
+    seen = replace(snapshot, consumers=(one, *rest), attention=(), runs=())
+    counts = Counts(leased=1, acked=4_999)
+    return replace(running, counts=counts, units=None, eta=None, total=5_000, why=""), Focus(seen)
+
+
+def test_a_run_that_waits_for_one_document_names_it(running: RunStats, snapshot: Snapshot) -> None:
+    """It said "99.9 %, no estimate yet", for ever."""
+    view = run_view(*stuck(running, snapshot, 360.0))
+
+    assert view.notice.text == "Waiting for 1 document: inv-00777.pdf, on c0 for 6 min"
+    assert view.figures[1].second == "when 1 document ends"
+    for drawn in (run_screen(view), run_html(view)):
+        assert "Waiting for 1 document: inv-00777.pdf, on c0 for 6 min" in drawn
+
+
+@pytest.mark.parametrize(("age", "others"), [(3.0, 0), (360.0, 1)])
+def test_a_last_document_is_not_named_early_nor_guessed(
+    running: RunStats, snapshot: Snapshot, age: float, others: int
+) -> None:
+    """Every run ends with a last document; and the document of another run is not what this one waits for."""
+    assert "Waiting for" not in run_view(*stuck(running, snapshot, age, others=others)).notice.text
+
+
+def test_the_consumer_of_a_stuck_document_is_busy_and_not_idle(running: RunStats, snapshot: Snapshot) -> None:
+    """It has worked on it for all of the last minute, and reports that when it ends."""
+    view = run_view(*stuck(running, snapshot, 360.0))
+
+    assert view.details.consumers is not None
+    assert view.details.consumers.rows[0].idle == "0 %"
+
+
+def test_an_end_within_two_minutes_is_told_in_seconds(running: RunStats) -> None:
+    """Somebody who waits asks for them, and "<1 min" leaves them out."""
+    near = replace(running, eta=Eta(running.at + 10, running.at + 18, running.at + 30))
+    view = run_view(near)
+
+    assert view.figures[1][:4] == ("Done in", "10 to 30", "s", "80 % sure")
+    assert "done  in 10 to 30 s\n" in run_screen(view)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"counts": Counts(ready=9, acked=2)}, "after 5 documents"),
+        ({"counts": Counts(leased=2, acked=20)}, "when 2 documents end"),
+        ({"counts": Counts(ready=9, leased=2, acked=20)}, "when documents end again"),
+    ],
+)
+def test_a_missing_estimate_has_a_reason(running: RunStats, more: dict[str, Any], why: str) -> None:
+    """A blank place looks like a defect of the view."""
+    view = run_view(replace(running, eta=None, units=None, **more))
+
+    assert view.figures[1].second == why
+
+
+def test_figures_and_log_lines_of_one_document_are_singular(running: RunStats) -> None:
+    """ "Left 1 documents" stood in the largest letters of the view."""
+    one = replace(running, counts=Counts(leased=1, dead=1), units=None, total=2)
+
+    assert [figure.unit for figure in run_view(one).figures if figure.label in ("Left", "Dead")] == ["document"] * 2
+    ended = replace(one, state=RunState.DONE, counts=Counts(acked=1), ended=one.at, total=1)
+    assert " 1 document in " in log_line(ended)

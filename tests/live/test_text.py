@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dqlab.jupyter.grammar import split
 from dqlab.live.run_picture import Silence, connecting_view, run_view
 from dqlab.live.style import TextStyle
-from dqlab.live.tables import failures_table, results_table, runs_table, status_table
+from dqlab.live.tables import documents_table, failures_table, results_table, runs_table, status_table
 from dqlab.live.text import run_screen, table_text
 from dqlab.live.widths import columns
 from dqlab.numbers import UNKNOWN
-from dqlab.stats import Counts, RunState, RunStats, Snapshot
+from dqlab.stats import ClassStats, Counts, RunState, RunStats, Snapshot
+from dqlab.texts import as_word
 
 COLOUR, ASCII = TextStyle(colour=True), TextStyle(unicode=False)
 
@@ -152,11 +154,45 @@ def test_status_of_nothing_is_a_sentence() -> None:
 def test_failures_show_the_first_and_count_the_rest() -> None:
     """A sample says that it is one."""
     one = SimpleNamespace(key="a/b.pdf", error="KeyError", message="'total'", at="f:1", deliveries=4, version="a41f9c")
-    text = table_text(failures_table([one] * 25))
+    text = table_text(documents_table([one] * 25))
 
     assert "a/b.pdf   KeyError  'total'  f:1           4  a41f9c" in text
     assert text.endswith("the first 10 of 25 dead documents")
-    assert table_text(failures_table([])) == "no dead documents"
+    assert table_text(documents_table([])) == "no dead documents"
+
+
+class Dead(list[object]):
+    name = "my run"
+
+    def __init__(self, dead: int, classes: tuple[ClassStats, ...]) -> None:
+        super().__init__([None] * dead)
+        self.classes = classes
+
+
+KEY = "archive/2016/scans/acme-holding-and-daughters/inv-00777-second-copy.pdf"
+CLASSES = (
+    ClassStats("f1", "PdfError", "invalid xref table", "parse:31", 90, 0, 0.0, 0.0, KEY),
+    ClassStats("f2", "KeyError", "'total'", "totals:12", 30, 0, 0.0, 0.0, "it's.pdf"),
+)
+
+
+def test_failures_are_one_row_per_class_with_the_lines_to_type_next() -> None:
+    """The first ten documents were all of one class, and their keys were cut."""
+    lines = table_text(failures_table(Dead(130, CLASSES))).split("\n")
+
+    assert lines[0].split() == ["dead", "share", "error", "message", "at"]
+    assert lines[1].split() == ["90", "69.2", "%", "PdfError", "invalid", "xref", "table", "parse:31"]
+    assert lines[2].split()[:2] == ["30", "23.1"]
+    assert "10 more, of other classes" in lines[3]
+    assert f"  %dq show {KEY} 'my run'    # PdfError" in lines
+    assert "  %dq show \"it's.pdf\" 'my run'    # KeyError" in lines
+    assert "  %dq retry 'my run' --where \"error == 'PdfError'\"" in lines
+
+
+def test_lines_to_type_are_words_that_a_line_reads_back() -> None:
+    """A key with a blank, a quote or a bracket is one word too."""
+    for key in ("a b.pdf", "it's.pdf", 'a"b', "x[1", "{y}", "#3", "-n", "plain/a-b.pdf", "\"'"):
+        assert split(f"show {as_word(key)} run") == ["show", key, "run"]
 
 
 class Results(list[object]):
@@ -176,7 +212,7 @@ def test_results_show_short_values_with_their_keys() -> None:
 def test_the_widest_column_gives_way() -> None:
     """Figures keep their room; messages are cut."""
     long = SimpleNamespace(key="a.pdf", error="KeyError", message="m" * 200, at="f:1", deliveries=4, version="a41f9c")
-    lines = table_text(failures_table([long])).split("\n")
+    lines = table_text(documents_table([long])).split("\n")
 
     assert max(map(columns, lines)) <= 80
     assert lines[1].endswith("4  a41f9c")

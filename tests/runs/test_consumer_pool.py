@@ -146,7 +146,7 @@ def test_join_without_consumers_says_so(client: Client, pool: QueuePool, impatie
     """A join that can never end must not hang: nobody called start()."""
     pool.submit(len, "abc")
 
-    with pytest.raises(JoinStalled, match=r"1 messages wait .* no consumer"):
+    with pytest.raises(JoinStalled, match=r"1 message waits .* no consumer"):
         ConsumerPool(client, pool).join()
 
 
@@ -273,7 +273,7 @@ def test_pool_shows_its_shards(client: Client) -> None:
         assert pool[-1] == pool.get_queue(2)
         assert pool.get_queue_size() == {0: 1, 1: 0, 2: 0}
         assert (pool[0].qsize(), pool[1].empty()) == (1, True)
-        assert "shard 0: 1 messages" in pool.print()
+        assert "shard 0: 1 message" in pool.print()
         with pytest.raises(IndexError):
             pool[3]
 

@@ -264,7 +264,7 @@ def test_what_a_cancelled_input_gives_later_is_not_sent(
 
     assert run.record() == record
     assert sum(run.counts.values()) == 1
-    with pytest.raises(RunCancelled, match="of 1 documents"):
+    with pytest.raises(RunCancelled, match="of 1 document "):
         run.results(timeout=10)
 
 
@@ -519,3 +519,16 @@ def test_a_queue_that_another_client_closed_and_opened_again_takes_puts_once_it_
 
         assert lab.queue(queue_name).submit(abs, -1).results(timeout=20) == [1]
         lab.queue(queue_name).close(force=True)
+
+
+def test_a_printed_run_says_what_it_is_doing(queue: dq.QueuePool) -> None:
+    """`<Run 'outline' on queue 'default'>` is no answer to print(run)."""
+    run = queue.map(len, ["a", 1], name="outline", retry=dq.Retry(0))
+    with pytest.warns(dq.errors.DqlabWarning):
+        run.wait(timeout=30)
+
+    said = f"Run 'outline' on queue {queue.name!r} is done: 2 of 2 documents settled, 1 dead."
+    assert str(run) == f"{said} run.failures() lists what failed."
+    assert repr(run) == f"<Run 'outline' on queue {queue.name!r}>"
+    run.drop()
+    assert "outline" in str(run)

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from dqlab.numbers import ahead
 from dqlab.stats.eta import MIN_DOCUMENTS, Effort, Steady, estimate
 from dqlab.stats.runs import Eta
 
@@ -65,7 +66,7 @@ def test_the_band_gets_narrower_as_more_is_known() -> None:
     assert sorted(late)[10] < sorted(early)[10] < 0.2
 
 
-def test_there_is_no_estimate_before_twenty_documents() -> None:
+def test_there_is_no_estimate_before_five_documents() -> None:
     effort = Effort()
     for _ in range(MIN_DOCUMENTS - 1):
         effort.add(1.0, 1, 1)
@@ -117,6 +118,29 @@ def test_an_estimate_stays_until_it_moved_by_a_twentieth_of_what_is_left() -> No
     assert steady.show(Eta(960, 1060, 1160), at=20) == Eta(960, 1060, 1160)
     assert steady.show(None, at=21) is None
     assert steady.show(first, at=22) == first
+
+
+def test_an_estimate_is_wide_from_second_two_and_gets_sharper() -> None:
+    """Nothing for half a minute is of no use to whoever waits for 20 s."""
+    spelled = []
+    for seconds in (2, 4, 10, 30):
+        effort = Effort()
+        for _ in range(10 * seconds):
+            effort.add(0.2, 1, 1)
+        eta = estimate(effort, units=200, documents=200, slots=2.0, at=0.0)
+        assert eta is not None
+        assert eta.p10 <= 20 <= eta.p90 + 1
+        spelled.append(ahead(eta.p10, eta.p50, eta.p90))
+
+    assert spelled == ["10 to 35 s", "10 to 30 s", "15 to 25 s", "20 s"]
+
+
+def test_an_estimate_that_got_sharper_is_shown() -> None:
+    """Its middle may be right from the beginning, and the band would stay as wide as it began."""
+    steady = Steady()
+    steady.show(Eta(50, 100, 200), at=0)
+
+    assert steady.show(Eta(95, 101, 110), at=6) == Eta(95, 101, 110)
 
 
 def test_an_estimate_is_looked_at_again_after_five_seconds() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from dqlab.cluster.transport.progress import Progress
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.errors import CallTimeout, RunExists
+from dqlab.numbers import many
 from dqlab.rules.ranges import ENDLESS
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
@@ -93,7 +94,7 @@ class Comparison(Submitter):
             for _ in islice(elements, known.through - self.count):
                 pass
             if self.count < known.through:
-                amount = f"{known.through:,} documents" + ("" if ended else " or more")
+                amount = many(known.through, "document") + ("" if ended else " or more")
                 raise RunExists(run=self.name, difference=f"{amount}, these are {self.count:,}")
             if self.count > compared:  # the digest covers all that was read
                 compared = self.count
@@ -101,7 +102,7 @@ class Comparison(Submitter):
                     raise RunExists(run=self.name, difference="other documents")
             whole = progress.sealed and progress.record["incomplete"] is None and not progress.cancelled
             if ended and whole and next(elements, None) is not None:
-                raise RunExists(run=self.name, difference=f"{known.through:,} documents, these are more")
+                raise RunExists(run=self.name, difference=f"{many(known.through, 'document')}, these are more")
             if ended or compared >= max(1, self._there):
                 self._raise_given_up()
                 due, self._due = self._due, None

@@ -23,6 +23,7 @@ from dqlab.errors import (
     in_words,
 )
 from dqlab.log import DiskFull
+from dqlab.numbers import many
 from dqlab.rules.book import CANCELLED
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
@@ -253,7 +254,7 @@ class Submitter:
         """Check that the input has not ended earlier than the first time."""
         end = self._before.end
         if self.count < end:
-            raise RunExists(run=self.name, difference=f"{end:,} documents, these are {self.count:,}")
+            raise RunExists(run=self.name, difference=f"{many(end, 'document')}, these are {self.count:,}")
         if self._reopen:
             self._open_again()
 
@@ -321,7 +322,7 @@ class Submitter:
         """Compare what an earlier submission put with what the input holds now."""
         through = self._before.through
         if self.count > through:
-            raise RunExists(run=self.name, difference=f"{through:,} documents, these are more")
+            raise RunExists(run=self.name, difference=f"{many(through, 'document')}, these are more")
         if self.count == through:
             self._compare(self._before.digest)
 

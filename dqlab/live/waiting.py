@@ -1,0 +1,150 @@
+"""A wait as it is drawn: the view of what is waited for, or a sentence with what is done now.
+
+In a notebook it is HTML in the cell's output: a kernel that waits obeys no button. In a terminal it is a screen, or one
+line, on the standard error, so that the output of a script stays what the script prints.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from html import escape
+from typing import Any, TextIO
+
+from dqlab import numbers
+from dqlab.errors import DqlabError
+from dqlab.live.asking import CALL_TIMEOUT
+from dqlab.live.canvas import HtmlCanvas
+from dqlab.live.display import Mode, in_jupyter, is_on_view, mode, publish
+from dqlab.live.follow import Canvas, following
+from dqlab.live.html import wrap
+from dqlab.live.run_picture import run_view
+from dqlab.live.style import PLAIN, TextStyle
+from dqlab.live.terminal import ScreenCanvas
+from dqlab.live.text import run_end
+from dqlab.live.widths import cut
+from dqlab.texts import one_line
+from dqlab.waits import Picture
+
+__all__ = ["SentencePicture", "ViewPicture", "picture_of"]
+
+
+def picture_of(what: Any) -> Picture | None:
+    """Return how a wait for something is drawn here; None where it is on view anyway, or nothing moves."""
+    if mode() is not Mode.LIVE:
+        return None
+    stream, style = sys.stderr, TextStyle.detect(sys.stderr, os.environ)
+    if not in_jupyter() and not style.moves:
+        return None
+    place: _Output | _Line = _Output() if in_jupyter() else _Line(stream, style)
+    if isinstance(what, str):
+        return SentencePicture(what, place)
+    return None if is_on_view(what) else ViewPicture(what, place)
+
+
+class _Output:
+    """An output of the running cell."""
+
+    style = PLAIN
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def canvas(self) -> Canvas[Any]:
+        """Return where a view is drawn."""
+        return HtmlCanvas(self._show)
+
+    def _show(self, data: dict[str, Any]) -> Any:
+        self._handle = publish(data)
+        return self._handle
+
+    def write(self, line: str) -> None:
+        """Show one line in place of what was shown."""
+        data = {"text/plain": line, "text/html": wrap([f"<div>{escape(line)}</div>"]) if line else ""}
+        if self._handle is not None:
+            self._handle.update(data, raw=True)
+        elif line:
+            self._show(data)
+
+    stay = write
+
+    def clear(self) -> None:
+        """Leave it: what the caller prints stands below it."""
+
+
+class _Line:
+    """The lines of a terminal above the cursor."""
+
+    def __init__(self, stream: TextIO, style: TextStyle) -> None:
+        self.style = style
+        self._stream = stream
+        self._screen = ScreenCanvas(stream, style)
+
+    def canvas(self) -> Canvas[Any]:
+        """Return where a view is drawn."""
+        return self._screen
+
+    def write(self, line: str) -> None:
+        """Show one line in place of what was shown; the cursor stays on it while something is waited for."""
+        self._screen.clear()
+        self._stream.write(f"\r\x1b[K{cut(line, self.style.width - 1)}")
+        self._stream.flush()
+
+    def stay(self, line: str) -> None:
+        """Replace what was shown by a line, as wide as it takes."""
+        self.clear()
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Remove it."""
+        self.write("")
+
+
+class SentencePicture:
+    """A sentence, what is done now, and since when."""
+
+    def __init__(self, what: str, place: _Output | _Line) -> None:
+        self._what, self._place, self._drawn = one_line(what), place, ""
+
+    def draw(self, step: str, waited: float) -> None:
+        """Draw it, once a second."""
+        doing = f": {one_line(step)}" if step else ""
+        line = f"{self._what}{doing}, {numbers.span(waited)}"
+        if line != self._drawn:
+            self._place.write(line)
+            self._drawn = line
+
+    def clear(self) -> None:
+        """Remove it."""
+        self._place.clear()
+
+    def end(self) -> None:
+        """Remove it: what was waited for is there, or an error that says more."""
+        self._place.write("")
+
+
+class ViewPicture:
+    """The view of a run, a queue or a lab, as `watch` shows it."""
+
+    def __init__(self, what: Any, place: _Output | _Line) -> None:
+        self._what, self._place = what, place
+        self._live = following(what, place.canvas(), stays=True)
+        self._goes_on = True
+
+    def draw(self, step: str, waited: float) -> None:
+        """Draw what changed."""
+        self._goes_on = self._goes_on and self._live.tick()
+
+    def clear(self) -> None:
+        """Make room for what the caller prints."""
+        self._place.clear()
+
+    def end(self) -> None:
+        """Replace it by one line about how the run stands."""
+        try:
+            stats = self._what.stats(timeout=CALL_TIMEOUT)
+        except DqlabError:
+            self._place.write("")
+            return
+        self._place.stay(run_end(run_view(stats), self._place.style))

@@ -1,0 +1,72 @@
+"""The history of a queue, as text and as a picture."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import pytest
+
+from dqlab.live.style import TextStyle
+from dqlab.live.timelines import timeline_html, timeline_text
+from dqlab.live.widths import columns
+from dqlab.stats import History, Mark
+from tests.live.conftest import HISTORY
+
+
+@pytest.fixture
+def history() -> History:
+    kept = History.from_dict(json.loads(HISTORY.read_text(encoding="utf-8")))
+    marks = tuple(
+        Mark(kept.t0 + share * (kept.end - kept.t0), text, cell)
+        for share, text, cell in ((0.01, "submit", 3), (0.6, "retry, parse v4 " * 4, 12), (1.0, "<pause>", None))
+    )
+    return replace(kept, marks=marks, ready=tuple(1000 * (value or 0) for value in kept.ready))
+
+
+@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_history_fits_a_terminal(history: History, width: int, unicode: bool) -> None:
+    """Every row wrapped at 80 columns, and the picture was gone."""
+    lines = timeline_text(history, TextStyle(unicode=unicode, width=width)).split("\n")
+
+    assert max(map(columns, lines)) <= width
+    assert lines[2].startswith("waiting")
+    assert all("^" in line for line in lines[-3:])
+
+
+def test_a_mark_stands_where_its_cell_ran(history: History) -> None:
+    """What people did explains what the lines do."""
+    lines = timeline_text(history, TextStyle()).split("\n")
+
+    places = [line.index("^") for line in lines[-3:]]
+    assert places == sorted(places)
+    assert "[3] submit" in lines[-3]
+
+
+def test_history_in_html_is_a_picture_with_the_marks_of_cells(history: History) -> None:
+    """It was grey text."""
+    html = timeline_html(history)
+    root = ElementTree.fromstring(html)
+
+    drawings = list(root.iter("svg"))
+    assert len(drawings) == 5
+    assert all(len(list(drawing.iter("line"))) == 3 for drawing in drawings)
+    assert all(drawing.get("aria-label") for drawing in drawings)
+    assert drawings[0].find("polyline") is not None
+
+
+def test_history_in_html_is_readable_where_drawings_are_stripped(history: History) -> None:
+    """Code hosts remove them; words and figures stay."""
+    root = ElementTree.fromstring(timeline_html(history))
+    said = "".join(root.itertext())
+
+    for part in ("waiting", "now ", "messages/s", "[3] submit", "<pause>"):
+        assert part in said
+
+
+def test_history_of_nothing_is_drawn_without_lines() -> None:
+    """A queue that was made just now."""
+    assert "svg" in timeline_html(History(t0=0.0, step=1.0))
+    assert timeline_text(History(t0=0.0, step=1.0), TextStyle())
