@@ -20,11 +20,11 @@ __all__ = ["OURS", "Act", "Ask", "Panels", "Service", "ServiceList", "panels"]
 
 ALL = "dq"
 OURS = {
+    "individual-dq-runs": "Runs",
     "individual-dq-depth": "Queue depth",
     "individual-dq-unacked": "Unacked",
     "individual-dq-throughput": "Throughput",
     "individual-dq-failures": "Failures",
-    "individual-dq-runs": "Runs",
     "individual-dq-storage": "Storage",
 }
 """Titles by path, in the order of the page that has all of them."""
