@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from dqlab.errors import UsageError, in_words
+from dqlab.live.cells import with_cells
 from dqlab.live.display import Mode, mode
 from dqlab.numbers import many
 from dqlab.runs.failures import DeadLetter, Failures
@@ -39,7 +40,7 @@ def find_letter(failures: Failures, word: str) -> DeadLetter:
 
 def letter_bundle(letter: DeadLetter, **_: object) -> dict[str, str]:
     """Return a dead document as text and, unless only text is wanted, as HTML."""
-    head, lines, traceback = _head(letter), _lines(letter), block(letter.traceback.rstrip())
+    head, lines, traceback = _head(letter), _lines(letter), block(with_cells(letter.traceback.rstrip()))
     text = "\n".join([head, *lines, "", traceback])
     if mode() is Mode.TEXT:
         return {"text/plain": text}

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from dqlab import numbers
+from dqlab.live.cells import with_cells
 from dqlab.live.pieces import (
     NO_PULSE,
     Chart,
@@ -182,7 +183,7 @@ def examples(fingerprint: str, letters: Sequence[Any]) -> tuple[str, tuple[Examp
             document=one_line(each.key, 120),
             deliveries=numbers.many(each.deliveries, "delivery"),
             version=one_line(each.version, 12),
-            traceback=block(each.traceback, 4000),
+            traceback=block(with_cells(each.traceback), 4000),
         )
         for each in letters
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,22 @@ def test_a_long_message_without_a_traceback_is_not_lost() -> None:
     dead = replace(letter(seal_value("x"), "m" * 200), traceback="")
 
     assert "m" * 200 in letter_bundle(dead)["text/plain"]
+
+
+@pytest.mark.parametrize(
+    "mapped",
+    ["lab.queue('cells').map(f, ['a'], retry=dq.Retry(0))", "%dq submit f --over ['a'] --queue cells --retries 0"],
+)
+def test_a_failure_names_the_cell_and_its_line(connected: Any, capsys: Any, mapped: str) -> None:
+    """What `lab.map` runs came back as "File /tmp/ipykernel_...", without any line of it."""
+    connected.run("import dqlab as dq")
+    connected.run("def f(x):\n    y = 1\n    raise KeyError(x + str(y))")
+    number = next(reversed(connected.shell.compile._filename_map.values()))
+    connected.run(f"run = {mapped}" if mapped.startswith("lab") else f"{mapped} -o run")
+    connected.run("%dq wait run -o again")
+    capsys.readouterr()
+    connected.run("%dq show 0 run")
+
+    shown = capsys.readouterr().out
+    assert f"cell [{number}], line 3, in f\n    raise KeyError(x + str(y))\n" in shown
+    connected["run"].drop()
