@@ -262,6 +262,7 @@ WORKS = """
 import os, subprocess
 import dqlab as dq
 from dqlab import platforms
+from dqlab.errors import DqlabWarning
 assert not hasattr(os, "pidfd_open") and not platforms.forks()
 
 def area(side):
@@ -273,7 +274,10 @@ with dq.connect(n=2, store="runs/") as lab:
     assert lab.client.run(lambda: hasattr(os, "pidfd_open") or hasattr(os, "fdatasync")).values()
     assert not any(lab.client.run(lambda: hasattr(os, "pidfd_open") or hasattr(os, "fdatasync")).values())
     run = lab.map(area, range(6), name="areas", executor="process")
-    run.wait(timeout=60)
+    try:
+        run.wait(timeout=60)
+    except DqlabWarning:
+        print("the wait has warned")
     print(run.results(errors="skip").to_frame()["value"].tolist(), [each.error for each in run.failures()])
 """
 """A run in child processes, one killed by its message, in a store."""
@@ -285,7 +289,7 @@ def test_run_with_a_crash_ends_without_linux(tmp_path: Path) -> None:
     """Cluster, store, processes and the account of a crash together, as a Mac has them."""
     said = run(tmp_path, "-c", WORKS, within=150)
 
-    assert said.splitlines()[-1] == "[0, 1, 4, 16, 25] ['ProcessDied']"
+    assert said.splitlines()[-2:] == ["the wait has warned", "[0, 1, 4, 16, 25] ['ProcessDied']"]
 
 
 @pytest.mark.slow
