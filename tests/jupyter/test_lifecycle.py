@@ -267,7 +267,7 @@ def test_interrupted_wait_says_how_the_run_stands(
     gate.until_arrived(1)
     if before:
         connected.run(before.format(queue=queue.name))
-    monkeypatch.setattr(dq.Run, "wait", interrupted)
+    monkeypatch.setattr(dq.Run, "until_over", interrupted)
 
     error = connected.fails("%dq wait")
 
@@ -286,7 +286,7 @@ def test_interrupted_wait_for_what_is_gone_says_so(notebook: Any, lab: dq.Lab, m
     notebook["run"] = other.queue("left-early").map(abs, [1]).wait(timeout=20)
     lab.queue("left-early").close(force=True)
     other.close()
-    monkeypatch.setattr(dq.Run, "wait", interrupted)
+    monkeypatch.setattr(dq.Run, "until_over", interrupted)
 
     error = notebook.fails("%dq wait run")
 

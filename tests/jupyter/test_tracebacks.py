@@ -135,7 +135,7 @@ def test_interrupted_wait_shows_one_line(connected: Any, shown: Any, monkeypatch
         assert text.count("\n") == 1
     monkeypatch.undo()
     with monkeypatch.context() as patch:
-        patch.setattr("dqlab.runs.run.Run.wait", interrupted)
+        patch.setattr("dqlab.runs.run.Run.until_over", interrupted)
         text = shown("%dq wait interrupted")
         assert text.startswith("Interrupted: no longer waiting for interrupted; it is done")
         assert text.count("\n") == 1
