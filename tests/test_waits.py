@@ -56,6 +56,7 @@ Call = Callable[[Scene], Any]
 
 WAITS: dict[str, Call] = {
     "Run.wait": lambda s: s.run.wait(),
+    "Run.until_over": lambda s: s.run.until_over(),
     "Run.results": lambda s: s.run.results(),
     "Run.as_completed": lambda s: next(iter(s.run.as_completed())),
     "PutResult.results": lambda s: s.put.results(),
@@ -149,7 +150,7 @@ ACTS: dict[str, Call] = {
 SAYS_NOTHING_TO_THE_CLUSTER = {
     "Lab": "announce dashboard embedded keep_in panel queues runs service client name seen widget",
     "QueuePool": "closed get_len get_queue get_queues put_many_sync put_nowait widget __getitem__ __iter__ __len__",
-    "Run": "queue on_drop submitter undecided widget",
+    "Run": "newer queue on_drop submitter undecided widget",
     "PutResult": "__len__",
     "Results": "__len__",
     "ConsumerPool": "__getitem__ __len__",

@@ -47,8 +47,10 @@ __all__ = [
     "conclude",
     "in_jupyter",
     "is_on_view",
+    "is_told",
     "is_watched",
     "mode",
+    "note_told",
     "publish",
     "register_formatters",
     "set_mode",
@@ -63,6 +65,10 @@ _composed: WeakKeyDictionary[object, tuple[ref[Live[Any]], Any]] = WeakKeyDictio
 """By what is watched: the widget that the user placed, and the view that updates it."""
 _concluded: tuple[RunSource, int] | None = None
 """The run that a line was last printed about, and in which cell."""
+
+
+_told: tuple[object, int] | None = None
+"""The run whose end the view of a wait has left in a line, and in which cell."""
 
 
 class Mode(StrEnum):
@@ -222,6 +228,17 @@ def conclude(source: RunSource) -> str:
     global _concluded
     _concluded = source, _cell()
     return run_end(cast(RunView, _picture(source)), _style())
+
+
+def note_told(source: object) -> None:
+    """Note that a line in the output of this cell says how a run ended."""
+    global _told
+    _told = source, _cell()
+
+
+def is_told(source: object) -> bool:
+    """Return whether a line in the output of this cell says how a run ended."""
+    return _told is not None and _told[0] is source and _told[1] == _cell()
 
 
 def _cell() -> int:

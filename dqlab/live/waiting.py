@@ -15,7 +15,7 @@ from dqlab import numbers
 from dqlab.errors import DqlabError
 from dqlab.live.asking import CALL_TIMEOUT
 from dqlab.live.canvas import HtmlCanvas
-from dqlab.live.display import Mode, in_jupyter, is_on_view, mode, publish
+from dqlab.live.display import Mode, in_jupyter, is_on_view, mode, note_told, publish
 from dqlab.live.follow import Canvas, following
 from dqlab.live.html import wrap
 from dqlab.live.run_picture import run_view
@@ -148,3 +148,4 @@ class ViewPicture:
             self._place.write("")
             return
         self._place.stay(run_end(run_view(stats), self._place.style))
+        note_told(self._what)

@@ -131,9 +131,7 @@ def test_what_is_scrolled_away_is_not_drawn_until_it_is_scrolled_to(show: Show, 
     """A notebook has many views, and a page only one screen."""
     page = show(run_view(running))
     page.evaluate("document.body.style.paddingTop = '5000px'")
-    page.evaluate(
-        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
-    )
+    page.wait_for_selector(".dqlab[data-seen=false]", state="attached")
     later = as_sent(run_view(replace(running, at=running.at + 2)))
     page.evaluate("view => update({ numbers: view.numbers })", later)
     before = page.locator(".dq-sub").text_content()

@@ -106,6 +106,7 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     const shown = entries.at(-1)!.isIntersecting;
     if (shown && !seen) made.draw();
     seen = shown;
+    root.dataset.seen = String(seen);
   });
   watcher.observe(root);
   return () => {
