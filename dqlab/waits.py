@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from dqlab.clock import Clock, SystemClock
+from dqlab.notebook import in_jupyter
 
 __all__ = ["AFTER", "Picture", "Wait", "shown", "step"]
 
@@ -118,9 +119,8 @@ class _Watched(Wait):
     """A wait of the main thread, with the thread that looks at it."""
 
     def __init__(self, what: Any) -> None:
-        super().__init__(
-            what, lambda of: import_module("dqlab.live.waiting").picture_of(of)
-        )  # views lie above all this
+        # Views lie above all this: they are imported by name, and only when a wait has lasted.
+        super().__init__(what, lambda of: import_module("dqlab.live.waiting").picture_of(of))
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -198,9 +198,7 @@ def _can_be_seen() -> bool:
     """Return whether somebody looks: the main thread of a notebook, or of a process whose errors go to a terminal."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if getattr(shell, "kernel", None) is not None:
+    if in_jupyter():
         return True
     try:
         return sys.stderr.isatty()

@@ -1,7 +1,7 @@
 """How a notebook shows an error of dqlab: the user's own frames, and the sentence.
 
 IPython calls `_render_traceback_` of an exception that has it; the whole traceback stays with
-the exception, for ``%tb`` and ``%debug``. Imports nothing of IPython: the caller has loaded it already.
+the exception, for ``%tb`` and ``%debug``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dqlab.notebook import shell
 from dqlab.user_frames import is_own, is_users
 
 __all__ = ["StoppedWaiting", "interruptible", "rendered", "users_frames"]
@@ -27,8 +28,7 @@ def rendered(error: BaseException, *, frames: bool = True) -> list[str]:
     frames : bool, default True
         Show the cell's own lines too. The user's part of the error's causes is always shown.
     """
-    shell: Any = sys.modules["IPython"].get_ipython()
-    show = shell.InteractiveTB.structured_traceback
+    show = shell().InteractiveTB.structured_traceback
     if sys.exc_info()[1] is not error:
         return show(type(error), error, error.__traceback__)  # type: ignore[no-any-return]
     with _users_part(error):
@@ -118,9 +118,8 @@ class StoppedWaiting(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         """Render for IPython, which calls it by this name."""
-        shell: Any = sys.modules["IPython"].get_ipython()
         if sys.exc_info()[1] is not self:  # called later, by %tb
-            return shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__)  # type: ignore[no-any-return]
+            return shell().InteractiveTB.structured_traceback(type(self), self, self.__traceback__)  # type: ignore[no-any-return]
         return [f"Interrupted: {self}".removesuffix(": ")]
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from dqlab.errors import DqlabError
 from dqlab.jupyter.sayings import rest_of
-from dqlab.live.display import Mode, in_jupyter, mode, watch
+from dqlab.live.display import Mode, mode, watch
+from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.run import Run
 from dqlab.stats import Counts

@@ -31,7 +31,7 @@ from dqlab.jupyter.sayings import (
     warned,
 )
 from dqlab.lab import Lab
-from dqlab.live.display import conclude, is_told, is_watched
+from dqlab.live.display import conclude, ended_in_view, is_watched
 from dqlab.numbers import many
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
@@ -342,7 +342,7 @@ def _waited(line: Line, run: Run, timeout: str | None = None, *, stored: bool) -
         run.until_over(_duration(timeout))
     except KeyboardInterrupt:
         raise StoppedWaiting(f"no longer waiting for {run.name}; {standing(run)}") from None
-    if (watched or stored) and not is_told(run):
+    if (watched or stored) and not ended_in_view.holds(run):
         line.say(conclude(run))
     return run
 

@@ -14,7 +14,7 @@ from typing import Any
 from dqlab.documents import Documents
 from dqlab.errors import DqlabError, RunExists
 from dqlab.lab import Lab
-from dqlab.live.display import in_jupyter
+from dqlab.notebook import in_jupyter
 from dqlab.numbers import many
 from dqlab.runs.code.sealing import Uncomparable
 from dqlab.runs.code.versions import code_version

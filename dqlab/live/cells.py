@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import linecache
 import re
-import sys
-from typing import Any
+
+from dqlab.notebook import cells_by_file
 
 __all__ = ["with_cells"]
 
@@ -17,7 +17,7 @@ _PLACE = re.compile(r'(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+),
 
 def with_cells(traceback: str) -> str:
     """Return a traceback with "cell [2], line 4" in place of a cell's file, and with the lines of cells."""
-    numbers = _numbers()
+    numbers = cells_by_file()
     if not numbers:
         return traceback
     shown: list[str] = []
@@ -33,11 +33,3 @@ def with_cells(traceback: str) -> str:
         if text and not following.startswith(f"{indent}  "):
             shown.append(f"{indent}  {text}")
     return "\n".join(shown)
-
-
-def _numbers() -> dict[str, int]:
-    """Return the numbers of the cells that ran here, by their files; none outside of IPython."""
-    ipython = sys.modules.get("IPython")
-    shell: Any = ipython.get_ipython() if ipython is not None else None
-    found: dict[str, int] | None = getattr(getattr(shell, "compile", None), "_filename_map", None)
-    return {} if found is None else found

@@ -40,17 +40,16 @@ from dqlab.live.terminal import follow_here
 from dqlab.live.text import need_lines, run_end, table_text
 from dqlab.live.ticker import shared
 from dqlab.live.timelines import timeline_html, timeline_text
+from dqlab.notebook import in_jupyter, running_cell, shell
 from dqlab.stats import RunStats
 
 __all__ = [
     "Mode",
     "conclude",
-    "in_jupyter",
+    "ended_in_view",
     "is_on_view",
-    "is_told",
     "is_watched",
     "mode",
-    "note_told",
     "publish",
     "register_formatters",
     "set_mode",
@@ -63,12 +62,27 @@ _ends_on_view: WeakKeyDictionary[RunSource, float | None] = WeakKeyDictionary()
 """End times of the runs whose end a live view of this notebook has drawn."""
 _composed: WeakKeyDictionary[object, tuple[ref[Live[Any]], Any]] = WeakKeyDictionary()
 """By what is watched: the widget that the user placed, and the view that updates it."""
-_concluded: tuple[RunSource, int] | None = None
-"""The run that a line was last printed about, and in which cell."""
 
 
-_told: tuple[object, int] | None = None
-"""The run whose end the view of a wait has left in a line, and in which cell."""
+class InCell:
+    """What was last done about which source, until another cell runs."""
+
+    def __init__(self) -> None:
+        self._noted: tuple[object, int | None] | None = None
+
+    def note(self, source: object) -> None:
+        """Note that it was done in this cell."""
+        self._noted = source, running_cell()
+
+    def holds(self, source: object) -> bool:
+        """Return whether it was done in this cell."""
+        return self._noted is not None and self._noted[0] is source and self._noted[1] == running_cell()
+
+
+_concluded = InCell()
+"""How a run ended was printed in a line: it is not drawn as the value of the cell."""
+ended_in_view = InCell()
+"""The view of a wait has left that line: it is not printed."""
 
 
 class Mode(StrEnum):
@@ -157,7 +171,7 @@ def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
 
 def _sends_widgets() -> bool:
     """Return whether a live widget is drawn when it is sent; warn where only the build is missing."""
-    if not draws_widgets(_shell()):
+    if not draws_widgets(shell()):
         return False
     file = missing()
     if file is not None:
@@ -225,35 +239,8 @@ def is_watched(source: RunSource) -> bool:
 
 def conclude(source: RunSource) -> str:
     """Return in one line how a run ended, instead of a second picture, when it is the value of a cell."""
-    global _concluded
-    _concluded = source, _cell()
+    _concluded.note(source)
     return run_end(cast(RunView, _picture(source)), _style())
-
-
-def note_told(source: object) -> None:
-    """Note that a line in the output of this cell says how a run ended."""
-    global _told
-    _told = source, _cell()
-
-
-def is_told(source: object) -> bool:
-    """Return whether a line in the output of this cell says how a run ended."""
-    return _told is not None and _told[0] is source and _told[1] == _cell()
-
-
-def _cell() -> int:
-    shell = _shell()
-    return int(shell.displayhook.prompt_count) if shell is not None else 0
-
-
-def _shell() -> Any:
-    ipython = sys.modules.get("IPython")
-    return ipython.get_ipython() if ipython is not None else None
-
-
-def in_jupyter() -> bool:
-    """Return whether this process is a Jupyter kernel."""
-    return getattr(_shell(), "kernel", None) is not None
 
 
 def publish(data: dict[str, Any]) -> Any:
@@ -335,7 +322,7 @@ def _queues_bundle(source: Any, **_: object) -> dict[str, str] | None:
 def _watch_if_live(run: RunSource) -> None:
     if mode() is not Mode.LIVE or not in_jupyter():
         raise NotImplementedError  # makes IPython try the next formatter
-    if _concluded is None or _concluded[0] is not run or _concluded[1] != _cell():
+    if not _concluded.holds(run):
         watch(run)
 
 

@@ -15,7 +15,7 @@ from dqlab import numbers
 from dqlab.errors import DqlabError
 from dqlab.live.asking import CALL_TIMEOUT
 from dqlab.live.canvas import HtmlCanvas
-from dqlab.live.display import Mode, in_jupyter, is_on_view, mode, note_told, publish
+from dqlab.live.display import Mode, ended_in_view, is_on_view, mode, publish
 from dqlab.live.follow import Canvas, following
 from dqlab.live.html import wrap
 from dqlab.live.run_picture import run_view
@@ -23,6 +23,7 @@ from dqlab.live.style import PLAIN, TextStyle
 from dqlab.live.terminal import ScreenCanvas
 from dqlab.live.text import run_end
 from dqlab.live.widths import cut
+from dqlab.notebook import in_jupyter
 from dqlab.texts import one_line
 from dqlab.waits import Picture
 
@@ -148,4 +149,4 @@ class ViewPicture:
             self._place.write("")
             return
         self._place.stay(run_end(run_view(stats), self._place.style))
-        note_told(self._what)
+        ended_in_view.note(self._what)

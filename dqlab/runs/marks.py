@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import getpass
-import sys
 from contextlib import suppress
 from datetime import datetime
 
 from dqlab.cluster.transport.link import Link
 from dqlab.errors import DqlabError
+from dqlab.notebook import running_cell
 from dqlab.texts import shown
 
-__all__ = ["mark", "pausing", "running_cell"]
+__all__ = ["mark", "pausing"]
 
 PATIENCE = 5.0
 """Seconds that the report may take; nothing waits for it."""
@@ -46,11 +46,3 @@ def pausing() -> str:
     except (OSError, KeyError):  # a user without a name, as in some containers
         who = "somebody"
     return f"by {who}, {datetime.now().astimezone():%H:%M}"
-
-
-def running_cell() -> int | None:
-    """Return the number of the notebook cell that runs, None outside notebooks."""
-    ipython = sys.modules.get("IPython")  # already loaded in a notebook
-    shell = ipython.get_ipython() if ipython is not None else None
-    count = getattr(getattr(shell, "displayhook", None), "prompt_count", None)
-    return count if isinstance(count, int) else None

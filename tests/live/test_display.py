@@ -295,7 +295,7 @@ def test_concluded_run_shows_itself_no_second_time_in_its_cell(
 ) -> None:
     """`%dq wait` under a panel says one line; the run at the end of a later cell is shown in full."""
     cell = [4]
-    monkeypatch.setattr(display, "_cell", lambda: cell[0])
+    monkeypatch.setattr(display, "running_cell", lambda: cell[0])
     run.answer = done
 
     end = "48,210 documents, 914,306 pages in 35 min 14 s: 433 pages/s, 22.8 documents/s"

@@ -10,7 +10,7 @@ import pytest
 
 from dqlab.errors import CallTimeout
 from dqlab.live import waiting
-from dqlab.live.display import is_told, set_mode
+from dqlab.live.display import ended_in_view, set_mode
 from dqlab.live.waiting import SentencePicture, ViewPicture, picture_of
 from dqlab.stats import RunStats
 from tests.live.conftest import HandSource
@@ -96,10 +96,10 @@ def test_a_terminal_shows_the_run_and_then_how_it_ended(terminal: Terminal, sour
     picture.draw("", 2.0)
     drawn = terminal.getvalue()
     source.answer = done
-    assert not is_told(source)
+    assert not ended_in_view.holds(source)
     picture.end()
 
-    assert is_told(source)  # a magic does not print it once more
+    assert ended_in_view.holds(source)  # a magic does not print it once more
     assert "parse-invoices  running" in drawn.replace("\x1b[1m", "").replace("\x1b[0m", "")
     last = terminal.getvalue()[len(drawn) :]
     assert "\x1b[J" in last

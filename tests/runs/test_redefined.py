@@ -60,7 +60,7 @@ def test_a_value_that_it_reads_counts_once_a_cell_has_changed_it(
 ) -> None:
     """The function is the same object, and does something else."""
     cells = iter(range(10))
-    monkeypatch.setattr(redefined, "_cells_run", lambda: next(cells))
+    monkeypatch.setattr(redefined, "running_cell", lambda: next(cells))
     run_cell(notebook, "LIMIT = 1\ndef parse(text):\n    return text[:LIMIT]\n")
     before = short(notebook.parse)
     found = Redefined()

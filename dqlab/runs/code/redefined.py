@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from dqlab.notebook import running_cell
 from dqlab.runs.code.versions import code_version
 
 __all__ = ["Redefined"]
@@ -20,15 +21,17 @@ class Redefined:
     """
 
     def __init__(self) -> None:
-        self._looked: tuple[object, int, str] | None = None
+        self._looked: tuple[int, int | None, str] | None = None
+        self._function: object = None
+        """Kept, so that its id is not given to another one."""
         self._found: Callable[..., Any] | None = None
 
     def newer(self, name: str, short: str) -> Callable[..., Any] | None:
         """Return the function, if its version does not start with `short`; None also where none can be compared."""
         function = getattr(sys.modules.get("__main__"), name, None) if name.isidentifier() else None
-        looked = function, _cells_run(), short
-        if self._looked is None or self._looked[0] is not function or self._looked[1:] != looked[1:]:
-            self._looked, self._found = looked, _if_other(function, short)
+        looked = id(function), running_cell(), short
+        if looked != self._looked:
+            self._looked, self._function, self._found = looked, function, _if_other(function, short)
         return self._found
 
 
@@ -38,9 +41,3 @@ def _if_other(function: Any, short: str) -> Callable[..., Any] | None:
     with suppress(Exception):  # what a function reads may raise anything when it is compared
         return function if code_version(function).short != short else None
     return None
-
-
-def _cells_run() -> int:
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell.execution_count if shell is not None else 0

@@ -10,7 +10,6 @@ import ast
 import dis
 import linecache
 import re
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from functools import partial
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
+from dqlab.notebook import cells_by_file
 from dqlab.syntax import parse
 
 __all__ = [
@@ -151,12 +151,7 @@ def cell_number(code: CodeType) -> int | None:
     numbered = _CELL.fullmatch(code.co_filename)
     if numbered:
         return int(numbered[1])
-    # A shell exists only where IPython is loaded already; in a kernel it maps temporary file names to cells.
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
-    number = cells.get(code.co_filename)
-    return number if isinstance(number, int) else None
+    return cells_by_file().get(code.co_filename)
 
 
 def _parse(filename: str, namespace: dict[str, Any] | None) -> tuple[ast.Module, str] | None:

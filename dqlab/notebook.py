@@ -1,0 +1,32 @@
+"""What this process knows of the notebook, or the IPython session, that it belongs to; nothing here imports IPython."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["cells_by_file", "in_jupyter", "running_cell", "shell"]
+
+
+def shell() -> Any:
+    """Return IPython's shell, None in a process that has none."""
+    ipython = sys.modules.get("IPython")  # loaded already where there is a shell
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def in_jupyter() -> bool:
+    """Return whether this process is a Jupyter kernel."""
+    return getattr(shell(), "kernel", None) is not None
+
+
+def running_cell() -> int | None:
+    """Return the number of the cell that runs, or would run next; None outside of IPython."""
+    count = getattr(getattr(shell(), "displayhook", None), "prompt_count", None)
+    return count if isinstance(count, int) else None
+
+
+def cells_by_file() -> Mapping[str, int]:
+    """Return the numbers of the cells that ran here, by the names of the files that they were compiled as."""
+    cells: Mapping[str, int] | None = getattr(getattr(shell(), "compile", None), "_filename_map", None)
+    return {} if cells is None else cells
