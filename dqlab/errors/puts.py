@@ -57,8 +57,8 @@ class PutFailed(PutError):
 
     text = (
         "a put on queue {queue!r} failed: {reason}. {count:message} {count:was|were} not confirmed; {count:it|they} "
-        "may be queued, and no "
-        "put was repeated. This should not happen: please report it with the log of this process, then put them again."
+        "may be queued, and no put was repeated. This should not happen: please report it with the log of this "
+        "process, then put them again."
     )
 
 
@@ -101,9 +101,9 @@ class MessagesLost(DqlabError):
     """Single calls or values were in the memory of a worker that died, or of a queue that was closed."""
 
     text = (
-        "{lost:,} of {total:message} of a put on queue {queue!r} {lost:is|are} lost: {how}, and "
-        "{lost:it, or its result, was|they, or their results, were} "
-        "in its memory. The queue goes on: put them again. A durable queue keeps them."
+        "{lost:,} of {total:message} of a put on queue {queue!r} {lost:is|are} lost: {how}, and {lost:it, or its "
+        "result, was|they, or their results, were} in its memory. The queue goes on: put them again. A durable queue "
+        "keeps them."
     )
     CLOSED = "the queue was closed, and opened again"
     """How they were lost if no worker died."""

@@ -81,8 +81,7 @@ class ResultsForgotten(RunError):
 
     text = (
         "{forgotten:,} of {total:result} of a {run} {forgotten:was|were} freed by pool.forget(); the messages "
-        "succeeded, so nothing "
-        "has to be mended. Put them again only to have their results once more."
+        "succeeded, so nothing has to be mended. Put them again only to have their results once more."
     )
 
 
@@ -99,10 +98,9 @@ class ResultsMissing(RunError):
     """Documents were acknowledged and their results are missing, which is a defect; `ranges` has their ordinals."""
 
     text = (
-        "{missing:,} of {acked:processed document} of run {run!r} {missing:has|have} no result, which must not "
-        "happen: {first}. "
-        "The others have theirs: run.results(errors='skip'). Map these documents once more under another name; "
-        "`dqlab fsck` looks at a store, lab.doctor() at the rest. Please report this."
+        "{missing:,} of {acked:processed document} of run {run!r} {missing:has|have} no result, which must not happen: "
+        "{first}. The others have theirs: run.results(errors='skip'). Map these documents once more under another "
+        "name; `dqlab fsck` looks at a store, lab.doctor() at the rest. Please report this."
     )
 
 
@@ -111,8 +109,7 @@ class RunCancelled(RunError):
 
     text = (
         "run {run!r} was cancelled: {cancelled:,} of {total:document} {cancelled:was|were} not processed. The results "
-        "of the "
-        "{acked:,} finished ones: run.results(errors='skip')."
+        "of the {acked:,} finished ones: run.results(errors='skip')."
     )
 
 
@@ -130,8 +127,8 @@ class RunStalled(RunError):
 
     text = (
         "run {run!r} stands still: {waiting:message} {waiting:waits|wait} in queue {queue!r} and no consumer has "
-        "existed for "
-        "{seconds:g} s. Nothing is lost. Start consumers: more workers, a ConsumerPool, or map with consumers='auto'."
+        "existed for {seconds:g} s. Nothing is lost. Start consumers: more workers, a ConsumerPool, or map with "
+        "consumers='auto'."
     )
 
 
@@ -158,10 +155,8 @@ class DocumentsNotPut(RunError):
 
     text = (
         "{missing:,} of {read:document} of run {run!r} {missing:was|were} read from its input, and its queue never "
-        "confirmed "
-        "them, without an error that says why. The {held:other} {held:goes|go} on; their results: "
-        "run.results(errors='skip'). "
-        "Map the same documents under this name again: only the missing ones are sent."
+        "confirmed them, without an error that says why. The {held:other} {held:goes|go} on; their results: "
+        "run.results(errors='skip'). Map the same documents under this name again: only the missing ones are sent."
     )
 
 
@@ -199,9 +194,8 @@ class JoinStalled(RunError):
 
     text = (
         "join() would never end: {waiting:message} {waiting:waits|wait} in queue {queue!r} and {reason} for "
-        "{seconds:g} s. "
-        "Nothing is lost. Call start() on a ConsumerPool, or lab.queue({queue!r}).resume(), or run.resume() on its "
-        "paused runs."
+        "{seconds:g} s. Nothing is lost. Call start() on a ConsumerPool, or lab.queue({queue!r}).resume(), or "
+        "run.resume() on its paused runs."
     )
 
 
