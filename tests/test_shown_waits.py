@@ -177,7 +177,7 @@ def test_waits_of_other_threads_start_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def held(queue: dq.QueuePool) -> Iterator[dq.Run]:
-    """A run of which nothing is processed."""
+    """A run whose documents all wait."""
     queue.pause()
     run = queue.map(abs, range(3))
     yield run

@@ -121,7 +121,7 @@ def test_an_estimate_stays_until_it_moved_by_a_twentieth_of_what_is_left() -> No
 
 
 def test_an_estimate_is_wide_from_second_two_and_gets_sharper() -> None:
-    """Nothing for half a minute is of no use to whoever waits for 20 s."""
+    """A run of 20 s gets an estimate while there is something to wait for."""
     spelled = []
     for seconds in (2, 4, 10, 30):
         effort = Effort()

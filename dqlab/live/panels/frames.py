@@ -41,9 +41,11 @@ class Frame:
         changes, self._changes = self._changes, []
         session = getattr(self._doc.session_context, "session", None)
         writes = getattr(session, "_pending_writes", None)
-        patches = [each for each in changes if isinstance(each, DocumentPatchedEvent)] if writes is not None else []
+        patches: list[Any] = []
         for each in changes:
-            if each not in patches:
+            if writes is not None and isinstance(each, DocumentPatchedEvent):
+                patches.append(each)
+            else:
                 self._doc.callbacks.trigger_on_change(each)
         if session is None or writes is None or not patches:
             return

@@ -113,12 +113,10 @@ const speak = () => document.querySelectorAll("section.card").forEach((card) => 
     each.setAttribute("aria-label", `${card.getAttribute("aria-label")}: ${words}`)
   })
 })
-setTimeout(speak, 1000)
-setInterval(speak, 5000)
 const name = () => document.querySelectorAll(".top *").forEach((each) => {
   each.shadowRoot?.querySelector("select")?.setAttribute("aria-label", "Queue")
 })
-setInterval(name, 1000)"""
+setInterval(() => { speak(); name() }, 2000)"""
 """Gives each chart its panel's answer as a text alternative, and the list of queues a name."""
 LOST = """let last = Date.now()
 let written = false
@@ -145,7 +143,7 @@ setInterval(() => {
 """Says since when nothing has come, also where the connection stands and the scheduler hangs: the time of day beside
 the controls changes with every second. A page that was hidden or asleep has to wait as long again."""
 PATIENCE = 4000
-"""Milliseconds after which a page that shows nothing new says so."""
+"""Milliseconds after which a page that shows nothing new is marked as stale."""
 
 
 class Page:

@@ -7,7 +7,7 @@ from bokeh.models import Div, InlineStyleSheet
 from dqlab.live.panels.changes import html, show
 from dqlab.live.panels.markup import strong, text, unit
 from dqlab.live.panels.scene import Scene
-from dqlab.numbers import UNKNOWN, between, count, duration, many, minute, rate, share, size, span
+from dqlab.numbers import UNKNOWN, between, count, duration, many, minute, noun_of, rate, share, size, span
 from dqlab.stats import RunStats
 
 __all__ = ["Summary"]
@@ -61,13 +61,9 @@ def _left(scene: Scene) -> Figure:
     if run is None:
         counts = scene.queue.counts
         held = f"{count(counts.waiting)} waiting, {count(counts.leased)} unacked"
-        return "Left", count(counts.left), _unit(counts.left, "message"), held, ""
+        return "Left", count(counts.left), noun_of(counts.left, "message"), held, ""
     more = f"{count(run.units.left)} {run.unit}" if run.units is not None else ""
-    return "Left", count(run.counts.left), _unit(run.counts.left, "document"), more, ""
-
-
-def _unit(amount: int, noun: str) -> str:
-    return many(amount, noun).partition(" ")[2]
+    return "Left", count(run.counts.left), noun_of(run.counts.left, "document"), more, ""
 
 
 def _done(scene: Scene) -> Figure:
@@ -121,7 +117,7 @@ def _unacked(scene: Scene) -> Figure:
     unacked, held = scene.snapshot.unacked, scene.counts.leased
     age = f"oldest{_queues(scene)} {duration(unacked.oldest_age)}" if unacked.oldest_age is not None else ""
     second = age or ("none held" if not held else "")
-    return "Unacked", count(held), _unit(held, _noun(scene)), second, "warn" if unacked.past else ""
+    return "Unacked", count(held), noun_of(held, _noun(scene)), second, "warn" if unacked.past else ""
 
 
 def _dead(scene: Scene) -> Figure:
@@ -129,7 +125,7 @@ def _dead(scene: Scene) -> Figure:
     words = [f"{share(run.dead_share, places=2)} of settled"] if run is not None and run.counts.settled else []
     if run is not None and all_dead > dead:
         words.append(f"{count(all_dead)}{_queues(scene)}")
-    return "Dead", count(dead), _unit(dead, _noun(scene)), ", ".join(words), "bad" if dead else ""
+    return "Dead", count(dead), noun_of(dead, _noun(scene)), ", ".join(words), "bad" if dead else ""
 
 
 def _consumers(scene: Scene) -> Figure:

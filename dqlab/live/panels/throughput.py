@@ -18,6 +18,7 @@ from dqlab.live.panels.scene import Scene
 from dqlab.live.tables import Cell, Column, Table
 from dqlab.numbers import UNKNOWN, between, count, many, rate, share
 from dqlab.stats import ConsumerStats, History
+from dqlab.stats.queues import WINDOW
 
 __all__ = ["Throughput"]
 
@@ -31,8 +32,6 @@ Line = tuple[Cell, ...]
 BLANK: Line = (Cell(""),) * 4
 GAP = np.full(1, np.nan, dtype=np.float32)
 NOTHING = np.zeros(0, dtype=np.float32)
-LATELY = 60.0
-"""Seconds that speeds and idle shares cover."""
 RE_SORTED = 5.0
 """Seconds that rows keep their order."""
 PER_DOCUMENT = "documents"
@@ -218,14 +217,14 @@ def _name(name: str, consumer: ConsumerStats) -> Line:
 
 def _is_stuck(consumer: ConsumerStats) -> bool:
     """Return whether it has been busy with one document for as long as its figures cover."""
-    return consumer.oldest_age is not None and consumer.oldest_age >= LATELY
+    return consumer.oldest_age is not None and consumer.oldest_age >= WINDOW
 
 
 def _numbers(consumer: ConsumerStats, *, paged: bool) -> Line:
     return (
         Cell(rate(consumer.units_rate), Ink.WARN if consumer.slow else Ink.PLAIN),
         Cell(rate(consumer.rate) if paged else ""),
-        _bar(0.0 if _is_stuck(consumer) else consumer.idle_share),
+        _bar(consumer.idle_share),
         Cell(count(consumer.leased), Ink.QUIET),
     )
 

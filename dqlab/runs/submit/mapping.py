@@ -160,7 +160,7 @@ class Submitter:
 
     def leave(self) -> None:
         """Do not report that a stopped submission has ended: its queue is gone, and a new one may have its name."""
-        self._ended.set()  # without `_noting`: a record that is on its way must not hold up whoever closes the queue
+        self._ended.set()  # without `_noting`: a record under way must not hold up the close of its queue
         if self._ending.acquire(blocking=False):
             self.finished.set()
 

@@ -54,7 +54,7 @@ export function show(element: HTMLElement, shown: boolean): void {
   if (element.hidden === shown) element.hidden = !shown;
 }
 
-/** Have a button do nothing for now. Unlike `disabled` this leaves the focus with whoever has just pressed it. */
+/** Have a button do nothing for now. Unlike `disabled`, it keeps the focus on the button. */
 export function hold(element: HTMLElement, held: boolean): void {
   mark(element, 'aria-disabled', held);
 }
