@@ -19,7 +19,7 @@ PLAYED    := build/notebooks
 NBVAL     := --nbval-lax --nbval-current-env --nbval-cell-timeout=300 --nbval-sanitize-with tests/notebooks.cfg
 
 # Notebooks are played in an empty directory, where no run of earlier times waits for them.
-play       = @rm -rf $(PLAYED) && mkdir -p $(PLAYED) && cp $(1) $(PLAYED)
+play       = @rm -rf $(PLAYED) && mkdir -p $(PLAYED) && $(BIN)/python -m tests.notebooks --copy $(PLAYED) $(1)
 
 # Where dqlab meets Dask, bokeh, ipywidgets, IPython and pandas. A file that is gone is an error of pytest.
 ON_LOWEST := $(addprefix tests/,test_connecting.py test_lab.py test_lab_closed.py test_portable.py test_sockets.py \

@@ -1,15 +1,17 @@
-"""Run notebooks and store what their cells show: `make notebooks`.
+"""Run notebooks and store what their cells show: `make notebooks`; copy them to where `make test` compares that.
 
-Each is played in an empty directory of its own, as `make test` does when it compares what it shows with what is stored.
-What belongs to one machine, paths and times of execution, is not stored.
+Each is played in an empty directory of its own. What belongs to one machine, paths and times of execution, is not
+stored, nor is the view of a wait, which depends on how fast the machine is.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -21,6 +23,8 @@ CELL_TIMEOUT = 300
 PATH = re.compile(r"(?:(?<![\w<./…>~-])|(?<=unix://)|(?<=file://))(?!/usr/bin/env\b)(?:/[\w.+@-]+)+(?=/)")
 """The folders of an absolute path, without the last name; not the end of a tag, nor `pages/s`."""
 HOST = re.compile(r"(?<=//)(?!127\.)\d+(?:\.\d+){3}")
+WITHOUT_WAITS = '__import__("dqlab.waits").waits.AFTER = float("inf")\n'
+"""What the first cell begins with: whether a wait lasts two seconds, and is shown, differs from run to run."""
 KEPT = {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}}
 
 
@@ -29,10 +33,18 @@ def portable(text: str) -> str:
     return HOST.sub("…", PATH.sub("…", text))
 
 
+def hide_waits(nb: Any) -> Any:
+    """Have the first code cell of a notebook hide the views of waits; return the cell."""
+    first = next(cell for cell in nb.cells if cell.cell_type == "code")
+    first.source = WITHOUT_WAITS + first.source
+    return first
+
+
 def play(path: Path) -> None:
     """Execute a notebook, and store its outputs in it."""
     nb = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="dqlab-notebook-", ignore_cleanup_errors=True) as empty:
+        first = hide_waits(nb)
         NotebookClient(
             nb,
             timeout=CELL_TIMEOUT,
@@ -42,6 +54,7 @@ def play(path: Path) -> None:
             coalesce_streams=True,
             resources={"metadata": {"path": empty}},
         ).execute()
+    first.source = first.source.removeprefix(WITHOUT_WAITS)
     nb.metadata = nbformat.from_dict(KEPT | {"language_info": {"name": "python"}})
     for cell in nb.cells:
         for output in cell.get("outputs", ()):
@@ -54,13 +67,26 @@ def play(path: Path) -> None:
     nbformat.write(nb, path)
 
 
-def main(paths: list[str]) -> int:
-    """Play notebooks; return the exit status."""
-    for path in paths:
-        sys.stdout.write(f"{path}\n")
-        play(Path(path))
-    return 0
+def copy(path: Path, folder: Path) -> None:
+    """Write a copy of a notebook whose waits show no view."""
+    nb = nbformat.read(path, as_version=4)
+    hide_waits(nb)
+    nbformat.write(nb, folder / path.name)
+
+
+def main() -> None:
+    """Play notebooks, or copy them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--copy", type=Path, metavar="FOLDER")
+    parser.add_argument("notebooks", type=Path, nargs="+")
+    asked = parser.parse_args()
+    for path in asked.notebooks:
+        if asked.copy is not None:
+            copy(path, asked.copy)
+        else:
+            sys.stdout.write(f"{path}\n")
+            play(path)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -176,16 +176,12 @@ def test_notebooks_show_nothing_of_the_machine_they_were_run_on() -> None:
 
 
 def test_what_the_cells_of_notebooks_show_is_compared() -> None:
-    """A cell that shows something else than it did is a broken promise, and passed while its outputs were ignored.
-
-    One that is tagged "waits" shows a view if it takes two seconds, and a line if not; what it leads to is compared.
-    """
+    """A cell that shows something else than it did is a broken promise, and passed while its outputs were ignored."""
     cells = code_cells()
     loose = [
         where
         for where, cell in cells
-        if not {"nbval-check-output", "waits"} & set(cell.metadata.get("tags", ()))
-        and (cell.outputs or "nbval" in str(cell.metadata))
+        if "nbval-check-output" not in cell.metadata.get("tags", ()) and (cell.outputs or "nbval" in str(cell.metadata))
     ]
 
     assert len(cells) > 30
