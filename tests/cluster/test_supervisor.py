@@ -91,6 +91,27 @@ def test_a_shard_of_a_queue_that_was_closed_is_not_made_anew() -> None:
     assert asyncio.run(scenario()) == ([], True, "its queue was closed while it was being recreated")
 
 
+def test_a_shard_whose_worker_is_restarted_is_made_once_that_worker_is_gone() -> None:
+    """It is listed until its process has ended, and a replacement has a few seconds from then on."""
+
+    async def scenario() -> tuple[list[str], list[str]]:
+        registry = Noting(fine)
+        supervisor = registry.supervisor()
+        registry.join("a")
+        registry.join("other", name="elsewhere")
+        supervisor.worker_left("a")
+        await asyncio.sleep(0.05)  # longer than a replacement is waited for
+        before = list(registry.made)
+        del registry.scheduler.workers["a"]
+        supervisor.worker_left("a")
+        registry.join("b")
+        supervisor.changed()
+        await asyncio.wait_for(registry.task, 5)
+        return before, registry.made
+
+    assert asyncio.run(scenario()) == ([], ["b"])
+
+
 def test_a_worker_that_dies_as_soon_as_it_has_the_shard_is_replaced_too() -> None:
     async def scenario() -> tuple[list[str], str, list[str]]:
         registry = Noting(fine)
@@ -250,7 +271,7 @@ def test_files_that_are_damaged_are_not_opened_again_and_again() -> None:
 
     async def scenario() -> tuple[int, str | None]:
         registry = Noting(damaged)
-        registry.join("a")
+        registry.join("b")
         registry.supervisor().worker_left(registry.entry.address)
         await asyncio.wait_for(registry.task, 5)
         return len(registry.made), registry.entry.gone

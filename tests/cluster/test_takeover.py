@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +111,37 @@ def test_queue_is_killed_again_and_again(own_lab: dq.Lab) -> None:
 
     assert list(run.results(timeout=50)) == [2 * x for x in range(6000)]
     assert sum(run.counts.values()) == 6000
+
+
+def ends_late(dask_worker: Any) -> None:
+    """Have a worker take three seconds to close: as when its functions do not end, or its machine is busy."""
+    close = dask_worker.close
+
+    async def late(*args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(3)
+        return await close(*args, **kwargs)
+
+    dask_worker.close = late
+
+
+def test_calls_wait_while_workers_that_are_restarted_take_long_to_end(
+    own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask releases every actor first: for seconds, workers that are still there no longer had the shards."""
+    monkeypatch.setattr("dqlab.cluster.transport.ref.NEWS_WAIT", 0.5)
+    pool = own_lab.queue("slowly")
+    run = pool.map(abs, range(100), name="slowly")
+    run.wait(timeout=30)
+    own_lab.client.run(ends_late)
+
+    restart = threading.Thread(target=own_lab.client.restart)
+    restart.start()
+    counted = []
+    while restart.is_alive():
+        counted.append(run.counts["acked"])
+    restart.join()
+
+    assert set(counted) == {100}
 
 
 def test_all_workers_restarted_at_once(own_lab: dq.Lab) -> None:

@@ -83,11 +83,18 @@ class Departures:
         going = {address for address in workers if address not in kept}
         for address in set(workers) - going:
             logger.info("event=worker_kept worker=%s reason=transient_shard", address)
-        self._state.leaving |= going
-        asyncio.get_running_loop().call_later(LEAVING_S, self._stays_after_all, frozenset(going))
+        self._leave(going)
         await self._consumer_sets.leave(going)
         shards = [entry for entry in entries if entry.durable and entry.address in going]
         await asyncio.gather(*(self._supervisor.move(entry) for entry in shards))
+
+    def restarting(self) -> None:
+        """Make nothing more on the workers of today: Dask replaces them."""
+        self._leave(self._state.scheduler.workers)
+
+    def _leave(self, workers: Collection[str]) -> None:
+        self._state.leaving |= set(workers)
+        asyncio.get_running_loop().call_later(LEAVING_S, self._stays_after_all, frozenset(workers))
 
     def _stays_after_all(self, workers: Collection[str]) -> None:
         if self._state.leaving & set(workers):

@@ -189,6 +189,15 @@ class Registry(SchedulerPlugin):
         """Mark the worker's actors as gone, and release the leases of its consumers at once."""
         self.collector.known.workers = len(scheduler.workers)
         self.departures.left(worker)
+        self._lose_actors(worker)
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """Mark all actors as gone: Dask has released them, and ends the workers, which may take seconds."""
+        self.departures.restarting()
+        for worker in scheduler.workers:
+            self._lose_actors(worker)
+
+    def _lose_actors(self, worker: str) -> None:
         self.supervisor.worker_left(worker)
         for queue, consumers in self.actors.worker_left(worker).items():
             self.collector.forget(consumers)

@@ -25,6 +25,8 @@ REPLACEMENT_WAIT = 0.5
 """Seconds that a nanny has to replace a worker before its durable shards are opened by another worker."""
 TRANSIENT_WAIT = 3.0
 """The same for shards in memory, which cannot move back from another worker later."""
+ENDS_WITHIN = 60.0
+"""Seconds that a worker which has lost its actors may take to end."""
 TRY_AGAIN = 0.5
 """Seconds after which making a shard is tried again, on the workers that exist then."""
 TRIES = 3
@@ -50,6 +52,8 @@ class Supervisor:
         self._actors = actors
         self._attachments = attachments
         self._changed = Bell()
+        self._ending: set[str] = set()
+        """Workers whose actors are gone, and which are still there."""
 
     def changed(self) -> None:
         """Note that a worker joined or a queue was closed."""
@@ -60,14 +64,28 @@ class Supervisor:
         await self._changed.until(lambda: bool(self._state.plan().queues), timeout)
 
     def worker_left(self, worker: str) -> None:
-        """Recreate the shards of a worker that is gone, unless that is under way; return at once."""
+        """Recreate the shards of a worker that is gone, unless that is under way; return at once.
+
+        One that is still listed has lost its actors and is about to go: nothing is made before that.
+        """
+        # Noted here and not looked up later: another worker may have its address by then.
+        if worker in self._state.scheduler.workers:
+            self._ending.add(worker)
+        elif worker in self._ending:
+            self._ending.discard(worker)
+            self._changed.ring()
         for entry in self._state.entries.values():
             if not entry.is_shard or entry.address != worker or entry.gone is not None or not entry.made.is_set():
                 continue
             entry.made.clear()
             entry.epoch += 1
             entry.last, entry.left = worker, asyncio.get_running_loop().time()
-            self._state.in_background(self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT))
+            self._state.in_background(self._replace(entry))
+
+    async def _replace(self, entry: Entry) -> None:
+        """Recreate a shard where its worker is replaced, if that is soon after the worker has gone."""
+        await self._changed.until(lambda: entry.last not in self._ending or not self._wanted(entry), ENDS_WITHIN)
+        await self._recreate(entry, REPLACEMENT_WAIT if entry.durable else TRANSIENT_WAIT)
 
     def store_failed(self, entry: Entry, epoch: int, failure: str) -> None:
         """Open a failed log of a shard again, unless that is under way; return at once.
