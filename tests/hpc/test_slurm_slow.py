@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from dqlab.testing import Gate, Tally
 from tests.hpc.conftest import until
 from tests.hpc.single_node import Slurm, wait_until
 from tests.hpc.test_slurm import consumers, jobs_with
+from tests.notebooks import copy
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")
 ROOT = Path(__file__).parents[2]
@@ -54,11 +54,11 @@ def test_run_outlives_the_walltime_of_all_its_jobs(slurm: Slurm, tmp_path: Path)
 
 def test_notebook_for_batch_systems_shows_what_is_stored_in_it(slurm: Slurm, tmp_path: Path) -> None:
     """Its outputs are all that a reader without a cluster sees of it."""
-    notebook = shutil.copy(ROOT / "notebooks" / "slurm.ipynb", tmp_path)
+    copy(ROOT / "notebooks" / "slurm.ipynb", tmp_path)
     options = ["-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "--timeout=200", "--color=no"]
     options += ["--nbval-lax", "--nbval-current-env", f"--nbval-sanitize-with={ROOT / 'tests' / 'notebooks.cfg'}"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, notebook],
+        [sys.executable, "-m", "pytest", *options, tmp_path / "slurm.ipynb"],
         capture_output=True,
         text=True,
         timeout=280,
