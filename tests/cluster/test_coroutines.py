@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -302,6 +303,52 @@ def test_finished_coroutines_are_settled_while_a_slow_one_of_their_lease_runs() 
     counts = asyncio.run(scenario())
 
     assert (counts[State.LEASED], counts[State.DEAD]) == (1, 0)
+
+
+class SlowToSettle(NearRef):
+    """A queue actor whose log takes its time: settlements wait until `released`."""
+
+    def __init__(self, actor: DeskActor) -> None:
+        super().__init__(actor)
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
+
+    async def call(self, function: str, body: bytes | Callable[[], bytes], *, timeout: float = 10.0) -> bytes:
+        if function == "settle":
+            self.asked.set()
+            await self.released.wait()
+        return await super().call(function, body, timeout=timeout)
+
+
+def test_a_shard_that_settles_slowly_costs_no_lease_of_another_one() -> None:
+    """What waits in the inbox was delivered a second time, elsewhere, and ran twice."""
+    latch = threading.Event()
+
+    def work(x: int) -> int:
+        if x == 1:
+            latch.wait(20)
+        return x
+
+    async def scenario() -> None:
+        async with bench(work, visibility_timeout=0.6) as here:
+            slow = DeskActor("q", 1, 1, options() | {"visibility_timeout": 0.6})
+            await slow.start(pack({}))
+            ref = SlowToSettle(slow)
+            here.slot._shards[1] = ref  # type: ignore[assignment]
+            here.slot._tasks.insert(0, asyncio.create_task(here.slot._park(1, ref)))  # type: ignore[arg-type]
+            try:
+                frame = Frame.encode([seal_value(x) for x in (0, 1)], kind=Kind.VALUE)
+                await slow.put(pack({"frames": 1, "wait": 0.0}, frame))
+                await asyncio.wait_for(ref.asked.wait(), 20)
+                await here.put([2])
+                await until(lambda: here.ref.count("renew") >= 6)
+                assert here.counts()[State.LEASED] == 1
+                assert ref.count("renew") >= 3
+            finally:
+                latch.set()
+                ref.released.set()
+            await here.until(State.ACKED, 1)
+
+    asyncio.run(scenario())
 
 
 def test_lease_of_a_slow_coroutine_is_renewed() -> None:

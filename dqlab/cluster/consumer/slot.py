@@ -117,6 +117,8 @@ PARK_AGAIN = 1.0
 """Seconds after which a slot parks again when a call failed unexpectedly."""
 REFUSED_AGAIN = 1.0
 """Seconds after which a shard whose store could not keep something is called again."""
+RENEW_FOR = 1.0
+"""Least seconds that a shard may take to answer a renewal before another one is sent."""
 LAST_MESSAGE_S = 5.0
 """Seconds that a running message may still take when its slot stops; then it is given back."""
 LAST_SETTLEMENT_S = 2.0
@@ -155,7 +157,8 @@ class Slot:
         self._flying: list[Chunk] = []
         """Chunks whose coroutines run, or wait to begin, oldest first."""
         self._arrived = asyncio.Event()
-        self._renewed = 0.0
+        self._renewing: dict[int, asyncio.Task[None]] = {}
+        """By shard, what renews the leases in hand of it."""
         self._thread = daemon_thread(f"dq-{name}")
         self._coroutines: CoroutineThread | None = None
         self._abandoned: list[tuple[str, asyncio.Future[Any] | CoroutineThread]] = []
@@ -202,7 +205,7 @@ class Slot:
         for task in parking:
             task.cancel()
         await asyncio.wait([*parking, *self._settling], timeout=LAST_SETTLEMENT_S)
-        for task in [*self._tasks, *self._settling]:
+        for task in [*self._tasks, *self._settling, *self._renewing.values()]:
             task.cancel()
         if not self.process.stopping:  # else this is the second time
             self.process.stopping = True
@@ -274,8 +277,8 @@ class Slot:
     def held(self, shard: int) -> list[dict[str, Any]]:
         """Return what is in hand of a shard, by lease."""
         found: dict[int, dict[str, Any]] = {}
-        for chunk in [*self._ending, *self._chunks]:
-            if chunk.shard == shard and (ids := chunk.unsettled()):
+        for chunk in self._held_of(shard):
+            if ids := chunk.unsettled():
                 age = time.monotonic() - chunk.leased_at
                 new = {"slot": self.name, "lease": chunk.lease, "run": chunk.run, "age": age, "ids": []}
                 entry = found.setdefault(chunk.lease, new | {"early": False})
@@ -286,14 +289,17 @@ class Slot:
     def _receive(self, shard: int, meta: dict[str, Any], parts: list[memoryview]) -> None:
         """Put a lease into the inbox, as one chunk for each function in it."""
         lease = meta["lease"]
-        if not self._chunks:
-            self._renewed = asyncio.get_running_loop().time()
         frames = zip(lease["firsts"], (Frame.decode(bytes(part)) for part in parts), strict=True)
         for _, group in groupby(frames, key=lambda pair: (pair[1].function, pair[1].kind)):
             firsts, cuts = zip(*group, strict=True)
             process = lease.get("process")
             self.chunk = sum(frame.count for frame in cuts)
             self._inbox.append(Chunk(shard, lease["id"], meta["epoch"], lease["timeout"], firsts, cuts, process))
+        if shard not in self._renewing:
+            work = self._renew(shard)
+            self._renewing[shard] = asyncio.get_running_loop().create_task(
+                work, name=f"dqlab-renew-{self.name}-{shard}"
+            )
         self._arrived.set()
         self._touched()
 
@@ -376,7 +382,7 @@ class Slot:
                 await asyncio.wait((begun, following), return_when=asyncio.FIRST_COMPLETED)
 
     async def _attend(self, chunk: Chunk, end: asyncio.Future[Any]) -> bool:
-        """Settle what is finished every 100 ms, and renew what is in hand, until the end.
+        """Settle what is finished every 100 ms, until the end.
 
         Returns
         -------
@@ -387,8 +393,6 @@ class Slot:
             await self._settle_done(chunk)
             if self.begun.look(chunk, asyncio.get_running_loop().time()):
                 self._touched()
-            if asyncio.get_running_loop().time() - self._renewed >= chunk.timeout / 3:
-                await self._renew()
             if chunk.stopped or (self._clinging(chunk) and time.monotonic() - chunk.cancelled_at >= LET_GO_S):
                 return False
         return True
@@ -598,18 +602,31 @@ class Slot:
             except LogError as error:
                 logger.warning("event=%s_refused slot=%s lease=%s %s", call, self.name, chunk.lease, error)
                 await asyncio.sleep(REFUSED_AGAIN)
-                await self._renew()  # its caller is busy here
 
-    async def _renew(self) -> None:
-        self._renewed = asyncio.get_running_loop().time()
-        by_shard: dict[int, list[int]] = {}
-        for chunk in self._chunks:
-            by_shard.setdefault(chunk.shard, []).append(chunk.lease)
-        for shard, leases in by_shard.items():
-            try:
-                await self._shards[shard].call("renew", pack({"leases": leases}))
-            except (CallTimeout, LogError):
-                logger.warning("event=renew_late slot=%s", self.name)
+    async def _renew(self, shard: int) -> None:
+        """Renew the leases in hand of one shard until there are none.
+
+        Not awaited by what runs and settles: neither a slow settlement nor another shard makes these leases expire.
+        """
+        try:
+            while held := self._held_of(shard):
+                every = min(chunk.timeout for chunk in held) / 3
+                await asyncio.sleep(every)
+                if leases := sorted({chunk.lease for chunk in self._held_of(shard)}):
+                    try:
+                        await self._shards[shard].call("renew", pack({"leases": leases}), timeout=max(every, RENEW_FOR))
+                    except (CallTimeout, LogError):
+                        logger.warning("event=renew_late slot=%s", self.name)
+        except (ActorGone, SchedulerGone):
+            pass  # the parked lease call reports it
+        except Exception:  # whatever it was, later leases are renewed
+            logger.exception("event=renew_failed slot=%s shard=%s", self.name, shard)
+        finally:
+            del self._renewing[shard]
+
+    def _held_of(self, shard: int) -> list[Chunk]:
+        """Return the chunks of a shard that are in hand, or whose last outcomes are on their way."""
+        return [chunk for chunk in (*self._ending, *self._chunks) if chunk.shard == shard]
 
 
 def _runs(thread: asyncio.Future[Any] | CoroutineThread) -> bool:
