@@ -26,7 +26,7 @@ from dqlab.checkup.facts import (
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.worker.vitals import PACKAGES, process_vitals
+from dqlab.cluster.transport.process_vitals import PACKAGES, process_vitals
 from dqlab.stats import Snapshot
 from dqlab.store.probe import Marker, Probe
 
