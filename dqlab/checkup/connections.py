@@ -1,4 +1,4 @@
-"""Checks who answers, whether this process reaches workers without the scheduler, and whose clock is wrong."""
+"""Checks which processes answer, whether workers are reached without the scheduler, and whose clock is wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SKEW = 1.0
 
 
 def answers(facts: Facts) -> Iterator[Finding]:
-    """Find out who does not answer."""
+    """Find the processes that do not answer."""
     scheduler = facts.scheduler
     if scheduler is None:
         return
@@ -86,7 +86,7 @@ def _costs(facts: Facts, hosted: list[str]) -> str:
 
 
 def answers_fine(facts: Facts) -> str:
-    """Say who answered."""
+    """Report which processes answered."""
     return f"the scheduler and {many(len(facts.workers), 'worker')} answer"
 
 

@@ -545,7 +545,7 @@ def test_what_a_silent_worker_holds_is_said_to_be_unknown() -> None:
 
 
 def test_a_worker_that_may_not_host_queues_needs_no_store() -> None:
-    """Only who opens a log must see its directory."""
+    """Only a process that opens a log must see its directory."""
     facts = with_worker(1, probes=(Probe(DIRECTORY, error="No such file"),))
 
     assert judge(facts)
