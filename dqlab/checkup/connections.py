@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab import numbers
-from dqlab.checkup.facts import Facts, Worker
+from dqlab.checkup.facts import Facts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
 from dqlab.stats import Severity
@@ -63,7 +63,7 @@ def _unreported(who: str, amount: int, whose: str, address: str) -> Finding:
     )
 
 
-def _silent(facts: Facts, worker: Worker) -> Finding:
+def _silent(facts: Facts, worker: WorkerFacts) -> Finding:
     hosted = facts.hosting(worker.address)
     holds = f"; it holds queue {', '.join(hosted)}" if hosted else ""
     heard = f"its last heartbeat came {numbers.duration(worker.silent)} ago"
