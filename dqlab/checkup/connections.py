@@ -1,11 +1,11 @@
-"""Checks who answers, whether this process reaches workers without the scheduler, and whose clock is wrong."""
+"""Checks which processes answer, whether workers are reached without the scheduler, and whose clock is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from dqlab import numbers
-from dqlab.checkup.facts import Facts, Worker
+from dqlab.checkup.facts import Facts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
 from dqlab.stats import Severity
@@ -17,7 +17,7 @@ SKEW = 1.0
 
 
 def answers(facts: Facts) -> Iterator[Finding]:
-    """Find out who does not answer."""
+    """Find the processes that do not answer."""
     scheduler = facts.scheduler
     if scheduler is None:
         return
@@ -63,7 +63,7 @@ def _unreported(who: str, amount: int, whose: str, address: str) -> Finding:
     )
 
 
-def _silent(facts: Facts, worker: Worker) -> Finding:
+def _silent(facts: Facts, worker: WorkerFacts) -> Finding:
     hosted = facts.hosting(worker.address)
     holds = f"; it holds queue {', '.join(hosted)}" if hosted else ""
     heard = f"its last heartbeat came {numbers.duration(worker.silent)} ago"
@@ -86,7 +86,7 @@ def _costs(facts: Facts, hosted: list[str]) -> str:
 
 
 def answers_fine(facts: Facts) -> str:
-    """Say who answered."""
+    """Report which processes answered."""
     return f"the scheduler and {many(len(facts.workers), 'worker')} answer"
 
 

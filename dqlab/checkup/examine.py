@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from dqlab.checkup.connections import answers, answers_fine, clocks, clocks_fine, connections, connections_fine
-from dqlab.checkup.facts import Facts, Process, Store, look_at_store
+from dqlab.checkup.facts import Facts, Process, StoreFacts, look_at_store
 from dqlab.checkup.files import files, files_fine
 from dqlab.checkup.findings import Checkup, Finding
 from dqlab.checkup.jobs import jobs, jobs_fine
@@ -148,14 +148,14 @@ def examine_store(directory: Path, *, timeout: float | str = TIMEOUT) -> Checkup
     """
     limit, clock = _checked(timeout), SystemClock()
     at, began = clock.wall(), clock.monotonic()
-    found: SimpleQueue[Store] = SimpleQueue()
+    found: SimpleQueue[StoreFacts] = SimpleQueue()
     # A thread that nothing waits for: a file system that hangs blocks it for ever.
     threading.Thread(target=lambda: found.put(look_at_store(directory)), name="dqlab-doctor", daemon=True).start()
     try:
         store = found.get(timeout=limit)
     except Empty:
         error = f"it did not answer within {limit:g} s"
-        store = Store(str(directory), Probe(str(directory), error=error), error=error)
+        store = StoreFacts(str(directory), Probe(str(directory), error=error), error=error)
     else:
         if store.probe.error or not store.probe.made:
             reason = store.probe.error or "there is no such directory"

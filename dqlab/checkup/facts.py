@@ -17,14 +17,14 @@ from dqlab.store.probe import Probe, probe
 __all__ = [
     "Actor",
     "Facts",
-    "Lease",
+    "LeaseFacts",
     "Process",
     "Queue",
     "Registered",
     "Scheduler",
-    "Shard",
-    "Store",
-    "Worker",
+    "ShardFacts",
+    "StoreFacts",
+    "WorkerFacts",
     "known",
     "look_at_store",
 ]
@@ -66,7 +66,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseFacts:
     """The oldest lease of a shard; seconds that it is held, that are left, and of one visibility timeout."""
 
     consumer: str
@@ -77,7 +77,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardFacts:
     """A shard as its own process knows it; `log` is None in memory."""
 
     queue: str
@@ -86,7 +86,7 @@ class Shard:
     consumers: int = 0
     lag: float = 0.0
     leases: int = 0
-    oldest: Lease | None = None
+    oldest: LeaseFacts | None = None
     failure: str = ""
     results_full: bool = False
     packages: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerFacts:
     """A worker. `process` is None when it did not answer; `silence` is how it failed to.
 
     Attributes
@@ -136,7 +136,7 @@ class Worker:
     lifetime_left: float | None = None
     batch: str = ""
     job_left: float | None = None
-    shards: tuple[Shard, ...] = ()
+    shards: tuple[ShardFacts, ...] = ()
     consumers: tuple[str, ...] = ()
     abandoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By consumer, the cancelled messages whose functions still run."""
@@ -210,7 +210,7 @@ class Scheduler:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreFacts:
     """A store: how this process sees it, and its files.
 
     Attributes
@@ -229,10 +229,10 @@ class Store:
     error: str = ""
 
 
-def look_at_store(directory: Path) -> Store:
+def look_at_store(directory: Path) -> StoreFacts:
     """Return what a store looks like from this process; blocks."""
     seen = probe(directory)
-    return Store(str(directory), seen, survey(directory) if seen.made and not seen.error else ())
+    return StoreFacts(str(directory), seen, survey(directory) if seen.made and not seen.error else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +254,8 @@ class Facts:
     of: str
     client: Process
     scheduler: Scheduler | None = None
-    workers: tuple[Worker, ...] = ()
-    stores: tuple[Store, ...] = ()
+    workers: tuple[WorkerFacts, ...] = ()
+    stores: tuple[StoreFacts, ...] = ()
     snapshot: Snapshot | None = None
     packages: tuple[str, ...] = ()
     direct: bool = True
@@ -275,7 +275,7 @@ class Facts:
         return None if self.scheduler is None else self.scheduler.registry
 
     @property
-    def answering(self) -> tuple[Worker, ...]:
+    def answering(self) -> tuple[WorkerFacts, ...]:
         """The workers that answered."""
         return tuple(worker for worker in self.workers if worker.process is not None)
 

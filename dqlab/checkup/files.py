@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dqlab.checkup.facts import Facts, Shard
+from dqlab.checkup.facts import Facts, ShardFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
 from dqlab.stats import Severity
@@ -93,7 +93,7 @@ def _held(facts: Facts, shard: SurveyedShard, name: str) -> Iterator[Finding]:
         yield _file(Severity.NOTE, said, "Look there", f"ssh {holder.host} ps -p {holder.pid}", **values)
 
 
-def _opened(shard: Shard) -> Iterator[Finding]:
+def _opened(shard: ShardFacts) -> Iterator[Finding]:
     log = shard.log
     if log is None:
         return

@@ -12,21 +12,21 @@ from typing import Any
 from dqlab.checkup.facts import (
     Actor,
     Facts,
-    Lease,
+    LeaseFacts,
     Process,
     Queue,
     Registered,
     Scheduler,
-    Shard,
-    Store,
-    Worker,
+    ShardFacts,
+    StoreFacts,
+    WorkerFacts,
     known,
     look_at_store,
 )
 from dqlab.clock import SystemClock
 from dqlab.cluster.transport.internals import daemon_thread, scheduler_rpc
 from dqlab.cluster.transport.link import Link
-from dqlab.cluster.worker.vitals import PACKAGES, process_vitals
+from dqlab.cluster.transport.process_vitals import PACKAGES, process_vitals
 from dqlab.stats import Snapshot
 from dqlab.store.probe import Marker, Probe
 
@@ -64,7 +64,7 @@ class Gathering:
     def nothing(self, silence: str) -> Facts:
         """Return the facts when no process could be called."""
         scheduler = Scheduler(self._link.address, silence=silence)
-        stores = tuple(Store(str(path), Probe(str(path), error="not looked at")) for path in self._stores)
+        stores = tuple(StoreFacts(str(path), Probe(str(path), error="not looked at")) for path in self._stores)
         return self._facts(scheduler=scheduler, stores=stores)
 
     async def gather(self) -> Facts:
@@ -148,9 +148,9 @@ class Gathering:
 
     # --- workers ----------------------------------------------------------------------------
 
-    async def _worker(self, said: dict[str, Any], looks: Sequence[tuple[str, str]]) -> Worker:
+    async def _worker(self, said: dict[str, Any], looks: Sequence[tuple[str, str]]) -> WorkerFacts:
         """Return a worker's own report, called directly and, if that takes too long, through the scheduler."""
-        worker = known(Worker, said)
+        worker = known(WorkerFacts, said)
         left = self._left()
         silence = ""
         for path, part in (("direct", _DIRECT), ("proxied", 1.0)):
@@ -160,7 +160,9 @@ class Gathering:
                 silence = _silence(error, left)
         return replace(worker, silence=silence)
 
-    async def _asked(self, worker: Worker, path: str, looks: Sequence[tuple[str, str]], limit: float) -> Worker:
+    async def _asked(
+        self, worker: WorkerFacts, path: str, looks: Sequence[tuple[str, str]], limit: float
+    ) -> WorkerFacts:
         stores = [list(look) for look in looks]
 
         async def call() -> Any:
@@ -171,9 +173,9 @@ class Gathering:
         if said is None:
             call_versions = self._call(worker.address, path, "versions", packages=_NAMES)
             versions = await asyncio.wait_for(call_versions, limit)
-            return known(Worker, base, process=_foreign(versions), plugin=False)
+            return known(WorkerFacts, base, process=_foreign(versions), plugin=False)
         return known(
-            Worker,
+            WorkerFacts,
             said | base,
             process=known(Process, said, skew=skew, doubt=doubt),
             shards=tuple(_shard(shard) for shard in said["shards"]),
@@ -186,7 +188,7 @@ class Gathering:
             probes=tuple(known(Probe, seen) for seen in said["stores"]),
         )
 
-    async def _importing(self, worker: Worker, packages: Sequence[str]) -> Worker:
+    async def _importing(self, worker: WorkerFacts, packages: Sequence[str]) -> WorkerFacts:
         """Return the same worker, with what it cannot import."""
         if worker.process is None or not worker.plugin:
             return worker
@@ -219,16 +221,16 @@ class Gathering:
         paths = [Path(queue.directory).parent for queue in used if queue.directory is not None]
         return list(dict.fromkeys([*self._stores, *paths]))
 
-    async def _on_disk_all(self, directories: Sequence[Path]) -> list[Store]:
+    async def _on_disk_all(self, directories: Sequence[Path]) -> list[StoreFacts]:
         return [await self._store(directory) for directory in directories]
 
-    async def _store(self, directory: Path) -> Store:
+    async def _store(self, directory: Path) -> StoreFacts:
         limit = self._left() * _FIRST
-        found: Store | None = await self._on_disk(lambda: look_at_store(directory))
+        found: StoreFacts | None = await self._on_disk(lambda: look_at_store(directory))
         if found is not None:
             return found
         error = f"it did not answer within {limit:.1f} s"
-        return Store(str(directory), Probe(str(directory), error=error), error=error)
+        return StoreFacts(str(directory), Probe(str(directory), error=error), error=error)
 
     async def _on_disk(self, look: Callable[[], Any]) -> Any:
         """Return the result of a function that may hang on the disk, None if it does."""
@@ -251,9 +253,9 @@ def _registered(said: dict[str, Any]) -> Registered:
     )
 
 
-def _shard(said: dict[str, Any]) -> Shard:
-    oldest = None if said["oldest"] is None else known(Lease, said["oldest"])
-    return known(Shard, said, oldest=oldest, packages=tuple(said["packages"]))
+def _shard(said: dict[str, Any]) -> ShardFacts:
+    oldest = None if said["oldest"] is None else known(LeaseFacts, said["oldest"])
+    return known(ShardFacts, said, oldest=oldest, packages=tuple(said["packages"]))
 
 
 def _foreign(versions: dict[str, Any]) -> Process:

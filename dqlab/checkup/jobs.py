@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dqlab import numbers
 from dqlab.checkup.alerts import alerted, alerts
-from dqlab.checkup.facts import Facts, Worker
+from dqlab.checkup.facts import Facts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
 from dqlab.stats import Severity
@@ -58,7 +58,7 @@ def jobs_fine(facts: Facts) -> str:
     return f"{many(sum(bool(worker.batch) for worker in facts.answering) or len(ends), 'worker')} in jobs{first}"
 
 
-def _ends(facts: Facts) -> list[tuple[float, Worker]]:
+def _ends(facts: Facts) -> list[tuple[float, WorkerFacts]]:
     known = [(worker.job_left, worker) for worker in facts.answering if worker.job_left is not None]
     return sorted(known, key=lambda pair: pair[0])
 
@@ -84,6 +84,6 @@ def _kind(title: str) -> str:
     return "sge" if title == "Grid Engine" else title.lower()
 
 
-def _some(workers: list[Worker]) -> str:
+def _some(workers: list[WorkerFacts]) -> str:
     names = ", ".join(worker.who for worker in workers[:3])
     return names if len(workers) <= 3 else f"{names} and {len(workers) - 3} more"

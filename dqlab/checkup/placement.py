@@ -113,7 +113,7 @@ def _unserved(facts: Facts, registry: Registered) -> Iterator[Finding]:
 
 
 def placement_fine(facts: Facts) -> str:
-    """Say who hosts what."""
+    """Report which workers host what."""
     registry = facts.registry
     if registry is None or not registry.actors:
         return "no queue is open"

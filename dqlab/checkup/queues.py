@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dqlab import numbers
 from dqlab.checkup.alerts import alerted, alerts
-from dqlab.checkup.facts import Facts, Lease, Shard, Worker
+from dqlab.checkup.facts import Facts, LeaseFacts, ShardFacts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
 from dqlab.stats import QueueStats, Severity, short_name
@@ -141,7 +141,7 @@ def leases(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def _abandoned(worker: Worker) -> Iterator[Finding]:
+def _abandoned(worker: WorkerFacts) -> Iterator[Finding]:
     for consumer, names in worker.abandoned.items():
         told = ", ".join(names[:MOST_NAMES]) + (
             f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -158,7 +158,7 @@ def _abandoned(worker: Worker) -> Iterator[Finding]:
         )
 
 
-def _lease(facts: Facts, shard: Shard, address: str) -> Iterator[Finding]:
+def _lease(facts: Facts, shard: ShardFacts, address: str) -> Iterator[Finding]:
     lease = shard.oldest
     if lease is None:
         return
@@ -190,7 +190,7 @@ def _lease(facts: Facts, shard: Shard, address: str) -> Iterator[Finding]:
 
 def leases_fine(facts: Facts) -> str:
     """Say which lease of each queue is the oldest."""
-    oldest: dict[str, Lease] = {}
+    oldest: dict[str, LeaseFacts] = {}
     for shard in (shard for worker in facts.workers for shard in worker.shards):
         known = oldest.get(shard.queue)
         if shard.oldest is not None and (known is None or shard.oldest.held > known.held):

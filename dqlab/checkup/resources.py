@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab import numbers
-from dqlab.checkup.facts import Facts, Process, Worker
+from dqlab.checkup.facts import Facts, Process, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.stats import Severity
 
@@ -77,7 +77,7 @@ def _lag(who: str, process: Process) -> Iterator[Finding]:
         )
 
 
-def _memory(facts: Facts, worker: Worker) -> Iterator[Finding]:
+def _memory(facts: Facts, worker: WorkerFacts) -> Iterator[Finding]:
     limit = worker.memory_limit
     if limit is None:
         return
@@ -106,7 +106,7 @@ def _memory(facts: Facts, worker: Worker) -> Iterator[Finding]:
             )
 
 
-def _lifetime(worker: Worker) -> Iterator[Finding]:
+def _lifetime(worker: WorkerFacts) -> Iterator[Finding]:
     left = worker.lifetime_left
     if left is not None:
         hosts = ", and the queues on it move or are gone" if worker.shards else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab import numbers
-from dqlab.checkup.facts import Facts, Store, Worker
+from dqlab.checkup.facts import Facts, StoreFacts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.log import LogOptions
 from dqlab.numbers import many
@@ -46,7 +46,7 @@ def stores_fine(facts: Facts) -> str:
     return "; ".join(said)
 
 
-def _from_here(facts: Facts, store: Store) -> Iterator[Finding]:
+def _from_here(facts: Facts, store: StoreFacts) -> Iterator[Finding]:
     probe = store.probe
     if probe.error:
         alone = facts.scheduler is None
@@ -61,7 +61,7 @@ def _from_here(facts: Facts, store: Store) -> Iterator[Finding]:
         yield from _usable("this process", store, probe)
 
 
-def _from_worker(store: Store, worker: Worker, probe: Probe) -> Iterator[Finding]:
+def _from_worker(store: StoreFacts, worker: WorkerFacts, probe: Probe) -> Iterator[Finding]:
     values = {"directory": store.directory, "worker": worker.address}
     if probe.error:
         yield _finding(
@@ -94,7 +94,7 @@ def _from_worker(store: Store, worker: Worker, probe: Probe) -> Iterator[Finding
     yield from _usable(worker.who, store, probe)
 
 
-def _usable(who: str, store: Store, probe: Probe) -> Iterator[Finding]:
+def _usable(who: str, store: StoreFacts, probe: Probe) -> Iterator[Finding]:
     values = {"directory": store.directory, "filesystem": probe.filesystem, "lock": probe.lock, "who": who}
     if not probe.writable:
         yield _finding(
@@ -116,7 +116,7 @@ def _usable(who: str, store: Store, probe: Probe) -> Iterator[Finding]:
         )
 
 
-def _file_system(store: Store, probe: Probe) -> Iterator[Finding]:
+def _file_system(store: StoreFacts, probe: Probe) -> Iterator[Finding]:
     values = {"directory": store.directory, "filesystem": probe.filesystem}
     if probe.filesystem in _IN_MEMORY:
         yield _finding(
@@ -137,7 +137,7 @@ def _file_system(store: Store, probe: Probe) -> Iterator[Finding]:
         )
 
 
-def _space(store: Store, probe: Probe) -> Iterator[Finding]:
+def _space(store: StoreFacts, probe: Probe) -> Iterator[Finding]:
     reserve = LogOptions().reserve_bytes
     if probe.free >= LITTLE:
         return
@@ -154,7 +154,7 @@ def _space(store: Store, probe: Probe) -> Iterator[Finding]:
     )
 
 
-def _may_host(facts: Facts, worker: Worker) -> bool:
+def _may_host(facts: Facts, worker: WorkerFacts) -> bool:
     return facts.registry is None or worker.address in facts.registry.hosts or bool(facts.hosting(worker.address))
 
 

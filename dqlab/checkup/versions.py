@@ -120,7 +120,7 @@ def imports_fine(facts: Facts) -> str:
 
 
 def _differing(facts: Facts, what: str, value: Callable[[Process], str], severity: Severity) -> Iterator[Finding]:
-    """Yield one finding that names who has another version than this process has."""
+    """Yield one finding that names the processes with another version than this one."""
     ours = value(facts.client)
     others: dict[str, list[str]] = {}
     for who, process in facts.processes:

@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 
-from dqlab.documents.places import Entry, Folder, LocalFolder, RemoteFolder, local_path
+from dqlab.documents.places import Folder, FolderEntry, LocalFolder, RemoteFolder, local_path
 from dqlab.errors import BadOption
 
-__all__ = ["Found", "Pattern", "parse"]
+__all__ = ["FoundFile", "Pattern", "parse"]
 
 _MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file that matches: its path relative to the folder (with "/"), and how to examine it."""
 
     path: str
-    entry: Entry
+    entry: FolderEntry
 
 
 class Pattern:
@@ -50,7 +50,7 @@ class Pattern:
             self._parts.append("*")
         self._matches = [re.compile(translate(part)).match for part in self._parts]
 
-    def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[Found]:
+    def walk(self, folder: Folder, enter: Callable[[str], bool] = lambda name: True) -> Iterator[FoundFile]:
         """Yield the matching files below a folder.
 
         Parameters
@@ -63,13 +63,13 @@ class Pattern:
         return self._walk(folder, folder.entries(), "", self._reach({0}), enter)
 
     def _walk(
-        self, folder: Folder, entries: list[Entry], path: str, here: set[int], enter: Callable[[str], bool]
-    ) -> Iterator[Found]:
+        self, folder: Folder, entries: list[FolderEntry], path: str, here: set[int], enter: Callable[[str], bool]
+    ) -> Iterator[FoundFile]:
         for entry in sorted(entries, key=_order):
             below = self._step(here, entry.name)
             if not entry.is_folder:
                 if len(self._parts) in below:
-                    yield Found(path + entry.name, entry)
+                    yield FoundFile(path + entry.name, entry)
             elif below - {len(self._parts)} and enter(entry.name):
                 try:
                     inner = folder.below(entry.name)
@@ -141,6 +141,6 @@ def _split(path: str) -> tuple[str, str]:
     return path[:cut], path[cut:]
 
 
-def _order(entry: Entry) -> str:
+def _order(entry: FolderEntry) -> str:
     # With its slash a folder sorts as the paths below it do, so that whole paths come out sorted.
     return entry.name + "/" if entry.is_folder else entry.name

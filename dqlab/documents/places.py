@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 __all__ = [
     "UNKNOWN",
-    "Entry",
     "Folder",
+    "FolderEntry",
     "LocalFolder",
     "RemoteFolder",
     "Stamp",
@@ -48,7 +48,7 @@ UNKNOWN = Stamp("", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """One name in a folder. `stamp` examines the file and raises OSError when it is gone."""
 
     name: str
@@ -68,7 +68,7 @@ class Folder(Protocol):
         """Whether it exists and is a folder."""
         ...
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FolderEntry]:
         """Return the files and folders in it, in no order; links count as their targets."""
         ...
 
@@ -129,11 +129,11 @@ class LocalFolder:
         """Whether it exists and is a folder."""
         return Path(self.where).is_dir()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FolderEntry]:
         """Return files and folders; sockets, pipes, devices and dangling links are neither."""
         with os.scandir(self.where) as scan:
             return [
-                Entry(entry.name, is_folder, partial(_entry_stamp, entry))
+                FolderEntry(entry.name, is_folder, partial(_entry_stamp, entry))
                 for entry in scan
                 if (is_folder := _is_folder(entry)) is not None
             ]
@@ -174,7 +174,7 @@ class RemoteFolder:
         self._system.invalidate_cache()
         return bool(self._system.isdir(self._path))
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[FolderEntry]:
         """Return files and folders, with one listing of the store."""
         found = []
         for info in self._system.ls(self._path, detail=True):
@@ -182,7 +182,7 @@ class RemoteFolder:
             # Object stores list the empty object that marks a folder inside the folder itself.
             if path != self._path.rstrip("/"):
                 is_folder = info["type"] == "directory"
-                found.append(Entry(path.rpartition("/")[2], is_folder, partial(_remote_stamp, info)))
+                found.append(FolderEntry(path.rpartition("/")[2], is_folder, partial(_remote_stamp, info)))
         return found
 
     def below(self, name: str) -> RemoteFolder:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from dqlab.documents.document import LINES_PER_PAGE, Document
-from dqlab.documents.pattern import Found, Pattern
+from dqlab.documents.pattern import FoundFile, Pattern
 from dqlab.documents.places import UNKNOWN, Folder, LocalFolder, Stamp, local_path, stamp_of
 from dqlab.errors import BadOption, DocumentsUsedUp, FolderNotFound, NotADocument
 
@@ -83,7 +83,7 @@ class Glob:
         self._check()
         return (partial(self._look, found) for found in self._pattern.walk(self._folder, self._enter))
 
-    def _look(self, found: Found) -> Document | None:
+    def _look(self, found: FoundFile) -> Document | None:
         try:
             version, size = found.entry.stamp()
             return self._finish(Document(found.path, version, self._folder.at(found.path), size))

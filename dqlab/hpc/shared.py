@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dqlab.checkup.facts import Facts, Process, Store, Worker, known
+from dqlab.checkup.facts import Facts, Process, StoreFacts, WorkerFacts, known
 from dqlab.checkup.stores import stores
 from dqlab.cluster.transport.internals import scheduler_rpc
 from dqlab.cluster.transport.link import Link
@@ -40,21 +40,21 @@ def check_store(link: Link, store: Path, *, seen_here: bool) -> None:
         found = _look(link, store, "")
     if found is None:
         return
-    not_looked_at = Store(str(store), Probe(str(store), error="not looked at"))
+    not_looked_at = StoreFacts(str(store), Probe(str(store), error="not looked at"))
     for finding in stores(Facts(link.lab, Process(), workers=(found,), stores=(not_looked_at,))):
         about = finding.values.get("worker") or finding.values.get("who")
         if finding.severity is Severity.PROBLEM and about in (found.address, found.who):
             raise StoreNotShared(store=str(store), worker=found.address, reason=finding.what)
 
 
-def _look(link: Link, store: Path, marker: str) -> Worker | None:
+def _look(link: Link, store: Path, marker: str) -> WorkerFacts | None:
     try:
         return link.sync(_asked(link, store, marker), timeout=LIMIT)
     except Exception:  # noqa: BLE001 - a worker that hangs or goes: queues open elsewhere, or fail with their own error
         return None
 
 
-async def _asked(link: Link, store: Path, marker: str) -> Worker | None:
+async def _asked(link: Link, store: Path, marker: str) -> WorkerFacts | None:
     """Ask through the scheduler, to which there is a connection already."""
     scheduler = scheduler_rpc(link.client)
     overview: dict[str, Any] = await scheduler.dq_overview()
@@ -66,4 +66,4 @@ async def _asked(link: Link, store: Path, marker: str) -> Worker | None:
     if said is None:  # it does not have our handlers yet
         return None
     probes = tuple(known(Probe, seen) for seen in said["stores"])
-    return known(Worker, {"address": hosts[0], "name": said["name"]}, process=known(Process, said), probes=probes)
+    return known(WorkerFacts, {"address": hosts[0], "name": said["name"]}, process=known(Process, said), probes=probes)

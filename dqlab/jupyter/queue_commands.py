@@ -15,11 +15,11 @@ from dqlab.runs.timeline import Timeline
 from dqlab.stats import Counts, Snapshot
 from dqlab.store.compaction import Compacted
 
-__all__ = ["Link", "compact", "drain", "gc", "history", "open_panel", "purge", "queues", "scale"]
+__all__ = ["PanelLink", "compact", "drain", "gc", "history", "open_panel", "purge", "queues", "scale"]
 
 
 @dataclass(frozen=True)
-class Link:
+class PanelLink:
     """An address that a notebook shows as a link; JupyterLab opens it as a tab of the service instead."""
 
     title: str
@@ -83,9 +83,9 @@ def history(line: Line, options: Namespace) -> Timeline:
     return line.pool(options.queue).history(span) if options.queue is not None else line.lab.history(span)
 
 
-def open_panel(line: Line, options: Namespace) -> Link:
+def open_panel(line: Line, options: Namespace) -> PanelLink:
     """Return the address of the dashboard, or of one of its panels."""
-    return Link(options.panel, line.lab.panel(options.panel), line.lab.service)
+    return PanelLink(options.panel, line.lab.panel(options.panel), line.lab.service)
 
 
 def compact(line: Line, options: Namespace) -> Compacted:

@@ -20,7 +20,7 @@ from dqlab.log.manifest import Catalog, Manifest, SegmentEntry
 from dqlab.log.options import LogOptions
 from dqlab.log.ownership import Ownership
 from dqlab.log.records import HEADER_BYTES, Header, RecordType, pack_header
-from dqlab.log.recovery import Found, LogReplay, Recovery, find, is_leftover, newest_manifest
+from dqlab.log.recovery import FoundLog, LogReplay, Recovery, find, is_leftover, newest_manifest
 from dqlab.log.refusals import typed
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Needed, Reserve
@@ -76,11 +76,11 @@ def _make(directory: Directory) -> None:
         files.sync_directory(made.parent)
 
 
-def _find(directory: Directory, epoch: int) -> Found:
+def _find(directory: Directory, epoch: int) -> FoundLog:
     """Return what earlier sessions left, with the manifest of the new epoch; writes nothing."""
     manifest = newest_manifest(directory)
     if manifest is None:
-        return Found(Manifest(uuids.uuid4().hex, epoch), [], None, (), (), clean=True, torn_bytes=0)
+        return FoundLog(Manifest(uuids.uuid4().hex, epoch), [], None, (), (), clean=True, torn_bytes=0)
     names = set(directory.names())
     for entry in manifest.segments:
         if entry.name not in names:
@@ -90,7 +90,7 @@ def _find(directory: Directory, epoch: int) -> Found:
     return found._replace(manifest=replace(found.manifest, epoch=epoch, checkpoints=kept))
 
 
-def _sync(directory: Directory, found: Found) -> None:
+def _sync(directory: Directory, found: FoundLog) -> None:
     """Sync the segments of a session that was killed."""
     # It may have written records and not synced them. Replay believes them, and new records build on them: a power cut
     # must not take them back afterwards.
@@ -102,7 +102,7 @@ def _sync(directory: Directory, found: Found) -> None:
 
 
 def _begin(
-    directory: Directory, owner: Ownership, found: Found, options: LogOptions, clock: Clock, started: float
+    directory: Directory, owner: Ownership, found: FoundLog, options: LogOptions, clock: Clock, started: float
 ) -> Opened:
     """Create the epoch's first segment and publish the manifest that lists it."""
     reserve = Reserve(directory, options.reserve_bytes)

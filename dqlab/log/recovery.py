@@ -30,7 +30,7 @@ from dqlab.log.segment import SEGMENT_BYTES, Gap, check_segment_header, read_ful
 
 __all__ = [
     "Corruption",
-    "Found",
+    "FoundLog",
     "LogReplay",
     "Recovery",
     "find",
@@ -110,7 +110,7 @@ class Recovery:
     seconds: float
 
 
-class Found(NamedTuple):
+class FoundLog(NamedTuple):
     """What the files of earlier sessions hold.
 
     Attributes
@@ -138,7 +138,7 @@ class Found(NamedTuple):
     torn_bytes: int
 
 
-def find(directory: Directory, manifest: Manifest) -> Found:
+def find(directory: Directory, manifest: Manifest) -> FoundLog:
     """Read the checkpoints and the end of the last segment; writes nothing.
 
     Raises
@@ -166,7 +166,7 @@ def find(directory: Directory, manifest: Manifest) -> Found:
         # Not opened without: what only a checkpoint knows would be gone for good, and the disk may work in a moment.
         raise next(iter(refused.values()))
     sealed, clean, torn_bytes = _seal(directory, manifest, checkpoints)
-    return Found(sealed, checkpoints, body, tuple(damaged), tuple(refused), clean, torn_bytes)
+    return FoundLog(sealed, checkpoints, body, tuple(damaged), tuple(refused), clean, torn_bytes)
 
 
 def newest_manifest(directory: Directory) -> Manifest | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dqlab.log.records import Position
 
-__all__ = ["Entry", "Tail"]
+__all__ = ["AppendedRecord", "Tail"]
 
 _CACHED_BYTES = 8 << 20
 _ENTRY_BYTES = 400  # what Python takes for one record beside its body
@@ -16,7 +16,7 @@ _WRITE_RECORDS = 500  # two buffers each, of the 1,024 that one call may have
 _WRITE_BYTES = 1 << 30
 
 
-class Entry(NamedTuple):
+class AppendedRecord(NamedTuple):
     """One appended record.
 
     Attributes
@@ -51,9 +51,9 @@ class Tail:
     """
 
     def __init__(self) -> None:
-        self._unwritten: deque[Entry] = deque()
-        self._unsynced: deque[Entry] = deque()
-        self._synced: deque[Entry] = deque()
+        self._unwritten: deque[AppendedRecord] = deque()
+        self._unsynced: deque[AppendedRecord] = deque()
+        self._synced: deque[AppendedRecord] = deque()
         self._bodies: dict[Position, bytes] = {}
         self._synced_bytes = 0
         self.unwritten_bytes = self.unsynced_bytes = 0
@@ -71,15 +71,15 @@ class Tail:
         """Return a record's body if it is in memory; needs no lock."""
         return self._bodies.get(position)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: AppendedRecord) -> None:
         """Add a record."""
         self._unwritten.append(entry)
         self.unwritten_bytes += entry.position.size
         self._bodies[entry.position] = entry.body
 
-    def next_write(self, limit: int) -> tuple[list[Entry], int]:
+    def next_write(self, limit: int) -> tuple[list[AppendedRecord], int]:
         """Return up to `limit` records that one call can write, neighbours in one segment, and their bytes."""
-        entries: list[Entry] = []
+        entries: list[AppendedRecord] = []
         total = 0
         for entry in islice(self._unwritten, min(limit, _WRITE_RECORDS)):
             size = entry.position.size
@@ -89,7 +89,7 @@ class Tail:
             total += size
         return entries, total
 
-    def written(self, entries: list[Entry], nbytes: int) -> None:
+    def written(self, entries: list[AppendedRecord], nbytes: int) -> None:
         """Note that the records from `next_write` were written."""
         for _ in entries:
             self._unwritten.popleft()
@@ -108,7 +108,7 @@ class Tail:
             self._synced_bytes -= entry.position.size + _ENTRY_BYTES
             self._bodies.pop(entry.position, None)
 
-    def take_back(self, segment: int) -> list[Entry]:
+    def take_back(self, segment: int) -> list[AppendedRecord]:
         """Remove and return a segment's records that are not synced; those of later segments stay."""
         waiting = [*self._unsynced, *self._unwritten]
         moving = [entry for entry in waiting if entry.segment == segment]
@@ -118,7 +118,7 @@ class Tail:
         self.unwritten_bytes = sum(entry.size for entry in self._unwritten)
         return moving
 
-    def put_first(self, entries: list[Entry]) -> None:
+    def put_first(self, entries: list[AppendedRecord]) -> None:
         """Put records in front of all others that wait to be written."""
         self._unwritten.extendleft(reversed(entries))
         self.unwritten_bytes += sum(entry.size for entry in entries)

@@ -32,7 +32,7 @@ from dqlab.log.records import HEADER_BYTES, MAX_BODY, Header, Position, RecordTy
 from dqlab.log.refusals import NO_DESCRIPTORS, NO_SPACE
 from dqlab.log.segment import SEGMENT_BYTES, pack_segment_header
 from dqlab.log.space import Reserve
-from dqlab.log.tail import Entry, Tail
+from dqlab.log.tail import AppendedRecord, Tail
 
 __all__ = ["OpenSegment", "Writer"]
 
@@ -169,7 +169,7 @@ class Writer:
         header = Header(type, flags, count, len(body), base, aux, self._number, self._owner.epoch, body_crc)
         packed = pack_header(header, self._seed)
         position = Position(self._seq, self._offset, HEADER_BYTES + len(body))
-        self.tail.append(Entry(position, self._seq, self._offset, packed, body))
+        self.tail.append(AppendedRecord(position, self._seq, self._offset, packed, body))
         self._offset += position.size
         self._number += 1
         self.appended_bytes += position.size
@@ -297,7 +297,7 @@ class Writer:
                 self.tail.written(entries, size)
             count -= len(entries)
 
-    def _write_together(self, entries: list[Entry], size: int) -> None:
+    def _write_together(self, entries: list[AppendedRecord], size: int) -> None:
         segment = self._open
         buffers = [buffer for entry in entries for buffer in (entry.header, entry.body)]
         was_short = False
@@ -405,7 +405,7 @@ class Writer:
                 self._seq, self._offset = self._catalog.resolve(self._seq, self._offset)
                 self._number, self._seed = len(moved), seed
 
-    def _move(self, entry: Entry, seed: int, number: int) -> Entry:
+    def _move(self, entry: AppendedRecord, seed: int, number: int) -> AppendedRecord:
         segment, offset = self._catalog.resolve(entry.segment, entry.offset)
         header = parse_header(entry.header, 0, self._catalog.seed(entry.segment))
         if header is None:

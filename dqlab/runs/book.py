@@ -36,7 +36,7 @@ from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.sender import RunSender
 from dqlab.runs.submit.ticket import Entry
 
-__all__ = ["OpenQueue", "RunBook"]
+__all__ = ["PoolLike", "RunBook"]
 
 logger = logging.getLogger("dqlab.runs")
 
@@ -60,7 +60,7 @@ _books: WeakValueDictionary[str, RunBook] = WeakValueDictionary()
 """The books of this process, by client."""
 
 
-class OpenQueue(Protocol):
+class PoolLike(Protocol):
     """What a session and its runs need of an open queue; users hold a `QueuePool`."""
 
     name: str
@@ -81,9 +81,7 @@ class RunBook:
         Returns the open queues of this lab.
     """
 
-    def __init__(
-        self, link: Link, serve: Callable[[OpenQueue], None], pools: Callable[[], Iterable[OpenQueue]]
-    ) -> None:
+    def __init__(self, link: Link, serve: Callable[[PoolLike], None], pools: Callable[[], Iterable[PoolLike]]) -> None:
         self._link, self._serve, self._pools = link, serve, pools
         self._runs: dict[str, Run] = {}
         self._lock = threading.RLock()
@@ -98,7 +96,7 @@ class RunBook:
 
     def map(
         self,
-        pool: OpenQueue,
+        pool: PoolLike,
         fn: Callable[[Any], Any],
         documents: Iterable[Any],
         *,
@@ -179,7 +177,7 @@ class RunBook:
             self._dropped(before)
         return run
 
-    def closed(self, pool: OpenQueue) -> None:
+    def closed(self, pool: PoolLike) -> None:
         """Forget the runs of a closed queue."""
         runs = {name: run for name, run in list(self._runs.items()) if run.queue == pool.name}
         submitters = [one for run in runs.values() if run.submitter is not None for one in run.submitter.chain]
@@ -269,7 +267,7 @@ class RunBook:
 
     def _start(
         self,
-        pool: OpenQueue,
+        pool: PoolLike,
         name: str,
         elements: Iterable[Any],
         entry: Entry,

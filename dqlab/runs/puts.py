@@ -13,13 +13,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from dqlab.cluster.consumer.message import Message
-from dqlab.cluster.consumer.running.functions import pack_function
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.internals import event_loop
 from dqlab.cluster.transport.orders import Forget
 from dqlab.cluster.transport.protocol import PARK
 from dqlab.cluster.transport.ref import Replaced
-from dqlab.cluster.transport.sealed import blob_hash, seal_or_explain
+from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_or_explain
 from dqlab.config import nbytes, option, seconds_or_none
 from dqlab.errors import (
     BadOption,

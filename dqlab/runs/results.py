@@ -30,7 +30,7 @@ from dqlab.waits import shown
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["InPlace", "Results", "Streams", "Stretch", "check_errors", "check_readable", "open_settlements"]
+__all__ = ["InPlace", "OpenedStretch", "Results", "Streams", "check_errors", "check_readable", "open_settlements"]
 
 SAID_EVERY = 10_000
 """Values between two reports of how many were read."""
@@ -43,7 +43,7 @@ IN_TURN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OpenedStretch:
     """Results with neighbouring ordinals. `keys` is None when the ordinals are the keys.
 
     A result that cannot be unpickled is alone: `unreadable` is the error, and also its value.
@@ -59,12 +59,12 @@ class Stretch:
         """The ordinal after the last one."""
         return self.ordinal + len(self.values)
 
-    def cut(self, lo: int, hi: int) -> Stretch:
+    def cut(self, lo: int, hi: int) -> OpenedStretch:
         """Return those with ordinals in [lo, hi)."""
         if (lo, hi) == (self.ordinal, self.end):
             return self
         a, b = lo - self.ordinal, hi - self.ordinal
-        return Stretch(lo, self.values[a:b], self.keys and self.keys[a:b])
+        return OpenedStretch(lo, self.values[a:b], self.keys and self.keys[a:b])
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Yield (key, value)."""
@@ -79,19 +79,19 @@ def check_errors(errors: str, *more: str) -> None:
         raise BadOption(option="errors", value=errors, problem=f"is one of {', '.join(map(repr, known))}.")
 
 
-def check_readable(stretch: Stretch) -> Stretch:
+def check_readable(stretch: OpenedStretch) -> OpenedStretch:
     """Return the stretch, or raise why its value cannot be read."""
     if stretch.unreadable is not None:
         raise stretch.unreadable.with_traceback(None)
     return stretch
 
 
-def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
+def open_settlements(parts: Sequence[bytes | memoryview]) -> list[OpenedStretch]:
     """Return the results in pages of settlements, by ordinal.
 
     A value that cannot be unpickled here does not affect others: it comes as a `ResultUnreadable`.
     """
-    found: list[Stretch] = []
+    found: list[OpenedStretch] = []
     for part in parts:
         settlement = Settlement.decode(part)
         values, errors = _opened(settlement.entries())
@@ -102,7 +102,7 @@ def open_settlements(parts: Sequence[bytes | memoryview]) -> list[Stretch]:
         at = 0
         for piece in settlement.pieces:
             stop = at + piece.n
-            whole = Stretch(piece.ordinal, values[at:stop], keys and keys[at:stop])
+            whole = OpenedStretch(piece.ordinal, values[at:stop], keys and keys[at:stop])
             if errors:
                 broken = {i - at: errors[i] for i in range(at, stop) if i in errors}
                 found += _without(whole, broken, single=settlement.run == NO_ID)
@@ -128,12 +128,12 @@ def _opened(entries: list[bytes]) -> tuple[list[Any], dict[int, BaseException]]:
     return values, errors
 
 
-def _without(whole: Stretch, errors: dict[int, BaseException], *, single: bool) -> Iterator[Stretch]:
+def _without(whole: OpenedStretch, errors: dict[int, BaseException], *, single: bool) -> Iterator[OpenedStretch]:
     """Cut a stretch so that each value that could not be unpickled is alone."""
     start = 0
     for i, error in [*errors.items(), (len(whole.values), None)]:
         if i > start:
-            yield Stretch(whole.ordinal + start, whole.values[start:i], whole.keys and whole.keys[start:i])
+            yield OpenedStretch(whole.ordinal + start, whole.values[start:i], whole.keys and whole.keys[start:i])
         if error is not None:
             key, payload = whole.ordinal + i if whole.keys is None else whole.keys[i], whole.values[i]
             unreadable = ResultUnreadable(
@@ -146,7 +146,7 @@ def _without(whole: Stretch, errors: dict[int, BaseException], *, single: bool) 
             )
             # Only the frames of unpickling itself: dqlab's hold the whole page.
             unreadable.__cause__ = error.with_traceback(users_part(error.__traceback__, None))
-            yield Stretch(whole.ordinal + i, [unreadable], whole.keys and [key], unreadable)
+            yield OpenedStretch(whole.ordinal + i, [unreadable], whole.keys and [key], unreadable)
         start = i + 1
 
 
@@ -215,7 +215,7 @@ class Results(Sequence[Any]):
         merged = sorted([*covered, *((at, at + 1) for at in (instead.ordinals if instead is not None else ()))])
         self._ranges = _join(merged)
         self._starts = list(accumulate((hi - lo for lo, hi in self._ranges), initial=0))
-        self._page: list[Stretch] = []
+        self._page: list[OpenedStretch] = []
         self._gone = gone
 
     def __repr__(self) -> str:
@@ -259,7 +259,7 @@ class Results(Sequence[Any]):
         """Yield (key, value) in document order."""
         return chain.from_iterable(self._checked(stretch).items() for stretch in self._read(0, len(self)))
 
-    def _checked(self, stretch: Stretch) -> Stretch:
+    def _checked(self, stretch: OpenedStretch) -> OpenedStretch:
         """Raise why a value cannot be read, unless errors replace values."""
         return check_readable(stretch) if self._instead is None else stretch
 
@@ -306,7 +306,7 @@ class Results(Sequence[Any]):
         span = bisect_right(self._starts, at) - 1
         return self._ranges[span][0] + at - self._starts[span]
 
-    def _read(self, low: int, high: int) -> Iterator[Stretch]:
+    def _read(self, low: int, high: int) -> Iterator[OpenedStretch]:
         """Yield the results at positions [low, high), requesting the next pages while one is read."""
         link = self._handle.link
         wanted = ((at, min(high, at + READ_VALUES)) for at in range(low, high, READ_VALUES))
@@ -320,17 +320,17 @@ class Results(Sequence[Any]):
                 page = self._fetch(at, stop)
                 yield from page
 
-    def _fetch(self, at: int, stop: int) -> list[Stretch]:
+    def _fetch(self, at: int, stop: int) -> list[OpenedStretch]:
         return self._opened(self._handle.link.sync(self._ask(at, stop)), at, stop)
 
-    def _opened(self, parts: list[memoryview], at: int, stop: int) -> list[Stretch]:
+    def _opened(self, parts: list[memoryview], at: int, stop: int) -> list[OpenedStretch]:
         """Return a page's results from position `at` on, up to the first missing one."""
         page = open_settlements(parts)
         if self._instead is not None:
             # A page is cut at 4 MiB: failures after it come with the next one, or now when the page is empty.
             end = page[-1].end if page else self._ordinal(min(stop, at + PAGE_VALUES) - 1) + 1
             near = self._instead.between(self._ordinal(at), end)
-            page += [Stretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
+            page += [OpenedStretch(f.ordinal, [f], None if f.key == f.ordinal else [f.key]) for f in near]
             page.sort(key=lambda stretch: stretch.ordinal)
         kept = self._wanted(page, at, stop)
         if not kept:
@@ -339,12 +339,12 @@ class Results(Sequence[Any]):
             raise MessageNotFound(queue=self._handle.name, id=self._ordinal(at))
         return kept
 
-    def _wanted(self, page: list[Stretch], at: int, stop: int) -> list[Stretch]:
+    def _wanted(self, page: list[OpenedStretch], at: int, stop: int) -> list[OpenedStretch]:
         """Return the results of a page at positions [at, stop), up to the first missing one.
 
         Results that came later, of retried documents, are skipped: they have no position.
         """
-        kept: list[Stretch] = []
+        kept: list[OpenedStretch] = []
         for stretch in page:
             while at < stop and (ordinal := self._ordinal(at)) < stretch.end:
                 if ordinal < stretch.ordinal:
@@ -383,7 +383,7 @@ class Streams:
         self._done = [False] * len(handle.refs)
         self._more = [True] * len(handle.refs)
         self._given = Ranges()
-        self._unreadable: Stretch | None = None
+        self._unreadable: OpenedStretch | None = None
 
     @property
     def done(self) -> bool:
@@ -395,7 +395,7 @@ class Streams:
         """Whether a shard had results in its last answer that it has not given yet."""
         return any(self._more)
 
-    def pages(self, wait: float, patience: float | None = None) -> Iterator[list[Stretch]]:
+    def pages(self, wait: float, patience: float | None = None) -> Iterator[list[OpenedStretch]]:
         """Request new results from every shard once; yield the readable ones.
 
         Parameters
@@ -432,7 +432,7 @@ class Streams:
         if self._unreadable is not None:
             check_readable(self._unreadable)
 
-    def _new(self, stretch: Stretch) -> Iterator[Stretch]:
+    def _new(self, stretch: OpenedStretch) -> Iterator[OpenedStretch]:
         """Cut out results yielded before, and unreadable ones, so that the reader still gets all the others."""
         if stretch.unreadable is not None:
             self._unreadable = self._unreadable or stretch

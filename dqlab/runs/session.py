@@ -27,13 +27,13 @@ from dqlab.config import nbytes, nbytes_or_none, option, seconds
 from dqlab.errors import BadOption, CallTimeout, DqlabWarning
 from dqlab.rules.options import QueueOptions
 from dqlab.rules.retry import Retry
-from dqlab.runs.book import OpenQueue, RunBook
+from dqlab.runs.book import PoolLike, RunBook
 from dqlab.store.directories import queue_directory
 from dqlab.store.journal import MAX_RESULT
 
 __all__ = ["Durability", "Session", "consumer_options", "queue_options", "result_limit", "stored_in"]
 
-Pool = TypeVar("Pool", bound=OpenQueue)
+Pool = TypeVar("Pool", bound=PoolLike)
 
 _sessions: weakref.WeakKeyDictionary[Client, Session[Any]] = weakref.WeakKeyDictionary()
 _turns: weakref.WeakKeyDictionary[Client, threading.Lock] = weakref.WeakKeyDictionary()
@@ -78,7 +78,7 @@ class Session(Generic[Pool]):
     def __init__(self, client: Client, reserved: Collection[str] = (), where: str = "", *, grows: bool = False) -> None:
         self.link = Link(client)
         self.pools: dict[str, Pool] = {}
-        self._served: dict[str, WeakSet[OpenQueue]] = {}
+        self._served: dict[str, WeakSet[PoolLike]] = {}
         self._install(reserved, where or self.link.address, grows=grows)
         self.runs = RunBook(self.link, self.serve, lambda: list(self.pools.values()))
 
@@ -165,27 +165,27 @@ class Session(Generic[Pool]):
         names: list[str] = self.link.sync(self.link.scheduler("dq_stored", store=str(store)))
         return names
 
-    def serve(self, pool: OpenQueue) -> None:
+    def serve(self, pool: PoolLike) -> None:
         """Keep one consumer on every consumer worker, for good unless the queue is recreated."""
         self.link.sync(self.serve_from_loop(pool))
 
-    async def serve_from_loop(self, pool: OpenQueue) -> None:
+    async def serve_from_loop(self, pool: PoolLike) -> None:
         """Like `serve`, from the client's event loop."""
         await self.link.scheduler("dq_serve", queue=pool.name, cls=b"", options=pool.consumer_options)
         # By object: one that was closed meanwhile must not stand for the queue that was opened again in its name.
         self._served.setdefault(pool.name, WeakSet()).add(pool)
 
-    def serve_once(self, pool: OpenQueue) -> None:
+    def serve_once(self, pool: PoolLike) -> None:
         """Like `serve`, unless this client has done it before."""
         if pool not in self._served.get(pool.name, ()):
             self.serve(pool)
 
-    def scale(self, pool: OpenQueue, n: int | None) -> None:
+    def scale(self, pool: PoolLike, n: int | None) -> None:
         """Set the number of consumers to `n`, or None: one on every consumer worker."""
         self.serve(pool)
         self.link.sync(self.link.scheduler("dq_scale", service=pool.name, n=n))
 
-    def forget(self, pool: OpenQueue) -> None:
+    def forget(self, pool: PoolLike) -> None:
         """Forget a closed queue."""
         self.pools.pop(pool.name, None)
         self._served.pop(pool.name, None)

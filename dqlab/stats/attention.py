@@ -1,6 +1,6 @@
 """What needs a user, worst first, in words.
 
-Pure: `find` looks at what a Snapshot is made of, and at what is not in it (`Scene`). Each rule is a function that
+Pure: `find` looks at what a Snapshot is made of, and at what is not in it (`QueueFacts`). Each rule is a function that
 yields what it found; the order of the rules is the order of the lines.
 """
 
@@ -15,7 +15,7 @@ from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 from dqlab.stats.snapshot import Attention, Severity
 
-__all__ = ["Scene", "Thresholds", "brief", "find", "find_leaving"]
+__all__ = ["QueueFacts", "Thresholds", "brief", "find", "find_leaving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class QueueFacts:
     """One queue and what is known of it.
 
     Attributes
@@ -97,7 +97,7 @@ class Scene:
     runs_total: int = 0
 
 
-def find(scenes: Sequence[Scene], thresholds: Thresholds) -> list[Attention]:
+def find(scenes: Sequence[QueueFacts], thresholds: Thresholds) -> list[Attention]:
     """Return what needs a user in some queues, worst first."""
     return [found for rule in _RULES for scene in scenes for found in rule(scene, thresholds)]
 
@@ -134,7 +134,7 @@ def brief(found: Attention) -> str:
     }[found.kind]
 
 
-def _stopped(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+def _stopped(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     for run in scene.runs:
         if run.state is RunState.STOPPED:
             detail = f"{run.why or 'it stopped itself'} · {numbers.many(run.counts.left, 'document')} left"
@@ -144,7 +144,7 @@ def _stopped(scene: Scene, _: Thresholds) -> Iterator[Attention]:
             yield _of(scene, "stopped", run.name, "paused itself", detail, action, run=run.name, target=worst)
 
 
-def _no_consumer(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+def _no_consumer(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     queue, unserved = scene.queue, scene.unserved
     if unserved is not None and unserved >= thresholds.no_consumer and queue.state not in ("paused", "draining"):
         waiting = numbers.many(queue.counts.waiting, "message")
@@ -152,7 +152,7 @@ def _no_consumer(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
         yield _of(scene, "no-consumer", queue.name, "has no consumer", detail, "scale")
 
 
-def _store(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+def _store(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     if scene.trouble:
         kind, text = ("no-room", "waits for room in its store") if scene.full else ("store", "can confirm nothing")
         yield _of(scene, kind, scene.queue.name, text, scene.trouble, "doctor")
@@ -165,7 +165,7 @@ def _store(scene: Scene, _: Thresholds) -> Iterator[Attention]:
             yield _of(scene, "lost", lost, f"of run {run.name}", "run.resubmit_lost() sends them again", run=run.name)
 
 
-def _lease_ends(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+def _lease_ends(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     ending = scene.unacked.ending_20s
     if ending:
         ends = "lease ends" if ending == 1 else "leases end"
@@ -173,7 +173,7 @@ def _lease_ends(scene: Scene, _: Thresholds) -> Iterator[Attention]:
         yield _of(scene, "lease-ends", numbers.count(ending), f"{ends} within 20 s", detail, "show")
 
 
-def _held(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+def _held(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     limit = max(thresholds.held, 10 * (scene.typical or 0.0))
     for consumer in scene.consumers:
         if consumer.oldest_age is not None and consumer.oldest_age > limit:
@@ -181,7 +181,7 @@ def _held(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
             yield _of(scene, "held", consumer.name, text, consumer.document or "", "show", target=consumer.name)
 
 
-def _slow(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+def _slow(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     for consumer in scene.consumers:
         if consumer.slow:
             text = f"does {numbers.rate(consumer.units_rate)}/s, median {numbers.rate(scene.median)}/s"
@@ -189,7 +189,7 @@ def _slow(scene: Scene, _: Thresholds) -> Iterator[Attention]:
             yield _of(scene, "slow", consumer.name, text, detail, "show", target=consumer.name)
 
 
-def _failing(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+def _failing(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     for run in scene.runs:
         settled = max(1, run.counts.settled)
         for entry in run.classes:
@@ -199,7 +199,7 @@ def _failing(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
                 yield _class(scene, run, entry)
 
 
-def _class(scene: Scene, run: RunStats, entry: ClassStats) -> Attention:
+def _class(scene: QueueFacts, run: RunStats, entry: ClassStats) -> Attention:
     subject = f"{numbers.count(entry.dead)} dead" if entry.dead else f"{numbers.count(entry.retrying)} waiting to retry"
     where = [part for part in (entry.at, f"{run.code.name} v{run.code.version}") if part]
     rest = [f"{numbers.count(entry.retrying)} waiting to retry"] if entry.dead and entry.retrying else []
@@ -210,7 +210,7 @@ def _class(scene: Scene, run: RunStats, entry: ClassStats) -> Attention:
     return Attention(severity, "failing", subject, text, detail, action, scene.queue.name, run.name, entry.fingerprint)
 
 
-def _puts_wait(scene: Scene, _: Thresholds) -> Iterator[Attention]:
+def _puts_wait(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     queue = scene.queue
     if queue.put_waiting and not queue.out_rate:
         waits = "put waits" if queue.put_waiting == 1 else "puts wait"
@@ -218,7 +218,7 @@ def _puts_wait(scene: Scene, _: Thresholds) -> Iterator[Attention]:
         yield _of(scene, "puts-wait", numbers.count(queue.put_waiting), f"{waits} for room", detail, "show")
 
 
-def _growing(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+def _growing(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     queue, ins, outs = scene.queue, scene.in_lately, scene.out_lately
     busy = any(run.state is RunState.SUBMITTING or run.eta is not None for run in scene.runs)
     if busy or ins is None or outs is None or queue.lag < 2 or ins <= 1.05 * outs:
@@ -228,7 +228,7 @@ def _growing(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
     yield _of(scene, "growing", queue.name, text, f"{since} · {numbers.count(queue.counts.waiting)} wait", "scale")
 
 
-def _lag(scene: Scene, thresholds: Thresholds) -> Iterator[Attention]:
+def _lag(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
     queue = scene.queue
     if any(run.eta is not None or run.state in (RunState.SUBMITTING, RunState.PAUSED) for run in scene.runs):
         return
@@ -253,7 +253,15 @@ _BAD = frozenset({"stopped", "no-consumer", "store", "no-room", "missing", "lost
 
 
 def _of(
-    scene: Scene, kind: str, subject: str, text: str, detail: str, action: str = "", *, run: str = "", target: str = ""
+    scene: QueueFacts,
+    kind: str,
+    subject: str,
+    text: str,
+    detail: str,
+    action: str = "",
+    *,
+    run: str = "",
+    target: str = "",
 ) -> Attention:
     severity = Severity.PROBLEM if kind in _BAD else Severity.WARNING
     return Attention(severity, kind, subject, text, detail, action, scene.queue.name, run, target)

@@ -18,7 +18,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.results import Stretch
 from dqlab.rules.settling import Settled
 from dqlab.rules.states import State, stretches
-from dqlab.store.records import Counts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
+from dqlab.store.records import DeliveryCounts, Move, Ruling, pack_plain, pack_settle, place_of, position_of
 
 __all__ = ["MAX_FUNCTION", "MAX_RESULT", "MOVES", "LogJournal", "NeededBytes", "needed_by"]
 
@@ -176,7 +176,7 @@ class LogJournal(NeededBytes):
         if new is State.READY and trouble is None and not suspect and not early:
             return  # given back, as if never leased
         delay = max(0, due - microseconds(self._clock.monotonic())) if new is State.DELAYED else 0
-        counts = None if trouble is None or new.final else Counts.of(trouble)
+        counts = None if trouble is None or new.final else DeliveryCounts.of(trouble)
         self._moves.append(Move(lane.run, lo, hi, new, suspect, delay, counts))
 
     def admit(self, nbytes: int = 0) -> None:

@@ -28,7 +28,7 @@ from dqlab.rules.trouble import Trouble
 from dqlab.texts import EXACT
 
 __all__ = [
-    "Counts",
+    "DeliveryCounts",
     "Move",
     "Ruling",
     "open_settle",
@@ -57,7 +57,7 @@ def position_of(place: int) -> Position:
     return Position(rest >> _OFFSET_BITS, rest & ((1 << _OFFSET_BITS) - 1), size)
 
 
-class Counts(NamedTuple):
+class DeliveryCounts(NamedTuple):
     """The counts of a message in trouble after a move; `failure` is None when it did not change."""
 
     deliveries: int
@@ -68,7 +68,7 @@ class Counts(NamedTuple):
     """The failure record, or its index in the settlement."""
 
     @classmethod
-    def of(cls, trouble: Trouble) -> Counts:
+    def of(cls, trouble: Trouble) -> DeliveryCounts:
         """Return a message's counts without its failure record."""
         return cls(trouble.deliveries, trouble.exceptions, trouble.reason, trouble.receipt, None)
 
@@ -84,7 +84,7 @@ class Move(NamedTuple):
         With READY: to be leased alone.
     delay : int
         With DELAYED: microseconds after the record's time.
-    counts : Counts or None
+    counts : DeliveryCounts or None
         Of a single message in trouble.
     """
 
@@ -94,7 +94,7 @@ class Move(NamedTuple):
     state: State
     suspect: bool
     delay: int
-    counts: Counts | None
+    counts: DeliveryCounts | None
 
     @classmethod
     def from_list(cls, row: Sequence[Any]) -> Move:
@@ -102,7 +102,7 @@ class Move(NamedTuple):
         run, lo, hi, state, suspect, delay, counts = row
         if counts is not None:
             deliveries, exceptions, reason, receipt, failure = counts
-            counts = Counts(deliveries, exceptions, reason, tuple(receipt) if receipt else None, failure)
+            counts = DeliveryCounts(deliveries, exceptions, reason, tuple(receipt) if receipt else None, failure)
         return cls(run, lo, hi, State(state), suspect, delay, counts)
 
 

@@ -5,10 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dqlab.checkup.facts import Actor, Facts, Lease, Process, Queue, Registered, Scheduler, Shard, Store, Worker
+from dqlab.checkup.facts import (
+    Actor,
+    Facts,
+    LeaseFacts,
+    Process,
+    Queue,
+    Registered,
+    Scheduler,
+    ShardFacts,
+    StoreFacts,
+    WorkerFacts,
+)
 from dqlab.log.ownership import Holder
 from dqlab.stats import ConsumerStats, Counts, QueueStats, RunState, RunStats, Snapshot, StopReason
-from dqlab.stats.attention import Scene, Thresholds, find, find_leaving
+from dqlab.stats.attention import QueueFacts, Thresholds, find, find_leaving
 from dqlab.store.inspection import SurveyedShard
 from dqlab.store.probe import Probe
 
@@ -34,8 +45,8 @@ def seen(**more: Any) -> Probe:
     return Probe(DIRECTORY, **given | {"free": 10**11, "size": 10**12} | more)
 
 
-def shard(**more: Any) -> Shard:
-    return Shard(**{"queue": "pages", "shard": 0, "consumers": 2, "log": LOG} | more)
+def shard(**more: Any) -> ShardFacts:
+    return ShardFacts(**{"queue": "pages", "shard": 0, "consumers": 2, "log": LOG} | more)
 
 
 def stored(**more: Any) -> SurveyedShard:
@@ -43,7 +54,7 @@ def stored(**more: Any) -> SurveyedShard:
     return SurveyedShard(**given | {"holder": Holder("n1", 10, "pages", held=True), "clean": False} | more)
 
 
-def worker(number: int, **more: Any) -> Worker:
+def worker(number: int, **more: Any) -> WorkerFacts:
     given = {
         "address": f"tcp://n1:{number}",
         "name": str(number),
@@ -55,7 +66,7 @@ def worker(number: int, **more: Any) -> Worker:
         "probes": (seen(),),
         "missing": (),
     }
-    return Worker(**given | more)
+    return WorkerFacts(**given | more)
 
 
 def queue(**more: Any) -> QueueStats:
@@ -66,7 +77,7 @@ def queue(**more: Any) -> QueueStats:
 def snapshot(queue: QueueStats, runs: tuple[RunStats, ...] = (), **scene: Any) -> Snapshot:
     """What a scheduler's statistics know of one queue, with their alerts."""
     unserved = queue.lag if queue.counts.waiting and not queue.consumers else None
-    alerts = find([Scene(queue, runs=runs, unserved=unserved, **scene)], Thresholds())
+    alerts = find([QueueFacts(queue, runs=runs, unserved=unserved, **scene)], Thresholds())
     return Snapshot(at=0.0, seq=1, workers=3, queues=(queue,), queues_total=1, runs=runs, attention=tuple(alerts))
 
 
@@ -95,7 +106,7 @@ HEALTHY = Facts(
     process(1),
     scheduler=Scheduler("tcp://n1:8786", process(2), registry=REGISTERED),
     workers=(worker(0), worker(1), worker(2)),
-    stores=(Store(DIRECTORY, seen(marker=""), (stored(),)),),
+    stores=(StoreFacts(DIRECTORY, seen(marker=""), (stored(),)),),
     snapshot=snapshot(queue()),
 )
 
@@ -149,13 +160,13 @@ def with_queue(**more: Any) -> Facts:
 
 def with_store(probe: Probe | None = None, shards: tuple[SurveyedShard, ...] = (), error: str = "") -> Facts:
     """Change the store as it is seen from here."""
-    return replace(HEALTHY, stores=(Store(DIRECTORY, probe or seen(marker=""), shards, error),))
+    return replace(HEALTHY, stores=(StoreFacts(DIRECTORY, probe or seen(marker=""), shards, error),))
 
 
 def with_lease(**more: Any) -> Facts:
     """Change the oldest lease."""
     given = {"consumer": "consumer/pages/0#0", "messages": 3, "held": 2.0, "left": 58.0, "timeout": 60.0}
-    return with_shard(oldest=Lease(**given | more))
+    return with_shard(oldest=LeaseFacts(**given | more))
 
 
 def stopped_run(reason: StopReason = StopReason.RESULTS_FULL, why: str = "no room for more results") -> Facts:

@@ -9,7 +9,7 @@ import pytest
 
 from dqlab.checkup.alerts import WORDINGS
 from dqlab.checkup.examine import CHECKS, judge
-from dqlab.checkup.facts import Facts, Process, Queue, Store
+from dqlab.checkup.facts import Facts, Process, Queue, StoreFacts
 from dqlab.log.ownership import Holder
 from dqlab.stats import ClassStats, Counts, Severity, StopReason, Unacked
 from dqlab.stats.attention import brief
@@ -545,14 +545,14 @@ def test_what_a_silent_worker_holds_is_said_to_be_unknown() -> None:
 
 
 def test_a_worker_that_may_not_host_queues_needs_no_store() -> None:
-    """Only who opens a log must see its directory."""
+    """Only a process that opens a log must see its directory."""
     facts = with_worker(1, probes=(Probe(DIRECTORY, error="No such file"),))
 
     assert judge(facts)
 
 
 def test_a_store_alone_is_judged_without_a_cluster() -> None:
-    facts = Facts("store", Process(), stores=(Store(DIRECTORY, seen(marker=""), (stored(),)),))
+    facts = Facts("store", Process(), stores=(StoreFacts(DIRECTORY, seen(marker=""), (stored(),)),))
 
     checkup = judge(facts)
 
@@ -564,7 +564,7 @@ def test_a_store_alone_is_judged_without_a_cluster() -> None:
 
 def test_a_store_alone_that_hangs_is_a_problem() -> None:
     facts = Facts(
-        "store", Process(), stores=(Store(DIRECTORY, Probe(DIRECTORY, error="it did not answer within 1 s")),)
+        "store", Process(), stores=(StoreFacts(DIRECTORY, Probe(DIRECTORY, error="it did not answer within 1 s")),)
     )
 
     assert "did not answer" in judge(facts).problems[0].what

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.checkup.examine import examine, examine_store
-from dqlab.checkup.facts import Store
+from dqlab.checkup.facts import StoreFacts
 from dqlab.checkup.findings import Checkup, Finding
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.worker.vitals import WorkerVitals
@@ -189,9 +189,9 @@ def test_worker_of_queues_that_is_stopped_is_named_with_its_queues(own_lab: dq.L
 def test_disk_that_hangs_here_is_named_within_the_limit(own_lab: dq.Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
-    def hang(directory: Path) -> Store:
+    def hang(directory: Path) -> StoreFacts:
         released.wait()
-        return Store(str(directory), Probe(str(directory)))
+        return StoreFacts(str(directory), Probe(str(directory)))
 
     monkeypatch.setattr("dqlab.checkup.gathering.look_at_store", hang)
     checkup = own_lab.doctor(timeout="1s")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from dqlab.cluster.worker.beat import (
-    BEAT_EVERY,
+from dqlab.cluster.scheduler.beat import (
     LOOK_EVERY,
     NEW_SILENCE,
     SILENCE,
@@ -9,6 +8,7 @@ from dqlab.cluster.worker.beat import (
     Beat,
     patience,
 )
+from dqlab.cluster.worker.plugin import BEAT_EVERY
 
 
 def looks(

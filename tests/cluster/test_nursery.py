@@ -75,7 +75,7 @@ def test_a_nursery_that_cannot_make_a_process_says_so_and_lives_on(
         with worker:
             socket.send_fds(control, [b"+"], [worker.fileno()])
         control.shutdown(socket.SHUT_WR)
-        made = nursery.Nursery(theirs, os.getppid())
+        made = nursery.ForkServer(theirs, os.getppid())
         assert made.live() is None, "it ends with who asks it, and not before"
         for end in made._own:
             with contextlib.suppress(OSError):

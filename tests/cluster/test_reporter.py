@@ -10,7 +10,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.checkup.connections import answers
-from dqlab.checkup.facts import Facts, Process, Registered, Scheduler, Worker
+from dqlab.checkup.facts import Facts, Process, Registered, Scheduler, WorkerFacts
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.reporter import Reporter
 from dqlab.cluster.transport.wire import unpack_report
@@ -75,7 +75,7 @@ def test_report_that_cannot_be_read_leaves_its_worker_alone(lab: dq.Lab, queue: 
 
 def test_doctor_names_who_could_not_report() -> None:
     """Pictures that stand still would else be taken for work that does."""
-    worker = Worker("tcp://w", "1", Process(), unsent=3)
+    worker = WorkerFacts("tcp://w", "1", Process(), unsent=3)
     scheduler = Scheduler("tcp://s", Process(), registry=Registered(untaken=2))
     found = list(answers(Facts("lab", Process(), scheduler, (worker,))))
 

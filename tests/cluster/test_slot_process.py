@@ -19,9 +19,8 @@ import pytest
 from dqlab.cluster.consumer.process.slot_process import FRUITLESS, SlotProcess
 from dqlab.cluster.consumer.running.chunk import Chunk
 from dqlab.cluster.consumer.running.execution import Origin
-from dqlab.cluster.consumer.running.functions import pack_function
 from dqlab.cluster.consumer.running.isolation import Isolation
-from dqlab.cluster.transport.sealed import blob_hash, open_value, seal_function, seal_value
+from dqlab.cluster.transport.sealed import blob_hash, open_value, pack_function, seal_function, seal_value
 from dqlab.documents import Document
 from dqlab.errors import MemoryLimit, MessageTimeout, ProcessDied
 from dqlab.failures.classes import Failure

@@ -14,8 +14,8 @@ from distributed import Client, LocalCluster
 
 import dqlab as dq
 from dqlab.cluster.scheduler import departures
-from dqlab.cluster.worker import walltime
-from dqlab.cluster.worker.walltime import FINAL, MOST, STAGGER, Deadlines, JobEnd, batch_system, read_end
+from dqlab.cluster.scheduler.deadlines import FINAL, MOST, STAGGER, Deadlines
+from dqlab.cluster.worker.walltime import JobEnd, batch_system, read_end
 from dqlab.testing import Gate, Tally
 
 
@@ -99,7 +99,7 @@ def test_who_leaves_soon_is_counted() -> None:
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dq.Lab]:
     """Three workers; what takes minutes before the end of a job takes a second here."""
-    monkeypatch.setattr(walltime, "FINAL", 0.5)
+    monkeypatch.setattr("dqlab.cluster.scheduler.deadlines.FINAL", 0.5)
     monkeypatch.setattr(departures, "LOOK_AT_DEADLINES", 0.1)
     with (
         LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,

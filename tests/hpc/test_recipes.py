@@ -32,7 +32,7 @@ USUAL: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_job_scripts_are_those_that_were_looked_at(kind: str, tmp_path: Path) -> None:
-    """To change one on purpose, write what this says into the file, and read it once more."""
+    """To change one on purpose, write what this test prints into the file, and read it once more."""
     script = dq.hpc.recipe(kind, directory=tmp_path, **USUAL).job_script().replace(str(tmp_path), "DIRECTORY")
 
     assert script == (GOLDEN / f"{kind}.sh").read_text()
@@ -127,7 +127,7 @@ def test_network_that_this_machine_has_not_is_refused_with_those_it_has(tmp_path
 
 
 def test_names_that_nobody_knows_are_refused() -> None:
-    """dask-jobqueue would say so too, deep in a traceback."""
+    """dask-jobqueue would raise for it too, deep in a traceback."""
     with pytest.raises(UnknownOption, match="Did you mean 'cores'"):
         dq.hpc.recipe("slurm", corse=2)
     with pytest.raises(UnknownOption, match="one process"):

@@ -8,7 +8,7 @@ import pytest
 from IPython.core.error import UsageError
 
 import dqlab as dq
-from dqlab.jupyter.queue_commands import Link
+from dqlab.jupyter.queue_commands import PanelLink
 
 
 def test_queues_lists_what_any_client_has_open(connected: Any, queue: dq.QueuePool) -> None:
@@ -79,7 +79,7 @@ def test_history_of_all_queues_needs_no_name(connected: Any) -> None:
 def test_open_gives_the_address_of_a_panel(connected: Any) -> None:
     link = connected.run("%dq open depth")
 
-    assert isinstance(link, Link)
+    assert isinstance(link, PanelLink)
     assert link.url.endswith("/individual-dq-depth")
     assert repr(connected.run("%dq open")).endswith("/dq")
 

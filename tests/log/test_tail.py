@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from dqlab.log.records import HEADER_BYTES, Position
-from dqlab.log.tail import Entry, Tail
+from dqlab.log.tail import AppendedRecord, Tail
 
 
-def entry(n: int, size: int = 10, segment: int = 1) -> Entry:
-    return Entry(Position(segment, n, HEADER_BYTES + size), segment, n, bytes(HEADER_BYTES), bytes(size))
+def entry(n: int, size: int = 10, segment: int = 1) -> AppendedRecord:
+    return AppendedRecord(Position(segment, n, HEADER_BYTES + size), segment, n, bytes(HEADER_BYTES), bytes(size))
 
 
 def test_one_write_takes_neighbours_of_one_segment() -> None:

@@ -15,7 +15,7 @@ from dqlab.cluster.transport.handle import Handle
 from dqlab.documents import Document
 from dqlab.errors import DocumentsNotPut, NotPicklable, PutFailed, SubmissionIncomplete
 from dqlab.runs.submit.sender import RunSender, Sender
-from dqlab.runs.submit.ticket import Batch
+from dqlab.runs.submit.ticket import UnsentFrame
 
 
 def same(x: Any) -> Any:
@@ -191,7 +191,7 @@ def test_a_run_whose_documents_do_not_add_up_is_never_done(
     """Whatever else goes wrong on the way: what was read is what was confirmed, or somebody is told."""
     confirmed = Sender._confirmed
 
-    def forgetful(self: Sender, batch: Batch, first: int | None) -> None:
+    def forgetful(self: Sender, batch: UnsentFrame, first: int | None) -> None:
         confirmed(self, batch, first)
         self.here[batch.shard] -= batch.ordinal == 0
 

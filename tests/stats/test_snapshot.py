@@ -22,7 +22,7 @@ from dqlab.stats import (
     total_counts,
     total_queue,
 )
-from dqlab.stats.attention import Scene, Thresholds, brief, find, find_leaving
+from dqlab.stats.attention import QueueFacts, Thresholds, brief, find, find_leaving
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snapshot.json"
 
@@ -279,5 +279,5 @@ def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:
     """A button that goes on would fail the rest of the documents as well, where a function is what is wrong."""
     for reason, action in ((StopReason.ALL_FAILED, "retry"), (StopReason.RESULTS_FULL, "resume")):
         run = RunStats("typo", "pages", RunState.STOPPED, Counts(ready=5, dead=100), stop=reason)
-        [need] = find([Scene(QueueStats("pages", "paused", run.counts), runs=(run,))], Thresholds())
+        [need] = find([QueueFacts(QueueStats("pages", "paused", run.counts), runs=(run,))], Thresholds())
         assert (need.kind, need.action, need.run) == ("stopped", action, "typo")

@@ -79,7 +79,7 @@ def _receiver(connection: socket.socket) -> Callable[[int], bytes]:
     return receive
 
 
-class Nursery:
+class ForkServer:
     """Forks a worker for each socket that it is given, and reports how each one ended.
 
     Parameters
@@ -267,7 +267,7 @@ def main(parent: int, directory: str, *modules: str) -> None:
     sockets.register()
     gc.collect()
     gc.freeze()  # what was imported stays shared
-    descriptor = Nursery(control, parent).live()
+    descriptor = ForkServer(control, parent).live()
     if descriptor is not None:
         _be_worker(socket.socket(fileno=descriptor))
     elif directory:

@@ -9,12 +9,13 @@ from typing import Any
 
 from distributed.scheduler import WorkerState
 
+from dqlab.cluster.scheduler.beat import LOOK_EVERY, Beat, patience
 from dqlab.cluster.scheduler.consumer_sets import ConsumerSets
+from dqlab.cluster.scheduler.deadlines import Deadlines
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.scheduler.supervisor import Supervisor
 from dqlab.cluster.transport.internals import kill_worker, take_over_retiring
-from dqlab.cluster.worker.beat import LOOK_EVERY, Beat, patience
-from dqlab.cluster.worker.walltime import Deadlines, JobEnd
+from dqlab.cluster.worker.walltime import JobEnd
 
 __all__ = ["Departures"]
 

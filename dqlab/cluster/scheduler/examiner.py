@@ -9,7 +9,7 @@ from distributed import Scheduler, SchedulerPlugin
 from dqlab.clock import SystemClock
 from dqlab.cluster.scheduler.registry import Registry
 from dqlab.cluster.transport.internals import loop_lag
-from dqlab.cluster.worker.vitals import process_vitals
+from dqlab.cluster.transport.process_vitals import process_vitals
 
 __all__ = ["Examiner"]
 

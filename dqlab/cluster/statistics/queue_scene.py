@@ -16,7 +16,7 @@ from dqlab.cluster.statistics.known_lanes import record_of
 from dqlab.cluster.statistics.tracks import RunTrack
 from dqlab.cluster.transport.run_facts import run_facts
 from dqlab.stats import ConsumerStats, Counts, Eta, QueueStats, RunState, RunStats, short_name
-from dqlab.stats.attention import Scene
+from dqlab.stats.attention import QueueFacts
 from dqlab.stats.eta import MIN_SECONDS, estimate, typical
 from dqlab.stats.snapshot import MAX_CLASSES
 
@@ -53,7 +53,7 @@ class QueueScene:
         ages = [now - known.consumer_tracks[each].since for each in self._serving]
         self._consumers, self._median = mark_slow(list(map(self._consumer, self._serving)), ages, known.thresholds.slow)
 
-    def scene(self) -> Scene:
+    def scene(self) -> QueueFacts:
         """Return the queue with all that belongs to it."""
         known, track, now, wall = self._known, self._track, self._now, self._wall
         runs = tuple(self._runs())
@@ -62,7 +62,7 @@ class QueueScene:
         documents = {each: oldest[0] for each, oldest in begun.items() if oldest is not None}
         lately = round(track.redelivered.growth(now)), round(track.leases_lost.growth(now))
         ins, outs, lag = self._lately(queue)
-        return Scene(
+        return QueueFacts(
             queue,
             runs=runs,
             consumers=self._consumers,

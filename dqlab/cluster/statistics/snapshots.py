@@ -10,7 +10,7 @@ from dqlab.cluster.statistics.joins import failures_of, merged_failures, merged_
 from dqlab.cluster.statistics.known import Known
 from dqlab.cluster.statistics.queue_scene import QueueScene
 from dqlab.stats import Counts, Failures, QueueStats, RunStats, Snapshot, StorageStats, Unacked, total_queue
-from dqlab.stats.attention import Scene, brief, find, find_leaving
+from dqlab.stats.attention import QueueFacts, brief, find, find_leaving
 from dqlab.stats.snapshot import (
     MAX_CONSUMERS,
     MAX_DETAILED_QUEUES,
@@ -28,12 +28,12 @@ FEW, JOINED_PER_S = 16, 150
 """Queues that are always joined again when they change; of more, so many in a second."""
 
 
-class Picture(NamedTuple):
+class _Joined(NamedTuple):
     """One queue, joined; `version` and `at` (monotonic seconds) say of when."""
 
     version: int
     at: float
-    scene: Scene
+    scene: QueueFacts
     failures: Failures
     storage: StorageStats
 
@@ -47,7 +47,7 @@ class Snapshots:
 
     def __init__(self, known: Known) -> None:
         self._known = known
-        self._pictures: dict[str, Picture] = {}
+        self._joined: dict[str, _Joined] = {}
 
     def snapshot(self, queue: str, run: str, alerts: int) -> Snapshot:
         """Return everything now; leases, consumers, failures and storage of one queue or run, if one is named."""
@@ -55,13 +55,13 @@ class Snapshots:
         names = known.queues
         if run and not queue:
             queue = next((name for name in names if known.lanes(name).named(run)), "")
-        self._pictures = {name: self._picture(name, now, wall, len(names), wanted=name == queue) for name in names}
-        if queue in self._pictures and all(each.name != run for each in self._pictures[queue].scene.runs):
+        self._joined = {name: self._join(name, now, wall, len(names), wanted=name == queue) for name in names}
+        if queue in self._joined and all(each.name != run for each in self._joined[queue].scene.runs):
             for old in known.lanes(queue).named(run):  # it ended before those that are listed
                 scene = QueueScene(known, queue, now, wall, old).scene()
-                self._pictures[queue] = self._pictures[queue]._replace(scene=scene)
-        scenes = [picture.scene for picture in self._pictures.values()]
-        chosen = [picture for name, picture in self._pictures.items() if queue in ("", name)]
+                self._joined[queue] = self._joined[queue]._replace(scene=scene)
+        scenes = [joined.scene for joined in self._joined.values()]
+        chosen = [joined for name, joined in self._joined.items() if queue in ("", name)]
         needs = find(scenes, known.thresholds)
         queues = _ordered(scenes, needs)
         leave, within = known.leaving(known.thresholds.leaving)
@@ -70,7 +70,7 @@ class Snapshots:
         runs = sorted((each for scene in scenes for each in scene.runs), key=lambda run: (run.finished, -run.started))
         runs = [*runs[:MAX_RUNS], *(each for each in runs[MAX_RUNS:] if (each.queue, each.name) == (queue, run))]
         everyone = [each for scene in scenes for each in scene.consumers]
-        consumers = [each for picture in chosen for each in picture.scene.consumers]
+        consumers = [each for joined in chosen for each in joined.scene.consumers]
         consumers.sort(key=lambda each: (each.units_rate or 0.0, each.name))
         states = [each.state for each in queues]
         paged = any(each.units for each in runs if queue in ("", each.queue) and run in ("", each.name))
@@ -96,22 +96,22 @@ class Snapshots:
             runs=tuple(_listed(each, chosen=each.name == run and each.queue == queue) for each in runs),
             consumers=tuple(consumers[:MAX_CONSUMERS]),
             median_units_rate=chosen[0].scene.median if len(chosen) == 1 else None,
-            unacked=_merged([picture.scene.unacked for picture in chosen]),
+            unacked=_merged([joined.scene.unacked for joined in chosen]),
             failures=self._failures(chosen, run, now),
-            storage=merged_storage([picture.storage for picture in chosen]),
+            storage=merged_storage([joined.storage for joined in chosen]),
             queues_total=len(queues),
             runs_total=sum(scene.runs_total for scene in scenes),
             consumers_total=len(consumers),
         )
 
-    def _picture(self, name: str, now: float, wall: float, queues: int, *, wanted: bool) -> Picture:
-        known, last = self._known, self._pictures.get(name)
+    def _join(self, name: str, now: float, wall: float, queues: int, *, wanted: bool) -> _Joined:
+        known, last = self._known, self._joined.get(name)
         version = known.versions.get(name, 0)
         patience = 0.0 if wanted or queues <= FEW else queues / JOINED_PER_S
         if last is not None and now - last.at < (patience if last.version != version else LONGEST):
             return last
         reports, track = known.shards(name).reports, known.queue_tracks[name]
-        return Picture(
+        return _Joined(
             version,
             now,
             QueueScene(known, name, now, wall).scene(),
@@ -124,16 +124,16 @@ class Snapshots:
             storage_of(reports, track.written.rate(now)),
         )
 
-    def _failures(self, chosen: Sequence[Picture], run: str, now: float) -> Failures:
+    def _failures(self, chosen: Sequence[_Joined], run: str, now: float) -> Failures:
         if not run or len(chosen) != 1:
-            return merged_failures([picture.failures for picture in chosen])
+            return merged_failures([joined.failures for joined in chosen])
         name = chosen[0].scene.queue.name
         known = self._known.lanes(name)
         lanes = [lane for each in known.named(run) for lane in known.of(each)]
         return failures_of(lanes, round(self._known.queue_tracks[name].failed.growth(now)))
 
 
-def _ordered(scenes: Sequence[Scene], needs: Sequence[Attention]) -> list[QueueStats]:
+def _ordered(scenes: Sequence[QueueFacts], needs: Sequence[Attention]) -> list[QueueStats]:
     """Return the queues, those that need a user first, with why; then those that hold something."""
     briefs: dict[str, str] = {}
     for need in needs:

@@ -37,6 +37,7 @@ from dqlab.cluster.transport.local_modules import (
     package_of,
     stamp,
 )
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import NotPicklable, in_words
 
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
     "global_names",
     "make_sealer",
     "open_value",
+    "opened_blob",
+    "pack_function",
     "seal_function",
     "seal_or_explain",
     "seal_value",
@@ -452,6 +455,16 @@ def _unpicklable(local: Mapping[str, ModuleType]) -> dict[int, tuple[str, str]]:
 def open_value(sealed: bytes | memoryview) -> Any:
     """Return what `seal_value` or `seal_function` sealed; raises whatever opening it raises."""
     return pickle.loads(sealed)
+
+
+def pack_function(blob: bytes, *, code: str) -> bytes:
+    """Join a function's pickle with its short code version; what travels once per function."""
+    return pack({"code": code}, blob)
+
+
+def opened_blob(blob: bytes) -> memoryview:
+    """Return the pickle that `pack_function` was given."""
+    return unpack(blob)[1][0]
 
 
 def blob_hash(blob: bytes | memoryview) -> bytes:

@@ -34,17 +34,19 @@ from dqlab.cluster.transport.internals import (
 )
 from dqlab.cluster.transport.protocol import greeting
 from dqlab.cluster.transport.sealed import open_value
-from dqlab.cluster.worker.beat import BEAT_EVERY
 from dqlab.cluster.worker.sigterm import on_sigterm
 from dqlab.cluster.worker.vitals import WorkerVitals
 from dqlab.cluster.worker.walltime import read_end
 
-__all__ = ["DqlabWorkerPlugin"]
+__all__ = ["BEAT_EVERY", "DqlabWorkerPlugin"]
 
 logger = logging.getLogger("dqlab.worker")
 
 _ENDS = {"consumer": "close", "queue": "hand_over"}
 """How actors of a kind end where their worker does: consumers first, which give back what they hold."""
+
+BEAT_EVERY = 0.4
+"""Seconds between two heartbeats; `dqlab.cluster.scheduler.beat` waits for more than two of them."""
 
 LEAVE_S = 4.0
 """Seconds that consumers have to settle and give back, and then shards to close their logs, when a worker closes."""

@@ -1,4 +1,4 @@
-"""What a process, a worker and a shard report about themselves when a cluster is examined. Read only.
+"""What a worker reports about itself and about its actors when a cluster is examined. Read only.
 
 Answers are small and plain. What takes time, or asks the disk, runs in threads: one that hangs keeps nobody waiting,
 and the event loop continues to send heartbeats.
@@ -8,51 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
-import resource
-import socket
 from collections.abc import Callable, Sequence
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import psutil
 from distributed import Worker
 
-from dqlab import platforms
 from dqlab.clock import SystemClock
-from dqlab.cluster.consumer.running.functions import opened_blob
 from dqlab.cluster.transport.internals import actors_here, daemon_thread, loop_lag, memory_limit
-from dqlab.cluster.transport.protocol import greeting
+from dqlab.cluster.transport.process_vitals import process_vitals
+from dqlab.cluster.transport.sealed import opened_blob
 from dqlab.cluster.worker.imports import missing_packages, named_in_pickle, named_in_source
 from dqlab.cluster.worker.walltime import batch_system, read_end
 from dqlab.store.probe import Probe, probe
 from dqlab.texts import valid
 
-__all__ = ["PACKAGES", "WorkerVitals", "process_vitals"]
+__all__ = ["WorkerVitals"]
 
 T = TypeVar("T")
 
-PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedcontainers")
-"""What all processes of a cluster should have in the same version: Dask, and what frames and payloads are made with."""
 MAX_BLOB = 1 << 20
 """Bytes of a function that are read for the packages it names: some tenths of a second; what follows is its data."""
-
-
-def process_vitals() -> dict[str, Any]:
-    """Return which process this is, what it runs with, and its clock, seconds since 1970."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return {
-        **greeting(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "descriptors": platforms.open_descriptors(),
-        "descriptors_max": None if soft == resource.RLIM_INFINITY else soft,
-        "at": SystemClock().wall(),
-    }
 
 
 class WorkerVitals:
@@ -154,11 +132,3 @@ def _lifetime_left(worker: Worker) -> float | None:
     if not worker.lifetime or worker.address.startswith("inproc://"):
         return None
     return float(psutil.Process().create_time() + worker.lifetime - SystemClock().wall())
-
-
-@cache
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

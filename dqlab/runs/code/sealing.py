@@ -8,8 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from dqlab.cluster.consumer.running.functions import pack_function
-from dqlab.cluster.transport.sealed import blob_hash, seal_function
+from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_function
 from dqlab.errors import DqlabWarning
 from dqlab.runs.code.versions import CodeVersion, code_version, exact_version, fingerprint
 

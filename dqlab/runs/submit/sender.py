@@ -41,7 +41,7 @@ from dqlab.frame import Frame, Kind
 from dqlab.log import DiskFull
 from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.rules.states import Verdict
-from dqlab.runs.submit.ticket import Batch, Entry, Ticket
+from dqlab.runs.submit.ticket import Entry, Ticket, UnsentFrame
 
 __all__ = ["BUFFER_BYTES", "BUFFER_MESSAGES", "CONFIRM_WAIT", "PutSender", "RunSender", "Sender"]
 
@@ -115,7 +115,7 @@ class Sender:
         self._functions: list[set[bytes]] = [set() for _ in handle.refs]
         self._places: list[Place | None] = [None] * len(handle.refs)
         """For which actor of each shard in memory frames are numbered; it knows nothing of the ones before."""
-        self._numbered: list[set[Batch]] = [set() for _ in handle.refs]
+        self._numbered: list[set[UnsentFrame]] = [set() for _ in handle.refs]
         """Frames of each shard that are neither confirmed nor refused."""
         self.here = [0] * len(handle.refs)
         """Messages of the run in each shard, as far as confirmed."""
@@ -234,7 +234,7 @@ class Sender:
             with self._room:
                 self._room.notify_all()
 
-    def _parcel(self) -> list[Batch]:
+    def _parcel(self) -> list[UnsentFrame]:
         """Take what one call carries: a frame, and more of them while the buffer holds whole ones."""
         self.shard = shard = self.choose()
         parcel = [self._number(self.gather(), shard)]
@@ -251,18 +251,18 @@ class Sender:
         self._next_shard = (shard + 1) % len(self.handle.refs)
         return shard
 
-    def _number(self, batch: Batch, shard: int) -> Batch:
+    def _number(self, batch: UnsentFrame, shard: int) -> UnsentFrame:
         batch.shard, batch.ordinal, batch.sequence = shard, self.sent, self._next_sequence[shard]
         self._next_sequence[shard] += 1
         self.sent += len(batch.payloads)
         self._numbered[shard].add(batch)
         return batch
 
-    def gather(self) -> Batch:
+    def gather(self) -> UnsentFrame:
         """Take one frame's messages out of the buffer, which holds at least one."""
         raise NotImplementedError
 
-    def _send(self, parcel: list[Batch]) -> None:
+    def _send(self, parcel: list[UnsentFrame]) -> None:
         task = asyncio.get_running_loop().create_task(self._deliver(parcel), name=f"dqlab-put-{self.handle.name}")
         self._flying.add(task)
         task.add_done_callback(self._landed)
@@ -276,7 +276,7 @@ class Sender:
             with self._room:
                 self._room.notify_all()
 
-    async def _deliver(self, parcel: list[Batch]) -> None:
+    async def _deliver(self, parcel: list[UnsentFrame]) -> None:
         """Put a call's frames until all are confirmed or one is refused."""
         try:
             while parcel:
@@ -311,7 +311,7 @@ class Sender:
         logger.error("event=put_failed queue=%s", self.handle.name, exc_info=error)
         return failure
 
-    def _confirmed(self, batch: Batch, first: int | None) -> None:
+    def _confirmed(self, batch: UnsentFrame, first: int | None) -> None:
         self._numbered[batch.shard].discard(batch)
         self._opened[batch.shard] = True
         self._functions[batch.shard].add(batch.entry.function)
@@ -321,7 +321,7 @@ class Sender:
         for offset, ticket in enumerate(batch.tickets):
             ticket.confirm((first or 0) + offset, 1, None if place is None else place.key)
 
-    async def _put(self, parcel: list[Batch]) -> dict[str, Any]:
+    async def _put(self, parcel: list[UnsentFrame]) -> dict[str, Any]:
         started, shard = time.monotonic(), parcel[0].shard
         while True:
             try:
@@ -383,7 +383,7 @@ class Sender:
             limits = {k: v if v is not None else 0 for k, v in limits.items()}
             raise QueueFull(queue=self.handle.name, seconds=ROOM_WAIT, reason=reason, **limits)
 
-    def _encode(self, parcel: list[Batch]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    def _encode(self, parcel: list[UnsentFrame]) -> tuple[dict[str, Any], Sequence[bytes]]:
         entry, shard = parcel[0].entry, parcel[0].shard
         parts = [
             Frame.encode(
@@ -406,7 +406,7 @@ class Sender:
             parts.append(entry.blob)
         return meta, parts
 
-    def _refused(self, batch: Batch, error: DqlabError) -> None:
+    def _refused(self, batch: UnsentFrame, error: DqlabError) -> None:
         """Give up a batch; its number is free again, so everything behind it is refused too."""
         if self.patient or isinstance(error, ActorGone):
             self.failure = self.failure or error
@@ -439,10 +439,10 @@ class PutSender(Sender):
             self.handed_bytes += len(payload)
         self.hand_over()
 
-    def gather(self) -> Batch:
+    def gather(self) -> UnsentFrame:
         """Take neighbours with the same function."""
         buffer, size = self.buffer, 0
-        batch = Batch(buffer[0][0])
+        batch = UnsentFrame(buffer[0][0])
         while buffer and len(batch.payloads) < self.frame_messages:
             entry, payload, ticket = buffer[0]
             if batch.payloads and (size + len(payload) > self.frame_bytes or not entry.joins(batch.entry)):
@@ -454,7 +454,7 @@ class PutSender(Sender):
         self.taken_bytes += size
         return batch
 
-    def _refused(self, batch: Batch, error: DqlabError) -> None:
+    def _refused(self, batch: UnsentFrame, error: DqlabError) -> None:
         super()._refused(batch, error)
         if isinstance(error, PutTimeout | PutFailed):  # the queue may have it, so its number must not be reused
             self.producer, self._next_sequence = uuid.uuid4().bytes, [0] * len(self.handle.refs)
@@ -491,7 +491,7 @@ class RunSender(Sender):
         self._weights: deque[int] = deque()
         """Pages of the messages in the buffer."""
         self.held, self.through = Ranges(), 0
-        self._refusals: list[Batch] = []
+        self._refusals: list[UnsentFrame] = []
         self._gaps: deque[tuple[int, int]] = deque([(0, ENDLESS)])
 
     def successor(self, entry: Entry) -> RunSender:
@@ -525,9 +525,9 @@ class RunSender(Sender):
             if batch.shard == shard and self.here[shard] + len(batch.payloads) <= holds:
                 self._confirmed(batch, None)
 
-    def gather(self) -> Batch:
+    def gather(self) -> UnsentFrame:
         """Take as many as fit a frame: about that many by their mean size, then no more than fit by their own."""
-        buffer, batch = self.buffer, Batch(self.entry)
+        buffer, batch = self.buffer, UnsentFrame(self.entry)
         mean = self.buffered_bytes / max(1, len(buffer))
         self.sent, stop = self._gaps.popleft()
         n = max(1, min(len(buffer), self.frame_messages, int(self.frame_bytes / max(1.0, mean)), stop - self.sent))
@@ -562,16 +562,16 @@ class RunSender(Sender):
             raise NotSentAgain(run=self.opening.record["name"])
         super()._judge(answer)
 
-    def _encode(self, parcel: list[Batch]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    def _encode(self, parcel: list[UnsentFrame]) -> tuple[dict[str, Any], Sequence[bytes]]:
         meta, parts = super()._encode(parcel)
         return meta | ({} if self.claim is None else {"lost": self.claim}), parts
 
-    def _confirmed(self, batch: Batch, first: int | None) -> None:
+    def _confirmed(self, batch: UnsentFrame, first: int | None) -> None:
         super()._confirmed(batch, first)
         self.held.add(batch.ordinal, batch.ordinal + len(batch.payloads))
         lo, hi = next(iter(self.held))
         self.through = 0 if lo else hi
 
-    def _refused(self, batch: Batch, error: DqlabError) -> None:
+    def _refused(self, batch: UnsentFrame, error: DqlabError) -> None:
         super()._refused(batch, error)
         self._refusals.append(batch)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dqlab.frame import NO_ID, Kind
 
-__all__ = ["Batch", "Entry", "Ticket"]
+__all__ = ["Entry", "Ticket", "UnsentFrame"]
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class UnsentFrame:
     """A frame before it has bytes: it is numbered when it is taken."""
 
     entry: Entry

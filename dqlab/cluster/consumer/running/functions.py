@@ -13,19 +13,9 @@ from dqlab.errors import DqlabError
 if TYPE_CHECKING:
     from dqlab.cluster.transport.ref import Ref  # a process that only runs functions does not need Dask
 
-__all__ = ["FunctionCache", "opened_blob", "pack_function"]
+__all__ = ["FunctionCache", "FunctionLost"]
 
 KEEP = 64
-
-
-def pack_function(blob: bytes, *, code: str) -> bytes:
-    """Join a function's pickle with its short code version; what travels once per function."""
-    return pack({"code": code}, blob)
-
-
-def opened_blob(blob: bytes) -> memoryview:
-    """Return the pickle that `pack_function` was given."""
-    return unpack(blob)[1][0]
 
 
 class FunctionCache:

@@ -1,4 +1,4 @@
-"""Heartbeats of the workers that host queues: a worker that falls silent hangs.
+"""Heartbeats of the workers that host queues: a worker that falls silent hangs. Pure.
 
 Workers that run users' functions are not watched. Native code that holds the interpreter's lock may silence them
 for seconds; a dead connection or an expired lease shows when what their consumers hold is lost.
@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["BEAT_EVERY", "LOOK_EVERY", "Beat", "patience"]
+__all__ = ["LOOK_EVERY", "Beat", "patience"]
 
-BEAT_EVERY = 0.4
-"""Seconds between two beats of a worker."""
 LOOK_EVERY = 0.2
 """Seconds between two checks for silent workers."""
 LATE = 0.2

@@ -1,0 +1,43 @@
+"""What any process of a cluster reports about itself when the cluster is examined. Read only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from dqlab import platforms
+from dqlab.clock import SystemClock
+from dqlab.cluster.transport.protocol import greeting
+
+__all__ = ["PACKAGES", "process_vitals"]
+
+PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "fsspec", "sortedcontainers")
+"""What all processes of a cluster should have in the same version: Dask, and what frames and payloads are made with."""
+
+
+def process_vitals() -> dict[str, Any]:
+    """Return which process this is, what it runs with, and its clock, seconds since 1970."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
+        **greeting(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "descriptors": platforms.open_descriptors(),
+        "descriptors_max": None if soft == resource.RLIM_INFINITY else soft,
+        "at": SystemClock().wall(),
+    }
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
