@@ -89,7 +89,7 @@ def test_sidebar_pauses_and_resumes_a_run_while_its_kernel_is_blocked(server: st
 
         page.hover(RUN)
         page.click(f"{RUN} .dq-toggle")
-        says(page, f"{RUN} .dq-when", "done")
+        says(page, f"{RUN} .dq-when", "some dead")
         page.locator(".jp-OutputArea-output", has_text="no longer blocked").wait_for(state="attached", timeout=60_000)
     assert hosts - {None} <= {"127.0.0.1"}
 
@@ -100,7 +100,7 @@ def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(se
     with lab_page(server, "free.ipynb") as page:
         execute(page, "notebook:run-all-cells")
         open_sidebar(page)
-        says(page, f"{RUN} .dq-when", "done")
+        says(page, f"{RUN} .dq-when", "some dead")
         page.click(f"{RUN} .dq-badge")
         page.wait_for_selector(".dq-Fail .dq-class")
         says(page, ".dq-Fail .dq-trace", "KeyError")
