@@ -30,8 +30,10 @@ from dqlab.jupyter.sayings import (
     submitted,
     warned,
 )
+from dqlab.jupyter.status import sorted_status
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, ended_in_view, is_watched
+from dqlab.live.run_table import SortBy
 from dqlab.numbers import many
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
@@ -133,8 +135,8 @@ def attach(line: Line, options: Namespace) -> Run:
     return line.lab.attach(options.run)
 
 
-def status(line: Line, _: Namespace) -> Snapshot | None:
-    """Show all queues, except those that are gone with their workers."""
+def status(line: Line, options: Namespace) -> Snapshot | None:
+    """Show all queues and runs, except those that are gone with their workers."""
     snapshot = line.lab.stats()
     if held := line.lab.held_elsewhere:
         line.say(f"queues of the store are open elsewhere: {held}")
@@ -149,7 +151,7 @@ def status(line: Line, _: Namespace) -> Snapshot | None:
         gone = {queue.name for queue in snapshot.queues}
         kept = f"; durable ones are in {line.lab.store}" if line.lab.store is not None else ""
         line.say(f"no worker is left, and what transient queues held is lost{kept}. Begin again: %dq connect -o lab")
-    return _without(snapshot, gone)
+    return sorted_status(_without(snapshot, gone), SortBy(options.sort))
 
 
 def watch(line: Line, options: Namespace) -> None:

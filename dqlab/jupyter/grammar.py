@@ -179,6 +179,7 @@ class Command:
             flag = word.partition("=")[0]
             if flag.startswith("-") and flag.replace("-", "").isidentifier() and not self._knows(flag):
                 raise UsageError(reason=f"{self.parser.prog} has no option {flag}. {_meant(flag, self.options)}")
+        self._check_choices(words)
         options, rest = self.parser.parse_known_args(words)
         if rest:
             many = " ".join(rest)
@@ -187,6 +188,18 @@ class Command:
                 f"quotes; {self.parser.prog} -h says what there is."
             )
         return options
+
+    def _check_choices(self, words: Sequence[str]) -> None:
+        for at, word in enumerate(words):
+            flag, equals, value = word.partition("=")
+            option = self.options.get(flag)
+            if not equals:
+                value = " ".join(words[at + 1 : at + 2])
+            if option is None or option.choices is None or not value or value.startswith("-"):
+                continue
+            if value not in option.choices:
+                known = map(str, option.choices)
+                raise UsageError(reason=f"{self.parser.prog} {flag} takes no {value!r}. {_meant(value, known)}")
 
     def help(self) -> str:
         """Return how the command is written, and its twin in Python."""
@@ -302,6 +315,13 @@ def _wait() -> Command:
     return _out(command.add("--timeout", metavar="TIME", names=Names.NEW, help="seconds, or 90s, 5m"))
 
 
+def _status() -> Command:
+    command = _command("status", "Show all queues and runs, and what needs attention.", "lab.stats()")
+    orders = ["need", "name", "share", "end", "dead", "speed", "took"]
+    what = "order of the runs; default: need, those that need you first"
+    return _out(command.add("--sort", choices=orders, default="need", help=what))
+
+
 def _attach() -> Command:
     command = _command("attach", "Return a run that was made before, here or in another notebook.", "lab.attach(name)")
     return _out(command.add("run", metavar="RUN", names=Names.RUN, help="its name"))
@@ -400,7 +420,7 @@ def _all() -> Iterable[Command]:
     yield _connect()
     yield _submit()
     yield _attach()
-    yield _out(_command("status", "Show all queues and runs, and what needs attention.", "lab.stats()"))
+    yield _status()
     runs = "List all runs of the cluster and of the store, also those of other clients; the newest first."
     yield _out(_command("runs", runs, "lab.all_runs()"))
     yield _out(_command("queues", "List the queues of the cluster, and those in the store.", "lab.queue_names()"))

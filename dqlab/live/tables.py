@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dqlab import numbers
 from dqlab.live.palette import Ink
-from dqlab.live.run_table import runs_in_order
+from dqlab.live.run_table import SortBy, runs_in_order
 from dqlab.numbers import many
 from dqlab.stats import Attention, ClassStats, QueueStats, RunStats, Snapshot
 from dqlab.texts import as_word, one_line
@@ -136,7 +136,9 @@ def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tu
     )
 
 
-def runs_table(runs: Sequence[RunStats], hidden: int = 0, attention: Sequence[Attention] = ()) -> Table:
+def runs_table(
+    runs: Sequence[RunStats], hidden: int = 0, attention: Sequence[Attention] = (), by: SortBy = SortBy.NEED
+) -> Table:
     """Return runs, one row each: those that need the user first, then those that run, then those that have ended.
 
     Parameters
@@ -146,8 +148,10 @@ def runs_table(runs: Sequence[RunStats], hidden: int = 0, attention: Sequence[At
         Number of runs that are left out.
     attention : sequence of Attention
         What needs the user.
+    by : SortBy
+        Another order.
     """
-    rows = runs_in_order(runs, attention)
+    rows = runs_in_order(runs, attention, by)
     units, queues = {row.unit for row in rows}, {row.queue for row in rows}
     mixed, short = len(units) > 1, {"documents": "docs"}
     columns: tuple[Column, ...] = (
@@ -183,7 +187,8 @@ def runs_table(runs: Sequence[RunStats], hidden: int = 0, attention: Sequence[At
     failed = [row for row in rows if row.over and row.dead]
     if failed:
         dead = numbers.count(sum(row.dead for row in failed))
-        notes.append(f"{dead} dead in {many(len(failed), 'run')} at rest: %dq failed {as_word(failed[0].name)}")
+        worst = failed[0] if by is SortBy.NEED else max(failed, key=lambda row: row.started)
+        notes.append(f"{dead} dead in {many(len(failed), 'run')} at rest: %dq failed {as_word(worst.name)}")
     return Table(columns, cells, notes=tuple(notes) if cells else ("no runs yet",))
 
 

@@ -158,11 +158,13 @@ def _store(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
         yield _of(scene, kind, scene.queue.name, text, scene.trouble, "doctor")
     for name, missing in scene.missing.items():
         subject, detail = f"{numbers.many(missing, 'result')} missing", "run.wait() names the documents"
-        yield _of(scene, "missing", subject, f"of run {name}, though processed", detail, "doctor", run=name)
+        text = f"of run {name}, though processed"
+        yield _of(scene, "missing", subject, text, detail, "doctor", run=name, amount=missing)
     for run in scene.runs:
         if run.counts.lost:
             lost = f"{numbers.count(run.counts.lost)} lost"
-            yield _of(scene, "lost", lost, f"of run {run.name}", "run.resubmit_lost() sends them again", run=run.name)
+            detail = "run.resubmit_lost() sends them again"
+            yield _of(scene, "lost", lost, f"of run {run.name}", detail, run=run.name, amount=run.counts.lost)
 
 
 def _lease_ends(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
@@ -170,7 +172,7 @@ def _lease_ends(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     if ending:
         ends = "lease ends" if ending == 1 else "leases end"
         detail = "their consumers do not renew; the messages will be delivered again"
-        yield _of(scene, "lease-ends", numbers.count(ending), f"{ends} within 20 s", detail, "show")
+        yield _of(scene, "lease-ends", numbers.count(ending), f"{ends} within 20 s", detail, "show", amount=ending)
 
 
 def _held(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -201,13 +203,15 @@ def _failing(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
 
 def _class(scene: QueueFacts, run: RunStats, entry: ClassStats) -> Attention:
     subject = f"{numbers.count(entry.dead)} dead" if entry.dead else f"{numbers.count(entry.retrying)} waiting to retry"
-    where = [part for part in (entry.at, f"{run.code.name} v{run.code.version}") if part]
+    source = [part for part in (entry.at, f"{run.code.name} v{run.code.version}") if part]
     rest = [f"{numbers.count(entry.retrying)} waiting to retry"] if entry.dead and entry.retrying else []
     when = f"first {numbers.minute(entry.first)}, last {numbers.age(entry.last, now=scene.at)}"
-    detail = " · ".join([", ".join(where), *rest, when])
+    detail = " · ".join([", ".join(source), *rest, when])
     severity, action = (Severity.PROBLEM, "retry") if entry.dead else (Severity.WARNING, "show")
     text = f"{entry.error} {entry.message}".strip()
-    return Attention(severity, "failing", subject, text, detail, action, scene.queue.name, run.name, entry.fingerprint)
+    amount = entry.dead or entry.retrying
+    where = scene.queue.name, run.name
+    return Attention(severity, "failing", subject, text, detail, action, *where, entry.fingerprint, amount)
 
 
 def _puts_wait(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
@@ -215,7 +219,8 @@ def _puts_wait(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:
     if queue.put_waiting and not queue.out_rate:
         waits = "put waits" if queue.put_waiting == 1 else "puts wait"
         detail = f"queue {queue.name} is full, and nothing leaves it"
-        yield _of(scene, "puts-wait", numbers.count(queue.put_waiting), f"{waits} for room", detail, "show")
+        amount = queue.put_waiting
+        yield _of(scene, "puts-wait", numbers.count(amount), f"{waits} for room", detail, "show", amount=amount)
 
 
 def _growing(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
@@ -262,6 +267,7 @@ def _of(
     *,
     run: str = "",
     target: str = "",
+    amount: int = 0,
 ) -> Attention:
     severity = Severity.PROBLEM if kind in _BAD else Severity.WARNING
-    return Attention(severity, kind, subject, text, detail, action, scene.queue.name, run, target)
+    return Attention(severity, kind, subject, text, detail, action, scene.queue.name, run, target, amount)

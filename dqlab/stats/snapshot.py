@@ -77,6 +77,8 @@ class Attention:
         Where; "" when that has no meaning.
     target : str
         What the command is about: a failure class's fingerprint, a consumer.
+    amount : int
+        How many documents, leases or puts are concerned; 0 when that has no meaning.
     """
 
     severity: Severity
@@ -88,6 +90,7 @@ class Attention:
     queue: str = ""
     run: str = ""
     target: str = ""
+    amount: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,8 +143,77 @@ test('services of one name are told apart', async () => {
 });
 
 test('a service that has ended can be reopened where it has a store', () => {
+  sidebar.node.querySelector<HTMLButtonElement>('.dq-folded')!.click();
   row('service old').querySelector<HTMLButtonElement>('.dq-reopen')!.click();
   expect(inserted).toEqual([['import dqlab as dq\nlab = dq.connect(store="runs/old")']]);
+});
+
+test('services that have ended share one line, and unfold', async () => {
+  const more = ['older', 'oldest'].map((id) => service({ id, name: id, state: 'gone' }));
+  services = [...services, ...more];
+  await vi.advanceTimersByTimeAsync(5_100);
+  const fold = sidebar.node.querySelector<HTMLButtonElement>('.dq-folded')!;
+  expect(fold.textContent).toBe('3 services have ended');
+  expect([...sidebar.node.querySelectorAll('.dq-service .dq-name')].map((each) => each.textContent)).toEqual(['papers']);
+  fold.click();
+  expect(fold.getAttribute('aria-expanded')).toBe('true');
+  expect(sidebar.node.querySelectorAll('.dq-service')).toHaveLength(4);
+});
+
+test('what needs somebody is the first section, with what can be done', async () => {
+  expect(sidebar.node.querySelector('.dq-sec')!.textContent).toBe('Needs you3');
+  const lines = [...sidebar.node.querySelectorAll<HTMLElement>('.dq-need')];
+  expect(lines.map((each) => words(each, '.dq-words'))).toEqual([
+    "61 dead KeyError 'total'",
+    'c5 held one document for 4 min 12 s',
+    '128 dead PdfError invalid xref table'
+  ]);
+  const [retry, failures] = [...lines[0]!.querySelectorAll<HTMLButtonElement>('.dq-steps button')];
+  expect(retry!.textContent).toBe('Retry 61');
+  retry!.click();
+  await vi.advanceTimersByTimeAsync(0);
+  expect(acted).toEqual([{ action: 'retry', queue: 'pages', run: 'parse-invoices', fingerprints: ['7b0f44a1'] }]);
+  failures!.click();
+  expect(model.chosen).toBe('papers');
+});
+
+test('a dismissed line is gone from list and icon, the focus goes to the next, and it can be brought back', () => {
+  const dismiss = sidebar.node.querySelector<HTMLButtonElement>('.dq-need .dq-dismiss')!;
+  dismiss.focus();
+  dismiss.click();
+  expect(sidebar.node.querySelectorAll('.dq-need')).toHaveLength(2);
+  expect(sidebar.title.dataset['dq-needs']).toBe('2');
+  expect(words(row('service papers'), '.dq-count')).toBe('2 need you');
+  expect(sidebar.node.querySelector('.dq-needs')!.contains(document.activeElement)).toBe(true);
+  expect(words(sidebar.node, '.dq-foot')).toContain('1 dismissed');
+  sidebar.node.querySelector<HTMLButtonElement>('.dq-foot button')!.click();
+  expect(sidebar.node.querySelectorAll('.dq-need')).toHaveLength(3);
+});
+
+test('dead documents of runs that have ended stay until somebody dismisses them', async () => {
+  shown = goldenSnapshot();
+  shown.at += 1;
+  shown.seq += 1;
+  shown.attention = [];
+  shown.attention_total = 0;
+  for (const run of shown.runs.slice(0, 2)) Object.assign(run, { state: 'done', ended: shown.at, counts: { ...run.counts, ready: 0, delayed: 0, leased: 0 } });
+  await tick();
+  const line = row('ended');
+  expect(words(line, '.dq-words')).toBe('215 dead in 2 runs that have ended');
+  expect(sidebar.title.dataset).toMatchObject({ 'dq-needs': '1', 'dq-dead': 'true' });
+  line.querySelector<HTMLButtonElement>('.dq-fold')!.click();
+  expect(words(row('ended ocr ocr-scans'), '.dq-steps')).toBe('Retry 3Failures');
+  row('ended ocr ocr-scans').querySelector<HTMLButtonElement>('.dq-dismiss')!.click();
+  expect(words(row('ended pages parse-invoices'), '.dq-words')).toContain('212 dead in parse-invoices, done ');
+  row('ended pages parse-invoices').querySelector<HTMLButtonElement>('.dq-dismiss')!.click();
+  expect(words(sidebar.node, '.dq-sec')).toBe('Needs younothing now');
+});
+
+test('rows stand in trees that hold nothing but rows', () => {
+  for (const tree of sidebar.node.querySelectorAll('[role="tree"]')) {
+    for (const child of tree.children) expect(child.getAttribute('role')).toBe('treeitem');
+  }
+  for (const item of sidebar.node.querySelectorAll('[role="treeitem"]')) expect(item.parentElement!.getAttribute('role')).toBe('tree');
 });
 
 test('without a service there are the two lines that start one', async () => {

@@ -34,7 +34,7 @@ test('the sidebar shows the figures that Python counted', () => {
   expect(snapshot.runs.map((each) => settledShare(each) === null)).toEqual([false, false, true, false, false]);
   expect(snapshot.attention_total).toBe(3);
   expect(snapshot.failures.classes.map((each) => each.dead)).toEqual([128, 61, 17, 6]);
-  expect(runWord(run!, true, snapshot.at)).toMatch(/^done \d\d:\d\d$/);
+  expect(runWord(run!, true, snapshot.at)).toMatch(/^ends \d\d:\d\d$/);
   expect(runWord(run!, false, snapshot.at)).toBe('–');
 });
 

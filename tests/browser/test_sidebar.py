@@ -89,7 +89,7 @@ def test_sidebar_pauses_and_resumes_a_run_while_its_kernel_is_blocked(server: st
 
         page.hover(RUN)
         page.click(f"{RUN} .dq-toggle")
-        says(page, f"{RUN} .dq-when", "done")
+        says(page, f"{RUN} .dq-when", "some dead")
         page.locator(".jp-OutputArea-output", has_text="no longer blocked").wait_for(state="attached", timeout=60_000)
     assert hosts - {None} <= {"127.0.0.1"}
 
@@ -100,7 +100,7 @@ def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(se
     with lab_page(server, "free.ipynb") as page:
         execute(page, "notebook:run-all-cells")
         open_sidebar(page)
-        says(page, f"{RUN} .dq-when", "done")
+        says(page, f"{RUN} .dq-when", "some dead")
         page.click(f"{RUN} .dq-badge")
         page.wait_for_selector(".dq-Fail .dq-class")
         says(page, ".dq-Fail .dq-trace", "KeyError")
@@ -124,3 +124,33 @@ def test_failures_are_retried_by_class_and_a_panel_outlives_reload_and_kernel(se
         execute(page, "notebook:run-all-cells")
         page.wait_for_selector('.dq-Panel iframe[src*="dq/dashboard/local/dq"]', state="attached", timeout=60_000)
         page.wait_for_function("() => document.querySelector('.dq-Panel .dq-absent').hidden", timeout=20_000)
+
+
+@pytest.mark.slow
+def test_dead_documents_of_an_ended_run_stay_in_sight_until_somebody_dismisses_them(server: str) -> None:
+    """Who was away when a run ended finds what failed as the first thing, with what can be done about it."""
+    need = '.dq-need[data-row="ended default parse-invoices"]'
+    with lab_page(server, "free.ipynb") as page:
+        execute(page, "notebook:run-all-cells")
+        open_sidebar(page)
+        says(page, f"{need} .dq-words", "80 dead in parse-invoices, done")
+        assert page.inner_text(".dq-Side .dq-tree .dq-sec >> nth=0").split() == ["NEEDS", "YOU", "1"]
+        assert page.inner_text(".dq-service .dq-count") == "1 needs you"
+        page.click(f'{need} button:text-is("Failures")')
+        page.wait_for_selector(".dq-Fail .dq-class")
+
+        page.click(f"{need} .dq-dismiss")
+        page.wait_for_selector(need, state="detached")
+        assert page.evaluate("() => document.activeElement.closest('.dq-needs') !== null")
+        with page.expect_response(lambda answer: "/snapshot" in answer.url):
+            page.reload()
+        page.wait_for_selector(f".dq-Side {RUN}", timeout=60_000)
+        says(page, ".dq-needs .dq-foot", "1 dismissed")
+        assert page.locator(need).count() == 0
+
+        page.click('.dq-needs .dq-foot button:text-is("Bring back")')
+        page.click(f"{need} .dq-dismiss")
+        page.hover(RUN)
+        page.click(f"{RUN} .dq-more")
+        page.click('.dq-Menu >> text="Retry 80"')
+        says(page, f"{need} .dq-words", "80 dead")  # they have failed again: that is news

@@ -163,7 +163,7 @@ STORAGE = StorageStats(
 ATTENTION = (
     Attention(
         Severity.PROBLEM, "failing", "61 dead", "KeyError 'total'", "totals:12, parse v4 · first 14:03, last 5 s ago",
-        "retry", "pages", "parse-invoices", "7b0f44a1",
+        "retry", "pages", "parse-invoices", "7b0f44a1", 61,
     ),
     Attention(
         Severity.WARNING, "held", "c5", "held one document for 4 min 12 s", "acme/2019/ledger-0417.pdf", "show",
@@ -171,7 +171,7 @@ ATTENTION = (
     ),
     Attention(
         Severity.PROBLEM, "failing", "128 dead", "PdfError invalid xref table", "parse:31 · 140 waiting to retry",
-        "retry", "pages", "parse-invoices", "d2c81e07",
+        "retry", "pages", "parse-invoices", "d2c81e07", 128,
     ),
 )  # fmt: skip
 

@@ -292,6 +292,12 @@ def test_status_begins_with_the_runs_and_a_run_with_dead_is_not_plainly_done(fai
     assert "%dq failed" in "\n".join(lines)
 
 
+def test_status_hands_the_order_on_to_what_is_shown(connected: Any) -> None:
+    """By itself it is a plain Snapshot."""
+    assert connected.run("%dq status --sort dead").by == "dead"
+    assert not hasattr(connected.run("%dq status"), "by")
+
+
 def test_runs_lists_those_of_other_clients_too(failed: Any, lab: dq.Lab, capsys: Any) -> None:
     """After a restart of the kernel `lab.runs` is empty, and the runs are still there."""
     run, other = failed["run"], lab.queue("listed").map(abs, range(3), name="listed-run", on_existing="new")
@@ -450,6 +456,8 @@ def test_two_labs_must_be_told_apart(notebook: Any, lab: dq.Lab) -> None:
     [
         ("%dq staus", "%dq has no command 'staus'. Did you mean status?"),
         ("%dq submit abs --ovr x", "%dq submit has no option --ovr. Did you mean --over?"),
+        ("%dq status --sort nme", "%dq status --sort takes no 'nme'. Did you mean name?"),
+        ("%dq status --sort=zzz", "There are: need, name, share, end, dead, speed, took."),
         ("%dq submit abs --over nowhere", "--over nowhere: NameError: name 'nowhere' is not defined"),
         ("%dq submit lab --over [1]", "lab is a Lab, not a function"),
         ("%dq submit --over [1]", "which function?"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqlab.stats import (
+    ClassStats,
     Counts,
     History,
     Meter,
@@ -281,3 +282,14 @@ def test_what_is_offered_for_a_run_that_paused_itself_fits_its_reason() -> None:
         run = RunStats("typo", "pages", RunState.STOPPED, Counts(ready=5, dead=100), stop=reason)
         [need] = find([QueueFacts(QueueStats("pages", "paused", run.counts), runs=(run,))], Thresholds())
         assert (need.kind, need.action, need.run) == ("stopped", action, "typo")
+
+
+@pytest.mark.parametrize(("dead", "retrying", "amount"), [(61, 4, 61), (0, 4, 4)])
+def test_what_needs_a_user_counts_the_documents_that_its_subject_names(dead: int, retrying: int, amount: int) -> None:
+    """A view that was told to leave it out notices by the count that it grows."""
+    failing = ClassStats("7b", "KeyError", "'total'", "totals:12", dead, retrying, first=5.0, last=9.0)
+    run = RunStats("parse", "pages", RunState.RUNNING, Counts(acked=100, dead=dead), classes=(failing,))
+    [need] = find([QueueFacts(QueueStats("pages", "running", run.counts), runs=(run,), at=10.0)], Thresholds())
+
+    assert need.amount == amount
+    assert need.subject.startswith(str(amount))

@@ -14,7 +14,7 @@ from dqlab.live.panels.changes import fill, html, show
 from dqlab.live.panels.markup import columns, heads
 from dqlab.live.panels.panel import RowChart, Stage
 from dqlab.live.panels.scene import Scene
-from dqlab.live.run_table import RunRow, SortBy, run_rows
+from dqlab.live.run_table import RunRow, SortBy, run_rows, run_word
 from dqlab.live.tables import Cell, Table
 from dqlab.numbers import UNKNOWN, between, clock, count, minute, rate
 from dqlab.stats import RunState, RunStats
@@ -113,8 +113,10 @@ class Runs:
 
     def answer(self, scene: Scene) -> str:
         """How many runs are in each state; those that ended with dead documents are counted apart."""
-        amounts = Counter(_word(run) for run in scene.runs)
-        return ", ".join(f"{count(amount)} {word}" for word, amount in sorted(amounts.items(), key=_place)) or "none"
+        states = list(RunState)
+        words = ((run.state, run_word(run)[0]) for run in scene.runs)
+        amounts = Counter((states.index(state), word != state, word) for state, word in words)
+        return ", ".join(f"{count(amount)} {word}" for (*_, word), amount in sorted(amounts.items())) or "none"
 
     def draw(self, scene: Scene) -> None:
         """Update the rows and the axis."""
@@ -243,17 +245,6 @@ class Runs:
             middle=times(scene, [band[3] for band in bands]),
             sure=[band[4] for band in bands],
         )
-
-
-def _word(run: RunStats) -> str:
-    if run.state is RunState.DONE and (run.counts.dead or run.counts.lost):
-        return "done with dead" if run.counts.dead else "done with lost"
-    return str(run.state)
-
-
-def _place(amount: tuple[str, int]) -> tuple[int, str]:
-    states = [str(state) for state in RunState]
-    return states.index(amount[0].partition(" ")[0]), amount[0]
 
 
 def _red(run: RunStats) -> float:

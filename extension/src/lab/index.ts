@@ -11,6 +11,7 @@ import { askedFor } from './ask';
 import { Client } from './client';
 import { addCommands } from './commands';
 import type { Desk } from './desk';
+import { browserMemory, Dismissals } from './dismissals';
 import { FailureTabs } from './failures/tabs';
 import { LAYOUT, openLayout, type Place } from './layout';
 import { interceptLinks } from './links';
@@ -35,7 +36,8 @@ const desk: JupyterFrontEndPlugin<Desk> = {
     themes: IThemeManager | null
   ): Desk => {
     const client = new Client(app.serviceManager.serverSettings);
-    const model = new Model({ client, front: () => kernelIn(app.shell) });
+    const dismissals = new Dismissals(browserMemory(), `dqlab:dismissed:${client.baseUrl}`);
+    const model = new Model({ client, front: () => kernelIn(app.shell), dismissals });
     const changes = (app.shell as { currentChanged?: ISignal<unknown, unknown> }).currentChanged;
     changes?.connect(() => model.follow());
     const panels = new Panels({ app, model, client, themes, restorer });

@@ -5,6 +5,8 @@ import { Poll } from '@lumino/polling';
 import { Signal, type ISignal } from '@lumino/signaling';
 
 import { Refusal, type Action, type Answer, type Client, type Panel, type Service } from './client';
+import { Dismissals } from './dismissals';
+import { grouped, needsOf, type Need } from './needs';
 import type { History, Snapshot } from '../shared/snapshot';
 
 const SERVICES_MS = 5_000;
@@ -27,6 +29,7 @@ export interface ModelOptions {
   /** Id of the kernel of the notebook in front; empty where there is none. */
   front?: () => string;
   now?: () => number;
+  dismissals?: Dismissals;
 }
 
 /** Names one thing that can be acted on, as a key. */
@@ -59,6 +62,7 @@ export class Model implements IDisposable {
     this.isHidden = options.isHidden ?? (() => document.hidden);
     this.now = options.now ?? (() => Date.now());
     this.front = options.front ?? (() => '');
+    this.dismissals = options.dismissals ?? new Dismissals(null);
     const interval = options.interval ?? 1_000;
     this.servicesPoll = this.poll('services', SERVICES_MS, () => this.readServices());
     this.snapshotPoll = this.poll('snapshot', interval, () => this.readSnapshot());
@@ -120,9 +124,40 @@ export class Model implements IDisposable {
     return this.snapshot !== null && this.failure === null && this.service()?.state !== 'gone';
   }
 
-  /** Lines that need somebody in the chosen service. */
+  /** Lines that need somebody in the chosen service, without those that were dismissed. */
   get needs(): number {
-    return this.fresh ? this.snapshot!.attention_total : 0;
+    return this.fresh ? this.open.length + this.unlisted : 0;
+  }
+
+  /** What needs somebody in the chosen service, worst first, as last seen. */
+  get open(): Need[] {
+    return grouped(this.undone.filter((need) => this.chosen === null || !this.dismissals.has(this.chosen, need)));
+  }
+
+  /** How many things are there and were dismissed. */
+  get dismissed(): number {
+    return this.undone.filter((need) => this.chosen !== null && this.dismissals.has(this.chosen, need)).length;
+  }
+
+  /** Lines beyond those that a snapshot lists. */
+  get unlisted(): number {
+    return this.snapshot ? Math.max(0, this.snapshot.attention_total - this.snapshot.attention.length) : 0;
+  }
+
+  /** Show a line no more, until there is news about it. */
+  dismiss(need: Need): void {
+    if (this.chosen === null) return;
+    this.dismissals.add(this.chosen, need.parts.length ? need.parts : [need]);
+    this.glance();
+    this.change.emit();
+  }
+
+  /** Show dismissed lines again. */
+  recall(): void {
+    if (this.chosen === null) return;
+    this.dismissals.clear(this.chosen);
+    this.glance();
+    this.change.emit();
   }
 
   /** Milliseconds since 1970 of the next try; null when none is due. */
@@ -141,6 +176,7 @@ export class Model implements IDisposable {
     if (id === this.chosen) return;
     this.chosen = id;
     this.snapshot = this.history = this.failure = null;
+    this.undone = [];
     this.refusals.clear();
     this.change.emit();
     this.wake();
@@ -281,8 +317,15 @@ export class Model implements IDisposable {
   private accept(snapshot: Snapshot): void {
     if (this.snapshot !== null && snapshot.at < this.snapshot.at && snapshot.seq < this.snapshot.seq) return;
     this.snapshot = snapshot;
-    const { attention_total: needs, workers, consumers_total: consumers } = snapshot;
-    if (this.chosen !== null) this.glances.set(this.chosen, { needs, workers, consumers });
+    this.undone = needsOf(snapshot);
+    if (this.chosen !== null && !this.unlisted) this.dismissals.settle(this.chosen, this.undone);
+    this.glance();
+  }
+
+  private glance(): void {
+    if (this.chosen === null || !this.snapshot) return;
+    const { workers, consumers_total: consumers } = this.snapshot;
+    this.glances.set(this.chosen, { needs: this.open.length + this.unlisted, workers, consumers });
   }
 
   private refuse(subject: string, text: string): void {
@@ -303,6 +346,8 @@ export class Model implements IDisposable {
     }, SAID_MS);
   }
 
+  private undone: Need[] = [];
+  private readonly dismissals: Dismissals;
   private readonly client: Asking;
   private readonly isHidden: () => boolean;
   private readonly front: () => string;

@@ -24,7 +24,8 @@ const attention = record({
   action: text(),
   queue: text(),
   run: text(),
-  target: text()
+  target: text(),
+  amount: number()
 });
 const mark = record({ at: number(), text: text(), cell: maybe<number>(), queue: text() });
 const queue = record({

@@ -61,7 +61,7 @@ def test_a_run_with_dead_documents_is_never_green(open_page: Open, ended: list[R
     assert left.count('class="g done"') == 1
     assert left.count('class="g dead"') == 2
     assert '<b class="bad">all dead</b>' in left
-    assert page.doc.get_model_by_name("runs-answer").text.startswith("1 done, 2 done with dead")
+    assert page.doc.get_model_by_name("runs-answer").text.startswith("1 done, 1 all dead, 1 some dead")
 
 
 def test_a_run_in_progress_with_dead_documents_has_a_red_end(open_page: Open) -> None:

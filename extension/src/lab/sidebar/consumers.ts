@@ -9,7 +9,7 @@ import { row } from './pieces';
 
 export function consumersSection(desk: Desk): Drawn {
   const { model } = desk;
-  const body = make('div', { role: 'group', 'aria-label': 'Consumers, the slowest first' });
+  const body = make('div', { role: 'tree', 'aria-label': 'Consumers, the slowest first' });
   body.id = 'dq-consumers';
   const head = make('button', { class: 'dq-sec dq-disclosure', type: 'button', 'aria-controls': body.id, 'aria-expanded': 'false' });
   const amount = make('span', { class: 'dq-c' });

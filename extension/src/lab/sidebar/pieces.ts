@@ -10,11 +10,12 @@ export interface Section {
   head(amount: string, right?: string): void;
 }
 
-export function section(title: string): Section {
+/** A section with its rows; rows are a tree of their own, unless they are said to be a list. */
+export function section(title: string, role: 'tree' | 'list' = 'tree'): Section {
   const amount = text('span', 'dq-c', '');
   const right = text('span', 'dq-c dq-plain', '');
   const header = make('div', { class: 'dq-sec' }, text('span', '', title), amount, make('span', { class: 'dq-grow' }), right);
-  const body = make('div', { role: 'group', 'aria-label': title });
+  const body = make('div', { role, 'aria-label': title });
   return {
     element: make('div', {}, header, body),
     body,

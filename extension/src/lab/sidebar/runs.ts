@@ -12,14 +12,21 @@ import { badge, bar, refuse, row, section } from './pieces';
 
 export const runKey = (run: Run): string => `run ${run.queue} ${run.name}`;
 
+/** How a run ended; with dead documents it is not plainly done. The words are those of dqlab/live/run_table.py. */
+export function endWord(run: Run): string {
+  if (run.state !== 'done' || !(run.counts.dead || run.counts.lost)) return run.state;
+  if (run.counts.dead) return run.counts.acked ? 'some dead' : 'all dead';
+  return 'some lost';
+}
+
 /** What stands behind a run's bar: when it will be done, or why that is not known. */
 export function runWord(run: Run, fresh: boolean, now: number): string {
   if (run.state === 'running' || run.state === 'submitting') {
     if (!fresh) return '–';
-    if (run.eta) return `done ${due(run.eta.p50, now)}`;
+    if (run.eta) return `ends ${due(run.eta.p50, now)}`;
     return run.state;
   }
-  if (finished(run) && run.ended !== null) return `${run.state} ${minute(run.ended)}`;
+  if (finished(run) && run.ended !== null) return `${endWord(run)} ${minute(run.ended)}`;
   return run.state === 'waiting' ? 'no consumer' : run.state;
 }
 

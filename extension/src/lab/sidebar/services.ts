@@ -1,4 +1,4 @@
-// Services: who is there, who fell silent and when, who is gone; and what needs attention in the chosen one.
+// Services: who is there, who fell silent and when; those that have ended share a line.
 
 import type { Service } from '../client';
 import type { Desk } from '../desk';
@@ -6,7 +6,6 @@ import { button, make, mark, part, say, show, sync, text, type Drawn } from '../
 import { age, clock, many } from '../../shared/format';
 import { face, type Glyph } from '../../shared/glyphs';
 import { reopen } from '../notebook';
-import type { Attention } from '../../shared/snapshot';
 import { badge, row, section } from './pieces';
 
 const FACES: Record<Service['state'], Glyph> = { up: 'play', silent: 'offline', gone: 'dash', unreachable: 'offline' };
@@ -14,21 +13,22 @@ const FACES: Record<Service['state'], Glyph> = { up: 'play', silent: 'offline', 
 export function servicesSection(desk: Desk, filter: () => string): Drawn {
   const { model } = desk;
   const area = section('Services');
-  const needs = make('ul', { class: 'dq-needs', 'aria-label': 'Needs you' });
-  area.element.append(needs);
+  const ended = make('div', { role: 'tree', 'aria-label': 'Services that have ended' });
+  ended.id = 'dq-ended';
+  const words = text('span', '', '');
+  const turn = make('span', { class: 'dq-turn', 'aria-hidden': 'true' });
+  const fold = make('button', { class: 'dq-folded', type: 'button', 'aria-controls': ended.id, 'aria-expanded': 'false' }, turn, words);
+  area.element.append(fold, ended);
   let open = false;
+  fold.addEventListener('click', () => {
+    open = !open;
+    draw();
+  });
 
   const create = (service: Service): HTMLElement => {
     const element = row('dq-service', 2);
-    const right = part(element, '.dq-right');
-    const count = button('', 'dq-badge dq-mod-warn dq-count', (event) => {
-      event.stopPropagation();
-      open = !open || model.chosen !== service.id;
-      model.choose(service.id);
-      draw();
-    });
-    right.append(
-      count,
+    part(element, '.dq-right').append(
+      make('span', { class: 'dq-badge dq-mod-warn dq-count' }),
       button('Retry now', 'dq-retry', () => model.wake()),
       button('Reopen', 'dq-link dq-reopen', () => {
         const store = model.service(service.id)?.store;
@@ -53,46 +53,24 @@ export function servicesSection(desk: Desk, filter: () => string): Drawn {
     mark(part(element, '.dq-s2'), 'title', [service.scheduler, service.store].filter(Boolean).join(', '));
     const lines = silent === 'up' ? (model.glances.get(service.id)?.needs ?? 0) : 0;
     badge(part(element, '.dq-count'), lines ? `${lines} need${lines === 1 ? 's' : ''} you` : '');
-    mark(part(element, '.dq-count'), 'aria-expanded', open && chosen);
     show(part(element, '.dq-retry'), silent === 'silent' && chosen);
     show(part(element, '.dq-reopen'), silent === 'gone' && Boolean(service.store));
     show(part(element, '.dq-remove'), service.state !== 'up' && !(silent === 'silent' && chosen));
   };
 
-  const drawNeeds = (): void => {
-    const lines = open && model.fresh ? model.snapshot!.attention : [];
-    show(needs, lines.length > 0);
-    sync(needs, lines, (line) => `${line.kind} ${line.queue} ${line.run} ${line.target} ${line.subject}`, needLine, (element, line) => {
-      face(part(element, '.dq-slot'), line.severity === 'problem' ? 'cross' : 'warning');
-      say(part(element, 'b'), line.subject);
-      say(part(element, '.dq-t'), ` ${line.text}`);
-      say(part(element, '.dq-d'), line.detail);
-    });
-  };
-
-  const needLine = (line: Attention): HTMLElement => {
-    const words = make('span', { class: 'dq-ell' }, text('b', '', ''), text('span', 'dq-t', ''));
-    const element = make('li', {}, make('span', { class: 'dq-slot' }), words, text('span', 'dq-ell dq-d', ''));
-    if (line.kind === 'failing' && model.chosen !== null) {
-      const service = model.chosen;
-      const scope = line.run ? { queue: line.queue, run: line.run } : { queue: line.queue };
-      element.append(button('Show', 'dq-link', () => desk.openFailures(service, scope)));
-    }
-    return element;
-  };
-
   const draw = (): void => {
-    const services = model.services ?? [];
     const asked = filter();
-    area.head(String(services.length));
-    sync(
-      area.body,
-      services.filter((each) => each.name.toLowerCase().includes(asked) || each.id === model.chosen),
-      (each) => `service ${each.id}`,
-      create,
-      update
-    );
-    drawNeeds();
+    const shown = (model.services ?? []).filter((each) => each.name.toLowerCase().includes(asked) || each.id === model.chosen);
+    const over = (each: Service): boolean => each.state === 'gone' && each.id !== model.chosen;
+    const gone = shown.filter(over);
+    const unfolded = open || asked !== '';
+    area.head(String((model.services ?? []).filter((each) => each.state !== 'gone').length));
+    sync(area.body, shown.filter((each) => !over(each)), (each) => `service ${each.id}`, create, update);
+    show(fold, gone.length > 0);
+    say(words, `${many(gone.length, 'service')} ${gone.length === 1 ? 'has' : 'have'} ended`);
+    mark(fold, 'aria-expanded', unfolded);
+    show(ended, unfolded && gone.length > 0);
+    sync(ended, unfolded ? gone : [], (each) => `service ${each.id}`, create, update);
   };
   return { element: area.element, draw };
 }

@@ -1,4 +1,4 @@
-// The sidebar: services, and for the chosen one its runs, queues, consumers and panels. Draws the model.
+// The sidebar: what needs somebody, services, and for the chosen one its runs, queues, consumers and panels. Draws the model.
 
 import type { Message } from '@lumino/messaging';
 import type { IDisposable } from '@lumino/disposable';
@@ -14,6 +14,7 @@ import { openMenu } from '../menu';
 import { roving } from '../../shared/keys';
 import { consumersSection } from './consumers';
 import { emptyState } from './empty';
+import { needsSection } from './needs';
 import { panelsSection } from './panels';
 import { queuesSection } from './queues';
 import { runKey, runsSection } from './runs';
@@ -82,6 +83,7 @@ export class Sidebar extends Widget {
     mark(more, 'aria-label', 'More');
     const header = make('div', { class: 'dq-header' }, text('b', '', 'dqlab'), make('span', { class: 'dq-grow' }), plus, more);
     const asked = (): string => this.filter.value.trim().toLowerCase();
+    const needs = needsSection(desk);
     const services = servicesSection(desk, asked);
     const runs = runsSection(desk, asked);
     const queues = queuesSection(desk, asked);
@@ -89,7 +91,7 @@ export class Sidebar extends Widget {
     const panels = panelsSection(desk);
     const empty = emptyState(desk);
     this.live.append(runs.element, queues.element, consumers.element);
-    this.tree.append(services.element, this.note, this.live);
+    this.tree.append(needs.element, services.element, this.note, this.live);
     this.keys.hidden = true;
     this.node.append(header, this.said, this.filter, this.tree, empty.element, panels.element, this.keys);
     this.filter.addEventListener('input', () => this.draw());
@@ -97,7 +99,7 @@ export class Sidebar extends Widget {
     this.node.addEventListener('keydown', (event) => this.onKey(event));
     this.settle = roving(this.tree, { Enter: (row) => this.openRow(row), p: (row) => this.pauseRow(row), P: (row) => this.pauseRow(row) });
     this.drawAll = () => {
-      for (const each of [services, runs, queues, consumers, panels, empty]) each.draw();
+      for (const each of [needs, services, runs, queues, consumers, panels, empty]) each.draw();
       const { model } = desk;
       show(empty.element, model.services !== null && !model.services.some((each) => each.state !== 'gone'));
       show(services.element, (model.services ?? []).length > 0);
@@ -122,7 +124,7 @@ export class Sidebar extends Widget {
   /** The icon says how many lines need somebody; red when one is a problem. */
   private drawRail(): void {
     const { model } = this.desk;
-    const dead = model.fresh && model.snapshot!.attention.some((each) => each.severity === 'problem');
+    const dead = model.fresh && model.open.some((each) => each.severity === 'problem');
     const needs = model.needs ? String(model.needs) : '';
     if (this.title.dataset['dq-needs'] === needs && this.title.dataset['dq-dead'] === String(dead)) return;
     this.title.dataset = { ...this.title.dataset, 'dq-needs': needs, 'dq-dead': String(dead) };
@@ -213,7 +215,7 @@ export class Sidebar extends Widget {
     placeholder: 'Filter by name',
     'aria-label': 'Filter services, runs and queues by name'
   }) as HTMLInputElement;
-  private readonly tree = make('div', { role: 'tree', 'aria-label': 'dqlab services', class: 'dq-tree' });
+  private readonly tree = make('div', { class: 'dq-tree' });
   private readonly note = make('div', { class: 'dq-note', role: 'alert' }, make('span', { class: 'dq-slot' }), make('span'));
   private readonly live = make('div', { class: 'dq-live' });
   private readonly keys = text('div', 'dq-keys', KEYS);

@@ -1,0 +1,127 @@
+// What needs somebody: lines of the Snapshot, and dead documents of runs that have ended; with what can be done. Pure.
+
+import { pauseEntry, queueEntries, retryEntries, type Entry } from './actions';
+import type { Scope } from './client';
+import { quoted } from './python';
+import { count, many, minute } from '../shared/format';
+import { finished, type Attention, type Run, type Snapshot } from '../shared/snapshot';
+
+/** One thing to do about a line: an action of the service, or a place where more is shown or done. */
+export type Step = { id: string; label: string } & ({ entry: Entry } | { failures: Scope } | { panel: string } | { code: string });
+
+export interface Need {
+  /** Names the thing across looks, so that a dismissal finds it again. */
+  key: string;
+  /** What happened to it. Another value is news. */
+  state: string;
+  /** How many documents, leases or puts; 0 where that has no meaning. */
+  amount: number;
+  severity: string;
+  subject: string;
+  text: string;
+  detail: string;
+  scope: Scope;
+  steps: Step[];
+  /** Runs that it counts together. */
+  parts: Need[];
+}
+
+export const ENDED = 'ended';
+const PANELS: Record<string, string> = { held: 'unacked', 'lease-ends': 'unacked', slow: 'throughput' };
+
+/** All that a Snapshot lists, worst first; each ended run apart. */
+export function needsOf(snapshot: Snapshot): Need[] {
+  const lines = snapshot.attention.map((each) => lineOf(each, snapshot));
+  return [...lines, ...snapshot.runs.filter((run) => finished(run) && run.counts.dead > 0).map(endedOf)];
+}
+
+/** The same with ended runs as one line, where there are several. */
+export function grouped(needs: readonly Need[]): Need[] {
+  const ended = needs.filter((each) => each.key.startsWith(`${ENDED} `));
+  if (ended.length < 2) return [...needs];
+  const amount = ended.reduce((sum, each) => sum + each.amount, 0);
+  const whole: Need = {
+    key: ENDED,
+    state: '',
+    amount,
+    severity: 'problem',
+    subject: `${count(amount)} dead`,
+    text: `in ${many(ended.length, 'run')} that have ended`,
+    detail: '',
+    scope: {},
+    steps: [],
+    parts: ended
+  };
+  return [...needs.filter((each) => !ended.includes(each)), whole];
+}
+
+function lineOf(line: Attention, snapshot: Snapshot): Need {
+  const { kind, queue, run, target, severity, subject, text, amount } = line;
+  const where = [...new Set([queue, run])].filter((each) => each && each !== subject && !text.includes(each));
+  return {
+    // Another document in the same hands is another thing.
+    key: [kind, queue, run, target, kind === 'held' ? line.detail : ''].join(' '),
+    state: kind === 'stopped' ? line.detail : severity,
+    amount,
+    severity,
+    subject,
+    text,
+    detail: [...where, line.detail].filter(Boolean).join(' · '),
+    scope: scopeOf(queue, run),
+    steps: stepsOf(line, snapshot),
+    parts: []
+  };
+}
+
+function endedOf(run: Run): Need {
+  const when = run.ended === null ? '' : ` ${minute(run.ended)}`;
+  return {
+    key: `${ENDED} ${run.queue} ${run.name}`,
+    state: `${run.counts.dead} ${run.ended ?? 0}`,
+    amount: run.counts.dead,
+    severity: 'problem',
+    subject: `${count(run.counts.dead)} dead`,
+    text: `in ${run.name}, ${run.state}${when}`,
+    detail: '',
+    scope: scopeOf(run.queue, run.name),
+    steps: [...retries(retryEntries(run)), failuresOf(run.queue, run.name)],
+    parts: []
+  };
+}
+
+function stepsOf(line: Attention, snapshot: Snapshot): Step[] {
+  const queue = snapshot.queues.find((each) => each.name === line.queue);
+  const run = snapshot.runs.find((each) => each.name === line.run && each.queue === line.queue);
+  const listed = queue ? queueEntries(queue) : [];
+  const scale = listed.filter((each) => each.asksNumber).map(did);
+  const show = PANELS[line.kind];
+  const failures = failuresOf(line.queue, line.run);
+  switch (line.kind) {
+    case 'failing': {
+      const selected = { run: line.run, queue: line.queue, fingerprints: line.target ? [line.target] : [], dead: line.amount };
+      return line.action === 'retry' ? [...retries(retryEntries(selected)), failures] : [failures];
+    }
+    case 'stopped':
+      // To resume it would fail the rest of it too.
+      if (line.action === 'retry') return [failures, ...(run ? retries(retryEntries(run)) : [])];
+      return run ? [did(pauseEntry({ queue: run.queue, run: run.name, state: run.state }))] : [];
+    case 'puts-wait':
+      return queue && pauseEntry({ queue: queue.name, state: queue.state }).label === 'Resume'
+        ? [did(pauseEntry({ queue: queue.name, state: queue.state }))]
+        : scale;
+    case 'no-room':
+      return [...listed.filter((each) => each.action.action === 'compact').map(did), doctor];
+    case 'lost':
+      return [{ id: 'resubmit', label: 'Insert the line', code: `lab.attach(${quoted(line.run)}).resubmit_lost()` }];
+  }
+  if (show) return [{ id: 'show', label: 'Show', panel: show }];
+  if (line.action === 'scale') return scale;
+  return line.action === 'doctor' ? [doctor] : [];
+}
+
+const doctor: Step = { id: 'doctor', label: 'Examine', code: '%dq doctor' };
+const scopeOf = (queue: string, run: string): Scope => ({ ...(queue ? { queue } : {}), ...(run ? { run } : {}) });
+const failuresOf = (queue: string, run: string): Step => ({ id: 'failures', label: 'Failures', failures: scopeOf(queue, run) });
+const did = (entry: Entry): Step => ({ id: entry.action.action, label: entry.label, entry });
+/** A canary alone where there are many; the rest is in the failures. */
+const retries = (entries: Entry[]): Step[] => entries.slice(0, 1).map(did);

@@ -1,0 +1,30 @@
+"""`%dq status` in the order that somebody asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from dqlab.jupyter.grammar import COMMANDS
+from dqlab.jupyter.status import sorted_status, status_bundle
+from dqlab.live.run_table import SortBy
+from dqlab.stats import Counts, RunState, RunStats, Snapshot
+
+
+@pytest.mark.parametrize(("by", "first"), [(SortBy.NAME, "a-fine"), (SortBy.DEAD, "z-dead"), (SortBy.TOOK, "long")])
+def test_status_sorts_its_runs_by_what_is_asked_for(by: SortBy, first: str) -> None:
+    """Which of twenty runs has most dead documents is not read off a list by need."""
+    fine = RunStats("a-fine", "q", RunState.DONE, Counts(acked=9), total=9, started=3.0, ended=4.0, at=9.0)
+    long = RunStats("long", "q", RunState.DONE, Counts(acked=9), total=9, started=1.0, ended=7.0, at=9.0)
+    dead = RunStats("z-dead", "q", RunState.DONE, Counts(dead=9), total=9, started=2.0, ended=3.0, at=9.0)
+    snapshot = Snapshot(at=9.0, seq=1, runs=(long, dead, fine), runs_total=3)
+
+    text = status_bundle(sorted_status(snapshot, by))["text/plain"]  # type: ignore[arg-type]
+
+    names = [line.split()[0] for line in text.splitlines() if line.startswith(("a-fine", "long", "z-dead"))]
+    assert names[0] == first
+    assert len(names) == 3
+
+
+def test_the_line_offers_each_order_there_is() -> None:
+    """The grammar spells them out, so that a shell loads nothing to complete them."""
+    assert COMMANDS["status"].options["--sort"].choices == [str(each) for each in SortBy]
