@@ -42,14 +42,14 @@ class Asking:
     """
 
     def __init__(self, clock: Clock, period: float = 0.0, silences: tuple[type[DqlabError], ...] = UNREACHABLE) -> None:
-        self._clock, self._period, self._silences = clock, period, silences
+        self._clock, self.period, self._silences = clock, period, silences
         self._answered = clock.monotonic()
         self._retry, self._due = FIRST_RETRY, self._answered
 
     @property
     def due(self) -> bool:
         """Whether it is time to poll."""
-        return self._clock.monotonic() >= self._due - _SLACK * (self._period > 0)
+        return self._clock.monotonic() >= self._due - _SLACK * (self.period > 0)
 
     @property
     def quiet(self) -> float:
@@ -76,5 +76,5 @@ class Asking:
             self._retry = min(2 * self._retry, LONGEST_RETRY)
             return before
         self._answered = self._clock.monotonic()
-        self._retry, self._due = FIRST_RETRY, self._answered + self._period
+        self._retry, self._due = FIRST_RETRY, self._answered + self.period
         return answer

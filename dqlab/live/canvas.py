@@ -1,7 +1,8 @@
 """Where a view is drawn in a notebook: a live widget, or HTML refreshed in the cell's output.
 
 Either way the last view replaces the live one as static HTML and text, because a saved notebook
-cannot bring a widget back: reopened, it would say "model not found".
+cannot bring a widget back: reopened, it would say "model not found". A front end that saves the twin of a widget
+instead of it says so, and keeps the widget: its buttons are of use after the end too.
 """
 
 from __future__ import annotations
@@ -57,9 +58,15 @@ class WidgetCanvas:
         """The widget was closed."""
         return self._widget is not None and self._widget.closed
 
+    @property
+    def keeps(self) -> bool:
+        """Whether a front end shows the widget, and saves its twin instead of it."""
+        return self._widget is not None and self._widget.kept
+
     def draw(self, view: View, answered: int = 0) -> bool:
         """Make the widget on the first call, change it on the others."""
         if self._widget is not None:
+            self._widget.twin = bundle(view) if self.keeps and isinstance(view, RunView) and view.ended else {}
             drawn: bool = self._widget.show(view, answered)
             return drawn
         from dqlab.live.widget import LiveWidget
@@ -88,6 +95,8 @@ class LooseCanvas:
         Takes what was pressed.
     """
 
+    keeps = False
+
     def __init__(self, press: Callable[[Press], None]) -> None:
         self._press = press
         self.widget: Any = None
@@ -114,6 +123,8 @@ class LooseCanvas:
 
 class HtmlCanvas:
     """HTML in a cell's output, refreshed at most once a second; for front ends that cannot draw the widget."""
+
+    keeps = False
 
     def __init__(self, show: Callable[[dict[str, Any]], Any], *, clock: Clock | None = None) -> None:
         self._show, self._clock = show, clock or SystemClock()

@@ -6,7 +6,7 @@ for a block of code, but not escaped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -176,14 +176,17 @@ def code_pane(code: CodeStats, text: str | None) -> CodePane | None:
     return CodePane(f"v{code.version}", caption, "the source is not known" if text is None else block(text))
 
 
-def examples(fingerprint: str, letters: Sequence[Any]) -> tuple[str, tuple[Example, ...]]:
-    """Return documents of a failure class."""
+def examples(
+    fingerprint: str, letters: Sequence[Any], cell: Callable[[Any], str] = lambda letter: ""
+) -> tuple[str, tuple[Example, ...]]:
+    """Return documents of a failure class; `cell` gives what opens one of them in the notebook."""
     rows = tuple(
         Example(
             document=one_line(each.key, 120),
             deliveries=numbers.many(each.deliveries, "delivery"),
             version=one_line(each.version, 12),
             traceback=block(with_cells(each.traceback), 4000),
+            cell=cell(each),
         )
         for each in letters
     )

@@ -163,9 +163,10 @@ def _watch_in_notebook(source: RunSource | LabSource | PoolSource) -> None:
 
     canvas: Canvas[Any] = WidgetCanvas(publish, press) if _sends_widgets() else HtmlCanvas(publish)
     live = following(source, canvas, commands=commands, on_end=lambda stats: _note_end(source, stats))
-    for view in _live_views(source):
-        view.leave()
+    others = _live_views(source)
     if live.tick():  # the first picture belongs to the running cell, hence not to the ticker's thread
+        for view in others:  # one that shows the end has buttons, which this picture of the end has not
+            view.leave()
         ticker.add(live)
 
 

@@ -25,6 +25,7 @@ from dqlab.live.asking import CALL_TIMEOUT, GIVE_UP_AFTER, Asking
 from dqlab.live.lab_picture import Place, absent_queues, lab_view, moved_queues, queue_view
 from dqlab.live.lab_view import QueuesView
 from dqlab.live.obeying import Obeying
+from dqlab.live.offers import NO_NAMES, names_here, run_here
 from dqlab.live.pieces import Example
 from dqlab.live.run_picture import Focus, absent_view, connecting_view, moved_view, run_view
 from dqlab.live.run_view import Command, Press, RunView
@@ -37,6 +38,10 @@ __all__ = ["Canvas", "Live", "LiveQueues", "LiveRun", "following"]
 
 FOCUS_PERIOD = 1.0
 """Seconds between two polls for what stands below the figures of a run."""
+REST_PERIOD = 2.0
+"""Seconds between two polls of a run that rests: another process may retry it."""
+REST_SILENCE = 30.0
+"""Seconds without an answer after which a run that rests is drawn for good."""
 HISTORY_PERIOD = 5.0
 """Seconds between two polls for the lines of a lab."""
 LAB_SPAN = 1800.0
@@ -52,6 +57,11 @@ class Canvas(Protocol[V]):
     @property
     def gone(self) -> bool:
         """Whether the widget was closed or collected."""
+        ...
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it stays live when what it shows has ended."""
         ...
 
     def draw(self, view: V, answered: int = 0) -> bool:
@@ -168,7 +178,8 @@ class LiveRun(Live[RunView]):
         on_end: Callable[[RunStats], object] = lambda stats: None,
         stays: bool = False,
     ) -> None:
-        super().__init__(canvas, commands, clock, FOCUS_PERIOD if stays else 0.0)
+        self._period = FOCUS_PERIOD if stays else 0.0
+        super().__init__(canvas, commands, clock, self._period)
         self.source: RunSource = source
         self._stays = stays
         self._on_end = on_end
@@ -179,18 +190,28 @@ class LiveRun(Live[RunView]):
         self._code: tuple[int, str | None] = (0, None)
         self._examples: tuple[str, tuple[Example, ...]] | None = None
         self._newer: Callable[..., Any] | None = None
+        self._names, self._named_at = NO_NAMES, -FOCUS_PERIOD
+
+    @property
+    def _rests(self) -> bool:
+        return self._stats is not None and self._stats.resting
 
     @property
     def _ended(self) -> bool:
-        rests = self._stats is not None and self._stats.resting and self._asking.silence is None
-        return rests and not self._stays
+        if not self._rests or self._stays:
+            return False
+        if self._canvas.keeps:
+            return self._asking.quiet > REST_SILENCE
+        return self._asking.silence is None
 
     def _finished(self) -> None:
-        if self._ended and self._stats is not None:
+        if self._rests and not self._stays and self._stats is not None:
             self._on_end(self._stats)
 
     def _ask(self) -> None:
         self._stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), self._stats)
+        kept = self._rests and self._canvas.keeps
+        self._asking.period = max(self._period, REST_PERIOD) if kept else self._period
         answered = self._stats is not None and self._asking.silence is None
         if answered and has_details(self.source) and (self._more.due or self._ended):
             self._ask_more(cast(RunStats, self._stats))
@@ -200,7 +221,6 @@ class LiveRun(Live[RunView]):
         source = self.source
         if not has_details(source):
             return
-        self._newer = source.newer(stats.code) if stats.counts.dead else None
         before = self._snapshot
         self._snapshot = self._more.ask(lambda: source.snapshot(timeout=CALL_TIMEOUT), before)
         if self._snapshot is before:
@@ -209,18 +229,29 @@ class LiveRun(Live[RunView]):
         if self._code[0] != stats.code.version:
             self._code = self._more.ask(lambda: (stats.code.version, source.source), self._code)
 
+    def _look_around(self) -> None:
+        """Look what the notebook calls the run, and whether it has redefined its function; asks nobody."""
+        now, source, stats = self._clock.monotonic(), self.source, self._stats
+        if stats is None or now - self._named_at < FOCUS_PERIOD or not has_details(source):
+            return
+        self._named_at, self._names = now, names_here(source)
+        self._newer = source.newer(stats.code) if stats.counts.dead else None
+
     def _view(self) -> RunView:
-        silence = self._asking.silence
-        trouble = self.obeying.trouble or self._over
+        self._look_around()
+        final = self._rests and not self._stays  # such numbers are as good without an answer
+        silence = None if final else self._asking.silence
+        trouble = self.obeying.trouble or ("" if final else self._over)
         if self._stats is None and trouble:
             return absent_view(self.source.name, trouble)
         if self._stats is None:
             return connecting_view(self.source.name, silence)
-        focus = Focus(self._snapshot, self._history, self._code[1], self._examples, self._newer is not None)
+        newer = self._newer is not None
+        focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
         return run_view(self._stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy)
 
     def _moved(self) -> RunView:
-        return moved_view(self.source.name)
+        return self._view() if self._rests else moved_view(self.source.name)
 
     def _act(self, press: Press) -> str:
         source: Any = self.source
@@ -228,16 +259,22 @@ class LiveRun(Live[RunView]):
             self._asking.now()
             return ""
         if press.command is Command.SHOW and has_details(source):
-            self._examples = details.examples(press.target, source.examples(press.target, timeout=CALL_TIMEOUT))
+            letters = source.examples(press.target, timeout=CALL_TIMEOUT)
+            self._examples = details.examples(press.target, letters, self._cell_of)
             return ""
         if press.command is Command.RETRY:
-            return f"{many(source.retry(self._newer, fingerprint=press.target), 'document')} sent through again."
+            again = source.retry(self._newer, fingerprint=press.target or None, limit=press.n or None)
+            self._asking.now()
+            return f"{many(again, 'document')} sent through again."
         if press.command is Command.SCALE:
             source.scale(press.n)
             return f"{many(press.n, 'consumer')} from now on."
         if press.command in (Command.PAUSE, Command.RESUME, Command.CANCEL):
             getattr(source, press.command.value)()
         return ""
+
+    def _cell_of(self, letter: Any) -> str:
+        return "" if self._stats is None else run_here(letter, self._stats, self._names)
 
 
 class LiveQueues(Live[QueuesView]):

@@ -17,6 +17,7 @@ PARTS: dict[str, float] = {
     "bars": 0.25,
     "numbers": 0.5,
     "failures": 1.0,
+    "offers": 1.0,
     "chart": 1.0,
     "needs": 1.0,
     "consumers": 1.0,

@@ -113,6 +113,8 @@ class Example(NamedTuple):
     deliveries: str
     version: str
     traceback: str
+    cell: str = ""
+    """Opens it and calls the function with it."""
 
 
 class Mark(NamedTuple):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from dqlab import numbers
 from dqlab.live import details
+from dqlab.live.offers import CANARY, NO_NAMES, NO_OFFERS, Names, first, offers
 from dqlab.live.palette import State
 from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
 from dqlab.live.run_view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
@@ -52,7 +53,7 @@ class Again(NamedTuple):
 class Focus(NamedTuple):
     """What is known of a run besides its statistics: any of it may be missing.
 
-    With `newer` the notebook has redefined the run's function, and a retry takes that.
+    With `newer` the notebook has redefined the run's function, and a retry takes that. `names` is what it calls them.
     """
 
     snapshot: Snapshot | None = None
@@ -60,6 +61,7 @@ class Focus(NamedTuple):
     source: str | None = None
     examples: tuple[str, tuple[Example, ...]] | None = None
     newer: bool = False
+    names: Names = NO_NAMES
 
 
 NO_FOCUS = Focus()
@@ -165,6 +167,7 @@ def run_view(
         consumers=many(stats.consumers, "consumer"),
         elapsed=f"{numbers.span(stats.elapsed)}{'' if stats.resting else ' so far'}",
         moment=numbers.clock(stats.at),
+        ended=numbers.clock(stats.ended) if stats.resting and stats.ended is not None else "",
         period=_period(stats),
         sentence=_sentence(stats),
         percent=numbers.share(share),
@@ -175,7 +178,7 @@ def run_view(
         bar_label=_bar_label(stats, share),
         counters=_counters(stats),
         figures=_figures(face, stats),
-        buttons=_buttons(face, stats),
+        buttons=_buttons(face, stats, focus),
         ask=_ask(face, stats),
         failures=tuple(
             failure_row(entry, at=stats.at, again=None if focus.snapshot is None else _again(stats.code, focus))
@@ -187,6 +190,7 @@ def run_view(
         details=_details(stats, focus),
         pulse=details.pulse(focus.history) if focus.history is not None and stats.resting else NO_PULSE,
         log=log_line(stats) if silence is None else f"{log_line(stats)} no-answer {int(silence.seconds)}s",
+        offers=offers(stats, focus.source, focus.names, newer=focus.newer) if focus.snapshot is not None else NO_OFFERS,
     )
 
 
@@ -262,6 +266,7 @@ def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> 
         seen=f"{failed}{seen}",
         retry=f"Retry {numbers.count(entry.dead)} with {again.code}" if entry.dead and again is not None else "",
         hint="" if again is None else again.hint,
+        first=first(entry.dead) if again is not None else "",
     )
 
 
@@ -440,13 +445,23 @@ def _speed(label: str, stats: RunStats, rate: float | None, units_rate: float | 
     return Figure(label, numbers.rate(units_rate), "pages/s", f"{numbers.rate(rate)} documents/s")
 
 
-def _buttons(face: Face, stats: RunStats) -> tuple[Button, ...]:
+def _buttons(face: Face, stats: RunStats, focus: Focus) -> tuple[Button, ...]:
     if face is Face.NO_ANSWER:
         return (Button(Command.ASK, "Retry now"),)
     if stats.resting:
-        return ()
+        return _buttons_of_the_end(stats, focus) if focus.snapshot is not None else ()
     first = Button(Command.RESUME, "Resume", primary=True) if face in _HALTED else Button(Command.PAUSE, "Pause")
     return (first, Button(Command.CANCEL, "Cancel run…"))
+
+
+def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
+    dead, results = stats.counts.dead, Button(Command.RESULTS, "Results")
+    if not dead:
+        return (results,)
+    again = _again(stats.code, focus)
+    every = Button(Command.RETRY, f"Retry {numbers.count(dead)} with {again.code}", focus.newer, hint=again.hint)
+    few = (Button(Command.RETRY, first(dead), n=CANARY, hint=again.hint),) if first(dead) else ()
+    return (every, *few, results)
 
 
 def _ask(face: Face, stats: RunStats) -> Ask | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from dqlab.live.offers import NO_OFFERS, Offers
 from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Pulse, plain
 
 __all__ = [
@@ -71,10 +72,15 @@ class Command(StrEnum):
     SCALE = "scale"
     COMPACT = "compact"
     PURGE = "purge"
+    RESULTS = "results"
+    """Insert a cell with the results: the front end does that, and sends nothing."""
 
 
 class Press(NamedTuple):
-    """A pressed button: the command, the queue, run and failure class it is about, a number of consumers."""
+    """A pressed button: the command, the queue, run and failure class it is about.
+
+    `n` is a number of consumers, or how many documents at most; 0 for all.
+    """
 
     command: Command
     queue: str = ""
@@ -127,11 +133,13 @@ NO_NOTICE = Notice()
 
 
 class Button(NamedTuple):
-    """A command that is available now."""
+    """A command that is available now; `n` is sent with it."""
 
     command: Command
     label: str
     primary: bool = False
+    n: int = 0
+    hint: str = ""
 
 
 class Ask(NamedTuple):
@@ -156,6 +164,7 @@ class FailureRow(NamedTuple):
     seen: str = ""
     retry: str = ""
     hint: str = ""
+    first: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +179,8 @@ class RunView:
         The muted line beside the name, in parts.
     moment : str
         Clock time of the numbers; `period` is the start and, once there, the end with its date.
+    ended : str
+        Clock time of the end, of a run that rests.
     sentence : str
         Size, time and speed in one sentence, for static HTML.
     percent, unit : str
@@ -200,6 +211,7 @@ class RunView:
     consumers: str = ""
     elapsed: str = ""
     moment: str = ""
+    ended: str = ""
     period: str = ""
     sentence: str = ""
     percent: str = ""
@@ -221,10 +233,13 @@ class RunView:
     details: Details = NO_DETAILS
     pulse: Pulse = NO_PULSE
     log: str = ""
+    offers: Offers = NO_OFFERS
 
     @property
     def live(self) -> str:
-        """When the numbers are from: ``live 14:22:07``, or ``as of`` when they are old."""
+        """When the numbers are from: ``live 14:22:07``, ``as of`` when they are old, ``ended`` when they are final."""
+        if self.ended:
+            return f"ended {self.ended}"
         return f"{'as of' if self.stale else 'live'} {self.moment}" if self.moment else ""
 
     @property
@@ -266,5 +281,6 @@ class RunView:
                 }
             ),
             "failures": plain({"title": self.failures_title, "rows": self.failures, "more": self.more}),
+            "offers": plain(self.offers),
             **self.details.parts(),
         }

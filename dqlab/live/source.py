@@ -94,15 +94,19 @@ class RunDetails(Protocol):
         """Return the function that the notebook has under the name of this code now, if it is another one."""
         ...
 
-    def retry(self, fn: Callable[..., Any] | None = None, *, fingerprint: str) -> int:
-        """Send the dead documents of one failure class through again; return how many.
+    def retry(
+        self, fn: Callable[..., Any] | None = None, *, fingerprint: str | None = None, limit: int | None = None
+    ) -> int:
+        """Send dead documents through again; return how many.
 
         Parameters
         ----------
         fn : callable, optional
             The corrected function; default: the run's newest code.
-        fingerprint : str
-            The class.
+        fingerprint : str, optional
+            Only those of this failure class.
+        limit : int, optional
+            At most so many.
         """
         ...
 

@@ -26,7 +26,7 @@ SCREEN_PERIOD, LINE_PERIOD = 0.5, 30.0
 class ScreenCanvas:
     """A screen redrawn in place: the cursor goes up, new lines are padded over the old ones."""
 
-    gone = False
+    gone = keeps = False
 
     def __init__(self, stream: TextIO, style: TextStyle) -> None:
         self._stream, self._style = stream, style
@@ -62,7 +62,7 @@ class ScreenCanvas:
 class LineCanvas:
     """A line every 30 s and one at the end, for logs."""
 
-    gone = False
+    gone = keeps = False
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock

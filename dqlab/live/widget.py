@@ -13,7 +13,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from dqlab.clock import Clock
+from dqlab.clock import Clock, SystemClock
 from dqlab.live.built import script, styles
 from dqlab.live.lab_view import QueuesView
 from dqlab.live.pace import Pace
@@ -24,6 +24,9 @@ __all__ = ["LiveWidget"]
 _COMMANDS = {command.value: command for command in Command}
 _LONGEST = 300
 _MOST_CONSUMERS = 100_000
+_KEEP = "keep"
+KEPT_FOR = 300.0
+"""Seconds that a front end keeps a widget for; it says so again every minute, for as long as the widget is there."""
 
 
 def _part() -> Any:
@@ -62,11 +65,15 @@ class LiveWidget(anywidget.AnyWidget):
     rows = _part()
     sparks = _part()
     runs = _part()
+    offers = _part()
+    twin = traitlets.Dict().tag(sync=True)
+    """What a front end that keeps the widget saves instead of it, by MIME type; empty while it is live."""
 
     def __init__(
         self, view: RunView | QueuesView, *, on_press: Callable[[Press], None], clock: Clock | None = None
     ) -> None:
-        self._pace = Pace(clock)
+        self._pace, self._clock = Pace(clock), clock or SystemClock()
+        self._kept: float | None = None
         kind = "run" if isinstance(view, RunView) else "queue" if view.single else "lab"
         super().__init__(kind=kind, **self._pace.due(view.parts()))
         self._on_press = on_press
@@ -77,6 +84,11 @@ class LiveWidget(anywidget.AnyWidget):
     def closed(self) -> bool:
         """The widget was closed in the front end or by code."""
         return self.comm is None
+
+    @property
+    def kept(self) -> bool:
+        """A front end shows the widget, and can save its twin instead of it."""
+        return self._kept is not None and self._clock.monotonic() - self._kept < KEPT_FOR
 
     def show(self, view: RunView | QueuesView, answered: int = 0) -> bool:
         """Draw another view: one message with what changed and is due. Return False when a part is held back."""
@@ -94,6 +106,9 @@ class LiveWidget(anywidget.AnyWidget):
             layout.close()
 
     def _receive(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        if isinstance(content, dict) and content.get("command") == _KEEP:
+            self._kept = self._clock.monotonic()
+            return
         press = _press(content)
         if press is not None:
             self._on_press(press)

@@ -191,6 +191,7 @@ class Run(HasWidget):
         where: str | Callable[[DeadLetter], bool] | None = None,
         *,
         fingerprint: str | None = None,
+        limit: int | None = None,
         rest: bool = False,
     ) -> int:
         """Retry dead documents, with new code if it is given; return how many.
@@ -206,6 +207,8 @@ class Run(HasWidget):
             error, message, key, deliveries, version; or a function of a `DeadLetter`.
         fingerprint : str, optional
             Only those of this failure class.
+        limit : int, optional
+            Retry at most so many of them, to see first whether the code is right.
         rest : bool, default False
             Use `fn` also for the documents that have no result yet, while the run continues: those that wait and those
             that are not submitted yet. What runs now finishes with the code that it began with. A run that paused
@@ -219,24 +222,27 @@ class Run(HasWidget):
         CodeGone
             No `fn` was given, and the run's newest code is no longer kept. Nothing was sent.
         BadOption
-            `fn` is not a function; `rest` without `fn`; the expression is not one; or the run's messages run in
-            processes, and `fn` is a coroutine function.
+            `fn` is not a function; `rest` without `fn`; `limit` is below 1; the expression is not one; or the run's
+            messages run in processes, and `fn` is a coroutine function.
         """
         chosen = compile_where(where) if where is not None else None
         code = self._new_code(fn) if fn is not None else None
         classes = [] if fingerprint is None else [fingerprint]
+        if limit is not None and limit < 1:
+            raise BadOption(option="limit", value=limit, problem="is how many documents at most, 1 or more.")
         if rest and code is None:
             raise BadOption(option="rest", value=rest, problem="gives the rest of the run the code of fn=; pass that.")
         # A run that is done would list this code as its own, though none of its results comes from it.
         if rest and code is not None and not self._progress().complete:
             self.handle.link.sync(self.handle.order(Adopt(self.id, code)))
         if chosen is None:
-            return self._send_through(code, classes)
-        return self._marked(self._retry_chosen(chosen, classes, code))
+            return self._send_through(code, classes, limit)
+        return self._marked(self._retry_chosen(chosen, classes, code, limit))
 
-    def _send_through(self, code: Code | None, classes: Collection[str] = ()) -> int:
+    def _send_through(self, code: Code | None, classes: Collection[str] = (), limit: int | None = None) -> int:
         """Retry dead documents with sealed code; see `retry`."""
-        return self._marked(self.handle.link.sync(run_orders.retry(self.handle, self.id, code, classes=classes)))
+        sent = run_orders.retry(self.handle, self.id, code, classes=classes, limit=limit)
+        return self._marked(self.handle.link.sync(sent))
 
     def _marked(self, count: int) -> int:
         if count:
@@ -253,10 +259,12 @@ class Run(HasWidget):
         asked.doubt = code_version(fn).hash, error
         return asked
 
-    def _retry_chosen(self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: Code | None) -> int:
+    def _retry_chosen(
+        self, chosen: Callable[[DeadLetter], bool], classes: list[str], code: Code | None, limit: int | None
+    ) -> int:
         """Retry the dead documents, perhaps of some failure classes, that a filter chooses."""
         count = 0
-        letters = [letter for letter in self.failures().of(classes) if chosen(letter)]
+        letters = list(islice((letter for letter in self.failures().of(classes) if chosen(letter)), limit))
         ids = [(letter.id, letter.id + 1) for letter in letters]
         ordinals = [(letter.ordinal, letter.ordinal + 1) for letter in letters]
         if not ids:

@@ -139,14 +139,17 @@ class DetailedSource(HandSource):
     def newer(self, code: CodeStats) -> Any:
         return self.redefined
 
-    def retry(self, fn: Any = None, *, fingerprint: str) -> int:
-        self._obey(f"retry {fingerprint}" if fn is None else f"retry {fingerprint} with {fn}")
-        return 61
+    def retry(self, fn: Any = None, *, fingerprint: str | None = None, limit: int | None = None) -> int:
+        words = ["retry", fingerprint or "all", *([] if limit is None else [f"first {limit}"])]
+        self._obey(" ".join([*words, *([] if fn is None else [f"with {fn}"])]))
+        return 61 if limit is None else limit
 
     def examples(self, fingerprint: str, limit: int = 5, *, timeout: float | None = None) -> list[Any]:
         self._obey(f"examples {fingerprint}")
         return [
-            SimpleNamespace(key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="Traceback\n  x\x1b[0m")
+            SimpleNamespace(
+                id=7, key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="Traceback\n  x\x1b[0m"
+            )
         ]
 
     def scale(self, n: int) -> None:
@@ -238,7 +241,7 @@ class ListCanvas:
     """Keeps every view it was given."""
 
     def __init__(self) -> None:
-        self.gone = False
+        self.gone = self.keeps = False
         self.drawn: list[Any] = []
         self.last: Any = None
 

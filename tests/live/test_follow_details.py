@@ -129,6 +129,93 @@ def test_a_function_that_was_redefined_is_offered_first_and_retried_with(
     assert detailed.done == ["retry 7b0f44a1 with parse as it is now"]
 
 
+def test_of_many_dead_documents_a_hundred_are_retried_first_if_that_is_pressed(
+    live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press]
+) -> None:
+    """Who has just edited a function does not know yet whether it is right."""
+    detailed.redefined = "parse as it is now"
+    live.tick()
+    many, few = canvas.drawn[-1].failures[:2]
+    assert (many.dead, many.first) == ("128", "100 first")
+    assert (few.dead, few.first) == ("61", "")
+
+    commands.put(Press(Command.RETRY, target="7b0f44a1", n=100))
+    step(live)
+    live.tick()
+
+    assert detailed.done == ["retry 7b0f44a1 first 100 with parse as it is now"]
+    assert canvas.drawn[-1].notice.text == "100 documents sent through again."
+
+
+def test_a_view_that_its_page_keeps_offers_after_the_end_what_can_be_done(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, commands: SimpleQueue[Press], clock: Any
+) -> None:
+    """Somebody who was away returns just then; the view was a table without a button."""
+    canvas.keeps, detailed.answer = True, done
+    assert live.tick()
+    view = canvas.drawn[-1]
+    assert [each.label for each in view.buttons] == ["Retry 212 with v4", "100 first", "Results"]
+    assert (canvas.last, view.live) == (None, "ended 14:33:54")
+
+    detailed.redefined = "parse as it is now"
+    clock.now += 1
+    assert live.tick()
+    retry = canvas.drawn[-1].buttons[0]
+    assert (retry.label, retry.primary) == ("Retry 212 with parse v5", True)
+    commands.put(Press(Command.RETRY))
+    step(live)
+    assert detailed.done == ["retry all with parse as it is now"]
+
+
+def test_a_view_that_is_kept_goes_on_when_its_run_is_retried(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, running: RunStats, clock: Any
+) -> None:
+    """The same view, in the same place."""
+    canvas.keeps, detailed.answer = True, done
+    live.tick()
+    clock.now += 1
+    live.tick()
+    asked = detailed.asked
+    clock.now += 1
+    live.tick()
+    assert detailed.asked == asked, "a run that rests is polled less often"
+
+    detailed.answer = running
+    clock.now += 1
+    assert live.tick()
+    assert canvas.drawn[-1].chip == "Running"
+
+
+def test_a_view_that_no_page_keeps_any_more_is_drawn_for_good(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any
+) -> None:
+    """Its cell was run again, or the page is closed: a hundred of them must not poll all day."""
+    canvas.keeps, detailed.answer = True, done
+    assert live.tick()
+
+    canvas.keeps = False
+    clock.now += 2
+    assert live.tick() is False
+    assert canvas.last.chip == "Done, 212 dead"
+
+
+@pytest.mark.parametrize("error", [LabClosed(lab="papers", what="it", left=""), SLOW], ids=["closed", "silent"])
+def test_an_end_that_is_kept_stays_an_end_when_nothing_answers_any_more(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any, error: Exception
+) -> None:
+    """Its numbers are final; only the buttons go."""
+    canvas.keeps, detailed.answer = True, done
+    assert live.tick()
+
+    detailed.answer = error
+    for _ in range(20):
+        clock.now += 2
+        if not live.tick():
+            break
+    assert canvas.last.chip == "Done, 212 dead"
+    assert canvas.last.notice.text == ""
+
+
 def test_documents_of_a_class_come_when_they_are_asked_for(
     live: LiveRun, detailed: Any, canvas: Any, commands: SimpleQueue[Press]
 ) -> None:

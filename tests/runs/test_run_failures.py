@@ -210,6 +210,21 @@ def test_retry_sends_only_the_chosen_and_with_the_new_code(queue: dq.QueuePool) 
     assert run.stats().code.version == 2
 
 
+@pytest.mark.parametrize("where", [None, "error in ('KeyError', 'ValueError')"], ids=["all", "chosen"])
+def test_retry_of_the_first_few_leaves_the_others_dead(queue: dq.QueuePool, where: str | None) -> None:
+    """They show whether the new code is right, before it runs over all."""
+    run = queue.map(parse, range(100), retry=ONCE).wait(timeout=20)
+
+    assert run.retry(parse_better, where, limit=3) == 3
+    run.wait(timeout=20)
+
+    assert run.counts["acked"] + run.counts["dead"] == 100
+    assert 17 <= run.counts["dead"] <= 20
+    assert run.stats().code.version == 2
+    with pytest.raises(BadOption, match="limit"):
+        run.retry(limit=0)
+
+
 def test_a_message_that_took_too_long_is_chosen_by_the_name_of_its_error(queue: dq.QueuePool) -> None:
     """The how-to filters by this name; which module defines the class is nobody's business."""
     run = queue.map(_slow_or_broken, [0.0, 30.0, -1.0], timeout="500ms", retry=dq.Retry(0))

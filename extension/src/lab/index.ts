@@ -20,6 +20,7 @@ import { connectTo, insert, kernelIn } from './notebook';
 import { Panels } from './panels';
 import { Sidebar } from './sidebar/sidebar';
 import { showTwins } from './twins';
+import { grantOpenings, grantWishes } from './wishes';
 
 const IDesk = new Token<Desk>('dqlab:IDesk', 'Services of dqlab: their numbers, and what can be done to them.');
 
@@ -56,6 +57,11 @@ const desk: JupyterFrontEndPlugin<Desk> = {
       .catch((reason: unknown) => console.warn('dqlab: the settings cannot be read, the defaults are used', reason));
     const known = { services: () => model.services ?? [], ask: () => model.list() };
     interceptLinks(client.baseUrl, known, (opening) => panels.open(opening));
+    grantOpenings(async (scope) => {
+      await model.look();
+      if (model.chosen === null) return app.shell.activateById('dqlab-sidebar');
+      await panels.open({ service: model.chosen, path: 'dq', name: scope.run, ours: true, scope });
+    });
     return {
       model,
       openPanel: (opening) => void panels.open(opening),
@@ -104,4 +110,11 @@ const twins: JupyterFrontEndPlugin<void> = {
   activate: (app: JupyterFrontEnd) => void showTwins(app)
 };
 
-export default [desk, sidebar, commands, twins];
+const wishes: JupyterFrontEndPlugin<void> = {
+  id: 'dqlab:wishes',
+  description: 'Inserts cells for live views, and keeps their buttons after the end.',
+  autoStart: true,
+  activate: (app: JupyterFrontEnd) => void grantWishes(app)
+};
+
+export default [desk, sidebar, commands, twins, wishes];

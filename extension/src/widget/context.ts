@@ -14,6 +14,10 @@ export interface Context<P extends Parts = Parts> {
   asTable: boolean;
   /** The command that was sent and not answered yet. */
   pressed: string;
+  /** Insert a cell below the widget; where that cannot be, copy it and say so. */
+  insert(source: string): void;
+  /** Copy a line and say so. */
+  copy(text: string): void;
   part<K extends keyof P>(name: K): P[K];
   redraw(): void;
   /** Send a press; a `free` one does not hold back the next. */

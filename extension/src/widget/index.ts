@@ -6,7 +6,8 @@ import { labWidget } from './lab';
 import { NAMES, type AnyParts, type Press } from './parts';
 import { queueWidget } from './queues';
 import { runWidget } from './run';
-import { ignoring, isLive, SILENT_MS, silenced } from './silence';
+import { ignoring, isLive, SILENT_MS, silenced, telling } from './silence';
+import { copied, INSERT, KEEP, wish, type Insertion, type Kept, type Twin } from './wishes';
 
 /** The model as anywidget gives it. */
 export interface Model {
@@ -20,11 +21,13 @@ const KINDS: Record<string, (context: Context<any>) => WidgetView> = { run: runW
 const OF: Record<string, string> = { run: 'The run', lab: 'The lab', queue: 'The queue' };
 const PATIENCE_MS = 15_000;
 const LOOK_MS = 500;
+/** How often the kernel is told that the widget is kept; dqlab/live/widget.py forgets it after five minutes. */
+const KEEP_MS = 60_000;
 
 function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   const card = make('div', { class: 'dq-card' });
   // Without the attribute JupyterLab takes keys pressed on our buttons for commands to the notebook's cells.
-  const root = make('section', { class: 'dqlab', 'data-lm-suppress-shortcuts': 'true' }, card);
+  const root: Kept = make('section', { class: 'dqlab', 'data-lm-suppress-shortcuts': 'true' }, card);
   el.append(root);
   let waiting: ReturnType<typeof setTimeout> | undefined;
   let queued = false;
@@ -32,6 +35,8 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   let heard = Date.now();
   let silent = false;
   let ignored = '';
+  let told = '';
+  let kept = -Infinity;
   const context: Context<AnyParts> = {
     kind: model.get('kind') as string,
     root,
@@ -43,14 +48,24 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     part: (name) => {
       const part = (model.get(name) ?? null) as any;
       if (silent) return silenced(name as never, part as never, heard, ignored, OF[context.kind]!);
-      return ignored && name === 'head' ? ignoring(part, ignored) : part;
+      if (name !== 'head') return part;
+      return ignored ? ignoring(part, ignored) : told ? telling(part, told) : part;
     },
+    insert(source) {
+      const detail: Insertion = { source };
+      if (!wish(root, INSERT, detail)) context.copy(source);
+    },
+    copy: (text) =>
+      void copied(text).then((words) => {
+        told = `${words} ${text}`;
+        context.redraw();
+      }),
     redraw: () => widget?.draw(),
     // A second press must do nothing until the first was answered; if nobody answers, that is shown, and buttons come back.
     send(message, free = false) {
       if (free) return model.send(message);
       context.pressed = message.command;
-      ignored = '';
+      ignored = told = '';
       clearTimeout(waiting);
       waiting = setTimeout(giveUp, silent ? SILENT_MS : PATIENCE_MS);
       model.send(message);
@@ -69,6 +84,16 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
     giveUp();
   };
   const looking = setInterval(look, LOOK_MS);
+  // A page that saves the twin of a widget instead of it may keep it after the end, with its buttons.
+  const keep = (): void => {
+    const twin = model.get('twin') as Twin | null;
+    const changed = JSON.stringify(root.dqTwin ?? {}) !== JSON.stringify(twin ?? {});
+    root.dqTwin = twin ?? {};
+    if (!root.isConnected || (!changed && Date.now() - kept < KEEP_MS) || !wish(root, KEEP, { changed })) return;
+    kept = Date.now();
+    if (context.kind === 'run') model.send({ command: 'keep' });
+  };
+  const keeping = setInterval(keep, KEEP_MS / 4);
   let widget: WidgetView | null = null;
   const made = (widget = KINDS[context.kind]!(context));
 
@@ -83,11 +108,13 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
       queueMicrotask(() => {
         queued = false;
         made.draw();
+        if (kept < 0) keep();
       });
     };
     model.on(`change:${name}`, listener);
     return () => model.off(`change:${name}`, listener);
   });
+  model.on('change:twin', keep);
   const stop = (event: Event): void => {
     if ((event.target as Element).closest('[aria-disabled=true]')) event.stopPropagation();
   };
@@ -112,6 +139,8 @@ function render({ el, model }: { el: HTMLElement; model: Model }): () => void {
   return () => {
     clearTimeout(waiting);
     clearInterval(looking);
+    clearInterval(keeping);
+    model.off('change:twin', keep);
     watcher.disconnect();
     for (const end of [...listeners, ...context.closing]) end();
   };

@@ -134,12 +134,19 @@ export function failuresPane(context: Context): Pane {
     if (row.retry) {
       const retry = button(row.retry, 'dq-pri', () => context.send({ command: 'retry', target: row.fingerprint }));
       hold(retry, blocked(context));
-      box.append(make('div', { class: 'dq-tools' }, retry, text('span', 'dq-quiet dq-hint', row.hint)));
+      const few = button(row.first, '', () => context.send({ command: 'retry', target: row.fingerprint, n: parseInt(row.first, 10) }));
+      hold(few, blocked(context));
+      show(few, row.first !== '');
+      box.append(make('div', { class: 'dq-tools' }, retry, few, text('span', 'dq-quiet dq-hint', row.hint)));
     }
     const [letter] = letters;
     if (fingerprint === row.fingerprint && letter) {
       box.append(text('pre', '', letter.traceback), text('div', 'dq-quiet', 'such as'));
-      for (const each of letters) box.append(text('div', 'dq-mono dq-cut', `${each.document} (${each.deliveries}, ${each.version})`));
+      for (const each of letters) {
+        const line = text('div', 'dq-mono dq-cut', `${each.document} (${each.deliveries}, ${each.version})`);
+        if (each.cell) line.append(' ', button('Run this one here', 'dq-link', () => context.insert(each.cell)));
+        box.append(line);
+      }
     }
     return box;
   };

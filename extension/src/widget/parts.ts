@@ -9,6 +9,8 @@ export interface Button {
   command: string;
   label: string;
   primary: boolean;
+  n: number;
+  hint: string;
 }
 export interface Figure {
   label: string;
@@ -79,6 +81,8 @@ export interface FailureRow {
   retry: string;
   /** Which code that takes, and how it would take other code. */
   hint: string;
+  /** Retries a few first; empty where there are few. */
+  first: string;
 }
 export interface Failures {
   title: string;
@@ -90,6 +94,18 @@ export interface Example {
   deliveries: string;
   version: string;
   traceback: string;
+  /** Opens it and calls the function with it. */
+  cell: string;
+}
+/** Cells to insert, and lines to copy. */
+export interface Offers {
+  queue: string;
+  run: string;
+  results: string;
+  code: string;
+  label: string;
+  open: string;
+  python: string[];
 }
 export interface Need {
   key: string;
@@ -235,6 +251,7 @@ export interface RunParts extends Parts {
   head: RunHead | null;
   bars: Bars;
   numbers: RunNumbers;
+  offers: Offers | null;
 }
 export interface QueuesParts extends Parts {
   head: QueuesHead | null;
@@ -246,7 +263,7 @@ export interface QueuesParts extends Parts {
 export type AnyParts = RunParts | QueuesParts;
 
 export const NAMES: readonly (keyof RunParts | keyof QueuesParts)[] = [
-  'head', 'bars', 'numbers', 'failures', 'chart', 'needs', 'consumers', 'leases', 'code', 'examples', 'rows', 'sparks', 'runs'
+  'head', 'bars', 'numbers', 'failures', 'chart', 'needs', 'consumers', 'leases', 'code', 'examples', 'rows', 'sparks', 'runs', 'offers'
 ];
 
 /** What is sent back: which button was pressed. */

@@ -8,7 +8,7 @@ import type { Figure, Need, Notice } from './parts';
 
 /** A label, classes and what is done; an empty label stands for a rule. */
 export type Entry = [label: string, kind: string, act?: () => void];
-export type Entries = readonly (Entry | false | null | undefined)[];
+export type Entries = readonly (Entry | false | '' | 0 | null | undefined)[];
 
 export interface Menu {
   element: HTMLElement;
@@ -159,6 +159,26 @@ export function askBox(context: Context): AskBox {
       });
       open(label, [question, input, button(go, '', confirm), button('Leave it', '', close)], input, from, false);
     }
+  };
+}
+
+/** Where a notice and a question stand: always there, so that neither moves what is below. */
+export const newsOf = (...children: HTMLElement[]): HTMLElement => make('div', { class: 'dq-news' }, ...children);
+
+/** Parts that do not get lower when another state is drawn: what is below would move under the reader. */
+export function ratchet(context: Context, parts: readonly HTMLElement[]): (head: object) => void {
+  let last: object | null = null;
+  let width = 0;
+  let asTable = false;
+  return (head) => {
+    const other = width !== context.card.clientWidth || asTable !== context.asTable;
+    if (other) [width, asTable] = [context.card.clientWidth, context.asTable];
+    if (other) for (const part of parts) part.style.minHeight = '';
+    else if (head !== last) {
+      const heights = parts.map((part) => part.getBoundingClientRect().height);
+      parts.forEach((part, place) => (part.style.minHeight = `${heights[place]}px`));
+    }
+    last = head;
   };
 }
 

@@ -8,10 +8,13 @@ import { blocked, type Context, type WidgetView } from './context';
 import { faceOf, STATES } from './faces';
 import { codePane, consumersPane, disclosures, failuresPane, leasesPane } from './panes';
 import type { Bars, Button, Counter, Need, RunHead, RunNumbers, RunParts } from './parts';
-import { askBox, chartEntry, drawFigures, firstSeen, keysBox, menuButton, menuOf, needsBox, noticeBox } from './pieces';
+import { askBox, chartEntry, drawFigures, firstSeen, keysBox, menuButton, menuOf, needsBox, newsOf, noticeBox, ratchet, type Entry } from './pieces';
+import { OPEN, wish, type Opening } from './wishes';
 
-const MORE: Button = { command: 'more', label: 'More', primary: false };
-const SEPARATOR: Button = { command: '', label: '', primary: false };
+const MORE: Button = { command: 'more', label: 'More', primary: false, n: 0, hint: '' };
+const SEPARATOR: Button = { command: '', label: '', primary: false, n: 0, hint: '' };
+/** Faces without anything to do but wait, or ask again. */
+const FACELESS = ['connecting', 'no answer', 'nothing to do'];
 
 export function runWidget(context: Context<RunParts>): WidgetView {
   const chipIcon = make('span', { class: 'dq-slot' });
@@ -40,14 +43,18 @@ export function runWidget(context: Context<RunParts>): WidgetView {
   const details = disclosures(context, panes);
   const keys = keysBox([['P', 'pause or resume'], ['Tab', 'next'], ['↑ ↓', 'rows'], ['Enter', 'opens'], ['Esc', 'closes']]);
   const body = make('div', { class: 'dq-body' }, progress, figures, lines, two);
-  context.card.append(header, notice.element, ask.element, body, ...details.elements, keys.element, menu.element);
+  const steady = ratchet(context, [progress, figures, two]);
+  context.card.append(header, newsOf(notice.element, ask.element), body, ...details.elements, keys.element, menu.element);
   let again: ((words: readonly string[]) => void) | null = null;
 
+  function scale(queue: string, from: HTMLElement): void {
+    const now = context.part('consumers')?.rows.length ?? 1;
+    ask.number(`Consumers for queue ${queue}:`, now, 'Set', (n) => context.send({ command: 'scale', n }), from);
+  }
+
   function act(need: Need, from: HTMLElement): void {
-    if (need.action === 'scale') {
-      const now = context.part('consumers')?.rows.length ?? 1;
-      ask.number(`Consumers for queue ${need.queue}:`, now, 'Set', (n) => context.send({ command: 'scale', n }), from);
-    } else if (need.action === 'resume') context.send({ command: 'resume' });
+    if (need.action === 'scale') scale(need.queue, from);
+    else if (need.action === 'resume') context.send({ command: 'resume' });
     else details.show(need.pane, need.pane === 'failures' ? need.target : '');
   }
 
@@ -62,34 +69,56 @@ export function runWidget(context: Context<RunParts>): WidgetView {
   }
 
   function more(from: HTMLElement): void {
-    const cancel = context.part('head')?.buttons.find((each) => each.command === 'cancel');
-    const wide = header.querySelector('[data-command=cancel]');
-    const narrow = cancel !== undefined && wide !== null && !seen(wide);
+    const buttons = context.part('head')?.buttons ?? [];
+    const hidden = buttons.filter((each) => !seen(toolOf(each)!));
+    const cancel = hidden.find((each) => each.command === 'cancel');
+    const offers = context.part('offers');
+    const about: Opening | null = offers && { queue: offers.queue, run: offers.run };
     menu.open(from, [
+      ...hidden.filter((each) => each !== cancel).map((each): Entry => [each.label, '', () => press(each, from)]),
+      offers?.results && !buttons.some((each) => each.command === 'results') && ['Results', '', () => context.insert(offers.results)],
+      offers?.label && [offers.label, '', () => context.insert(offers.code)],
+      about?.run && ['Open', '', () => wish(context.root, OPEN, about) || context.copy(offers!.open)],
+      offers?.queue && ['Scale…', '', () => scale(offers.queue, from)],
+      offers?.python.length && ['Copy as Python…', '', () => menu.open(from, offers.python.map((line): Entry => [line, '', () => context.copy(line)]))],
       chartEntry(context),
       ['Keys', '', () => keys.toggle()],
-      narrow && ['', ''],
-      narrow && [cancel.label, 'dq-danger', () => askCancel(from)]
+      cancel && ['', ''],
+      cancel && [cancel.label, 'dq-danger', () => askCancel(from)]
     ]);
   }
 
-  function createTool({ command, label, primary }: Button): HTMLElement {
+  const keyOf = (each: Button): string => `${each.command} ${each.n}`;
+  const toolOf = (each: Button): HTMLElement | null => tools.querySelector(`[data-key="${keyOf(each)}"]`);
+
+  function press({ command, n }: Button, from: HTMLElement): void {
+    const offers = context.part('offers');
+    if (command === 'cancel') askCancel(from);
+    else if (command === 'results') context.insert(offers?.results ?? '');
+    else context.send(n ? { command, n } : { command });
+  }
+
+  function createTool(each: Button): HTMLElement {
+    const { command, label, primary, n } = each;
     if (command === SEPARATOR.command) return make('span', { class: 'dq-sep dq-wide' });
     if (command === MORE.command) {
       const toggle = menuButton('dq-more', label, () => more(toggle));
       toggle.dataset.command = command;
       return toggle;
     }
-    const kind = command === 'cancel' ? 'dq-danger dq-wide' : primary ? 'dq-pri' : '';
-    const element = button(label, kind, () => (command === 'cancel' ? askCancel(element) : context.send({ command })));
+    const kind = command === 'cancel' ? 'dq-danger dq-wide' : n || command === 'results' ? 'dq-wide' : primary ? 'dq-pri' : '';
+    const element = button(label, kind, () => press(each, element));
     element.dataset.command = command;
+    element.dataset.key = keyOf(each);
     return element;
   }
 
   function drawTools(head: RunHead): void {
     const focused = tools.contains(document.activeElement);
     const all = head.buttons.flatMap((each) => (each.command === 'cancel' ? [MORE, SEPARATOR, each] : [each]));
-    sync(tools, all, (each) => each.command + each.label, createTool, (element, { command }) => {
+    if (!all.includes(MORE) && !FACELESS.includes(head.face)) all.push(MORE);
+    sync(tools, all, (each) => each.command + each.label, createTool, (element, { command, hint: words }) => {
+      hint(element, words);
       if (command !== SEPARATOR.command) hold(element, command === MORE.command ? context.asking : blocked(context));
     });
     if (focused && !tools.contains(document.activeElement)) firstSeen(tools.querySelectorAll<HTMLElement>('button'))?.focus();
@@ -132,6 +161,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
       if (!head) return;
       mark(context.root, 'aria-label', `Run ${head.name}`);
       context.root.dataset.stale = String(head.stale);
+      steady(head);
       face(chipIcon, faceOf(head.face));
       say(chipText, head.chip);
       say(name, head.name);

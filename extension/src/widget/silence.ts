@@ -16,6 +16,11 @@ export function ignoring(head: Head | null, press: string): Head | null {
   return head && { ...head, notice: { text: unanswered(press), tone: 'warn' } };
 }
 
+/** Return the head with something to know about what was just asked for. */
+export function telling(head: Head | null, text: string): Head | null {
+  return head && { ...head, notice: { text, tone: 'quiet' } };
+}
+
 /** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
 export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: number, press: string, of: string): Parts[K] {
   if (part === null) return part;

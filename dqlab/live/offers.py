@@ -1,0 +1,107 @@
+"""The Python of what a run's widget offers: cells to insert, and lines to copy. Nothing of it is run here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dqlab.live.source import is_lab
+from dqlab.notebook import shell
+from dqlab.stats import RunStats
+from dqlab.texts import as_word, one_line
+
+__all__ = ["CANARY", "NO_NAMES", "NO_OFFERS", "Names", "Offers", "first", "names_here", "offers", "run_here"]
+
+CANARY = 100
+"""Dead documents above which a retry is offered of so many first; the sidebar has the same number."""
+
+
+class Names(NamedTuple):
+    """What the notebook calls things: a run, its lab, both empty where they have no name; and whether it has `%dq`."""
+
+    run: str = ""
+    lab: str = ""
+    magic: bool = False
+
+
+NO_NAMES = Names()
+
+
+class Offers(NamedTuple):
+    """What can be made of a run in the notebook.
+
+    `results` and `code` are cells, `label` is the entry that inserts `code`, `python` are lines to copy, and `open` is
+    the line that leads to the dashboard where the front end opens no tabs.
+    """
+
+    queue: str = ""
+    run: str = ""
+    results: str = ""
+    code: str = ""
+    label: str = ""
+    open: str = ""
+    python: tuple[str, ...] = ()
+
+
+NO_OFFERS = Offers()
+
+
+def names_here(source: object) -> Names:
+    """Return what this notebook calls a run and its lab."""
+    known: Mapping[str, Any] = dict(vars(sys.modules["__main__"])) if "__main__" in sys.modules else {}
+    mine = {name: value for name, value in known.items() if not name.startswith("_")}
+    runs = [name for name, value in mine.items() if value is source]
+    labs = [name for name, value in mine.items() if is_lab(value) and not isinstance(value, type) and not value.closed]
+    magics = getattr(shell(), "find_line_magic", None)
+    return Names(min(runs, key=len, default=""), labs[0] if labs else "", bool(magics and magics("dq")))
+
+
+def first(dead: int) -> str:
+    """Return the label of the button that retries a few of many dead documents; "" for few."""
+    return f"{CANARY} first" if dead > CANARY else ""
+
+
+def offers(stats: RunStats, source: str | None, names: Names, *, newer: bool = False) -> Offers:
+    """Return what can be made of a run.
+
+    Parameters
+    ----------
+    stats : RunStats
+    source : str or None
+        Source of its newest code.
+    names : Names
+    newer : bool, default False
+        The notebook has redefined the function, and a retry takes that.
+    """
+    run, name, dead = _handle(stats.name, names), stats.code.name, stats.counts.dead
+    fn = name if newer else ""
+    calls = [] if stats.resting else ["pause()", "resume()", f"scale({max(1, stats.consumers)})", "cancel()"]
+    retries = [f"retry({fn})"] if dead else []
+    retries += [f"retry({f'{fn}, ' if fn else ''}limit={CANARY})"] if first(dead) else []
+    named = source is not None and name.isidentifier()
+    return Offers(
+        queue=one_line(stats.queue, 80),
+        run=one_line(stats.name, 80),
+        results=f"%dq results {as_word(stats.name)}" if names.magic and not names.run else f"{run}.results()",
+        code=(source or "").rstrip("\n") if named else "",
+        label=f"Insert cell with {name}()" if named else "",
+        open="%dq open" if names.magic else f"{names.lab or 'lab'}.panel()",
+        python=tuple(f"{run}.{call}" for call in [*retries, "results()", "failures()", *calls]),
+    )
+
+
+def run_here(letter: Any, stats: RunStats, names: Names) -> str:
+    """Return the cell that opens a dead document and calls the function with it; "" for a function without a name."""
+    if not stats.code.name.isidentifier():
+        return ""
+    if names.magic:
+        opens = f"%dq show {letter.id} {as_word(stats.name)} -o letter    # {one_line(letter.key, 80)}"
+    else:
+        failures = f"{_handle(stats.name, names)}.failures()"
+        opens = f"letter = next(each for each in {failures} if each.id == {letter.id})    # {one_line(letter.key, 80)}"
+    return f"{opens}\n{stats.code.name}(letter.document)"
+
+
+def _handle(name: str, names: Names) -> str:
+    return names.run or f"{names.lab or 'lab'}.attach({name!r})"

@@ -1,0 +1,36 @@
+// What a widget asks of the page around it: to insert a cell, to open a tab, to keep it. JupyterLab answers where dqlab's
+// extension is installed (src/lab/wishes.ts); elsewhere nobody does, and what was to be inserted is copied.
+
+export const INSERT = 'dqlab-insert';
+export const OPEN = 'dqlab-open';
+export const KEEP = 'dqlab-keep';
+
+/** Cells for the notebook that shows the widget, below it. */
+export interface Insertion {
+  source: string;
+}
+/** The dashboard of one run. */
+export interface Opening {
+  queue: string;
+  run: string;
+}
+/** What is saved in place of a widget that is kept after its end, by MIME type. */
+export type Twin = Record<string, string>;
+export interface Kept extends HTMLElement {
+  dqTwin?: Twin | undefined;
+}
+
+/** Ask the page for something; whether somebody does it. */
+export function wish(from: HTMLElement, name: string, detail: object = {}): boolean {
+  return !from.dispatchEvent(new CustomEvent(name, { bubbles: true, cancelable: true, detail }));
+}
+
+/** Put text where it can be pasted from; what to say about that. */
+export async function copied(text: string): Promise<string> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return 'Copied. Paste it into a cell:';
+  } catch {
+    return 'Copy this into a cell:';
+  }
+}

@@ -1,0 +1,84 @@
+"""Fix, retry, done in the widget that watched a run: JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.browser.lab_server import execute, jupyterlab, lab_page
+from tests.chromium import needs_chromium
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(240), needs_chromium]
+
+CONNECT = """
+import time
+import dqlab as dq
+%load_ext dqlab
+%dq connect -n 1 -o lab
+def parse(x):
+    time.sleep(0.2)
+    if x % 3 == 0:
+        raise ValueError("no total")
+    return x
+"""
+RUN = """
+run = lab.map(parse, range(60), retry=dq.Retry(0))
+run
+"""
+MENDED = """
+def parse(x):
+    return x
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    cells = [nbformat.v4.new_code_cell(source.strip()) for source in (CONNECT, RUN)]
+    root = tmp_path / "notebooks"
+    root.mkdir()
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), root / "loop.ipynb")
+    return root
+
+
+@pytest.fixture
+def server(root: Path, tmp_path: Path) -> Iterator[str]:
+    with jupyterlab(tmp_path / "jupyter", root) as url:
+        yield url
+
+
+def test_a_run_is_mended_and_retried_in_the_widget_that_watched_it(server: str, root: Path) -> None:
+    """The end, the edited function in a cell below, a press, and all is done; what is saved needs no kernel."""
+    with lab_page(server, "loop.ipynb") as page:
+        execute(page, "notebook:run-all-cells")
+        page.locator(".dqlab .dq-chip", has_text="Running").wait_for(timeout=90_000)
+        page.locator(".dqlab .dq-chip", has_text="Done, 20 dead").wait_for(timeout=60_000)
+        page.locator(".dqlab button", has_text="Retry 20 with v1").wait_for(timeout=15_000)
+
+        page.get_by_role("button", name="More", exact=True).click()
+        page.get_by_role("menuitem", name="Insert cell with parse()").click()
+        cells = "window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells"
+        page.wait_for_function(f"() => {cells}.length === 3")
+        assert page.evaluate(f"() => {cells}[2].getSource()").startswith("def parse(x):")
+        assert page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex") == 2
+        page.evaluate(f"(source) => {cells}[2].setSource(source)", MENDED.strip())
+        execute(page, "notebook:run-cell")
+
+        page.locator(".dqlab button", has_text="Retry 20 with parse v2").click(timeout=20_000)
+        page.wait_for_function(
+            "() => /^Done(?!.*dead)/.test(document.querySelector('.dqlab .dq-chip').textContent)", timeout=30_000
+        )
+        assert page.locator(".dqlab button", has_text="Results").is_visible()
+
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.dqlab')].some((each) => each.dqTwin?.['text/plain'])", timeout=15_000
+        )
+        execute(page, "docmanager:save")
+        page.wait_for_function("() => !document.querySelector('.jp-mod-dirty')", timeout=15_000)
+
+    (output,) = nbformat.read(root / "loop.ipynb", as_version=4).cells[1].outputs
+    assert set(output.data) == {"text/plain", "text/html"}
+    assert "dead" not in output.data["text/plain"].split("\n")[0]

@@ -1,0 +1,207 @@
+"""Fix, retry, done: what the widget of a run offers while it runs and after its end, in a real browser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dqlab.live.details import examples
+from dqlab.live.offers import Names, run_here
+from dqlab.live.run_picture import Focus, run_view
+from dqlab.live.run_view import RunView
+from dqlab.stats import Counts, History, RunState, RunStats, Snapshot
+from tests.chromium import needs_chromium
+from tests.live.conftest import CODE
+from tests.live.pages import Show, as_sent, overflowing
+
+pytestmark = [pytest.mark.browser, needs_chromium]
+
+NAMES = Names(run="run", magic=True)
+LETTER = SimpleNamespace(id=7, key="lux/contract-7.pdf", deliveries=4, version="a41f9c", traceback="Traceback")
+KEEPS = "addEventListener('dqlab-keep', (event) => event.preventDefault())"
+"""What JupyterLab does with the extension."""
+ASKED = """() => { window.asked = [];
+  for (const name of ['dqlab-insert', 'dqlab-open'])
+    addEventListener(name, (event) => { asked.push([name, event.detail]); event.preventDefault(); }); }"""
+BOXES = """() => Object.fromEntries(['header', '.dq-news', '.dq-prog', '.dq-stats', '.dq-two', 'footer'].map((name) => {
+  const { top, bottom } = document.querySelector(`.dqlab ${name}`).getBoundingClientRect();
+  return [name, [top, bottom]];
+}))"""
+
+
+@pytest.fixture
+def focus(snapshot: Snapshot, past: History) -> Focus:
+    return Focus(snapshot, past, CODE, names=NAMES)
+
+
+@pytest.fixture
+def ended(done: RunStats, focus: Focus) -> RunView:
+    """The end, 212 dead, and the function was redefined."""
+    return run_view(done, focus._replace(newer=True))
+
+
+def moved(page: Any, before: dict[str, list[float]]) -> list[str]:
+    """Parts that are elsewhere, by more than a browser rounds."""
+    now = page.evaluate(BOXES)
+    pairs = {name: zip(now[name], places, strict=True) for name, places in before.items()}
+    return [name for name, ends in pairs.items() if any(abs(one - other) > 1 for one, other in ends)]
+
+
+def update(page: Any, view: RunView) -> None:
+    page.evaluate("async (view) => { update(view); await new Promise(requestAnimationFrame); }", as_sent(view))
+
+
+@pytest.mark.parametrize("width", [420, 1000, 1100])
+def test_nothing_jumps_when_the_state_changes(
+    show: Show, running: RunStats, done: RunStats, focus: Focus, width: int
+) -> None:
+    """What is read, or about to be pressed, stays where it is: paused, asked, ended, retried."""
+    page = show(run_view(running, focus), width=width)
+    page.evaluate("async () => { await new Promise(requestAnimationFrame); }")
+    before = page.evaluate(BOXES)
+
+    clean = replace(done, counts=Counts(acked=48_210), units=None, classes=())
+    views = {
+        "paused": run_view(replace(running, state=RunState.PAUSED, why="by root, 19:30"), focus),
+        "running": run_view(running, focus),
+        "refused": run_view(running, focus, trouble="Pause failed: no."),
+        "done with dead": run_view(done, focus._replace(newer=True)),
+        "retried": run_view(running, focus, busy="61 documents sent through again."),
+        "done": run_view(clean, focus),
+    }
+    for name, view in views.items():
+        update(page, view)
+        assert moved(page, before) == [], name
+
+
+def test_a_question_moves_nothing(show: Show, running: RunStats, focus: Focus) -> None:
+    """It stands in the place of notices, over what is below where it needs more room."""
+    page = show(run_view(running, focus), width=1000)
+    before = page.evaluate(BOXES)
+
+    page.get_by_role("button", name="Cancel run…").click()
+
+    assert page.get_by_role("alertdialog").is_visible()
+    assert moved(page, before) == []
+
+
+@pytest.mark.parametrize("width", [320, 400, 620, 700, 1000, 1600])
+def test_the_end_with_its_actions_fits(show: Show, ended: RunView, width: int) -> None:
+    """Names are shortened, figures never."""
+    assert overflowing(show(ended, width=width)) == []
+
+
+def test_after_the_end_the_redefined_function_is_the_first_thing_to_press(show: Show, ended: RunView) -> None:
+    """Of many, a hundred can go first."""
+    page = show(ended)
+    retry = page.get_by_role("button", name="Retry 212 with parse v5")
+    assert "dq-pri" in (retry.get_attribute("class") or "")
+
+    retry.click()
+    update(page, ended)
+    page.get_by_role("button", name="100 first").first.click()
+
+    assert page.evaluate("sent") == [{"command": "retry"}, {"command": "retry", "n": 100}]
+
+
+def test_a_class_of_many_is_retried_a_hundred_first(show: Show, running: RunStats, focus: Focus) -> None:
+    """As in the sidebar."""
+    page = show(run_view(running, focus._replace(newer=True)))
+    page.get_by_role("button", name="Failures").click()
+    page.locator("tr[data-fingerprint]", has_text="PdfError").click()
+    detail = page.locator(".dq-detail")
+    assert detail.get_by_role("button").all_inner_texts() == ["Retry 128 with parse v5", "100 first"]
+
+    detail.get_by_role("button", name="100 first").click()
+
+    assert page.evaluate("sent.at(-1)") == {"command": "retry", "target": running.classes[0].fingerprint, "n": 100}
+
+
+def test_what_is_to_be_inserted_is_asked_of_the_page(show: Show, ended: RunView) -> None:
+    """Results, and the function to edit; neither is sent to the kernel, nothing is run."""
+    page = show(ended)
+    page.evaluate(ASKED)
+
+    page.get_by_role("button", name="Results").click()
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Insert cell with parse()").click()
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Open").click()
+
+    assert page.evaluate("asked") == [
+        ["dqlab-insert", {"source": "run.results()"}],
+        ["dqlab-insert", {"source": CODE.rstrip()}],
+        ["dqlab-open", {"queue": "pages", "run": "parse-invoices"}],
+    ]
+    assert page.evaluate("sent") == []
+
+
+def test_where_no_page_inserts_cells_they_are_copied_and_that_is_said(show: Show, ended: RunView) -> None:
+    """In VS Code, and in a notebook without the extension."""
+    page = show(ended)
+    page.evaluate("""() => { window.put = [];
+      Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => put.push(text) } }); }""")
+
+    page.get_by_role("button", name="Results").click()
+
+    page.wait_for_function("put.length === 1")
+    assert page.evaluate("put") == ["run.results()"]
+    assert page.locator(".dq-notice").inner_text() == "Copied. Paste it into a cell: run.results()"
+
+
+def test_a_line_of_python_is_copied_from_the_menu(show: Show, ended: RunView) -> None:
+    """Every action has its twin."""
+    page = show(ended)
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Copy as Python…").click()
+    assert page.get_by_role("menuitem").first.inner_text() == "run.retry(parse)"
+
+    page.get_by_role("menuitem", name="run.retry(parse)").click()
+
+    page.wait_for_function("document.querySelector('.dq-notice').textContent.endsWith('run.retry(parse)')")
+
+
+def test_the_menu_scales(show: Show, running: RunStats, focus: Focus) -> None:
+    """The number is asked for in place."""
+    page = show(run_view(running, focus))
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Scale…").click()
+    page.get_by_role("spinbutton").fill("12")
+    page.get_by_role("button", name="Set").click()
+
+    assert page.evaluate("sent") == [{"command": "scale", "n": 12}]
+
+
+def test_one_failed_document_is_run_here_by_a_cell(show: Show, running: RunStats, focus: Focus) -> None:
+    """The cell opens the document and calls the function; the user runs it."""
+    fingerprint = running.classes[0].fingerprint
+    of = examples(fingerprint, [LETTER], lambda letter: run_here(letter, running, NAMES))
+    page = show(run_view(running, focus._replace(examples=of)))
+    page.evaluate(ASKED)
+    page.get_by_role("button", name="Failures").click()
+    page.locator("tr[data-fingerprint]", has_text="PdfError").click()
+
+    page.get_by_role("button", name="Run this one here").click()
+
+    ((name, detail),) = page.evaluate("asked")
+    opened = "%dq show 7 parse-invoices -o letter    # lux/contract-7.pdf"
+    assert (name, detail) == ("dqlab-insert", {"source": f"{opened}\nparse(letter.document)"})
+
+
+def test_a_page_that_keeps_widgets_says_so_and_gets_what_to_save(show: Show, running: RunStats, ended: RunView) -> None:
+    """One that does not is given the static end, as ever."""
+    page = show(run_view(running))
+    update(page, run_view(replace(running, state=RunState.PAUSED)))
+    assert page.evaluate("sent") == []
+
+    page.evaluate(KEEPS)
+    update(page, run_view(running))
+    page.wait_for_function("sent.length === 1")
+    assert page.evaluate("sent") == [{"command": "keep"}]
+
+    twin = {"text/plain": "done", "text/html": "<b>done</b>"}
+    page.evaluate("parts => update(parts)", {**as_sent(ended), "twin": twin})
+    assert page.evaluate("document.querySelector('.dqlab').dqTwin") == twin
