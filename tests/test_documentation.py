@@ -8,6 +8,8 @@ import inspect
 import json
 import re
 import shlex
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,6 +165,19 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert names["answers"] == [2 * n for n in range(100)]
     assert names["fetched"] == list(range(200))
     assert sorted(pd.read_parquet("labels.parquet")["id"]) == list(range(7))
+
+
+def test_the_script_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+    """It is what people copy first; the standard library's sources are on every machine."""
+    (block,) = (block for block in _blocks("python") if block.page.name == "README.md")
+    (tmp_path / "script.py").write_text(block.text)
+
+    ended = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "'dead': 0" in ended.stdout.splitlines()[-1]
 
 
 def test_a_word_that_no_command_has_is_noticed() -> None:

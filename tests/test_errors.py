@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 
 import dqlab.errors
-from dqlab.errors import DqlabError, Reject, SubmissionIncomplete
+from dqlab.errors import BadOption, DqlabError, Reject, SubmissionIncomplete
 
 
 def kinds(root: type[DqlabError] = DqlabError) -> list[type[DqlabError]]:
@@ -29,6 +29,13 @@ def example(kind: type[DqlabError]) -> DqlabError:
         return Reject("no text in it")
     gaps = {name: spec for _, name, spec, _ in string.Formatter().parse(kind.text) if name}
     return kind(**{name: 7 if spec else "seven" for name, spec in gaps.items()})
+
+
+class Unshowable:
+    """An object that raises when it is looked at."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("broken")
 
 
 ALL = kinds()
@@ -118,3 +125,16 @@ def test_no_sentence_of_an_error_has_a_plural_beside_a_bare_count() -> None:
     ]
 
     assert bare == []
+
+
+@pytest.mark.parametrize(
+    "value", [list(range(200_000)), "x" * 10_000, {n: n for n in range(1_000)}, "two\nlines", Unshowable()], ids=type
+)
+def test_a_refused_value_is_named_in_one_short_line(value: object) -> None:
+    """`lab.map(documents, fn)`, the arguments swapped, printed all documents, and the advice behind them."""
+    error = BadOption(option="fn", value=value, problem="is not a function.")
+
+    assert len(str(error)) < 250
+    assert "\n" not in str(error)
+    assert str(error).endswith("is not a function.")
+    assert error.value is value

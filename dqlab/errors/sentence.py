@@ -1,18 +1,19 @@
 """The root of all errors: a sentence with named gaps, and the values that fill them.
 
 A gap for a count may name what is counted, and words that follow the count: ``{left:message}`` becomes "1 message" or
-"2 messages", ``{left:waits|wait}`` one of the two.
+"2 messages", ``{left:waits|wait}`` one of the two. ``{value:brief}`` is a short ``repr`` of any value.
 """
 
 from __future__ import annotations
 
 import re
+import reprlib
 from string import Formatter
 from typing import Any, ClassVar
 
 from dqlab.errors.trimming import rendered
 from dqlab.numbers import many
-from dqlab.texts import block
+from dqlab.texts import block, one_line
 
 __all__ = ["DqlabError", "DqlabWarning", "in_words"]
 
@@ -24,6 +25,8 @@ class _Sentences(Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         """Return a value as its gap wants it."""
+        if format_spec == "brief":
+            return one_line(_BRIEFLY.repr(value), 200)
         if isinstance(value, int) and "|" in format_spec:
             one, several = format_spec.split("|")
             return one if value == 1 else several
@@ -35,6 +38,8 @@ class _Sentences(Formatter):
 _NOUN = re.compile(r"[a-z ]{2,}")
 """Python's own formats of numbers that are letters alone have one."""
 _SENTENCES = _Sentences()
+_BRIEFLY = reprlib.Repr()
+_BRIEFLY.maxstring = _BRIEFLY.maxother = _BRIEFLY.maxlong = 200
 
 
 class DqlabError(Exception):

@@ -38,7 +38,7 @@ class BadName(UsageError):
 class BadOption(UsageError):
     """An option has an invalid value."""
 
-    text = "{option}={value!r}: {problem}"
+    text = "{option}={value:brief}: {problem}"
 
 
 class UnknownOption(UsageError, TypeError):

@@ -44,7 +44,7 @@ class Choice:
         if counts.dead:
             found[f"Retry {many(counts.dead, 'failed document')} with this code"] = self.retry
         if counts.left:
-            found["Retry, and give the rest this code"] = self.rest
+            found["Retry, and give the rest this code" if counts.dead else "Give the rest this code"] = self.rest
         found["Start over"] = self.start_over
         return found
 

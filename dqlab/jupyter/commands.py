@@ -111,7 +111,8 @@ def _mapped(line: Line, options: Namespace, pool: QueuePool, function: Any, docu
             raise
         lab = line.lab
         found = lab.attach(error.run)
-        taken = name_taken(error, options.function, defined=options.defined, dead=found.counts["dead"])
+        counts = Counts(**found.counts)
+        taken = name_taken(error, options.function, defined=options.defined, dead=counts.dead, left=counts.left)
         run = found.undecided(function, taken)
 
         def start_over() -> Run:

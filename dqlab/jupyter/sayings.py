@@ -80,13 +80,15 @@ def is_other_code(error: RunExists) -> bool:
     return str(error.difference).startswith("other code")
 
 
-def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: int = 1) -> RunExists:
-    """Return the error, with the possible next steps in the words of a line; `dead` documents can be retried."""
+def name_taken(error: RunExists, function: str | None, *, defined: bool, dead: int = 1, left: int = 0) -> RunExists:
+    """Return the error with the next steps in the words of a line, for `dead` documents and `left` that wait or run."""
     if error.steps != RunExists.IN_PYTHON:
         return error
     if function is not None and is_other_code(error):
         news = f"The function {function} is defined now as its cell has it. " if defined else ""
         retry = f"To run its failed documents with {function}: %dq retry {error.run} --fn {function}. " if dead else ""
+        if left:
+            retry += f"To run the rest with {function} too: %dq retry {error.run} --fn {function} --rest. "
         steps = (
             f"{news}{retry}To start over: submit with --on-existing new. To keep it, with the results of the code it "
             f"had: %dq attach {error.run}."
@@ -106,7 +108,8 @@ def choices(run: Run, error: RunExists, function: str, *, defined: bool) -> Iter
     if counts.dead:
         yield f"    {retry}    # its {many(counts.dead, 'failed document')} with this code"
     if counts.left:
-        yield f"    {retry} --rest    # and the {many(counts.left, 'document')} that wait or run"
+        rest = f"the {many(counts.left, 'document')} that wait or run"
+        yield f"    {retry} --rest    # {f'and {rest}' if counts.dead else f'{rest}, with this code'}"
     yield "    --on-existing new    # on this line: drop it and start over"
     yield "    --name NAME    # on this line: keep it, and map under another name"
     yield f"    %dq attach {run.name}    # keep it, with the results of the code it had"

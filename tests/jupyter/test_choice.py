@@ -177,6 +177,25 @@ def test_rest_of_a_run_gets_the_new_code(connected: Any, tmp_path: Path, capsys:
     assert values.count("new") >= 296
 
 
+def test_run_in_mid_run_without_failures_is_offered_the_new_code_for_its_rest(
+    connected: Any, tmp_path: Path, capsys: Any
+) -> None:
+    """The line read "and the 300 documents" after nothing, the button offered a retry, and the refusal named no way."""
+    gate = Gate(tmp_path)
+    connected["gate"] = gate
+    write(connected, "(gate.wait(), 'old')[1]", over="range(300)", more="--on-existing new")
+    gate.until_arrived(1)
+    capsys.readouterr()
+    write(connected, "'new'", over="range(300)")
+
+    assert "--rest    # the 300 documents that wait or run, with this code" in capsys.readouterr().out
+    choice = Choice(connected["run"], connected["invert"], lambda: connected["run"])
+    assert list(choice.labels) == ["Give the rest this code", "Start over"]
+    with pytest.raises(RunExists, match="To run the rest with invert too: %dq retry edited --fn invert --rest"):
+        connected["run"].results()
+    gate.open()
+
+
 def test_what_a_retry_sends_again_is_not_taken_for_a_rest(edited: Any, capsys: Any) -> None:
     """A run that was done has nothing else: the advice to use --rest sends the reader after nothing."""
     edited.run("%dq pause edited;")  # what is sent again waits, as it does for a moment at any retry
