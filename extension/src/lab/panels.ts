@@ -95,8 +95,9 @@ class PanelTab extends MainAreaWidget<IFrame> {
     const words = absence(this.model, this.opening.service);
     say(this.notice, words);
     show(this.notice, words !== '');
-    // A page whose service has ended would go on looking for it.
-    const ended = this.model.service(this.opening.service)?.state === 'gone';
+    // A page whose service has ended would go on looking for it; one that was closed in good order is not listed.
+    const service = this.model.service(this.opening.service);
+    const ended = this.model.services !== null && (service === null || service.state === 'gone');
     if (ended && this.loaded) {
       this.loaded = false;
       this.content.url = 'about:blank';
