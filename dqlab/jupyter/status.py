@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from dqlab.live import details
-from dqlab.live.display import RUNS_OF_STATUS, _shown_table
+from dqlab.live.display import RUNS_OF_STATUS, table_bundle
 from dqlab.live.run_table import SortBy
 from dqlab.live.tables import runs_table, status_table
 from dqlab.stats import Snapshot
@@ -32,4 +32,4 @@ def status_bundle(status: Status, **_: object) -> dict[str, str]:
     runs = status.runs[:RUNS_OF_STATUS]
     table = runs_table(runs, status.runs_total - len(runs), status.attention, status.by)
     tables = [table, status_table(status)] if runs else [status_table(status)]
-    return _shown_table(*tables, needs=details.needs(status.attention, ()))
+    return table_bundle(*tables, needs=details.needs(status.attention, ()))

@@ -53,6 +53,7 @@ __all__ = [
     "publish",
     "register_formatters",
     "set_mode",
+    "table_bundle",
     "text_of",
     "watch",
     "widget_of",
@@ -294,7 +295,8 @@ def text_of(value: object) -> str:
     return repr(value) if shown is None else shown["text/plain"]
 
 
-def _shown_table(*tables: Table, needs: tuple[Need, ...] = ()) -> dict[str, str]:
+def table_bundle(*tables: Table, needs: tuple[Need, ...] = ()) -> dict[str, str]:
+    """Return tables, and what needs the user, as text and, unless only text is wanted, as HTML."""
     style = _style()
     parts = [table_text(table, style) for table in tables]
     parts += ["\n".join([NEEDS, *(paint(line, style) for line in need_lines(needs))])] if needs else []
@@ -332,11 +334,11 @@ def _run_bundle(run: RunSource, **_: object) -> dict[str, str]:
 
 
 def _results_bundle(results: Any, **_: object) -> dict[str, str]:
-    return _shown_table(results_table(results))
+    return table_bundle(results_table(results))
 
 
 def _failures_bundle(failures: Any, **_: object) -> dict[str, str]:
-    return _shown_table(failures_table(failures))
+    return table_bundle(failures_table(failures))
 
 
 RUNS_OF_STATUS = 20
@@ -347,14 +349,14 @@ NEEDS = "needs you"
 def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
     needs = details.needs(snapshot.attention, ())
     if not snapshot.runs:
-        return _shown_table(status_table(snapshot), needs=needs)
+        return table_bundle(status_table(snapshot), needs=needs)
     runs = snapshot.runs[:RUNS_OF_STATUS]
     table = runs_table(runs, snapshot.runs_total - len(runs), snapshot.attention)
-    return _shown_table(table, status_table(snapshot), needs=needs)
+    return table_bundle(table, status_table(snapshot), needs=needs)
 
 
 def _runs_bundle(runs: Any, **_: object) -> dict[str, str]:
-    return _shown_table(runs_table(runs))
+    return table_bundle(runs_table(runs))
 
 
 def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
