@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,9 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
     yield Notebook(shell)
     shell.run_line_magic("unload_ext", "dqlab")
     InteractiveShell.clear_instance()
+    atexit.unregister(
+        shell.atexit_operations
+    )  # keeps it, and collects garbage: hundreds of them took minutes at the end
     sys.modules["__main__"] = main
     set_mode(None)
 
