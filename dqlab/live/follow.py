@@ -38,8 +38,10 @@ __all__ = ["Canvas", "Live", "LiveQueues", "LiveRun", "following"]
 
 FOCUS_PERIOD = 1.0
 """Seconds between two polls for what stands below the figures of a run."""
-REST_PERIOD = 2.0
-"""Seconds between two polls of a run that rests: another process may retry it."""
+REST_PERIOD, LONGEST_REST_PERIOD = 2.0, 15.0
+"""Seconds between two polls of a run that rests, which another process may retry: more, the longer it has rested."""
+RESTED = 60.0
+"""Seconds of rest that make the period a second longer."""
 REST_SILENCE = 30.0
 """Seconds without an answer after which a run that rests is drawn for good."""
 HISTORY_PERIOD = 5.0
@@ -191,6 +193,10 @@ class LiveRun(Live[RunView]):
         self._examples: tuple[str, tuple[Example, ...]] | None = None
         self._newer: Callable[..., Any] | None = None
         self._names, self._named_at = NO_NAMES, -FOCUS_PERIOD
+        self._seen_at_rest: object = None
+        """What the run was when the details below its figures were last fetched, if it rested."""
+        self._made: tuple[object, RunView] | None = None
+        """The last view, and what it was made of."""
 
     @property
     def _rests(self) -> bool:
@@ -210,11 +216,24 @@ class LiveRun(Live[RunView]):
 
     def _ask(self) -> None:
         self._stats = self._asking.ask(lambda: self.source.stats(timeout=CALL_TIMEOUT), self._stats)
-        kept = self._rests and self._canvas.keeps
-        self._asking.period = max(self._period, REST_PERIOD) if kept else self._period
-        answered = self._stats is not None and self._asking.silence is None
-        if answered and has_details(self.source) and (self._more.due or self._ended):
-            self._ask_more(cast(RunStats, self._stats))
+        stats = self._stats
+        at_rest = self._as_it_rests()
+        rested = 0.0 if stats is None or stats.ended is None else stats.at - stats.ended
+        slow = min(REST_PERIOD + max(0.0, rested) / RESTED, LONGEST_REST_PERIOD)
+        self._asking.period = max(self._period, slow) if at_rest is not None else self._period
+        if stats is None or self._asking.silence is not None or not has_details(self.source):
+            return
+        changes = at_rest is None or at_rest != self._seen_at_rest
+        if changes and (self._more.due or self._ended):
+            self._ask_more(stats)
+            self._seen_at_rest = at_rest if self._more.silence is None else None
+
+    def _as_it_rests(self) -> object:
+        """Return what a run that rests is, on a canvas that is kept; None while it goes on."""
+        stats = self._stats
+        if stats is None or not self._rests or not self._canvas.keeps:
+            return None
+        return stats.state, stats.counts, stats.code, stats.ended
 
     def _ask_more(self, stats: RunStats) -> None:
         """Fetch what stands below the figures; without an answer the old values stay."""
@@ -248,7 +267,11 @@ class LiveRun(Live[RunView]):
             return connecting_view(self.source.name, silence)
         newer = self._newer is not None
         focus = Focus(self._snapshot, self._history, self._code[1], self._examples, newer, self._names)
-        return run_view(self._stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy)
+        parts = self._stats, focus, silence, trouble, self.obeying.busy
+        if self._made is None or self._made[0] != parts:  # most steps of a run that rests change nothing
+            view = run_view(self._stats, focus, silence=silence, trouble=trouble, busy=self.obeying.busy)
+            self._made = parts, view
+        return self._made[1]
 
     def _moved(self) -> RunView:
         return self._view() if self._rests else moved_view(self.source.name)

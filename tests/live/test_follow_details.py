@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -184,6 +184,35 @@ def test_a_view_that_is_kept_goes_on_when_its_run_is_retried(
     clock.now += 1
     assert live.tick()
     assert canvas.drawn[-1].chip == "Running"
+
+
+def test_a_view_that_is_kept_costs_less_the_longer_its_run_rests(
+    live: LiveRun, detailed: Any, canvas: Any, done: RunStats, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook of an open lab has dozens of them: what stands below the figures changes only with the run."""
+    ended = cast(float, done.ended)
+    canvas.keeps, detailed.answer = True, done
+    looked: list[float] = []
+    snapshot = detailed.snapshot
+    monkeypatch.setattr(detailed, "snapshot", lambda **given: (looked.append(clock.now), snapshot(**given))[1])
+    for _ in range(4):
+        live.tick()
+        clock.now += 2
+    assert len(looked) == 1
+
+    asked = detailed.asked
+    detailed.answer = replace(done, at=ended + 3600)
+    for _ in range(60):
+        live.tick()
+        clock.now += 1
+    assert detailed.asked - asked <= 6
+    assert len(looked) == 1
+
+    detailed.answer = replace(done, at=ended + 3700, counts=replace(done.counts, dead=0, acked=done.counts.settled))
+    for _ in range(16):
+        live.tick()
+        clock.now += 1
+    assert len(looked) == 2
 
 
 def test_a_view_that_no_page_keeps_any_more_is_drawn_for_good(
