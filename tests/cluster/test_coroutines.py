@@ -76,8 +76,8 @@ class NearRef:
 class Bench:
     """One slot and the queue it serves."""
 
-    def __init__(self, actor: DeskActor) -> None:
-        self.actor, self.ref = actor, NearRef(actor)
+    def __init__(self, actor: DeskActor, ref: NearRef) -> None:
+        self.actor, self.ref = actor, ref
         self.slot: Slot
 
     async def put(self, values: list[Any]) -> None:
@@ -100,11 +100,17 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    function: Callable[[Any], Any], *, concurrency: int = 2, batch: int = 100, early: bool = False, **changed: Any
+    function: Callable[[Any], Any],
+    *,
+    concurrency: int = 2,
+    batch: int = 100,
+    early: bool = False,
+    ref: type[NearRef] = NearRef,
+    **changed: Any,
 ) -> AsyncIterator[Bench]:
     actor = DeskActor("q", 0, 1, options() | changed)
     await actor.start(pack({}))
-    here = Bench(actor)
+    here = Bench(actor, ref(actor))
     chosen = SlotOptions(
         batch=batch, early=early, concurrency=concurrency, origin=ORIGIN, values=lambda: Work(function)
     )
@@ -370,6 +376,36 @@ def test_lease_of_a_slow_coroutine_is_renewed() -> None:
     counts, leases = asyncio.run(scenario())
 
     assert (counts[State.LEASED], leases) == (1, 1)
+
+
+class BrokenOnce(NearRef):
+    """Answers the first renewal with an error that nothing expects."""
+
+    async def call(self, function: str, body: bytes | Callable[[], bytes], *, timeout: float = 10.0) -> bytes:
+        answer = await super().call(function, body, timeout=timeout)
+        if function == "renew" and self.count("renew") == 1:
+            raise RuntimeError("what nothing expects")
+        return answer
+
+
+def test_a_renewal_that_fails_unexpectedly_is_not_the_last() -> None:
+    """The lease would run out under a function that still runs."""
+
+    async def scenario() -> int:
+        gate = Latch()
+
+        async def work(x: int) -> None:
+            await gate.wait()
+
+        async with bench(work, visibility_timeout=0.3, ref=BrokenOnce) as here:
+            await here.put([0])
+            await until(lambda: here.ref.count("renew") >= 4)
+            leased = here.counts()[State.LEASED]
+            gate.open()
+            await here.until(State.ACKED, 1)
+            return leased
+
+    assert asyncio.run(scenario()) == 1
 
 
 def test_what_has_not_begun_is_given_back_when_the_slot_stops() -> None:

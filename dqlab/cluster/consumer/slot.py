@@ -613,16 +613,19 @@ class Slot:
                 every = min(chunk.timeout for chunk in held) / 3
                 await asyncio.sleep(every)
                 if leases := sorted({chunk.lease for chunk in self._held_of(shard)}):
-                    try:
-                        await self._shards[shard].call("renew", pack({"leases": leases}), timeout=max(every, RENEW_FOR))
-                    except (CallTimeout, LogError):
-                        logger.warning("event=renew_late slot=%s", self.name)
-        except (ActorGone, SchedulerGone):
-            pass  # the parked lease call reports it
-        except Exception:  # whatever it was, later leases are renewed
-            logger.exception("event=renew_failed slot=%s shard=%s", self.name, shard)
+                    await self._send_renewal(shard, leases, max(every, RENEW_FOR))
         finally:
             del self._renewing[shard]
+
+    async def _send_renewal(self, shard: int, leases: list[int], timeout: float) -> None:
+        try:
+            await self._shards[shard].call("renew", pack({"leases": leases}), timeout=timeout)
+        except (CallTimeout, LogError):
+            logger.warning("event=renew_late slot=%s", self.name)
+        except (ActorGone, SchedulerGone):
+            pass  # the parked lease call reports it
+        except Exception:  # whatever it was, the next renewal is sent
+            logger.exception("event=renew_failed slot=%s shard=%s", self.name, shard)
 
     def _held_of(self, shard: int) -> list[Chunk]:
         """Return the chunks of a shard that are in hand, or whose last outcomes are on their way."""
