@@ -228,7 +228,7 @@ class Run(HasWidget):
         chosen = compile_where(where) if where is not None else None
         code = self._new_code(fn) if fn is not None else None
         classes = [] if fingerprint is None else [fingerprint]
-        if limit is not None and limit < 1:
+        if limit is not None and not (type(limit) is int and limit >= 1):
             raise BadOption(option="limit", value=limit, problem="is how many documents at most, 1 or more.")
         if rest and code is None:
             raise BadOption(option="rest", value=rest, problem="gives the rest of the run the code of fn=; pass that.")

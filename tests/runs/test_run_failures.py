@@ -221,8 +221,9 @@ def test_retry_of_the_first_few_leaves_the_others_dead(queue: dq.QueuePool, wher
     assert run.counts["acked"] + run.counts["dead"] == 100
     assert 17 <= run.counts["dead"] <= 20
     assert run.stats().code.version == 2
-    with pytest.raises(BadOption, match="limit"):
-        run.retry(limit=0)
+    for limit in (0, -1, 2.5, "3", True):
+        with pytest.raises(BadOption, match="limit"):
+            run.retry(limit=limit)  # type: ignore[arg-type]
 
 
 def test_a_message_that_took_too_long_is_chosen_by_the_name_of_its_error(queue: dq.QueuePool) -> None:
