@@ -17,7 +17,6 @@ from dqlab.jupyter.grammar import COMMANDS, SHELL
 from dqlab.jupyter.letters import letter_bundle
 from dqlab.jupyter.line import Line
 from dqlab.jupyter.sayings import Said
-from dqlab.jupyter.status import Status, status_bundle
 from dqlab.live.display import text_of, watch
 from dqlab.runs.failures import DeadLetter
 
@@ -76,8 +75,6 @@ def _text(value: object) -> str:
     """Return what is shown of a command's value; a number is in the sentence that was printed."""
     if isinstance(value, Said):
         return ""
-    if isinstance(value, Status):
-        return _spoken(status_bundle(value)["text/plain"])
     return letter_bundle(value)["text/plain"] if isinstance(value, DeadLetter) else _spoken(text_of(value))
 
 

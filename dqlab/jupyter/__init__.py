@@ -18,14 +18,12 @@ def load(shell: InteractiveShell) -> None:
     """Add `%dq` and `%%dq` to a shell; idempotent."""
     from dqlab.jupyter.letters import letter_bundle
     from dqlab.jupyter.magics import DQMagics
-    from dqlab.jupyter.status import status_bundle
     from dqlab.live.display import register_formatters
 
     unload(shell)
     register_formatters(shell)
     display: Any = shell.display_formatter
     display.mimebundle_formatter.for_type_by_name("dqlab.runs.failures", "DeadLetter", letter_bundle)
-    display.mimebundle_formatter.for_type_by_name("dqlab.jupyter.status", "Status", status_bundle)
     magics = DQMagics(shell)
     shell.register_magics(magics)
     magics.start()

@@ -30,10 +30,9 @@ from dqlab.jupyter.sayings import (
     submitted,
     warned,
 )
-from dqlab.jupyter.status import sorted_status
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, ended_in_view, is_watched
-from dqlab.live.run_table import SortBy
+from dqlab.live.run_table import SortBy, sorted_by
 from dqlab.numbers import many
 from dqlab.rules.retry import Retry
 from dqlab.runs.code.explanation import Explanation, explain
@@ -152,7 +151,7 @@ def status(line: Line, options: Namespace) -> Snapshot | None:
         gone = {queue.name for queue in snapshot.queues}
         kept = f"; durable ones are in {line.lab.store}" if line.lab.store is not None else ""
         line.say(f"no worker is left, and what transient queues held is lost{kept}. Begin again: %dq connect -o lab")
-    return sorted_status(_without(snapshot, gone), SortBy(options.sort))
+    return sorted_by(_without(snapshot, gone), SortBy(options.sort))
 
 
 def watch(line: Line, options: Namespace) -> None:

@@ -1,8 +1,8 @@
 """Where a view is drawn in a notebook: a live widget, or HTML refreshed in the cell's output.
 
 Either way the last view replaces the live one as static HTML and text, because a saved notebook
-cannot bring a widget back: reopened, it would say "model not found". A front end that saves the twin of a widget
-instead of it says so, and keeps the widget: its buttons are of use after the end too.
+cannot bring a widget back: reopened, it would say "model not found". A front end that
+can save a twin in place of a widget asks to keep the widget: its buttons are useful after the end too.
 """
 
 from __future__ import annotations

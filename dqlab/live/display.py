@@ -32,6 +32,7 @@ from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Place, absent_queues, lab_view, queue_view
 from dqlab.live.pieces import Need
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
+from dqlab.live.run_table import SortBy, SortedSnapshot
 from dqlab.live.run_view import Press, RunView
 from dqlab.live.source import LabSource, PoolSource, RunSource, has_details, is_lab, is_queue
 from dqlab.live.style import PLAIN, TextStyle, paint
@@ -53,7 +54,6 @@ __all__ = [
     "publish",
     "register_formatters",
     "set_mode",
-    "table_bundle",
     "text_of",
     "watch",
     "widget_of",
@@ -295,7 +295,7 @@ def text_of(value: object) -> str:
     return repr(value) if shown is None else shown["text/plain"]
 
 
-def table_bundle(*tables: Table, needs: tuple[Need, ...] = ()) -> dict[str, str]:
+def _table_bundle(*tables: Table, needs: tuple[Need, ...] = ()) -> dict[str, str]:
     """Return tables, and what needs the user, as text and, unless only text is wanted, as HTML."""
     style = _style()
     parts = [table_text(table, style) for table in tables]
@@ -334,11 +334,11 @@ def _run_bundle(run: RunSource, **_: object) -> dict[str, str]:
 
 
 def _results_bundle(results: Any, **_: object) -> dict[str, str]:
-    return table_bundle(results_table(results))
+    return _table_bundle(results_table(results))
 
 
 def _failures_bundle(failures: Any, **_: object) -> dict[str, str]:
-    return table_bundle(failures_table(failures))
+    return _table_bundle(failures_table(failures))
 
 
 RUNS_OF_STATUS = 20
@@ -349,14 +349,15 @@ NEEDS = "needs you"
 def _snapshot_bundle(snapshot: Any, **_: object) -> dict[str, str]:
     needs = details.needs(snapshot.attention, ())
     if not snapshot.runs:
-        return table_bundle(status_table(snapshot), needs=needs)
-    runs = snapshot.runs[:RUNS_OF_STATUS]
-    table = runs_table(runs, snapshot.runs_total - len(runs), snapshot.attention)
-    return table_bundle(table, status_table(snapshot), needs=needs)
+        return _table_bundle(status_table(snapshot), needs=needs)
+    by = snapshot.by if isinstance(snapshot, SortedSnapshot) else SortBy.NEED
+    hidden = snapshot.runs_total - len(snapshot.runs)
+    table = runs_table(snapshot.runs, hidden, snapshot.attention, by, RUNS_OF_STATUS)
+    return _table_bundle(table, status_table(snapshot), needs=needs)
 
 
 def _runs_bundle(runs: Any, **_: object) -> dict[str, str]:
-    return table_bundle(runs_table(runs))
+    return _table_bundle(runs_table(runs))
 
 
 def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
@@ -380,6 +381,7 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.runs.results", "Results"): _results_bundle,
     ("dqlab.runs.failures", "Failures"): _failures_bundle,
     ("dqlab.stats.snapshot", "Snapshot"): _snapshot_bundle,
+    ("dqlab.live.run_table", "SortedSnapshot"): _snapshot_bundle,
     ("dqlab.stats.runs", "RunList"): _runs_bundle,
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
     ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,

@@ -366,7 +366,7 @@ def _sparks(history: History | None, queues: list[QueueStats]) -> tuple[tuple[st
 
 
 def _runs(runs: Sequence[RunStats], total: int, attention: Sequence[Attention]) -> Table:
-    return runs_table(runs[:RUNS], total - len(runs[:RUNS]), attention) if runs else NO_TABLE
+    return runs_table(runs, total - len(runs), attention, most=RUNS) if runs else NO_TABLE
 
 
 def _run_line(run: RunStats) -> RunLine:

@@ -57,9 +57,9 @@ def names_here(source: object) -> Names:
     return Names(min(runs, key=len, default=""), labs[0] if labs else "", bool(magics and magics("dq")))
 
 
-def first(dead: int) -> str:
-    """Return the label of the button that retries a few of many dead documents; "" for few."""
-    return f"{CANARY} first" if dead > CANARY else ""
+def first(dead: int) -> int:
+    """Return how many of many dead documents are retried first; 0 for few, which are retried together."""
+    return CANARY if dead > CANARY else 0
 
 
 def offers(stats: RunStats, source: str | None, names: Names, *, newer: bool = False) -> Offers:
@@ -78,7 +78,7 @@ def offers(stats: RunStats, source: str | None, names: Names, *, newer: bool = F
     fn = name if newer else ""
     calls = [] if stats.resting else ["pause()", "resume()", f"scale({max(1, stats.consumers)})", "cancel()"]
     retries = [f"retry({fn})"] if dead else []
-    retries += [f"retry({f'{fn}, ' if fn else ''}limit={CANARY})"] if first(dead) else []
+    retries += [f"retry({f'{fn}, ' if fn else ''}limit={few})"] if (few := first(dead)) else []
     named = source is not None and name.isidentifier()
     return Offers(
         queue=one_line(stats.queue, 80),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dqlab import numbers
 from dqlab.live import details
-from dqlab.live.offers import CANARY, NO_NAMES, NO_OFFERS, Names, first, offers
+from dqlab.live.offers import NO_NAMES, NO_OFFERS, Names, first, offers
 from dqlab.live.palette import State
 from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
 from dqlab.live.run_view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
@@ -266,7 +266,7 @@ def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> 
         seen=f"{failed}{seen}",
         retry=f"Retry {numbers.count(entry.dead)} with {again.code}" if entry.dead and again is not None else "",
         hint="" if again is None else again.hint,
-        first=first(entry.dead) if again is not None else "",
+        first=first(entry.dead) if again is not None else 0,
     )
 
 
@@ -460,8 +460,8 @@ def _buttons_of_the_end(stats: RunStats, focus: Focus) -> tuple[Button, ...]:
         return (results,)
     again = _again(stats.code, focus)
     every = Button(Command.RETRY, f"Retry {numbers.count(dead)} with {again.code}", focus.newer, hint=again.hint)
-    few = (Button(Command.RETRY, first(dead), n=CANARY, hint=again.hint),) if first(dead) else ()
-    return (every, *few, results)
+    few = first(dead)
+    return (every, *([Button(Command.RETRY, f"{few} first", n=few, hint=again.hint)] if few else []), results)
 
 
 def _ask(face: Face, stats: RunStats) -> Ask | None:

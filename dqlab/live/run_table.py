@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from dqlab import numbers
@@ -15,7 +15,7 @@ from dqlab.live.palette import Ink
 from dqlab.stats import Attention, RunState, RunStats, Snapshot
 from dqlab.texts import one_line
 
-__all__ = ["RunRow", "SortBy", "run_rows", "run_word", "runs_in_order"]
+__all__ = ["RunRow", "SortBy", "SortedSnapshot", "run_rows", "run_word", "runs_in_order", "sorted_by"]
 
 
 class SortBy(StrEnum):
@@ -83,6 +83,20 @@ class RunRow:
     seconds: float
     over: bool
     started: float
+
+
+@dataclass(frozen=True, slots=True)
+class SortedSnapshot(Snapshot):
+    """A Snapshot, and what its runs are sorted by where it is shown."""
+
+    by: SortBy = SortBy.NEED
+
+
+def sorted_by(snapshot: Snapshot, by: SortBy) -> Snapshot:
+    """Return a Snapshot whose runs are shown in that order; by need they are anyway."""
+    if by is SortBy.NEED:
+        return snapshot
+    return SortedSnapshot(**{each.name: getattr(snapshot, each.name) for each in fields(Snapshot)}, by=by)
 
 
 def run_rows(snapshot: Snapshot, by: SortBy = SortBy.NEED) -> tuple[RunRow, ...]:

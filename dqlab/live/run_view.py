@@ -164,7 +164,7 @@ class FailureRow(NamedTuple):
     seen: str = ""
     retry: str = ""
     hint: str = ""
-    first: str = ""
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,11 @@ def _queue_cells(queue: QueueStats, *, durable: bool, total: bool = False) -> tu
 
 
 def runs_table(
-    runs: Sequence[RunStats], hidden: int = 0, attention: Sequence[Attention] = (), by: SortBy = SortBy.NEED
+    runs: Sequence[RunStats],
+    hidden: int = 0,
+    attention: Sequence[Attention] = (),
+    by: SortBy = SortBy.NEED,
+    most: int | None = None,
 ) -> Table:
     """Return runs, one row each: those that need the user first, then those that run, then those that have ended.
 
@@ -150,8 +154,12 @@ def runs_table(
         What needs the user.
     by : SortBy
         Another order.
+    most : int, optional
+        Rows at most, the first in that order.
     """
-    rows = runs_in_order(runs, attention, by)
+    every = runs_in_order(runs, attention, by)
+    rows = every[:most]
+    hidden += len(every) - len(rows)
     units, queues = {row.unit for row in rows}, {row.queue for row in rows}
     mixed, short = len(units) > 1, {"documents": "docs"}
     columns: tuple[Column, ...] = (
@@ -184,7 +192,7 @@ def runs_table(
     if len(queues) == 1:
         columns, cells = columns[:-1], tuple(row[:-1] for row in cells)
     notes = [f"and {numbers.count(hidden)} more"] if hidden > 0 else []
-    failed = [row for row in rows if row.over and row.dead]
+    failed = [row for row in every if row.over and row.dead]
     if failed:
         dead = numbers.count(sum(row.dead for row in failed))
         worst = failed[0] if by is SortBy.NEED else max(failed, key=lambda row: row.started)

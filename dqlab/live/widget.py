@@ -26,7 +26,7 @@ _LONGEST = 300
 _MOST_CONSUMERS = 100_000
 _KEEP = "keep"
 KEPT_FOR = 300.0
-"""Seconds that a front end keeps a widget for; it says so again every minute, for as long as the widget is there."""
+"""Seconds that a widget is kept after a front end has asked for it; it asks every minute while it shows the widget."""
 
 
 def _part() -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dqlab.jupyter.grammar import COMMANDS
-from dqlab.jupyter.status import sorted_status, status_bundle
-from dqlab.live.run_table import SortBy
+from dqlab.live.display import RUNS_OF_STATUS, text_of
+from dqlab.live.run_table import SortBy, sorted_by
 from dqlab.stats import Counts, RunState, RunStats, Snapshot
 
 
@@ -18,11 +18,24 @@ def test_status_sorts_its_runs_by_what_is_asked_for(by: SortBy, first: str) -> N
     dead = RunStats("z-dead", "q", RunState.DONE, Counts(dead=9), total=9, started=2.0, ended=3.0, at=9.0)
     snapshot = Snapshot(at=9.0, seq=1, runs=(long, dead, fine), runs_total=3)
 
-    text = status_bundle(sorted_status(snapshot, by))["text/plain"]  # type: ignore[arg-type]
+    text = text_of(sorted_by(snapshot, by))
 
     names = [line.split()[0] for line in text.splitlines() if line.startswith(("a-fine", "long", "z-dead"))]
     assert names[0] == first
     assert len(names) == 3
+
+
+def test_the_run_with_most_dead_is_first_of_more_runs_than_are_listed() -> None:
+    """The first twenty were cut off before they were sorted."""
+    runs = [RunStats(f"run-{n}", "q", RunState.DONE, Counts(acked=9, dead=n), total=9 + n, at=9.0) for n in range(30)]
+    snapshot = Snapshot(at=9.0, seq=1, runs=tuple(runs), runs_total=40)
+
+    text = text_of(sorted_by(snapshot, SortBy.DEAD))
+
+    names = [line.split()[0] for line in text.splitlines() if line.startswith("run-")]
+    assert names == [f"run-{n}" for n in range(29, 29 - RUNS_OF_STATUS, -1)]
+    assert "and 20 more" in text
+    assert "435 dead in 29 runs at rest" in text
 
 
 def test_the_line_offers_each_order_there_is() -> None:

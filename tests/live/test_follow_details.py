@@ -136,8 +136,8 @@ def test_of_many_dead_documents_a_hundred_are_retried_first_if_that_is_pressed(
     detailed.redefined = "parse as it is now"
     live.tick()
     many, few = canvas.drawn[-1].failures[:2]
-    assert (many.dead, many.first) == ("128", "100 first")
-    assert (few.dead, few.first) == ("61", "")
+    assert (many.dead, many.first) == ("128", 100)
+    assert (few.dead, few.first) == ("61", 0)
 
     commands.put(Press(Command.RETRY, target="7b0f44a1", n=100))
     step(live)

@@ -84,7 +84,7 @@ export function failuresPane(context: Context): Pane {
     if (open && context.kind === 'run' && context.part('needs')) context.send({ command: 'show', target: open }, true);
     context.redraw();
   };
-  const word = (kind: string, cell: string, title: string, field: keyof FailureRow, head = '') => ({
+  const word = (kind: string, cell: string, title: string, field: Exclude<keyof FailureRow, 'first'>, head = '') => ({
     title,
     kind,
     cell,
@@ -134,9 +134,9 @@ export function failuresPane(context: Context): Pane {
     if (row.retry) {
       const retry = button(row.retry, 'dq-pri', () => context.send({ command: 'retry', target: row.fingerprint }));
       hold(retry, blocked(context));
-      const few = button(row.first, '', () => context.send({ command: 'retry', target: row.fingerprint, n: parseInt(row.first, 10) }));
+      const few = button(`${row.first} first`, '', () => context.send({ command: 'retry', target: row.fingerprint, n: row.first }));
       hold(few, blocked(context));
-      show(few, row.first !== '');
+      show(few, row.first > 0);
       box.append(make('div', { class: 'dq-tools' }, retry, few, text('span', 'dq-quiet dq-hint', row.hint)));
     }
     const [letter] = letters;

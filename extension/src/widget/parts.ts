@@ -81,8 +81,8 @@ export interface FailureRow {
   retry: string;
   /** Which code that takes, and how it would take other code. */
   hint: string;
-  /** Retries a few first; empty where there are few. */
-  first: string;
+  /** How many are retried first; 0 where there are few. */
+  first: number;
 }
 export interface Failures {
   title: string;
