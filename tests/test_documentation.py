@@ -6,6 +6,7 @@ import ast
 import doctest
 import inspect
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -13,7 +14,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,39 +24,15 @@ from dqlab.cli.command import OF_NOTEBOOKS, parser
 from dqlab.errors import UsageError
 from dqlab.jupyter.grammar import COMMANDS
 from dqlab.runs.where import compile_where
+from tests.examples import PAGES, ROOT, Block, blocks, examples
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _WHERE = re.compile(r"""where=(["'])(.+?)\1[,)`]|--where "(.+?)"[`\n ]""")
 CLASSES = {"lab": dq.Lab, "run": dq.Run, "pool": dq.QueuePool, "queue": dq.QueuePool}
 
 
-class Block(NamedTuple):
-    """A fenced block, and where it stands."""
-
-    page: Path
-    line: int
-    kind: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def _blocks(*kinds: str) -> list[Block]:
-    found = []
-    for page in PAGES:
-        text = page.read_text()
-        for match in _BLOCK.finditer(text):
-            if match[1] in kinds:
-                found.append(Block(page, text.count("\n", 0, match.start()) + 2, match[1], match[2]))
-    return found
-
-
 def _lines(kind: str, start: str) -> Iterator[tuple[str, str]]:
     """Yield lines of blocks that begin so, and where they stand; without their comments."""
-    for block in _blocks(kind):
+    for block in blocks(kind):
         for number, line in enumerate(block.text.splitlines()):
             if line.startswith(start):
                 yield f"{block.page.relative_to(ROOT)}:{block.line + number}", line.removeprefix(start)
@@ -94,7 +71,7 @@ def test_every_filter_that_the_documentation_shows_can_be_compiled(text: str) ->
     compile_where(text)
 
 
-@pytest.mark.parametrize("block", [pytest.param(block, id=str(block)) for block in _blocks("python")])
+@pytest.mark.parametrize("block", [pytest.param(block, id=str(block)) for block in blocks("python")])
 def test_every_name_and_keyword_in_the_examples_exists(block: Block) -> None:
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -149,12 +126,11 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "notes.jsonl").write_text("".join(f"{json.dumps(note)}\n" for note in notes), encoding="utf-8")
     pd.DataFrame(notes).to_csv(tmp_path / "notes.csv", index=False)
     monkeypatch.chdir(tmp_path)
-    lab.client.run(lambda: __import__("os").chdir(tmp_path))  # as workers of a notebook's own cluster have it
+    lab.client.run(os.chdir, tmp_path)  # as workers of a notebook's own cluster have it
     names: dict[str, Any] = {"lab": lab, "__name__": "__main__"}
 
-    for block in _blocks("python"):
-        if block.page.name == "recipes.md":
-            exec(compile(block.text, str(block), "exec"), names)
+    for block in examples("recipes.md"):
+        block.run(names)
 
     assert names["flat"] == [9 * n for n in range(40)]
     assert list(names["words"]) == [2 * n for n in range(40)]
@@ -167,9 +143,65 @@ def test_every_recipe_runs(lab: dq.Lab, tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(pd.read_parquet("labels.parquet")["id"]) == list(range(7))
 
 
+def test_the_examples_of_the_checkup_run(lab: dq.Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"lab": lab}
+
+    for block in examples("find-out-what-is-wrong.md"):
+        block.run(names)
+
+    assert names["checkup"].to_dict()["findings"]
+    assert bool(names["checkup"]) is not bool(names["checkup"].problems)
+    assert len(capsys.readouterr().out.splitlines()) == len(names["checkup"].problems)
+
+
+def test_the_example_of_crashes_runs(lab: dq.Lab, queue_name: str) -> None:
+    """Each document has a process around it, and the limits that the page shows."""
+    (block,) = examples("isolate-crashes.md")
+    pool = lab.queue(queue_name)
+    names: dict[str, Any] = {"lab": pool, "parse": lambda x: os.getpid(), "docs": list(range(20))}
+
+    block.run(names)
+
+    assert set(names["run"].results(timeout=60)).isdisjoint(lab.client.run(os.getpid).values())
+    pool.close(force=True)
+
+
+def test_the_examples_of_queues_on_disk_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two processes' places: the second lab finds what the first one has left."""
+    monkeypatch.chdir(tmp_path)
+    first, again, _up, close = examples("keep-queues-on-disk.md")
+    names: dict[str, Any] = {"count": lambda text: len(text.split()), "docs": ["a b", "c", "d e f"]}
+    first.run(names)
+    names["run"].wait(timeout=60)
+    names.pop("lab").close()
+    del names["run"]
+
+    again.run(names)
+
+    try:
+        assert list(names["run"].results(timeout=60)) == [2, 1, 3]
+        names["lab"].queue("pages").put([1])
+        close.run(names)
+        assert [each.name.partition("-")[0] for each in sorted((tmp_path / "runs").iterdir())] == ["default", "pages"]
+    finally:
+        names["lab"].close()
+
+
+def test_the_example_of_a_history_runs(lab: dq.Lab) -> None:
+    (block,) = examples("watch-what-happens.md")
+    pool = lab.queue("pages")
+    pool.map(abs, range(1_000)).wait(timeout=60)
+    names: dict[str, Any] = {"lab": lab}
+
+    block.run(names)
+
+    assert len(names["timeline"].to_frame()) == len(names["timeline"]) > 0
+    pool.close(force=True)
+
+
 def test_the_script_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     """It is what people copy first; the standard library's sources are on every machine."""
-    (block,) = (block for block in _blocks("python") if block.page.name == "README.md")
+    (block,) = examples("README.md")
     (tmp_path / "script.py").write_text(block.text)
 
     ended = subprocess.run(

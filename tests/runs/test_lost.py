@@ -40,6 +40,7 @@ from dqlab.runs.claiming import Claim
 from dqlab.runs.lost import LostDocument
 from dqlab.runs.session import Session
 from dqlab.runs.submit.resubmission import claim_of
+from tests.examples import examples
 from tests.runs.test_cut_off import all_there, double, held_up, submit_half_and_die
 
 pytestmark = pytest.mark.cluster
@@ -173,6 +174,23 @@ def test_other_shards_keep_what_they_have_and_everybody_sees_the_same(two: dq.Qu
     assert run.counts["acked"] == total(run) == 20_000
     assert not run.lost()
     assert run.resubmit_lost() == 0
+
+
+def test_the_examples_of_the_how_to_run(two: dq.QueuePool) -> None:
+    """Line by line: one of them raises, as the page has it."""
+    see, send = examples("send-lost-documents-again.md")
+    run = two.map(double, list(range(5_000)), name="word-count").wait(timeout=30)
+    kill(two, 1)
+    counts, wait, lost = see.text.splitlines()
+
+    assert eval(counts, {"run": run})["lost"] > 0
+    with pytest.raises(
+        DocumentsLost, match=r"of 5,000 documents of run 'word-count' are lost: .* in memory, in shard 1"
+    ):
+        eval(wait, {"run": run})
+    assert len(eval(lost, {"run": run}).ranges) > 0
+    send.run({"run": run})
+    assert list(run.results(timeout=30)) == [2 * x for x in range(5_000)]
 
 
 def test_a_loss_in_the_middle_of_submission_costs_what_was_confirmed_and_nothing_else(two: dq.QueuePool) -> None:
