@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -187,6 +189,34 @@ def test_what_the_cells_of_notebooks_show_is_compared() -> None:
     assert len(cells) > 30
     assert not loose
     assert not [where for where, cell in cells if cell.execution_count is None], "never run: make notebooks"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_lab_on_the_quickstart_leaves_a_clone_clean(tmp_path: Path) -> None:
+    """`make lab` is what a contributor types first, and runs and saves the notebook."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, timeout=60)
+    homes = {f"JUPYTER_{name}_DIR": str(tmp_path / name) for name in ("RUNTIME", "CONFIG", "DATA")}
+    command = [sys.executable, "-m", "dqlab", "lab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
+    with subprocess.Popen(
+        command, cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | homes
+    ) as server:
+        assert server.stdout is not None
+        log = []
+        for line in server.stdout:  # it ends with the process; the test's own limit ends a process that is silent
+            log.append(line)
+            if "/lab?token=" in line or "is running at" in line:
+                break
+        server.terminate()
+        server.communicate(timeout=30)
+    assert (clone / "quickstart.ipynb").exists(), "".join(log)
+
+    execute = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", "quickstart.ipynb"]
+    subprocess.run(execute, cwd=clone, check=True, timeout=240, capture_output=True, env=os.environ | homes)
+
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, check=True, capture_output=True, text=True)
+    assert status.stdout == ""
 
 
 def test_version_is_written_once() -> None:
