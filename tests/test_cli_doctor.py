@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import dqlab as dq
 from dqlab.cli.command import main
 from dqlab.clusters_here import Registration, register
+from dqlab.errors import DqlabWarning
 from dqlab.log import Files
 from dqlab.log.files import Lock
 from dqlab.testing import FakeClock
@@ -23,6 +25,10 @@ from dqlab.cli.command import main
 status = main(["doctor", "--store", sys.argv[1]])
 print(status, sorted({"distributed", "dqlab.cluster"} & set(sys.modules)))
 """
+
+
+def wrong(x: int) -> None:
+    raise ValueError(x)
 
 
 @pytest.fixture
@@ -52,6 +58,30 @@ def test_cluster_of_dqlab_up_is_found_without_an_address(
         shown = capsys.readouterr().out
         assert shown.startswith("cluster local  ")
         assert f"{store} on " in " ".join(shown.split())
+
+
+def test_what_the_doctor_advises_can_be_typed_where_it_is_shown(
+    lab: dq.Lab, here: None, queue_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell has no `run`, and a notebook may have another one."""
+    address = lab.session.link.address
+    pool = lab.queue(queue_name)
+    with pytest.warns(DqlabWarning):
+        pool.map(wrong, [1, 2, 3], name=f"sick-{queue_name}").wait(timeout=60)
+
+    main(["doctor", address])
+    shown = capsys.readouterr().out
+    (line,) = {
+        word for word in map(str.strip, shown.splitlines()) if word.startswith(f"dqlab failed sick-{queue_name}")
+    }
+    assert main([*shlex.split(line)[1:], "--at", address]) == 0
+    assert "3 dead" in capsys.readouterr().out
+
+    (finding,) = (
+        each for each in lab.doctor().findings if each.values.get("dead") and each.values["queue"] == queue_name
+    )
+    assert len(eval(finding.command, {"lab": lab})) == 3
+    pool.close(force=True)
 
 
 def test_where_nothing_can_be_looked_at_the_status_is_2(

@@ -13,14 +13,15 @@ from dqlab.checkup.facts import Facts
 from dqlab.checkup.findings import Finding
 from dqlab.stats import Attention, RunStats, StopReason
 
-__all__ = ["WORDINGS", "alerted", "alerts"]
+__all__ = ["WORDINGS", "alerted", "alerts", "in_shell"]
 
 
 class Advice(NamedTuple):
-    """What to do next, a sentence without its period, and a line to be copied."""
+    """What to do next, a sentence without its period, and a line to be copied: in Python, and in a shell if it can."""
 
     text: str
     command: str = ""
+    shell: str = ""
 
 
 class Wording(NamedTuple):
@@ -38,7 +39,7 @@ def alerts(facts: Facts, check: str, *, without: Collection[Attention] = ()) -> 
         if wording.check == check and alert not in without:
             advice = wording.advice(facts, alert)
             values = {"queue": alert.queue, "run": alert.run}
-            yield Finding(check, alert.severity, wording.what(alert), advice.text, advice.command, values)
+            yield Finding(check, alert.severity, wording.what(alert), advice.text, advice.command, values, advice.shell)
 
 
 def alerted(facts: Facts, *kinds: str, queue: str = "") -> list[Attention]:
@@ -56,11 +57,12 @@ def _stopped(facts: Facts, alert: Attention) -> Advice:
             f"See {attach}.failures(), and define the mended function; then give it to all of the run, in a notebook "
             f"%dq retry {shlex.quote(alert.run)} --rest"
         )
-        return Advice(text, f"{attach}.retry(fn=..., rest=True)")
+        return Advice(text, f"{attach}.retry(fn=..., rest=True)", in_shell("failed", alert.run))
     if reason is StopReason.DISK_FULL:
-        return Advice("Free space there, or drop runs that were read; then let it go on", f"{attach}.resume()")
-    text = "Read and drop runs that are finished, or return less per document; then let it go on"
-    return Advice(text, f"{attach}.resume()")
+        text = "Free space there, or drop runs that were read; then let it go on"
+    else:
+        text = "Read and drop runs that are finished, or return less per document; then let it go on"
+    return Advice(text, f"{attach}.resume()", in_shell("resume", alert.run))
 
 
 def _run(facts: Facts, alert: Attention) -> RunStats | None:
@@ -82,15 +84,22 @@ def _no_consumer(_: Facts, alert: Attention) -> Advice:
 
 def _more_consumers(_: Facts, alert: Attention) -> Advice:
     text = "Add workers, and have a consumer on each of them"
-    return Advice(text, f"lab.queue({alert.queue!r}).scale('auto')")
+    return Advice(text, f"lab.queue({alert.queue!r}).scale('auto')", in_shell("scale auto", alert.queue))
 
 
 def _unacked(text: str) -> Callable[[Facts, Attention], Advice]:
     return lambda _, alert: Advice(text, f"lab.queue({alert.queue!r}).unacked()")
 
 
-def _of_run(text: str, call: str) -> Callable[[Facts, Attention], Advice]:
-    return lambda _, alert: Advice(text, f"lab.attach({alert.run!r}){call}")
+def _of_run(text: str, call: str, command: str = "") -> Callable[[Facts, Attention], Advice]:
+    return lambda _, alert: Advice(
+        text, f"lab.attach({alert.run!r}){call}", in_shell(command, alert.run) if command else ""
+    )
+
+
+def in_shell(command: str, name: str) -> str:
+    """Return the line that does this to a run or a queue in a shell, of the cluster of `dqlab up`."""
+    return f"dqlab {command} {shlex.quote(name)}"
 
 
 def _listed(text: str) -> str:
@@ -117,7 +126,7 @@ WORDINGS = {
     "failing": Wording(
         "queues",
         lambda it: f"{it.subject} in run {it.run}: {it.text}; {_listed(it.detail)}",
-        _of_run("See why, and retry them with a function that was mended", ".failures()"),
+        _of_run("See why, and retry them with a function that was mended", ".failures()", "failed"),
     ),
     "puts-wait": Wording(
         "queues",

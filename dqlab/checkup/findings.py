@@ -31,6 +31,8 @@ class Finding:
         A line to be copied: Python, a magic or a shell's; "" when there is none.
     values : mapping
         What the sentence was made from, JSON-ready.
+    shell : str
+        What does the same as `command` in a terminal, where there is no lab; "" when nothing does.
     """
 
     check: str
@@ -39,6 +41,7 @@ class Finding:
     advice: str = ""
     command: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
+    shell: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON-ready data; the severity by its name."""

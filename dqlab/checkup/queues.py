@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dqlab import numbers
-from dqlab.checkup.alerts import alerted, alerts
+from dqlab.checkup.alerts import alerted, alerts, in_shell
 from dqlab.checkup.facts import Facts, LeaseFacts, ShardFacts, WorkerFacts
 from dqlab.checkup.findings import Finding
 from dqlab.numbers import many
@@ -76,17 +76,20 @@ def _full(queue: QueueStats) -> Iterator[Finding]:
 
 
 def _failed(facts: Facts, queue: QueueStats) -> Iterator[Finding]:
+    runs = [run for run in facts.snapshot.runs if run.queue == queue.name] if facts.snapshot is not None else []
     if queue.counts.dead:
+        worst = max(runs, key=lambda run: run.counts.dead, default=None)
+        named = worst.name if worst is not None and worst.counts.dead else ""
         yield Finding(
             "queues",
             Severity.NOTE,
             f"queue {queue.name} has {many(queue.counts.dead, 'dead letter')}",
             "See why, and retry them with a function that was mended",
-            "run.failures()",
+            f"lab.attach({named!r}).failures()" if named else "run.failures()",
             {"queue": queue.name, "dead": queue.counts.dead},
+            in_shell("failed", named) if named else "",
         )
-    runs = facts.snapshot.runs if facts.snapshot is not None else ()
-    lost = queue.counts.lost - sum(run.counts.lost for run in runs if run.queue == queue.name)  # theirs have alerts
+    lost = queue.counts.lost - sum(run.counts.lost for run in runs)  # theirs have alerts
     if lost > 0:
         yield Finding(
             "queues",

@@ -334,7 +334,7 @@ def _doctor(options: argparse.Namespace, _: list[str]) -> int:
         print(f"dqlab doctor: {error}", file=sys.stderr)
         return MISUSED
     style = TextStyle.detect(sys.stdout, os.environ)
-    print(json.dumps(found.to_dict(), indent=1) if options.json else checkup_text(found, style))
+    print(json.dumps(found.to_dict(), indent=1) if options.json else checkup_text(found, style, shell=True))
     return 0 if found else FAILED
 
 

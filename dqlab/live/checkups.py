@@ -27,19 +27,21 @@ _LONGEST = 600
 _INDENT = "    "
 
 
-def checkup_text(checkup: Any, style: TextStyle = PLAIN) -> str:
+def checkup_text(checkup: Any, style: TextStyle = PLAIN, *, shell: bool = False) -> str:
     """Return a checkup as text of the style's width; only lines to be copied may be wider.
 
     Parameters
     ----------
     checkup : Checkup
         Has ``of``, ``findings``, ``at`` and ``took``.
+    shell : bool
+        Show lines for a shell, where there are any.
     """
     head = [Span(f"{one_line(checkup.of, _LONGEST)}  ", Ink.STRONG), Span(*_verdict(checkup))]
     lines = [_whole(head, style), paint([Span(_when(checkup), Ink.QUIET)], style)]
     for finding in checkup.findings:
         if finding.severity.name in _LOOKS:
-            lines += ["", *_finding_lines(finding, style)]
+            lines += ["", *_finding_lines(finding, (finding.shell if shell else "") or finding.command, style)]
     fine = [finding for finding in checkup.findings if finding.severity.name == "OK"]
     width = max((len(finding.check) for finding in fine), default=0)
     lines += [""] if fine else []
@@ -84,7 +86,7 @@ def _line(text: str) -> str:
     return one_line(text, _LONGEST)
 
 
-def _finding_lines(finding: Any, style: TextStyle) -> list[str]:
+def _finding_lines(finding: Any, command: str, style: TextStyle) -> list[str]:
     glyph, word, ink = _LOOKS[finding.severity.name]
     mark = f"{glyph} {word}" if style.unicode else word
     first, *rest = _wrapped(f"{mark} {finding.check}: {_line(finding.what)}.", style.width, _INDENT)
@@ -93,10 +95,10 @@ def _finding_lines(finding: Any, style: TextStyle) -> list[str]:
         *(_whole([Span(line)], style) for line in rest),
     ]
     if finding.advice:
-        advice = _wrapped(f"{_INDENT}{_line(finding.advice)}{':' if finding.command else '.'}", style.width, _INDENT)
+        advice = _wrapped(f"{_INDENT}{_line(finding.advice)}{':' if command else '.'}", style.width, _INDENT)
         lines += [_whole([Span(line)], style) for line in advice]
-    if finding.command:
-        lines.append(_whole([Span(f"{_INDENT}{_INDENT}{_line(finding.command)}", Ink.STRONG)], style))
+    if command:
+        lines.append(_whole([Span(f"{_INDENT}{_INDENT}{_line(command)}", Ink.STRONG)], style))
     return lines
 
 
