@@ -16,7 +16,7 @@ from tests.chaos.plan import BRIEF, CLIENTS, Act, Load
 from tests.chaos.remote import Call
 from tests.chaos.scene import PATIENCE, Scene
 
-__all__ = ["ACTS", "perform"]
+__all__ = ["ACTS", "none_left", "perform"]
 
 ACTS: dict[str, Callable[[Scene, Act], str]] = {}
 """Each returns what it did."""
@@ -66,6 +66,17 @@ def _unrest_until_answered(scene: Scene, call: Call) -> None:
     call.answered.add_done_callback(lambda _: setattr(unrest, "ended", time.monotonic()))
 
 
+def none_left(wanted: int, retired: int) -> bool:
+    """Return whether all workers that a town wants may be ones that were retired: Dask replaces those late."""
+    return retired >= wanted
+
+
+def _unrest_without_workers(scene: Scene) -> None:
+    """Note that nobody can be served until the town is made whole, if that is so."""
+    if none_left(scene.wanted, scene.retired):
+        scene.unrest.append(Unrest(time.monotonic()))
+
+
 def _ends_workers(scene: Scene, by: str, pid: int = 0) -> None:
     """Note that Dask is told to end a worker, or some of its own choice."""
     truth.taken("workers", "-", pid, by, where=scene.where)
@@ -94,6 +105,8 @@ def _retire(scene: Scene, act: Act) -> str:
     client = CLIENTS[act.which % 2]
     _ends_workers(scene, "retire", victim["pid"])
     _unrest_until_answered(scene, scene.order(client, "retire", addresses=[victim["address"]]))
+    scene.retired += 1
+    _unrest_without_workers(scene)
     return f"{client} retires {victim}"
 
 
@@ -110,6 +123,7 @@ def _scale(scene: Scene, act: Act) -> str:
     if act.n < scene.wanted:
         _ends_workers(scene, "scale")
     scene.wanted = act.n
+    _unrest_without_workers(scene)
     scene.heed(scene.town.start("scale", deadline=PATIENCE, n=act.n))
     return f"scaled to {act.n}"
 

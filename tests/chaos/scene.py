@@ -41,6 +41,8 @@ class Scene:
         self.begun = truth.Begun(where)
         self.wanted = plan.workers
         """Workers that the cluster was told to have."""
+        self.retired = 0
+        """How many of them were retired; the cluster replaces those late."""
         self.given = {queue.name: 0 for queue in plan.queues}
         self.mapped: list[Load] = []
         self.orders: list[Call] = []

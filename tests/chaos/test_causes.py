@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.acts import ACTS, HARMLESS
+from tests.chaos.acts import ACTS, HARMLESS, none_left
 from tests.chaos.causes import HUNG, LIMIT, hangs_for_good
 from tests.chaos.checks import violations
 from tests.chaos.history import Refusal
@@ -29,6 +29,12 @@ def test_what_really_ends_a_process_excuses_what_a_transient_queue_lost_with_it(
     history = good_history()
     history.takings = taken_by(act)
     assert violations(history) == []
+
+
+@pytest.mark.parametrize(("wanted", "retired", "none"), [(4, 2, False), (4, 4, True), (1, 0, False), (1, 1, True)])
+def test_a_town_whose_workers_were_all_retired_serves_nobody(wanted: int, retired: int, none: bool) -> None:
+    """Scaled to one, it may keep the very one that is retired: seed 50089."""
+    assert none_left(wanted, retired) is none
 
 
 def test_only_a_stop_longer_than_its_limit_ends_a_worker_with_a_transient_shard() -> None:
