@@ -27,6 +27,7 @@ from dqlab.runs.keywords import checks_keywords, documented_as
 from dqlab.runs.pool import OnExisting, QueuePool
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, stored_in
+from dqlab.runs.staying import StaysHere
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import History, RunList, RunStats, Snapshot
@@ -53,7 +54,7 @@ class QueueHeld(OwnerStillAlive):
     text = "queue {queue!r} was not opened: {who}. Nothing was touched."
 
 
-class Lab(HasWidget):
+class Lab(HasWidget, StaysHere):
     """A connection to one cluster: its queues, its runs. Made by `connect`.
 
     Attributes
@@ -66,6 +67,8 @@ class Lab(HasWidget):
     seen : Snapshot
         The last one that was fetched here; empty at first.
     """
+
+    _way_out = "return what is to be mapped next, and map that here"
 
     seen = Snapshot(at=0.0, seq=-1)
     _closes = False

@@ -60,6 +60,32 @@ def test_argument_that_cannot_be_pickled_is_named_with_its_position(pool: dq.Que
         pool.batch_submit([(same, 0), (same, 1), (same, {"connection": threading.Lock()})])
 
 
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [
+        ("Lab", "map that here"),
+        ("QueuePool", "put that here"),
+        ("Run", r"list\(run.results\(\)\)"),
+        ("Results", r"list\(results\)"),
+        ("Failures", r"list\(failures\)"),
+    ],
+)
+def test_a_function_that_uses_what_stays_here_is_refused_with_the_way_out(
+    lab: dq.Lab, queue: dq.QueuePool, kind: str, instead: str
+) -> None:
+    """It named an inner attribute of Dask's client."""
+    run = queue.map(abs, [1])
+    taken = {"Lab": lab, "QueuePool": queue, "Run": run, "Results": run.results(timeout=30), "Failures": run.failures()}
+
+    def uses(x: int) -> object:
+        return there
+
+    there = taken[kind]
+    with pytest.raises(NotPicklable, match=rf"variable there captured by uses is a \S+{kind} .* {instead}"):
+        queue.map(uses, [1])
+    assert list(run.results(timeout=30)) == [1]
+
+
 def test_element_that_cannot_be_pickled_ends_the_input_at_its_position(pool: dq.QueuePool) -> None:
     """What was submitted before it stays and goes on."""
     run = pool.map(same, [0, 1, 2, threading.Lock(), 4])

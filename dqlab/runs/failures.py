@@ -17,6 +17,7 @@ from dqlab.frame import Kind
 from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
 from dqlab.runs.dataframes import frame_of, index_of
+from dqlab.runs.staying import StaysHere
 from dqlab.stats import ClassStats
 from dqlab.texts import one_line
 
@@ -83,11 +84,13 @@ class DeadLetter:
         return f"{one_line(self.key)}: {one_line(self.error)}: {said} ({one_line(self.reason)})"
 
 
-class Failures(Sequence[DeadLetter]):
+class Failures(Sequence[DeadLetter], StaysHere):
     """Dead letters of one run, by id, fetched a page at a time.
 
     Shows itself as a table; `to_frame()` gives a pandas DataFrame.
     """
+
+    _way_out = "take along list(failures)"
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ from dqlab.runs.marks import mark, pausing
 from dqlab.runs.puts import PlainPuts, PutResult
 from dqlab.runs.run import Run
 from dqlab.runs.session import Durability, Session, consumer_options, queue_options
+from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.sender import CONFIRM_WAIT
 from dqlab.runs.timeline import Timeline
 from dqlab.runs.widget import HasWidget
@@ -94,7 +95,7 @@ class Unacked:
 OnExisting = Literal["attach", "new", "retry-failed"]
 
 
-class QueuePool(HasWidget):
+class QueuePool(HasWidget, StaysHere):
     """A named queue over one or more shards. `lab.queue` makes it, or the ancestor's constructor.
 
     ``len(pool)`` is the number of shards and ``pool[i]`` one of them; how many messages wait and run
@@ -142,6 +143,8 @@ class QueuePool(HasWidget):
     VersionMismatch
         The cluster runs another dqlab. `DaskTooOld`: its scheduler or a worker runs a Dask older than dqlab needs.
     """
+
+    _way_out = "return what is to be put next, and put that here"
 
     @checks_keywords
     def __init__(

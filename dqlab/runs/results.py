@@ -24,6 +24,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.lost import LostDocument
+from dqlab.runs.staying import StaysHere
 from dqlab.texts import one_line, said_by
 from dqlab.waits import shown
 
@@ -185,7 +186,7 @@ class InPlace:
             yield self._lost[ordinal]
 
 
-class Results(Sequence[Any]):
+class Results(Sequence[Any], StaysHere):
     """A lazy sequence of a run's values, in document order.
 
     Holds one page of at most 1,000 values or 4 MiB; indexing and slicing fetch what they need,
@@ -200,6 +201,8 @@ class Results(Sequence[Any]):
     gone : callable, optional
         Raises why results that existed are missing.
     """
+
+    _way_out = "take along list(results)"
 
     def __init__(
         self,

@@ -60,6 +60,7 @@ from dqlab.runs.lost import Lost, LostDocument, repeats
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.results import InPlace, Results, Streams, check_errors
 from dqlab.runs.standstill import Standstill, name_pause
+from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
 from dqlab.runs.submit.ticket import Entry
@@ -91,7 +92,7 @@ ENDED_EARLY = (SubmissionIncomplete, DocumentsNotPut, PutError, InputChanged, No
 
 
 @dataclass(eq=False, repr=False)
-class Run(HasWidget):
+class Run(HasWidget, StaysHere):
     """One mapping of a function over documents. Made by `map`, found again by `attach`.
 
     Nothing here blocks except `wait`, `results` and iterating `as_completed`.
@@ -103,6 +104,8 @@ class Run(HasWidget):
     id : bytes
         The lane's id.
     """
+
+    _way_out = "take along what the function needs of it, such as list(run.results())"
 
     name: str
     id: bytes
