@@ -334,7 +334,8 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> str:
     named = [
         f"{one_line(each.document or '?', 80)}, on {each.name} for {numbers.span(each.oldest_age)}" for each in held
     ]
-    return f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}"
+    others = f", others take {numbers.duration(stats.typical)}" if stats.typical and stats.typical < longest else ""
+    return f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
 
 
 def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str, busy: str) -> Notice:

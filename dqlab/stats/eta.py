@@ -86,6 +86,11 @@ class Effort:
         return list(_SUMS(self))
 
     @property
+    def mean(self) -> float | None:
+        """Seconds of a slot per document; None before one has ended."""
+        return self.seconds / self.documents if self.documents else None
+
+    @property
     def cost(self) -> float:
         """Seconds of a slot per page."""
         return self.seconds / self.units if self.units else 0.0
@@ -98,7 +103,7 @@ class Effort:
     @property
     def variation(self) -> float:
         """Squared coefficient of variation of a document's seconds, whatever its pages."""
-        mean = self.seconds / self.documents if self.documents else 0.0
+        mean = self.mean or 0.0
         return self._variance(mean, self.seconds, float(self.documents)) / (mean * mean) if mean else 0.0
 
     def _variance(self, cost: float, cross: float, square: float) -> float:

@@ -380,6 +380,17 @@ def test_a_queue_of_a_run_that_was_submitted_whole_will_be_empty(hall: Hall) -> 
     assert queue.empty_in == pytest.approx(80 / 6.7, rel=0.05)
 
 
+def test_a_queue_with_a_paused_run_has_no_time_at_which_it_is_empty(hall: Hall) -> None:
+    """The speed of the minute before the pause promised one."""
+    hall.consumer("a")
+    for done in (0, 10, 20):
+        lane = lane_report("r", counts=counts(ready=100 - done, acked=done), paused=done == 20)
+        hall.shard("a", lane if done else lane_report("r"), lag=5.0)
+        hall.after(1)
+
+    assert hall.see().queues[0].empty_in is None
+
+
 def test_a_queue_into_which_more_is_put_than_leaves_will_never_be_empty(hall: Hall) -> None:
     hall.consumer("a")
     for second in range(4):

@@ -219,6 +219,9 @@ def test_a_run_that_waits_for_one_document_names_it(running: RunStats, snapshot:
     for drawn in (run_screen(view), run_html(view)):
         assert "Waiting for 1 document: inv-00777.pdf, on c0 for 6 min" in drawn
 
+    run, focus = stuck(replace(running, typical=0.1), snapshot, 360.0)
+    assert run_view(run, focus).notice.text.endswith("inv-00777.pdf, on c0 for 6 min, others take 0.1 s")
+
 
 @pytest.mark.parametrize(("age", "others"), [(3.0, 0), (360.0, 1)])
 def test_a_last_document_is_not_named_early_nor_guessed(

@@ -228,6 +228,7 @@ class QueueScene:
             consumers=len(self._consumers),
             classes=classes[:MAX_CLASSES],
             classes_total=max(len(classes), lanes[0]["classes_total"] if len(lanes) == 1 else 0),
+            typical=track.effort.mean,
         )
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
@@ -236,7 +237,7 @@ class QueueScene:
             return track.steady.show(None, at=self._wall)
         effort = track.effort
         slots = track.at_work(self._now, self._known.slots(self._name))
-        if effort.documents and effort.seconds / effort.documents > LONG:  # settled too seldom to measure by
+        if (effort.mean or 0.0) > LONG:  # settled too seldom to measure by
             slots = max(slots, float(min(run.counts.leased, sum(each.leased > 0 for each in self._consumers))))
         left, documents = run.progress.left, run.counts.left
         new = estimate(effort, units=left, documents=documents, slots=slots, at=self._wall)
@@ -246,6 +247,8 @@ class QueueScene:
 def _empty_in(
     left: int, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats], wall: float
 ) -> float | None:
+    if any(run.state in (RunState.PAUSED, RunState.STOPPED) and run.counts.left for run in runs):
+        return None  # what it has left stays until somebody lets it continue
     ends = [run.eta.p50 for run in runs if run.eta is not None]
     if ends:
         return max(0.0, max(ends) - wall)
