@@ -18,6 +18,7 @@ from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
 from dqlab.live.run_view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
 from dqlab.numbers import many
 from dqlab.stats import ClassStats, CodeStats, Counts, Eta, History, RunState, RunStats, Snapshot
+from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
 from dqlab.texts import one_line
 
@@ -211,11 +212,11 @@ def _details(stats: RunStats, focus: Focus) -> Details:
     if focus.snapshot is None:
         return Details(code=code) if focus.source is not None else NO_DETAILS
     snapshot = focus.snapshot
-    lines = [] if stats.resting else snapshot.attention
+    lines = [failures_of(stats, each) for each in stats.classes if each.dead] if stats.resting else snapshot.attention
     return Details(
         chart=details.left_chart(stats, focus.history),
         needs=details.needs(lines, _ACTIONS),
-        needs_total=max(len(lines), 0 if stats.resting else snapshot.attention_total),
+        needs_total=len(lines) + (0 if stats.resting else max(0, snapshot.attention_total - len(lines))),
         consumers=details.consumers(snapshot, stats.consumers),
         leases=details.leases(snapshot),
         code=code,

@@ -15,7 +15,7 @@ from dqlab.stats.queues import ConsumerStats, QueueStats, Unacked
 from dqlab.stats.runs import ClassStats, RunStats
 from dqlab.stats.snapshot import Attention, Severity
 
-__all__ = ["QueueFacts", "Thresholds", "brief", "find", "find_leaving"]
+__all__ = ["QueueFacts", "Thresholds", "brief", "failures_of", "find", "find_leaving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,20 +198,20 @@ def _failing(scene: QueueFacts, thresholds: Thresholds) -> Iterator[Attention]:
             count = entry.dead + entry.retrying
             new = entry.first > scene.marked > 0
             if count and (new or count > thresholds.failing * settled) and not run.finished:
-                yield _class(scene, run, entry)
+                yield failures_of(run, entry)
 
 
-def _class(scene: QueueFacts, run: RunStats, entry: ClassStats) -> Attention:
+def failures_of(run: RunStats, entry: ClassStats) -> Attention:
+    """Return one class of a run's failures as what needs the user."""
     subject = f"{numbers.count(entry.dead)} dead" if entry.dead else f"{numbers.count(entry.retrying)} waiting to retry"
     source = [part for part in (entry.at, f"{run.code.name} v{run.code.version}") if part]
     rest = [f"{numbers.count(entry.retrying)} waiting to retry"] if entry.dead and entry.retrying else []
-    when = f"first {numbers.minute(entry.first)}, last {numbers.age(entry.last, now=scene.at)}"
+    when = f"first {numbers.minute(entry.first)}, last {numbers.age(entry.last, now=run.at)}"
     detail = " · ".join([", ".join(source), *rest, when])
     severity, action = (Severity.PROBLEM, "retry") if entry.dead else (Severity.WARNING, "show")
     text = f"{entry.error} {entry.message}".strip()
     amount = entry.dead or entry.retrying
-    where = scene.queue.name, run.name
-    return Attention(severity, "failing", subject, text, detail, action, *where, entry.fingerprint, amount)
+    return Attention(severity, "failing", subject, text, detail, action, run.queue, run.name, entry.fingerprint, amount)
 
 
 def _puts_wait(scene: QueueFacts, _: Thresholds) -> Iterator[Attention]:

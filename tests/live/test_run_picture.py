@@ -231,6 +231,17 @@ def test_a_last_document_is_not_named_early_nor_guessed(
     assert "Waiting for" not in run_view(*stuck(running, snapshot, age, others=others)).notice.text
 
 
+def test_the_dead_of_a_run_that_has_ended_need_the_user(done: RunStats, snapshot: Snapshot) -> None:
+    """It said "Needs you 0" beside the button that retries them: just when somebody who was away returns."""
+    view = run_view(done, Focus(snapshot))
+
+    assert view.details.needs_total == len([each for each in done.classes if each.dead]) > len(view.details.needs) == 3
+    assert {(each.subject, each.label, each.tone) for each in view.details.needs} >= {
+        (f"{done.classes[0].dead} dead", "Fix & retry…", "bad")
+    }
+    assert run_view(replace(done, classes=(), counts=Counts(acked=9)), Focus(snapshot)).details.needs_total == 0
+
+
 def test_the_consumer_of_a_stuck_document_is_busy_and_not_idle(running: RunStats, snapshot: Snapshot) -> None:
     """It has worked on it for all of the last minute, and reports that when it ends."""
     view = run_view(*stuck(running, snapshot, 360.0))
