@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import dqlab as dq
-from dqlab.checkup.jobs import _kind
+from dqlab.checkup.resources import _kind
 from dqlab.cluster.worker.walltime import _SIGNS
 from dqlab.hpc import waiting
 from dqlab.hpc.systems import SYSTEMS
