@@ -1,4 +1,7 @@
-"""Recipes of clusters on batch systems: dqlab's options, turned into those of dask-jobqueue. Starts nothing."""
+"""Recipes of clusters on batch systems: dqlab's options, checked and turned into those of dask-jobqueue.
+
+Starts nothing. Options of dask-jobqueue are passed on, and checked by name only.
+"""
 
 from __future__ import annotations
 
