@@ -15,21 +15,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from dqlab.checkup.examine import TIMEOUT, examine
+from dqlab.checkup.facts import Facts, Process, StoreFacts, WorkerFacts, known
 from dqlab.checkup.findings import Checkup
-from dqlab.cluster.transport.internals import OwnClient, dask_version_through
+from dqlab.checkup.stores import stores
+from dqlab.cluster.transport.internals import OwnClient, dask_version_through, scheduler_rpc
 from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.protocol import check_dask
 from dqlab.cluster.transport.undisturbed import Undisturbed
 from dqlab.clusters_here import LOCAL, Registration, find, keeper_of, way_to
 from dqlab.config import check_directory, seconds, seconds_or_none
-from dqlab.errors import BadOption, ConnectFailed, DqlabWarning
+from dqlab.errors import BadOption, ConnectFailed, DqlabWarning, StoreNotShared
 from dqlab.hpc.jobs import system_of
 from dqlab.hpc.recipes import Recipe
-from dqlab.hpc.shared import check_store
 from dqlab.lab import Lab
 from dqlab.numbers import many
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.session import result_limit
+from dqlab.stats import Severity
+from dqlab.store.probe import Marker, Probe
 from dqlab.user_frames import level_of_user
 from dqlab.waits import shown, step
 
@@ -48,6 +51,8 @@ SHORTEST, LOOK_EVERY = 0.5, 0.1
 CLOSING = 1.0
 """Seconds that closing the connection to a scheduler may take, whether or not it greeted."""
 INSTALLING = "preparing it and its workers"
+STORE_TIMEOUT = 5.0
+"""Seconds for a worker to look at a store; one that does not answer in that time is skipped."""
 JOBS_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a batch system."""
 NEEDED = (
@@ -306,7 +311,7 @@ def _checked(lab: Lab, store: Path | None) -> Lab:
     if store is not None:
         step(f"checking that the workers reach the store {store}")
         try:
-            check_store(lab.session.link, store, seen_here=False)
+            _check_store(lab.session.link, store, seen_here=False)
         except BaseException:
             lab.close()
             raise
@@ -315,8 +320,7 @@ def _checked(lab: Lab, store: Path | None) -> Lab:
 
 def _on_batch_system(target: Any, name: str | None, timeout: float, store: Path | None) -> Lab:
     """Wait for the first worker; check that it sees the same store."""
-    from dqlab.hpc.starting import await_worker, warn_of_what_is_missing
-    from dqlab.hpc.waiting import arrived, waited_for
+    from dqlab.hpc.waiting import arrived, await_worker, waited_for, warn_of_what_is_missing
 
     step(f"waiting for the first worker of the batch system, {timeout:g} s at most")
     if isinstance(target, Recipe):
@@ -342,7 +346,7 @@ def _lab_of_jobs(target: Any, name: str | None, store: Path | None, *, owned: bo
         cluster = target if owned else None
         lab = Lab(client, name=name, own_client=own, cluster=cluster, batch=True, grows=grows)
         if store is not None:
-            check_store(lab.session.link, store, seen_here=True)
+            _check_store(lab.session.link, store, seen_here=True)
     except BaseException:
         if own:
             client.close()
@@ -480,3 +484,53 @@ def _undisturbed(make: Callable[[], T], undo: Callable[[T], None], hurry: Callab
             if thread.ident is not None:
                 thread.join()
         raise
+
+
+def _check_store(link: Link, store: Path, *, seen_here: bool) -> None:
+    """Make one worker that may host queues check a store. Without a worker nothing is known, and nothing is raised.
+
+    Parameters
+    ----------
+    seen_here : bool
+        This process must see the same directory too. Otherwise it must only if it has one under that path: a client on
+        another machine needs none.
+
+    Raises
+    ------
+    StoreNotShared
+        The worker cannot keep queues there, or has another directory under that path.
+    """
+    if seen_here or store.is_dir():
+        with Marker(store) as marker:
+            found = _seen_by_worker(link, store, marker.path)
+    else:
+        found = _seen_by_worker(link, store, "")
+    if found is None:
+        return
+    not_looked_at = StoreFacts(str(store), Probe(str(store), error="not looked at"))
+    for finding in stores(Facts(link.lab, Process(), workers=(found,), stores=(not_looked_at,))):
+        about = finding.values.get("worker") or finding.values.get("who")
+        if finding.severity is Severity.PROBLEM and about in (found.address, found.who):
+            raise StoreNotShared(store=str(store), worker=found.address, reason=finding.what)
+
+
+def _seen_by_worker(link: Link, store: Path, marker: str) -> WorkerFacts | None:
+    try:
+        return link.sync(_ask_worker(link, store, marker), timeout=STORE_TIMEOUT)
+    except Exception:  # noqa: BLE001 - a worker that hangs or goes: queues open elsewhere, or fail with their own error
+        return None
+
+
+async def _ask_worker(link: Link, store: Path, marker: str) -> WorkerFacts | None:
+    """Ask through the scheduler, to which there is a connection already."""
+    scheduler = scheduler_rpc(link.client)
+    overview: dict[str, Any] = await scheduler.dq_overview()
+    hosts: list[str] = overview["registry"]["hosts"]
+    if not hosts:
+        return None
+    asked = {"op": "dq_vitals", "stores": [[str(store), marker]], "limit": STORE_TIMEOUT / 2}
+    said: dict[str, Any] | None = await scheduler.proxy(worker=hosts[0], msg=asked)
+    if said is None:  # it does not have our handlers yet
+        return None
+    probes = tuple(known(Probe, seen) for seen in said["stores"])
+    return known(WorkerFacts, {"address": hosts[0], "name": said["name"]}, process=known(Process, said), probes=probes)

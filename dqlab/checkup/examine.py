@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dqlab.checkup.connections import answers, answers_fine, clocks, clocks_fine, connections, connections_fine
 from dqlab.checkup.facts import Facts, Process, StoreFacts, look_at_store
-from dqlab.checkup.files import files, files_fine
 from dqlab.checkup.findings import Checkup, Finding
-from dqlab.checkup.jobs import jobs, jobs_fine
 from dqlab.checkup.placement import placement, placement_fine
 from dqlab.checkup.queues import leases, leases_fine, queues, queues_fine
-from dqlab.checkup.resources import resources, resources_fine
-from dqlab.checkup.stores import stores, stores_fine
+from dqlab.checkup.resources import jobs, jobs_fine, resources, resources_fine
+from dqlab.checkup.stores import files, files_fine, stores, stores_fine
 from dqlab.checkup.versions import imports, imports_fine, plugins, plugins_fine, versions, versions_fine
 from dqlab.clock import SystemClock
 from dqlab.config import seconds

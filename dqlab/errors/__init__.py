@@ -9,6 +9,7 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     ├── UnsupportedSystem · WidgetNotBuilt · ConnectFailed · VersionMismatch ── DaskTooOld
     ├── SchedulerGone · LabClosed · WorkersGone · ActorGone
     │                   CallTimeout · StoreFailed
+    ├── SubmitFailed · JobsPending · JobsDied · StoreNotShared
     ├── PutError ── QueueFull · QueueDraining · PutTimeout · PutFailed · MessageTooLarge
     │               FunctionTooLarge · NotPicklable
     ├── MessagesLost
@@ -22,87 +23,15 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │                   MessageNotFound
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
                     FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
+                    ExtraMissing · NoBatchSystem · ClusterClosed
 """
 
 from __future__ import annotations
 
-from dqlab.errors.cluster import (
-    ActorGone,
-    CallTimeout,
-    ConnectFailed,
-    DaskTooOld,
-    LabClosed,
-    SchedulerGone,
-    StoreFailed,
-    UnsupportedSystem,
-    VersionMismatch,
-    WidgetNotBuilt,
-    WorkersGone,
-)
-from dqlab.errors.messages import (
-    MemoryLimit,
-    MessageError,
-    MessageNotFound,
-    MessageTimeout,
-    NotACall,
-    ProcessDied,
-    Reject,
-    ResultNotPicklable,
-    ResultTooLarge,
-    ResultUnreadable,
-)
-from dqlab.errors.puts import (
-    FrameCorrupt,
-    FunctionTooLarge,
-    MessagesLost,
-    MessageTooLarge,
-    NotPicklable,
-    PutError,
-    PutFailed,
-    PutTimeout,
-    QueueDraining,
-    QueueFull,
-)
-from dqlab.errors.runs import (
-    AllFailed,
-    CallsFailed,
-    CodeGone,
-    DocumentsLost,
-    DocumentsNotPut,
-    InputChanged,
-    InputNotHere,
-    InputResized,
-    InputUsedUp,
-    JoinStalled,
-    NoAnswer,
-    NotSentAgain,
-    ResultsForgotten,
-    ResultsFull,
-    ResultsMissing,
-    RunCancelled,
-    RunError,
-    RunExists,
-    RunFailed,
-    RunNotFound,
-    RunStalled,
-    SubmissionIncomplete,
-    WaitTimeout,
-)
+from functools import partial
+from typing import Any
+
 from dqlab.errors.sentence import DqlabError, DqlabWarning, in_words
-from dqlab.errors.usage import (
-    BadName,
-    BadOption,
-    DocumentsUsedUp,
-    FolderNotFound,
-    LengthUnknown,
-    NotADocument,
-    QueueClosed,
-    QueueInUse,
-    QueueNotFound,
-    RunsInFlight,
-    UnknownOption,
-    UsageError,
-)
 
 __all__ = [
     "ActorGone",
@@ -111,6 +40,7 @@ __all__ = [
     "BadOption",
     "CallTimeout",
     "CallsFailed",
+    "ClusterClosed",
     "CodeGone",
     "ConnectFailed",
     "DaskTooOld",
@@ -119,6 +49,7 @@ __all__ = [
     "DocumentsUsedUp",
     "DqlabError",
     "DqlabWarning",
+    "ExtraMissing",
     "FolderNotFound",
     "FrameCorrupt",
     "FunctionTooLarge",
@@ -126,6 +57,8 @@ __all__ = [
     "InputNotHere",
     "InputResized",
     "InputUsedUp",
+    "JobsDied",
+    "JobsPending",
     "JoinStalled",
     "LabClosed",
     "LengthUnknown",
@@ -136,6 +69,7 @@ __all__ = [
     "MessageTooLarge",
     "MessagesLost",
     "NoAnswer",
+    "NoBatchSystem",
     "NotACall",
     "NotADocument",
     "NotPicklable",
@@ -165,7 +99,9 @@ __all__ = [
     "RunsInFlight",
     "SchedulerGone",
     "StoreFailed",
+    "StoreNotShared",
     "SubmissionIncomplete",
+    "SubmitFailed",
     "UnknownOption",
     "UnsupportedSystem",
     "UsageError",
@@ -176,5 +112,690 @@ __all__ = [
     "in_words",
 ]
 
-for _name in __all__:  # tracebacks show the name that users import, whatever module defines it
-    globals()[_name].__module__ = __name__
+# --- The cluster and this installation: connecting, missing parts, and processes that are gone.
+
+
+class ConnectFailed(DqlabError):
+    """No scheduler answered at the given address."""
+
+    text = (
+        "no scheduler answered at {address!r} within {seconds:g} s ({reason}). Nothing was started. Check the "
+        "address, start one with `dask scheduler`, or call dq.connect() without one for a cluster on this machine."
+    )
+
+
+class UnsupportedSystem(DqlabError, ImportError):
+    """dqlab was imported on a system that it cannot run on."""
+
+    text = (
+        "dqlab does not run on {system}: it needs Linux or macOS. Nothing was imported. Install the Windows Subsystem "
+        "for Linux, WSL, with `wsl --install`, then install and start dqlab and Jupyter inside it."
+    )
+
+
+class WidgetNotBuilt(DqlabError, ImportError):
+    """A live widget cannot be shown: its files were not built when dqlab was installed."""
+
+    text = (
+        "the live widget has not been built: {file} is missing. Queues and runs are not touched by this, and their "
+        "tables are there without it. In a checkout run `make extension`; elsewhere install dqlab again, without "
+        "SKIP_JUPYTER_BUILDER."
+    )
+
+
+class VersionMismatch(DqlabError):
+    """Client, scheduler or a worker run different protocol versions of dqlab."""
+
+    text = (
+        "this process speaks dqlab protocol {ours} (dqlab {our_version}), {who} speaks {theirs} (dqlab {their_version}"
+        "). Nothing was sent. Install the same version in both places: pip install 'dqlab=={their_version}'"
+    )
+
+
+class DaskTooOld(VersionMismatch, ImportError):
+    """The Dask of this process, of the scheduler or of a worker is older than dqlab can work with."""
+
+    text = (
+        "{who} runs Dask {found}, and dqlab needs {oldest} or newer. No queue was opened and nothing was sent. Install "
+        "a newer one in that environment, pip install 'dask>={oldest}' 'distributed>={oldest}', and start it again."
+    )
+
+
+class SchedulerGone(DqlabError):
+    """The scheduler stopped answering; every transient queue is lost with it."""
+
+    text = (
+        "the scheduler at {address} is gone ({reason}). If its process has ended, transient queues went with it; "
+        "durable ones are in their store. Start again, dq.connect() or dq.connect(store=...), and map them again."
+    )
+
+
+class LabClosed(DqlabError):
+    """The lab, or its Dask client, was closed; objects made with it can no longer be used."""
+
+    text = "lab {lab!r} was closed, so {what} cannot be asked any more. {left}"
+
+
+class WorkersGone(DqlabError):
+    """No worker process of an embedded cluster is left."""
+
+    text = (
+        "no worker process of lab {lab!r} is left, and what its transient queues held went with them; durable ones "
+        "are in their store. Connect again, lab = dq.connect() or %dq connect -o lab, then map or attach again."
+    )
+
+
+class ActorGone(DqlabError):
+    """A queue or consumer is not registered with the scheduler, or its process died."""
+
+    text = (
+        "{name!r} is gone: {reason}. If it was transient, its messages and results are lost; if it was durable, "
+        "they are in its store. Connect again, with lab = dq.connect() or %dq connect -o lab, and map or attach again."
+    )
+
+
+class StoreFailed(ActorGone):
+    """The files of a durable queue have been failing for a while."""
+
+    text = (
+        "{name!r} cannot be opened: {reason} What was confirmed is on disk. The log is opened again by itself, once a "
+        "minute at least, and runs go on then; lab.queue(NAME) tries it at once."
+    )
+
+
+class CallTimeout(DqlabError):
+    """A queue or consumer did not answer in time; the call may or may not have taken effect."""
+
+    text = (
+        "{name!r} did not answer {call}() within {seconds:g} s; it may still act on the call. "
+        "Look at lab.stats(), then call again: puts and settles that arrive twice count once."
+    )
+
+
+# --- Putting messages into a queue.
+
+
+class PutError(DqlabError):
+    """A put was refused; nothing of it is in the queue."""
+
+    text = "the put was refused: {reason}"
+
+
+class QueueFull(PutError):
+    """No room was made within the time that a put waits, and nothing will make room."""
+
+    text = (
+        "queue {queue!r} is full: {messages:,} of {maxsize:message}, {bytes:,} of {max_bytes:byte}, "
+        "and no room came within {seconds:g} s because {reason}. These messages were not queued. "
+        "Start consumers, resume the queue, or open it with a larger maxsize=."
+    )
+
+
+class QueueDraining(PutError):
+    """The queue accepts no more messages because it is draining."""
+
+    text = (
+        "queue {queue!r} is draining and takes no new messages; these were not queued. "
+        "Call pool.resume() to open it again."
+    )
+
+
+class PutTimeout(PutError):
+    """A put was not confirmed in time; it may or may not be in the queue."""
+
+    text = (
+        "queue {queue!r} did not confirm a put of {count:message} within {seconds:g} s. {count:It|They} may be "
+        "queued. Call flush() again: a frame that arrives twice is counted once."
+    )
+
+
+class PutFailed(PutError):
+    """A put ended with an error that is not dqlab's."""
+
+    text = (
+        "a put on queue {queue!r} failed: {reason}. {count:message} {count:was|were} not confirmed; {count:it|they} "
+        "may be queued, and no put was repeated. This should not happen: please report it with the log of this "
+        "process, then put them again."
+    )
+
+
+class MessageTooLarge(PutError):
+    """One message is above the limit; a document's contents do not belong in a message."""
+
+    text = (
+        "message {position} is {size:byte}, the limit is {limit:,}. It was not queued. Send a reference "
+        "(a path or URL) and open it in the function, or raise the limit before connecting: "
+        "dask.config.set({{'dqlab.message.max-bytes': '4 MiB'}})."
+    )
+
+
+class FunctionTooLarge(PutError):
+    """A function, with what it captures, is above what a durable queue can keep."""
+
+    text = (
+        "the function is {size:byte} with the values it captures, a durable queue keeps functions of up to "
+        "{limit:,}. Nothing of it was queued, and nothing else changed. Load large values inside the function, from a "
+        "file, or use a transient queue."
+    )
+
+
+class NotPicklable(PutError):
+    """A function or an argument cannot be sent to another process."""
+
+    text = (
+        "{what} cannot be pickled: {reason}. It was not queued. Build such objects (connections, locks, "
+        "open files) inside the function, or pass what is needed to make them."
+    )
+
+
+class FrameCorrupt(DqlabError):
+    """Bytes that should be a frame are not."""
+
+    text = "not a valid {kind}: {reason} ({size:byte}). Nothing of it was used."
+
+
+class MessagesLost(DqlabError):
+    """Single calls or values were in the memory of a worker that died, or of a queue that was closed."""
+
+    text = (
+        "{lost:,} of {total:message} of a put on queue {queue!r} {lost:is|are} lost: {how}, and {lost:it, or its "
+        "result, was|they, or their results, were} in its memory. The queue goes on: put them again. A durable queue "
+        "keeps them."
+    )
+    CLOSED = "the queue was closed, and opened again"
+    """How they were lost if no worker died."""
+
+
+# --- One message: what its function raised or returned, and why its process ended first.
+
+
+class MessageError(DqlabError):
+    """Why one message failed; seen in `failures()`."""
+
+    text = "the message failed: {reason}"
+
+
+class Reject(MessageError):
+    """Raise it in a function to send the message to the dead letters at once, without retries.
+
+    Parameters
+    ----------
+    reason : str
+        Shown in `failures()`.
+    """
+
+    text = "rejected: {reason}"
+
+    def __init__(self, reason: str = "no reason given") -> None:
+        super().__init__(reason=str(reason))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.fields["reason"],)
+
+
+class NotACall(MessageError):
+    """A plain value reached a consumer that only runs functions."""
+
+    text = (
+        "a value of type {type} reached a consumer without its own process_item. It is kept as a dead letter. "
+        "Subclass ConsumerBaseClass and define process_item, or use pool.submit(function, value)."
+    )
+
+
+class ResultTooLarge(MessageError):
+    """One result is above the limit."""
+
+    text = (
+        "the result is {size:byte}, the limit is {limit:,}. It was not kept. "
+        "Write it to a file in the function and return its path."
+    )
+
+
+class ResultNotPicklable(MessageError):
+    """The function returned something that cannot leave its process."""
+
+    text = "the result, of type {type}, cannot be pickled: {reason}. It was not kept. Return plain data instead."
+
+
+class ResultUnreadable(MessageError):
+    """A result cannot be unpickled in the process that reads it; the others can be read.
+
+    Attributes
+    ----------
+    key : str or int
+        Key of the document, or id of the message.
+    error, reason : str
+        Class and text of the exception that unpickling raised.
+    payload : bytes
+        The result as it was pickled.
+    """
+
+    text = (
+        "the result of {what} cannot be unpickled in this process: {error}: {reason}. Its {size:byte} {size:is|are} in "
+        ".payload of this error, and the other results can be read: results(errors='return') has this error in its "
+        "place. Make what it needs importable here and read again, or return plain data and process it again."
+    )
+
+    def __init__(self, payload: bytes = b"", **fields: Any) -> None:
+        super().__init__(**fields)
+        self.payload = payload  # not a field: those are shown, and this may be long
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), self.payload, **self.fields), ()
+
+
+class MessageNotFound(MessageError):
+    """No message with that id is known."""
+
+    text = "queue {queue!r} knows no message {id}: it never existed, or was dropped with its run."
+
+
+class ProcessDied(DqlabError):
+    """The process ended in the middle of a message: a crash of native code, `os._exit`, a kill."""
+
+    text = (
+        "the process {how}. Only this message lost its attempt; the others went on in a new process. "
+        "The traceback says where it was, if that is known."
+    )
+
+
+class MessageTimeout(DqlabError):
+    """A message took longer than its run allows."""
+
+    text = (
+        "exceeded timeout of {seconds:g} s, so its process was killed; the others went on in a new one. "
+        "Map with a longer timeout=, or give the function less to do at a time."
+    )
+
+
+class MemoryLimit(DqlabError):
+    """A message's process took more memory than its run allows."""
+
+    text = (
+        "used more than {limit}, so its process was killed; the others went on in a new one. "
+        "Map with a larger memory=, or give the function less to do at a time."
+    )
+
+
+# --- Wrong calls.
+
+
+class UsageError(DqlabError):
+    """The call itself is wrong; nothing was done."""
+
+    text = "{reason}"
+
+
+class BadName(UsageError):
+    """A name that is not valid for a queue or run."""
+
+    text = (
+        "{kind} name {name!r} {problem}. Names are 1-100 characters: letters, digits, '.', '_' and '-', "
+        "starting with a letter or digit. Try {suggestion!r}."
+    )
+
+
+class BadOption(UsageError):
+    """An option has an invalid value."""
+
+    text = "{option}={value:brief}: {problem}"
+
+
+class UnknownOption(UsageError, TypeError):
+    """A keyword that the function does not have; a TypeError as well, as for any function."""
+
+    text = "{function}() has no option {option!r}. {hint} Nothing was done."
+
+
+class RunsInFlight(UsageError):
+    """Closing a lab would end unfinished work."""
+
+    text = (
+        "{what} of lab {lab!r} is not done, so that lab was left open and no other was made. {steps}; then connect "
+        "again. Or give it up with %dq close."
+    )
+
+
+class QueueNotFound(UsageError):
+    """No queue of that name is open."""
+
+    text = "no queue named {queue!r} here.{hint} Queues that exist: {known}. Open one with lab.queue({queue!r})."
+
+
+class QueueInUse(UsageError):
+    """Other clients have the queue open."""
+
+    text = "queue {queue!r} is open in {others} other client(s); it was left open. Use pool.close(force=True)."
+
+
+class QueueClosed(UsageError):
+    """The queue was closed; its handle can no longer be used."""
+
+    text = "queue {queue!r} was closed. Open it again with lab.queue({queue!r})."
+
+
+class FolderNotFound(UsageError):
+    """The folder in which a listing of documents starts does not exist."""
+
+    text = (
+        "there is no folder {folder!r}, so no documents to list. Check the path or URL before the first "
+        "wildcard; a relative path starts at the current directory."
+    )
+
+
+class NotADocument(UsageError):
+    """An element of a listing of documents is neither path, URL nor document."""
+
+    text = (
+        "element {position} is a {type}, not a path, URL or Document. Documents lists files; to process "
+        "other values pass the iterable itself: pool.map(function, values)."
+    )
+
+
+class DocumentsUsedUp(UsageError):
+    """Documents that came from an iterator were iterated a second time."""
+
+    text = (
+        "the {kind} behind these documents can be read once, and has been read. Pass a list, or a callable that "
+        "returns a new iterator each time: Documents(make_paths), not Documents(make_paths())."
+    )
+
+
+class LengthUnknown(UsageError, TypeError):
+    """Documents that come from an iterator cannot be counted; a TypeError so that list() works."""
+
+    text = (
+        "documents from an iterator have no length: counting would use them up. Pass a list, or a callable that "
+        "returns a new iterator each time."
+    )
+
+
+# --- A run as a whole.
+
+
+class RunError(DqlabError):
+    """An error of a run as a whole."""
+
+    text = "run {run!r}: {reason}"
+
+
+class RunNotFound(RunError):
+    """No run of that name is known here."""
+
+    text = "no run named {run!r} here.{hint} Runs that exist: {known}."
+
+
+class RunExists(RunError):
+    """The name belongs to a run of other code or other documents."""
+
+    text = "run {run!r} exists with {difference}. It was left as it is. {steps}"
+    IN_PYTHON = (
+        "Use on_existing='new' to cancel and drop it and start over, on_existing='retry-failed' to retry its dead "
+        "documents with this code, or another name=."
+    )
+    """What to do next, as a call has it; a line of a notebook has other words."""
+
+    def __init__(self, *, run: str, difference: str, steps: str = IN_PYTHON) -> None:
+        super().__init__(run=run, difference=difference, steps=steps)
+
+
+class RunFailed(RunError):
+    """Some documents of the run are dead; the others have their results."""
+
+    text = (
+        "{dead:,} of {total:document} of run {run!r} failed, the first with {first}. {others}"
+        "See run.failures(); fix the function, then run.retry(fn=...)."
+    )
+    OTHERS = "What succeeded: run.results(errors='skip'). "
+    """Hint about the other documents, if there are any."""
+
+
+class CallsFailed(RunFailed):
+    """Messages of a put are dead or cancelled; the others have their results."""
+
+    text = "{dead:,} of {total:message} of a {run} failed, the first with {first}. {others}Put again what failed."
+    OTHERS = "What succeeded, with dead letters in the places of what failed: results(errors='return'). "
+
+
+class ResultsForgotten(RunError):
+    """Messages of a put succeeded, and their results were freed before they were read."""
+
+    text = (
+        "{forgotten:,} of {total:result} of a {run} {forgotten:was|were} freed by pool.forget(); the messages "
+        "succeeded, so nothing has to be mended. Put them again only to have their results once more."
+    )
+
+
+class DocumentsLost(RunError):
+    """Messages or results were in a worker that died, or in damaged files; `ranges` has their ordinals."""
+
+    text = (
+        "{lost:,} of {total:document} of run {run!r} {lost:is|are} lost: {how}. {first} run.resubmit_lost() sends them "
+        "again; run.lost() has all of them. Results of the others: run.results(errors='skip')."
+    )
+
+
+class ResultsMissing(RunError):
+    """Documents were acknowledged and their results are missing, which is a defect; `ranges` has their ordinals."""
+
+    text = (
+        "{missing:,} of {acked:processed document} of run {run!r} {missing:has|have} no result, which must not happen: "
+        "{first}. The others have theirs: run.results(errors='skip'). Map these documents once more under another "
+        "name; `dqlab fsck` looks at a store, lab.doctor() at the rest. Please report this."
+    )
+
+
+class RunCancelled(RunError):
+    """The run was cancelled, so there will be no complete results."""
+
+    text = (
+        "run {run!r} was cancelled: {cancelled:,} of {total:document} {cancelled:was|were} not processed. The results "
+        "of the {acked:,} finished ones: run.results(errors='skip')."
+    )
+
+
+class CodeGone(RunError):
+    """The newest code of a run was lost with the worker or the file that kept it."""
+
+    text = (
+        "the newest code of run {run!r}, {code!r} (version {version}), is kept nowhere any more: it was lost with a "
+        "worker or in a damaged file. Nothing was sent again. Pass the function: run.retry(fn=...)."
+    )
+
+
+class RunStalled(RunError):
+    """Work is waiting and no consumer has existed for a while."""
+
+    text = (
+        "run {run!r} stands still: {waiting:message} {waiting:waits|wait} in queue {queue!r} and no consumer has "
+        "existed for {seconds:g} s. Nothing is lost. Start consumers: more workers, a ConsumerPool, or map with "
+        "consumers='auto'."
+    )
+
+
+class SubmissionIncomplete(RunError):
+    """The input ended early; what was submitted before continues."""
+
+    text = (
+        "the input of run {run!r} stopped at position {position:,}: {reason}. The {position:element} "
+        "before it {position:was|were} submitted and {position:goes|go} on; their results: run.results(errors='skip')."
+    )
+
+
+class InputResized(RunError):
+    """An input has fewer or more elements than when it was mapped; the cause of a `SubmissionIncomplete`."""
+
+    text = (
+        "the input had {had:element} when it was mapped and gave {read} when it was read: it was changed "
+        "meanwhile. Map a copy of it: list(batch)."
+    )
+
+
+class DocumentsNotPut(RunError):
+    """The input of a run was read to its end, and its queue did not confirm all of it."""
+
+    text = (
+        "{missing:,} of {read:document} of run {run!r} {missing:was|were} read from its input, and its queue never "
+        "confirmed them, without an error that says why. The {held:other} {held:goes|go} on; their results: "
+        "run.results(errors='skip'). Map the same documents under this name again: only the missing ones are sent."
+    )
+
+
+class ResultsFull(RunError):
+    """No room is left for results; the run paused itself."""
+
+    text = (
+        "run {run!r} paused itself: its queue keeps {used:byte} of results, the limit is {limit:,}. Nothing is "
+        "lost. Read and run.drop() runs that are finished: then it goes on by itself. Or return less per document "
+        "(write it to a file)."
+    )
+
+
+class AllFailed(RunError):
+    """The first documents of the run all failed; it paused itself."""
+
+    text = (
+        "run {run!r} paused itself: {why}. Nothing is lost: {now}. See run.failures(); fix the function, then "
+        "run.retry(fn=..., rest=True), in a notebook %dq retry {run} --rest. Or go on regardless with "
+        "run.resume(); map with stop_if=None never pauses."
+    )
+
+
+class WaitTimeout(RunError):
+    """The timeout of wait() or results() has expired; the run is unaffected."""
+
+    text = (
+        "run {run!r} is not done after {seconds:g} s: {left:message} left.{why} It was left as it is. "
+        "Call run.wait(timeout=...) again, or look at run.counts and run.state."
+    )
+
+
+class JoinStalled(RunError):
+    """join() would wait forever."""
+
+    text = (
+        "join() would never end: {waiting:message} {waiting:waits|wait} in queue {queue!r} and {reason} for "
+        "{seconds:g} s. Nothing is lost. Call start() on a ConsumerPool, or lab.queue({queue!r}).resume(), or "
+        "run.resume() on its paused runs."
+    )
+
+
+class InputUsedUp(UsageError):
+    """The documents of a run came from an iterator, which yields them once."""
+
+    text = (
+        "the documents of run {run!r} came from a {kind}, which gives them once, so the {lost:,} lost ones cannot be "
+        "read again. Nothing was sent. Map all of them again under the name {run!r}, from a list or from dq.Documents, "
+        "then call resubmit_lost(). run.lost() says which they are."
+    )
+
+
+class InputNotHere(UsageError):
+    """The documents of a run are known only to the process that mapped them."""
+
+    text = (
+        "the documents of run {run!r} were mapped by another process, so this one cannot send the {lost:,} lost ones "
+        "again. Nothing was sent. Map the same documents under the name {run!r}, which attaches to the run, then call "
+        "resubmit_lost(). run.lost() says which they are."
+    )
+
+
+class InputChanged(RunError):
+    """The input was read again for lost documents, and differs from what was mapped."""
+
+    text = (
+        "run {run!r} was mapped over other documents than its input holds now ({difference}). From there on nothing "
+        "was sent again, and what is lost stays counted as lost. Bring the input back to what it was, then call "
+        "run.resubmit_lost(); or map the new documents under another name."
+    )
+
+
+class NotSentAgain(RunError):
+    """Lost documents were refused: they are there again, or the run accepts no more."""
+
+    text = (
+        "not all lost documents of run {run!r} were sent again: another client has sent them meanwhile, or has "
+        "cancelled the run. None of them is in the run twice. run.lost() says which are still missing; call "
+        "run.resubmit_lost() for those, unless run.state is 'cancelled'."
+    )
+
+
+class NoAnswer(WaitTimeout):
+    """The timeout of wait() or results() has expired, and a shard has not answered in that time."""
+
+    text = (
+        "run {run!r} could not be asked within {seconds:g} s: a shard of queue {queue!r} does not answer. It hangs, or "
+        "is just being opened by another worker. The run was left as it is. Call run.wait(timeout=...) again; "
+        "lab.doctor() says what is wrong."
+    )
+
+
+# --- Batch systems and their jobs.
+
+
+class ExtraMissing(UsageError):
+    """dask-jobqueue is not installed here."""
+
+    text = (
+        "clusters on a batch system need dask-jobqueue, and {missing} is not installed in {python}. Nothing was "
+        "submitted. Install it there, and in the Python of the jobs: pip install 'dqlab[hpc]'"
+    )
+
+
+class NoBatchSystem(UsageError):
+    """The command that submits jobs is not on this machine."""
+
+    text = (
+        "{system} cannot be used from {host}: there is no command {command!r} on its PATH. Nothing was submitted. Run "
+        "this where jobs are submitted, usually a login node, or in a job whose image has the command; or "
+        "start workers by a scheduler file and connect with dq.connect(scheduler_file=...)."
+    )
+
+
+class ClusterClosed(UsageError):
+    """The cluster was closed before a worker came, or while it was waited for."""
+
+    text = (
+        "this {cluster} was closed, so no worker comes: its jobs are cancelled. No queue was opened. Make another with "
+        "dq.hpc.{kind}(...), or connect to dq.hpc.recipe({kind!r}, ...), which starts one."
+    )
+
+
+class SubmitFailed(DqlabError):
+    """The batch system refuses the job."""
+
+    text = (
+        "{system} took no job: {reason}. Nothing runs. Look at the script with dq.hpc.recipe({kind!r}, ...), mend the "
+        "options, then connect again."
+    )
+
+
+class JobsPending(DqlabError):
+    """Jobs are submitted, and none is running yet."""
+
+    text = (
+        "no worker came within {seconds:g} s: {waiting} of {system} ({jobs}) {wait}, reason: {reason}. {left} To wait "
+        "longer: dq.connect(..., timeout='30m'); to ask for less: fewer cores, less memory, a shorter walltime."
+    )
+
+
+class JobsDied(DqlabError):
+    """Jobs began and ended before a worker came."""
+
+    text = (
+        "job {job} of {system} ended before its worker came. The end of {log}:\n{tail}\nNothing was queued. {left} "
+        "Mend that, often with python= or job_script_prologue=['module load ...'], then connect again."
+    )
+
+
+class StoreNotShared(DqlabError):
+    """The directory that is to keep queues is another one where the jobs run."""
+
+    text = (
+        "store {store} cannot be used by worker {worker}: {reason}. No queue was opened. Name a directory that this "
+        "machine and the nodes share, often under /scratch or the home directory."
+    )
+
+
+for _kind in (DqlabError, DqlabWarning):  # tracebacks show the name that users import
+    _kind.__module__ = __name__

@@ -4,8 +4,7 @@ cluster = dq.hpc.slurm(cores=8, memory="16GB", walltime="2h", jobs=(1, 20))
 lab = dq.connect(cluster, store="/scratch/me/runs")
 """
 
-from dqlab.hpc.clusters import lsf, oar, pbs, sge, slurm
-from dqlab.hpc.errors import (
+from dqlab.errors import (
     ClusterClosed,
     ExtraMissing,
     JobsDied,
@@ -14,6 +13,7 @@ from dqlab.hpc.errors import (
     StoreNotShared,
     SubmitFailed,
 )
+from dqlab.hpc.clusters import lsf, oar, pbs, sge, slurm
 from dqlab.hpc.recipes import Recipe, recipe
 from dqlab.hpc.waiting import give_up
 

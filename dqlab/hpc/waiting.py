@@ -1,26 +1,38 @@
-"""Clusters that `connect` has started and that have no lab yet: their jobs wait until `give_up` cancels them."""
+"""How `connect` waits for the jobs of a cluster: until the first worker has come, or it is known why none does.
+
+A cluster that `connect` has started has no lab until then, and its jobs wait until `give_up` cancels them.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
+from dqlab.cluster.worker.walltime import DEADLINE
+from dqlab.errors import ClusterClosed, DqlabWarning, JobsDied, JobsPending, SubmitFailed
 from dqlab.hpc.clusters import start
-from dqlab.hpc.jobs import jobs_of
+from dqlab.hpc.jobs import ASK_TIMEOUT, ask, jobs_of, log_end, system_of
 from dqlab.hpc.recipes import Recipe
+from dqlab.hpc.systems import JobState, System
 
 if TYPE_CHECKING:
     from distributed import SpecCluster
 
-__all__ = ["arrived", "give_up", "waited_for"]
+__all__ = ["arrived", "await_worker", "give_up", "waited_for", "warn_of_what_is_missing"]
 
 logger = logging.getLogger("dqlab.hpc")
 
+LOOK_EVERY = 0.25
+ASK_EVERY = 2.0
+"""Seconds between two queries to the batch system."""
 CLOSE_TIMEOUT = 30.0
 """Seconds that the batch system has to cancel jobs."""
 _JOBS_LEFT = (Status.running, Status.closing, Status.failed)
@@ -109,3 +121,117 @@ def _close(cluster: Any) -> int:
         how = "cancel them by the batch system's own command"
         logger.warning("event=jobs_not_cancelled jobs=%s seconds=%g %s", named, CLOSE_TIMEOUT, how)
     return len(jobs)
+
+
+def await_worker(cluster: Any, timeout: float, *, owned: bool) -> None:
+    """Return when a cluster has a worker.
+
+    Parameters
+    ----------
+    cluster : JobQueueCluster
+    timeout : float
+        Seconds.
+    owned : bool
+        The caller alone has the cluster: it is closed when no worker can come.
+
+    Raises
+    ------
+    JobsPending
+        All jobs are still waiting.
+    JobsDied, SubmitFailed, ClusterClosed
+        No worker will come.
+    """
+    system = system_of(cluster)
+    if system is None:
+        return
+    began, asked, states = time.monotonic(), float("-inf"), dict[str, JobState | None]()
+    while _open(cluster, system) and not cluster.scheduler_info["workers"]:
+        now = time.monotonic()
+        refused = next((job.refused for job in jobs_of(cluster).values() if getattr(job, "refused", "")), "")
+        if refused:
+            _give_up(cluster, owned=owned)
+            raise SubmitFailed(system=system.title, kind=system.kind, reason=_told(refused))
+        if now - asked >= ASK_EVERY:
+            asked = now
+            states = ask(system, _submitted(cluster), min(ASK_TIMEOUT, max(LOOK_EVERY, began + timeout - now)))
+            if states and not any(states.values()) and not cluster.scheduler_info["workers"]:
+                raise _died(cluster, system, next(iter(states)), owned=owned)
+        if now - began >= timeout:
+            raise _pending(system, states, timeout, owned=owned)
+        time.sleep(LOOK_EVERY)
+
+
+def warn_of_what_is_missing(cluster: Any) -> None:
+    """Warn of what is missing in a cluster of dask-jobqueue that was not made by `dqlab.hpc`."""
+    system = system_of(cluster)
+    if system is None:
+        return
+    script, missing = cluster.job_script(), []
+    if "trap : TERM" not in script:
+        missing.append("a trap for SIGTERM (a job that is cancelled is killed before its worker can hand over)")
+    if DEADLINE not in script:
+        missing.append("the deadline of its jobs (at the walltime workers are cut off in the middle of their work)")
+    if "--nworkers" in script:
+        missing.append("one process in each job (with several, adapt() starts and stops jobs without end)")
+    if getattr(cluster, "_adaptive", None) is None:
+        missing.append("adapt(minimum_jobs=..., maximum_jobs=...) (jobs that are lost are not replaced)")
+    if cluster.security is None or not cluster.security.require_encryption:
+        missing.append("TLS, security=True (everybody on the network can run code as you)")
+    if missing:
+        named = "; ".join(missing)
+        warnings.warn(
+            f"this {type(cluster).__name__} works, without: {named}. dq.hpc.{system.kind}(...) makes one that has all "
+            f"of it; dq.hpc.recipe({system.kind!r}) shows the lines to take over.",
+            DqlabWarning,
+            stacklevel=2,
+        )
+
+
+def _submitted(cluster: Any) -> list[str]:
+    return [str(job.job_id) for job in jobs_of(cluster).values() if job.job_id is not None]
+
+
+def _open(cluster: Any, system: System) -> bool:
+    if cluster.status not in (Status.created, Status.starting, Status.running):
+        raise ClusterClosed(cluster=type(cluster).__name__, kind=system.kind)
+    return True
+
+
+def _pending(system: System, states: dict[str, JobState | None], timeout: float, *, owned: bool) -> JobsPending:
+    waiting = {job: state.reason for job, state in states.items() if state is not None and state.pending}
+    running = [job for job, state in states.items() if state is not None and not state.pending]
+    if running and not waiting:
+        reason = "they run, and their workers have not come; a Python environment on a shared disk loads slowly"
+    else:
+        said = sorted({reason for reason in waiting.values() if reason})
+        reason = ", ".join(said) or "none that it tells"
+    jobs = list(waiting) or running
+    end = "dq.hpc.give_up() cancels them, or connecting to another recipe" if owned else "cluster.close() cancels them"
+    return JobsPending(
+        seconds=timeout,
+        system=system.title,
+        waiting="1 job" if len(jobs) == 1 else f"{len(jobs)} jobs",
+        jobs=", ".join(jobs[:5]) or "none submitted yet",
+        wait="waits" if len(jobs) == 1 else "wait",
+        reason=reason,
+        left=f"They stay in the queue, and the same call waits on; {end}.",
+    )
+
+
+def _died(cluster: Any, system: System, job: str, *, owned: bool) -> JobsDied:
+    directory = next((each.log_directory for each in jobs_of(cluster).values() if str(each.job_id) == job), None)
+    log, tail = log_end(None if directory is None else Path(directory), job)
+    _give_up(cluster, owned=owned)
+    left = "The cluster was closed." if owned else "The cluster was left as it is; cluster.close() ends it."
+    return JobsDied(job=job, system=system.title, log=log, tail=tail, left=left)
+
+
+def _give_up(cluster: Any, *, owned: bool) -> None:
+    if owned:
+        cluster.close()
+
+
+def _told(refused: str) -> str:
+    """Return the error output of the submit command, from dask-jobqueue's exception text."""
+    _, _, said = refused.partition("stderr:")
+    return " ".join((said or refused).split())

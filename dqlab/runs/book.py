@@ -31,10 +31,8 @@ from dqlab.runs.lost import repeats
 from dqlab.runs.marks import mark
 from dqlab.runs.run import Run
 from dqlab.runs.submit.comparison import Comparison
-from dqlab.runs.submit.elements import as_mapped
-from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.submit.sender import RunSender
-from dqlab.runs.submit.ticket import Entry
+from dqlab.runs.submit.mapping import Submitter, as_mapped
+from dqlab.runs.submit.sender import Entry, RunSender
 
 __all__ = ["PoolLike", "RunBook"]
 

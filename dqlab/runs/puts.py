@@ -41,13 +41,11 @@ from dqlab.numbers import many
 from dqlab.rules.ids import shard_of
 from dqlab.rules.states import State
 from dqlab.runs.code.sealing import function_bytes
-from dqlab.runs.deadline import Deadline
 from dqlab.runs.failures import Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.results import check_errors, check_readable, open_settlements
-from dqlab.runs.standstill import Standstill, name_pause
-from dqlab.runs.submit.sender import CONFIRM_WAIT, PutSender
-from dqlab.runs.submit.ticket import Entry, Ticket
+from dqlab.runs.submit.sender import CONFIRM_WAIT, Entry, PutSender, Ticket
+from dqlab.runs.waiting import Deadline, Standstill, name_pause
 
 __all__ = ["PlainPuts", "PutResult"]
 

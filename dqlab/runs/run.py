@@ -50,20 +50,18 @@ from dqlab.numbers import many
 from dqlab.rules.checks import check_count
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
-from dqlab.runs.code.redefined import Redefined
 from dqlab.runs.code.sealing import code_record, sealed_function
-from dqlab.runs.code.versions import code_version
-from dqlab.runs.deadline import GRACE, Deadline
+from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.keywords import checks_keywords
 from dqlab.runs.lost import Lost, LostDocument, repeats
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.results import InPlace, Results, Streams, check_errors
-from dqlab.runs.standstill import Standstill, name_pause
 from dqlab.runs.staying import StaysHere
 from dqlab.runs.submit.mapping import Submitter
 from dqlab.runs.submit.resubmission import Resubmission, claim_of
-from dqlab.runs.submit.ticket import Entry
+from dqlab.runs.submit.sender import Entry
+from dqlab.runs.waiting import GRACE, Deadline, Standstill, name_pause
 from dqlab.runs.where import compile_where
 from dqlab.runs.widget import HasWidget
 from dqlab.stats import CodeStats, Counts, History, RunState, RunStats, Snapshot

@@ -78,8 +78,8 @@ class Speed(Meter):
 
     __slots__ = ("_lasts", "gaps")
 
-    def __init__(self, window: float = RATE_WINDOW) -> None:
-        super().__init__(window)
+    def __init__(self) -> None:
+        super().__init__()
         self._lasts = math.inf
         self.gaps = 0
 

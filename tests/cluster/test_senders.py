@@ -10,8 +10,7 @@ import pytest
 
 from dqlab.documents import Document
 from dqlab.frame import NO_ID, Kind
-from dqlab.runs.submit.sender import BUFFER_BYTES, PutSender, RunSender
-from dqlab.runs.submit.ticket import Entry, Ticket
+from dqlab.runs.submit.sender import BUFFER_BYTES, Entry, PutSender, RunSender, Ticket
 
 MiB = 1 << 20
 ENTRY = Entry(Kind.ELEMENT)

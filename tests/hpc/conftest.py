@@ -10,7 +10,7 @@ import dask
 import pytest
 
 import dqlab as dq
-from dqlab.hpc import recipes, starting, tending
+from dqlab.hpc import clusters, recipes, waiting
 from tests.hpc.single_node import MISSING, TOLD, Slurm, single_node
 
 QSUB = """\
@@ -70,9 +70,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Seconds where a real cluster takes minutes."""
     monkeypatch.setattr(recipes, "AHEAD", "1s")
     monkeypatch.setattr(recipes, "INTERVAL", 0.5)
-    monkeypatch.setattr(tending, "LOOK_EVERY", 0.5)
-    monkeypatch.setattr(tending, "FIRST_WAIT", 0.5)
-    monkeypatch.setattr(starting, "ASK_EVERY", 0.5)
+    monkeypatch.setattr(clusters, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(clusters, "FIRST_WAIT", 0.5)
+    monkeypatch.setattr(waiting, "ASK_EVERY", 0.5)
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}):
         yield
         dq.hpc.give_up()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dqlab.hpc.clusters import FIRST_WAIT, LONGEST_WAIT, Toll
 from dqlab.hpc.jobs import ask, log_end
 from dqlab.hpc.systems import SYSTEMS, JobState
-from dqlab.hpc.tending import FIRST_WAIT, LONGEST_WAIT, Toll
 
 SLURM = SYSTEMS["slurm"]
 

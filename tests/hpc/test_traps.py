@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 import dqlab as dq
-from dqlab.checkup.jobs import _kind
+from dqlab.checkup.resources import _kind
 from dqlab.cluster.worker.walltime import _SIGNS
 from dqlab.hpc import waiting
-from dqlab.hpc.starting import warn_of_what_is_missing
 from dqlab.hpc.systems import SYSTEMS
+from dqlab.hpc.waiting import warn_of_what_is_missing
 from tests.hpc.single_node import MISSING, TOLD, Slurm, wait_until
 
 pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is in the extra hpc")

@@ -8,7 +8,7 @@ import pytest
 from IPython.core.error import UsageError
 
 import dqlab as dq
-from dqlab.jupyter.queue_commands import PanelLink
+from dqlab.jupyter.commands import PanelLink
 
 
 def test_queues_lists_what_any_client_has_open(connected: Any, queue: dq.QueuePool) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.errors import DqlabWarning, JoinStalled, WaitTimeout
-from dqlab.runs import standstill
+from dqlab.runs import waiting
 
 WAITS: dict[str, Callable[..., Any]] = {
     "wait": lambda run, **limit: run.wait(**limit),
@@ -29,7 +29,7 @@ def same(x: int) -> int:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Warn after a moment."""
-    monkeypatch.setattr("dqlab.runs.standstill.LATE", 0.2)
+    monkeypatch.setattr("dqlab.runs.waiting.LATE", 0.2)
     for module in ("run", "puts"):
         monkeypatch.setattr(f"dqlab.runs.{module}.PARK", 0.1)
 
@@ -135,7 +135,7 @@ def test_single_calls_of_a_paused_queue_name_the_pause(queue: dq.QueuePool, soon
 
     with pytest.raises(WaitTimeout, match=r"is paused: lab\.queue\(.*\)\.resume\(\) continues it"):
         put.results(timeout=0.3)
-    [said] = said_while(put.results, queue.resume, standstill.__file__)
+    [said] = said_while(put.results, queue.resume, waiting.__file__)
 
     assert f"lab.queue({queue.name!r}).resume()" in said
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from dqlab.runs.code import redefined
-from dqlab.runs.code.redefined import Redefined
-from dqlab.runs.code.versions import code_version
+from dqlab.runs.code import versions
+from dqlab.runs.code.versions import Redefined, code_version
 
 FIRST = "def parse(text):\n    return int(text)\n"
 SECOND = "def parse(text):\n    return int(text or 0)\n"
@@ -60,7 +59,7 @@ def test_a_value_that_it_reads_counts_once_a_cell_has_changed_it(
 ) -> None:
     """The function is the same object, and does something else."""
     cells = iter(range(10))
-    monkeypatch.setattr(redefined, "running_cell", lambda: next(cells))
+    monkeypatch.setattr(versions, "running_cell", lambda: next(cells))
     run_cell(notebook, "LIMIT = 1\ndef parse(text):\n    return text[:LIMIT]\n")
     before = short(notebook.parse)
     found = Redefined()
@@ -74,7 +73,7 @@ def test_a_value_that_it_reads_counts_once_a_cell_has_changed_it(
 def test_a_version_is_computed_once_for_each_definition(notebook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """A view looks once a second, and a large value takes seconds to read."""
     computed: list[object] = []
-    monkeypatch.setattr(redefined, "code_version", lambda fn: computed.append(fn) or code_version(fn))
+    monkeypatch.setattr(versions, "code_version", lambda fn: computed.append(fn) or code_version(fn))
     run_cell(notebook, FIRST)
     found = Redefined()
 
@@ -99,7 +98,7 @@ def test_a_value_that_raises_when_it_is_compared_does_not_disturb_the_view(
     def refuse(function: Any) -> Any:
         raise RuntimeError(function)
 
-    monkeypatch.setattr(redefined, "code_version", refuse)
+    monkeypatch.setattr(versions, "code_version", refuse)
     run_cell(notebook, FIRST)
     assert Redefined().newer("parse", "0c2b41") is None
 

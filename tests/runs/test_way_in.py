@@ -14,8 +14,7 @@ import dqlab as dq
 from dqlab.cluster.transport.handle import Handle
 from dqlab.documents import Document
 from dqlab.errors import DocumentsNotPut, NotPicklable, PutFailed, SubmissionIncomplete
-from dqlab.runs.submit.sender import RunSender, Sender
-from dqlab.runs.submit.ticket import UnsentFrame
+from dqlab.runs.submit.sender import RunSender, Sender, UnsentFrame
 
 
 def same(x: Any) -> Any:

@@ -6,8 +6,7 @@ Runs beside every notebook, so it loads neither Dask nor anything that draws; an
 
     services     what is announced, and whether it answers     paths        which pages of a dashboard may be requested
     upstream     calls a scheduler, with its token             proxy        its dashboard below Jupyter's own address
-    api          JSON for the sidebar                          routes       where all of it is
-    handler      what both share
+    api          JSON for the sidebar, and all routes          handler      what api and proxy share
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 
 
 def _load_jupyter_server_extension(server: ServerApp) -> None:
-    from dqlab.jupyter.server.routes import routes
+    from dqlab.jupyter.server.api import routes
 
     application = server.web_app
     application.add_handlers(".*$", routes(application.settings["base_url"], server.runtime_dir, server.log))

@@ -1,24 +1,29 @@
-"""The JSON that the sidebar requests: services, their replies, and actions on them."""
+"""The JSON that the sidebar requests: services, their replies, and actions on them; and the routes of all handlers."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
 from tornado import web
 
 from dqlab.clusters_here import Announcement
 from dqlab.jupyter.server.handler import Handler
+from dqlab.jupyter.server.proxy import Dashboard
 from dqlab.jupyter.server.services import NoSuchService, Services, ServiceUp
 from dqlab.jupyter.server.upstream import NoAnswer, Refused
 
-__all__ = ["OURS", "Act", "Ask", "Panels", "Service", "ServiceList", "panels"]
+__all__ = ["OURS", "Act", "Ask", "Panels", "Service", "ServiceList", "panels", "routes"]
 
 ALL = "dq"
+_ID = r"([A-Za-z0-9_-]+)"
 OURS = {
     "individual-dq-runs": "Runs",
     "individual-dq-depth": "Queue depth",
@@ -162,3 +167,29 @@ class Act(_Handler):
             raise web.HTTPError(400, "an action is a JSON object, such as {'action': 'pause', 'queue': 'default'}.")
         wait = COMPACT if action.get("action") == "compact" else DO
         self.finish(await self.ask(self.services.living(id), "actions", wait, body=json.dumps(action).encode()))
+
+
+def routes(
+    base_url: str, runtime_dir: str, log: logging.Logger | None = None
+) -> list[tuple[str, type, dict[str, Any]]]:
+    """Return the handlers of a server, which share one `Services` for its runtime directory and its log."""
+    services = Services(Path(runtime_dir), log)
+
+    def at(path: str, handler: type, **given: Any) -> tuple[str, type, dict[str, Any]]:
+        return url_path_join(base_url, "dq", path), handler, {"services": services, **given}
+
+    return [
+        at(r"api/services", ServiceList),
+        at(rf"api/services/{_ID}", Service),
+        at(rf"api/services/{_ID}/snapshot", Ask, call="snapshot", takes=("queue", "run")),
+        at(rf"api/services/{_ID}/history", Ask, call="history", takes=("span", "queue", "run")),
+        at(
+            rf"api/services/{_ID}/failures",
+            Ask,
+            call="failures",
+            takes=("queue", "run", "fingerprint", "after", "limit"),
+        ),
+        at(rf"api/services/{_ID}/panels", Panels),
+        at(rf"api/services/{_ID}/actions", Act),
+        at(rf"dashboard/{_ID}(?:/(.*))?", Dashboard),
+    ]

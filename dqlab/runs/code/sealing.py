@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from dqlab.cluster.transport.sealed import blob_hash, pack_function, seal_function
 from dqlab.errors import DqlabWarning
 from dqlab.runs.code.versions import CodeVersion, code_version, exact_version, fingerprint
+from dqlab.user_frames import level_of_user
 
 __all__ = ["Uncomparable", "code_record", "function_bytes", "sealed_function", "tell_uncertain"]
 
@@ -63,7 +63,7 @@ def tell_uncertain(run: str, version: CodeVersion) -> None:
         if values:
             named, them = _named(values)
             text = f"run {run!r}: {problem.format(named)}: use on_existing='new' if {them} changed."
-            frame = _outside()
+            frame = sys._getframe(level_of_user() - 1)
             # Each time: `warnings.warn` warns once a line, and a cell is run again because something changed.
             warnings.warn_explicit(text, Uncomparable, frame.f_code.co_filename, frame.f_lineno, registry={})
 
@@ -71,11 +71,3 @@ def tell_uncertain(run: str, version: CodeVersion) -> None:
 def _named(values: tuple[str, ...]) -> tuple[str, str]:
     names = [f"`{value.split(' of ')[0]}`" for value in values]
     return ", ".join(dict.fromkeys(names)), "it" if len(names) == 1 else "one of them"
-
-
-def _outside() -> FrameType:
-    """Return the frame of the first caller outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dqlab."):
-        frame = frame.f_back
-    return frame

@@ -54,6 +54,7 @@ from uuid import UUID
 
 from dqlab.cluster.transport.local_modules import Reached, imported_files, is_local, lazy_imports, package_of
 from dqlab.cluster.transport.sealed import SealError, captured, global_names, seal_value
+from dqlab.notebook import running_cell
 from dqlab.numbers import size as size_text
 from dqlab.runs.code.contents import Content, content_of, flat
 from dqlab.runs.code.source import (
@@ -71,7 +72,7 @@ from dqlab.runs.code.source import (
 )
 from dqlab.texts import kept
 
-__all__ = ["CodeVersion", "code_version", "exact_version", "fingerprint", "values_of"]
+__all__ = ["CodeVersion", "Redefined", "code_version", "exact_version", "fingerprint", "values_of"]
 
 _MAIN = ("__main__", "__mp_main__")
 _MAX_NESTING = 100
@@ -213,6 +214,36 @@ def fingerprint(values: list[Any]) -> Reached:
     walk = _Walk(values, exact=True, files=False)  # those are compared by themselves, each time
     digest = walk.version_of(values)
     return Reached(digest if walk.whole else None, walk.imports, list(walk.homes.values()), walk.mutable)
+
+
+class Redefined:
+    """The function that the notebook has under a name now, while its code is not a run's newest.
+
+    A version is computed once for each definition and each cell that was run: a large value takes a while to read,
+    and a view looks once a second.
+    """
+
+    def __init__(self) -> None:
+        self._looked: tuple[int, int | None, str] | None = None
+        self._function: object = None
+        """Kept, so that its id is not given to another one."""
+        self._found: Callable[..., Any] | None = None
+
+    def newer(self, name: str, short: str) -> Callable[..., Any] | None:
+        """Return the function, if its version does not start with `short`; None also where none can be compared."""
+        function = getattr(sys.modules.get("__main__"), name, None) if name.isidentifier() else None
+        looked = id(function), running_cell(), short
+        if looked != self._looked:
+            self._looked, self._function, self._found = looked, function, _if_other(function, short)
+        return self._found
+
+
+def _if_other(function: Any, short: str) -> Callable[..., Any] | None:
+    if not short or not callable(function) or isinstance(function, type):
+        return None
+    with suppress(Exception):  # what a function reads may raise anything when it is compared
+        return function if code_version(function).short != short else None
+    return None
 
 
 class _Walk:

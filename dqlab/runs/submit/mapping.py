@@ -1,10 +1,15 @@
-"""Turns a run's input into messages: one thread iterates it and keeps none of it."""
+"""Turns a run's input into messages: one thread iterates it and keeps none of it.
+
+The elements are those that the input had when it was mapped: a user may change a list before it is read.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -12,10 +17,12 @@ from dqlab.cluster.transport import orders
 from dqlab.cluster.transport.handle import Handle
 from dqlab.cluster.transport.sealed import SealError, make_sealer, seal_or_explain
 from dqlab.config import nbytes, option
+from dqlab.documents import Documents
 from dqlab.errors import (
     CallTimeout,
     DocumentsNotPut,
     DqlabError,
+    InputResized,
     MessageTooLarge,
     NotPicklable,
     RunCancelled,
@@ -28,10 +35,9 @@ from dqlab.rules.book import CANCELLED
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.submitted import Submitted
 from dqlab.runs.submit.digest import Digest
-from dqlab.runs.submit.elements import length_of, watched
 from dqlab.runs.submit.sender import RunSender
 
-__all__ = ["Submitter"]
+__all__ = ["Submitter", "as_mapped"]
 
 NOTE_EVERY = 1.0
 """Seconds between two records of how far the input was submitted."""
@@ -370,3 +376,61 @@ class Submitter:
                 if shard == 0 and self.refused and not self._stopped:
                     incomplete = answer["incomplete"]  # the queue knows why it ended
         await handle.order(orders.Seal(sender.run, list(sender.here), incomplete, self._submitted(sender.held)))
+
+
+_LASTING = (tuple, range, frozenset)
+_DICTS: tuple[Any, ...] = ({}, OrderedDict())
+_VIEWS = [type(view) for each in _DICTS for view in (each.keys(), each.values(), each.items())]
+_COPIED = (list, deque, set, *_VIEWS)
+"""Builtin types whose copy costs one reference per element. Copies of others may load elements, or never end."""
+
+
+def as_mapped(elements: Iterable[Any]) -> Iterable[Any]:
+    """Return a copy of a builtin container, safe from later changes, and anything else as it is."""
+    if type(elements) in _COPIED:
+        return tuple(elements)
+    if type(elements) in (array, bytearray):
+        return elements[:]  # type: ignore[index, no-any-return]
+    return elements
+
+
+def length_of(elements: Iterable[Any]) -> int | None:
+    """Return how many elements there are; None if that is unknown, slow to compute or cannot change."""
+    if type(elements) in _LASTING or isinstance(elements, Iterator | Documents):
+        return None
+    if hasattr(elements, "__dask_graph__"):  # it would compute them
+        return None
+    try:
+        return len(elements)  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - it has none, or its own code fails
+        return None
+
+
+def watched(elements: Iterable[Any], had: int | None) -> Iterable[Any]:
+    """Return the elements, or a generator that also checks that their number has not changed.
+
+    Parameters
+    ----------
+    had : int or None
+        What `length_of` returned when they were mapped.
+
+    Raises
+    ------
+    InputResized
+        While they are iterated: there are fewer, or more.
+    """
+    return elements if had is None else _counted(elements, had)
+
+
+def _counted(elements: Iterable[Any], had: int) -> Iterator[Any]:
+    exact, read = isinstance(elements, Sequence | Set), 0
+    for element in elements:
+        if read == had and exact and length_of(elements) != had:
+            raise InputResized(had=had, read="more")
+        read += 1
+        yield element
+    # A length may be an estimate, what is left, or wrong. One that changed and was not the number read shows it.
+    if read != had and length_of(elements) != had:
+        raise InputResized(had=had, read=f"{read:,}")

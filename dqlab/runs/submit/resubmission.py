@@ -12,7 +12,7 @@ from dqlab.rules.ranges import ENDLESS, Ranges
 from dqlab.runs.claiming import Claim
 from dqlab.runs.submit.digest import Digest
 from dqlab.runs.submit.mapping import Submitter
-from dqlab.runs.submit.ticket import Entry
+from dqlab.runs.submit.sender import Entry
 
 __all__ = ["Resubmission", "claim_of"]
 

@@ -18,8 +18,7 @@ import pytest
 import dqlab as dq
 from dqlab import clusters_here
 from dqlab.clusters_here import Announcement
-from dqlab.jupyter.server.api import OURS, panels
-from dqlab.jupyter.server.routes import routes
+from dqlab.jupyter.server.api import OURS, panels, routes
 from dqlab.jupyter.server.services import Services
 from dqlab.jupyter.server.upstream import NoAnswer, Upstream
 from dqlab.stats import Snapshot
@@ -259,7 +258,7 @@ def test_our_panels_are_all_named() -> None:
 
 def test_extension_loads_neither_dask_nor_what_draws() -> None:
     """Jupyter's start waits for it, with or without a cluster."""
-    code = "import sys, dqlab.jupyter.server.routes as r; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    code = "import sys, dqlab.jupyter.server.api as r; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"distributed", "dask", "bokeh", "pandas", "IPython", "ipywidgets", "matplotlib"} & set(loaded)
     code = "import sys, dqlab.jupyter.server; print(*sorted(m for m in sys.modules if m.startswith('dqlab')))"

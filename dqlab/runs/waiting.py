@@ -1,4 +1,4 @@
-"""Warns a caller that waits without a limit for what is paused."""
+"""How long a caller waits: its deadline, and a warning when it has none and waits for what is paused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,47 @@ import warnings
 from dqlab.errors import DqlabWarning
 from dqlab.user_frames import level_of_user
 
-__all__ = ["Standstill", "name_pause"]
+__all__ = ["GRACE", "Deadline", "Standstill", "name_pause"]
+
+
+GRACE = 0.5
+"""Seconds beyond a caller's limit to wait for the last answer."""
+
+
+class Deadline:
+    """The end of a wait that begins now.
+
+    Parameters
+    ----------
+    limit : float or None
+        Seconds; None = no end.
+    """
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit = limit
+        self._end = None if limit is None else time.monotonic() + limit
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left, not below 0; None = no limit."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return self.left == 0.0
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds to wait for the answer to a call made now."""
+        left = self.left
+        return None if left is None else left + GRACE
+
+    def within(self, seconds: float) -> float:
+        """Return `seconds`, or the seconds left if those are fewer."""
+        left = self.left
+        return seconds if left is None else min(seconds, left)
+
 
 LATE = 5.0
 """Seconds without progress after which a warning names the pause."""
