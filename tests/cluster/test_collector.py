@@ -391,6 +391,26 @@ def test_a_queue_with_a_paused_run_has_no_time_at_which_it_is_empty(hall: Hall) 
     assert hall.see().queues[0].empty_in is None
 
 
+@pytest.mark.parametrize(
+    ("lanes", "state", "why"),
+    [
+        ([("a", True, 5)], "waiting", "a is paused"),
+        ([("a", True, 5), ("b", True, 1)], "waiting", "its runs are paused"),
+        ([("a", True, 5), ("b", False, 1)], "running", ""),
+        ([("a", True, 5), (None, False, 1)], "running", ""),
+        ([("a", True, 0)], "empty", ""),
+    ],
+)
+def test_a_queue_in_which_all_that_is_left_is_paused_does_not_run(
+    hall: Hall, lanes: list[tuple[str | None, bool, int]], state: str, why: str
+) -> None:
+    """Its consumers had nothing to do, and it was shown as running."""
+    hall.consumer("a")
+    hall.shard("a", *(lane_report(name, counts=counts(ready=n, acked=9), paused=held) for name, held, n in lanes))
+
+    assert (hall.see().queues[0].state, hall.see().queues[0].why) == (state, why)
+
+
 def test_a_queue_into_which_more_is_put_than_leaves_will_never_be_empty(hall: Hall) -> None:
     hall.consumer("a")
     for second in range(4):

@@ -121,6 +121,9 @@ class QueueScene:
             state = self._state(counts, keeps_up=bool(keeps_up))
         reasons = {"waiting": self._trouble or "no consumer", "paused": self._known.paused_by.get(self._name, "")}
         why = reasons.get(state, "")
+        held = [run for run in runs if _stays(run)]
+        if state == "running" and counts.left == sum(run.counts.left for run in held):
+            state, why = "waiting", f"{held[0].name} is paused" if len(held) == 1 else "its runs are paused"
         storage = [report["storage"] for report in reports if report["storage"]]
         return QueueStats(
             name=self._name,
@@ -247,11 +250,16 @@ class QueueScene:
 def _empty_in(
     left: int, lag: float, ins: float | None, outs: float | None, runs: Sequence[RunStats], wall: float
 ) -> float | None:
-    if any(run.state in (RunState.PAUSED, RunState.STOPPED) and run.counts.left for run in runs):
-        return None  # what it has left stays until somebody lets it continue
+    if any(map(_stays, runs)):
+        return None
     ends = [run.eta.p50 for run in runs if run.eta is not None]
     if ends:
         return max(0.0, max(ends) - wall)
     if not left or lag < KEEPS_UP or ins is None or outs is None or outs <= ins:
         return None
     return left / (outs - ins)
+
+
+def _stays(run: RunStats) -> bool:
+    """Return whether what a run has left stays until somebody lets it continue."""
+    return run.state in (RunState.PAUSED, RunState.STOPPED) and run.counts.left > 0
