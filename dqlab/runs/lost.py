@@ -10,7 +10,7 @@ from typing import Any, overload
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.rules.ranges import Ranges
 
-__all__ = ["Lost", "LostDocument", "key_of", "repeats"]
+__all__ = ["CancelledDocument", "Lost", "LostDocument", "key_of", "repeats"]
 
 LOOK_FOR = 10_000
 """Most documents of a listing that are read to name the first lost ones in an error."""
@@ -36,6 +36,25 @@ class LostDocument:
 
     def __str__(self) -> str:
         return f"{self.key}: lost: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledDocument:
+    """Replaces the result of a document that was cancelled or purged before it had one, with ``errors="return"``.
+
+    Attributes
+    ----------
+    ordinal : int
+        Its position in the run's input.
+    key : str or int
+        Its key, or its ordinal where the input cannot be read again.
+    """
+
+    ordinal: int
+    key: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: cancelled"
 
 
 class Lost(Sequence[Any]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
@@ -48,13 +48,14 @@ from dqlab.errors.trimming import interruptible
 from dqlab.frame import Kind
 from dqlab.numbers import many
 from dqlab.rules.checks import check_count
+from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 from dqlab.runs.claiming import Claim
 from dqlab.runs.code.sealing import code_record, sealed_function
 from dqlab.runs.code.versions import Redefined, code_version
 from dqlab.runs.failures import DeadLetter, Failures
 from dqlab.runs.keywords import checks_keywords
-from dqlab.runs.lost import Lost, LostDocument, repeats
+from dqlab.runs.lost import CancelledDocument, Lost, LostDocument, repeats
 from dqlab.runs.marks import mark, pausing
 from dqlab.runs.results import InPlace, Results, Streams, check_errors
 from dqlab.runs.staying import StaysHere
@@ -546,8 +547,9 @@ class Run(HasWidget, StaysHere):
         ----------
         errors : {"raise", "skip", "return"}
             What to do about documents without a result: raise `RunFailed`, `RunCancelled` or `DocumentsLost`,
-            skip them, or put their `DeadLetter` or `LostDocument` in their place. A result that cannot be
-            unpickled here raises `ResultUnreadable` where it is read; "return" puts that error in its place.
+            skip them, or put their `DeadLetter`, `LostDocument` or `CancelledDocument` in their place. A result
+            that cannot be unpickled here raises `ResultUnreadable` where it is read; "return" puts that error in
+            its place.
         timeout : float or str, optional
             As in `wait`.
 
@@ -576,14 +578,21 @@ class Run(HasWidget, StaysHere):
         if errors == "raise":
             self._raise_missing(progress, deadline)
         covered = [tuple(span) for shard in progress.shards for span in shard["covered"]]
-        instead = self._in_place(progress) if errors == "return" else None
+        instead = self._in_place(progress, covered) if errors == "return" else None
         return Results(self.name, self.handle, self.id, [(lo, hi) for lo, hi in covered], instead, self._raise_gone)
 
-    def _in_place(self, progress: Progress) -> InPlace:
+    def _in_place(self, progress: Progress, covered: Sequence[tuple[int, int]]) -> InPlace:
         lost, how = {}, progress.how_lost(self.queue)
         if progress.counts.lost:
             lost = {at: LostDocument(at, key, how) for at, key in self._lost(progress).items()}
-        return InPlace(self.failures() if progress.counts.dead else None, lost)
+        instead = InPlace(self.failures() if progress.counts.dead else None, lost)
+        if progress.counts.cancelled:  # nothing has their ordinals any more: they are those that have nothing else
+            known = Ranges(sorted([*covered, *((at, at + 1) for at in instead.ordinals)]))
+            end = progress.record["total"] if progress.sealed else None
+            elements = None if self.submitter is None else self.submitter.elements
+            gaps = Lost(self.name, known.gaps(0, progress.counts.all if end is None else end), elements)
+            instead.add({at: CancelledDocument(at, key) for at, key in gaps.items()})
+        return instead
 
     def _cancelled(self, progress: Progress) -> RunCancelled:
         counts = progress.counts

@@ -12,6 +12,7 @@ import dqlab as dq
 from dqlab.errors import RunFailed, WaitTimeout
 from dqlab.runs.results import Results
 from dqlab.testing import Gate
+from tests.runs.test_run_control import until
 
 
 def square(x: int) -> int:
@@ -118,6 +119,31 @@ def test_failed_documents_raise_unless_told_otherwise(queue: dq.QueuePool) -> No
     placed = run.results(errors="return")
     assert [type(value).__name__ for value in placed] == ["DeadLetter", "int", "DeadLetter", "int", "DeadLetter"]
     assert (placed[1], placed[2].message) == (1, "rejected: 2 is even")
+
+
+@pytest.mark.parametrize("done", [0, 7])
+def test_cancelled_documents_keep_the_others_in_their_places(queue: dq.QueuePool, done: int) -> None:
+    """They were left out: paired with the input, values stood beside other documents."""
+
+    def some(x: int) -> int:
+        if x >= 40 - done:
+            return 10 * x
+        if x == 3:
+            raise dq.Reject("never")
+        raise dq.Later(1000)
+
+    documents = [dq.Document(f"d{x}", "v1", f"d{x}") for x in range(40)]
+    run = queue.map(lambda document: some(int(document.key[1:])), documents)
+    until(lambda: run.counts["delayed"] == 39 - done)
+    run.cancel()
+
+    placed = run.results(errors="return", timeout=30)
+    kinds = [type(value).__name__ for value in placed]
+    assert kinds == ["CancelledDocument"] * 3 + ["DeadLetter"] + ["CancelledDocument"] * (36 - done) + ["int"] * done
+    assert [value for value in placed if isinstance(value, int)] == [10 * x for x in range(40 - done, 40)]
+    assert list(placed.keys()) == [f"d{x}" for x in range(40)]
+    assert str(placed[0]) == "d0: cancelled"
+    assert list(run.results(errors="skip")) == [10 * x for x in range(40 - done, 40)]
 
 
 def test_as_completed_yields_what_is_done_while_the_rest_runs(queue: dq.QueuePool, tmp_path: Path) -> None:
