@@ -76,8 +76,8 @@ class NearRef:
 class Bench:
     """One slot and the queue it serves."""
 
-    def __init__(self, actor: DeskActor, ref: NearRef) -> None:
-        self.actor, self.ref = actor, ref
+    def __init__(self, actor: DeskActor, ref: NearRef | None = None) -> None:
+        self.actor, self.ref = actor, ref or NearRef(actor)
         self.slot: Slot
 
     async def put(self, values: list[Any]) -> None:
