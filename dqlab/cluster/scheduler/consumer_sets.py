@@ -17,7 +17,7 @@ from dqlab.cluster.scheduler.actors import Actors
 from dqlab.cluster.scheduler.placement import NoWorkers, Plan
 from dqlab.cluster.scheduler.state import ClusterState, Entry
 from dqlab.cluster.transport.errands import WorkerLost
-from dqlab.errors import QueueClosed
+from dqlab.errors import CallTimeout, QueueClosed
 
 __all__ = ["ConsumerSets", "misplaced", "missing"]
 
@@ -176,10 +176,12 @@ class ConsumerSets:
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
             await self._actors.retire(surplus)
         errors = [answer for answer in made if isinstance(answer, BaseException)]
-        if any(isinstance(error, WorkerLost) for error in errors):
+        if any(isinstance(error, WorkerLost | CallTimeout) for error in errors):
             self._state.in_background(self._fit_later(one))
+        # A worker that is stopped costs its own consumer; the others serve the queue meanwhile.
+        expected = (WorkerLost, QueueClosed, CallTimeout) if one.names else (WorkerLost, QueueClosed)
         for error in errors:
-            if not isinstance(error, WorkerLost | QueueClosed):
+            if not isinstance(error, expected):
                 raise error
 
     async def _make(self, one: _Service, address: str) -> None:
