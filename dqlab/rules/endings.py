@@ -19,7 +19,7 @@ from dqlab.rules.states import State
 from dqlab.rules.trouble import Receipt, Trouble
 from dqlab.texts import brief
 
-__all__ = ["end_lease", "fail"]
+__all__ = ["end_lease", "fail", "give_up"]
 
 _REASON = 300
 """Most characters of the reason why a consumer died."""
@@ -90,6 +90,13 @@ def end_lease(lane: Lane, lease: Lease, why: str = "") -> int:
             else:
                 lane.move(batch, a, b, State.READY, suspect=True)
     return lease.remaining.size
+
+
+def give_up(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:
+    """End a delivery that a user waits for no longer: its message is dead."""
+    record = lane.count_delivery(batch.first + index)
+    record.receipt, record.reason = lease.receipt, brief(why, _REASON)
+    lane.move(batch, index, index + 1, State.DEAD)
 
 
 def _lose(lane: Lane, batch: Batch, index: int, lease: Lease, why: str) -> None:

@@ -263,6 +263,15 @@ class Ledger:
         self.shard.journal.noted()
         return returned
 
+    def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
+        """Take leased messages from their consumers; see `Shard.let_go`."""
+        self.shard.lane(run)  # raises before anything is asked of the log
+        self.shard.journal.admit()
+        taken = self.shard.let_go(run, ids, why)
+        self.shard.activity.touch(run)
+        self.shard.journal.noted()
+        return taken
+
     def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
         """Give up messages whose bytes cannot be read; see `Shard.lose`."""
         self.shard.journal.admit()

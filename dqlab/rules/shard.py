@@ -33,7 +33,7 @@ from dqlab.rules.ranges import Ranges
 from dqlab.rules.retry import Retry
 from dqlab.rules.settling import Settled, Settling
 from dqlab.rules.states import State, Verdict
-from dqlab.rules.sweeps import Revoked, cancel, lose, purge, retry, revoke
+from dqlab.rules.sweeps import Revoked, cancel, let_go, lose, purge, retry, revoke
 from dqlab.rules.trouble import DeadLetter
 
 __all__ = ["Put", "Shard", "holding"]
@@ -446,6 +446,13 @@ class Shard:
         cancelled = cancel(self.lane(run), _EVERYTHING if ids is None else ids, self.leases, self.effects)
         self.end_drain()
         return cancelled
+
+    def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
+        """Take leased messages from their consumers: ready again, or with `why` dead; return how many."""
+        self.tick()
+        taken = let_go(self.lane(run), ids, self.leases, self.effects, why)
+        self.end_drain()
+        return taken
 
     def lose(self, run: bytes, ids: Iterable[tuple[int, int]]) -> int:
         """Count as lost the unsettled messages in ranges of ids whose bytes cannot be read; return how many."""

@@ -1,4 +1,4 @@
-"""Changes to many messages at once, ordered by a user: cancel, purge, retry."""
+"""Changes to many messages at once, ordered by a user: cancel, let go, purge, retry."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from dqlab.rules.endings import give_up
 from dqlab.rules.lane import Lane
 from dqlab.rules.leases import Lease, Leases
 from dqlab.rules.ranges import Ranges
 from dqlab.rules.states import State
 
-__all__ = ["Revoked", "cancel", "lose", "purge", "retry", "revoke"]
+__all__ = ["Revoked", "cancel", "let_go", "lose", "purge", "retry", "revoke"]
 
 
 class Revoked(NamedTuple):
@@ -37,6 +38,31 @@ def revoke(lease: Lease, wanted: Ranges, leases: Leases, effects: deque[Revoked]
 def cancel(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:
     """Cancel what is ready, delayed or leased among `ids`; return how many messages."""
     return _end(lane, Ranges(ids), leases, effects, State.CANCELLED, dead=False)
+
+
+def let_go(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked], why: str = "") -> int:
+    """Take leased messages among `ids` from their consumers: ready again and uncounted, or dead; return how many.
+
+    Parameters
+    ----------
+    why : str, optional
+        Why they are given up. Default: they are ready again, except those that were acked early.
+    """
+    wanted, taken = Ranges(ids), 0
+    for lease in leases.of_run(lane.run):
+        if lease.early and not why:
+            continue
+        held = [hit for lo, hi in wanted for hit in lease.remaining.overlap(lo, hi)]
+        revoke(lease, wanted, leases, effects)
+        for lo, hi in held:
+            taken += hi - lo
+            for batch, a, b in lane.batches.covering(lo, hi):
+                if not why:
+                    lane.move(batch, a, b, State.READY, suspect=lease.suspect)
+                    continue
+                for index in range(a, b):
+                    give_up(lane, batch, index, lease, why)
+    return taken
 
 
 def lose(lane: Lane, ids: Iterable[tuple[int, int]], leases: Leases, effects: deque[Revoked]) -> int:

@@ -159,6 +159,55 @@ class Run(HasWidget, StaysHere):
         mark(self.handle.link, "cancel", self.queue)
         return cancelled
 
+    def replace(self, consumer: str) -> list[str]:
+        """Take from a consumer of the run's queue what it runs, to be tried again; return which documents.
+
+        The attempt is not counted. A function that does not end within 5 s goes on in a thread that is abandoned, while
+        the consumer runs others.
+
+        Parameters
+        ----------
+        consumer : str
+            Its name as views show it.
+
+        Raises
+        ------
+        BadOption
+            There is no such consumer, or it runs nothing now; nothing was done.
+
+        Examples
+        --------
+        >>> run.replace("c0")  # doctest: +SKIP
+        ['inv-00777.pdf']
+        """
+        return self._let_go(consumer=consumer, give_up=False)
+
+    def give_up(self, document: str) -> list[str]:
+        """Give up a document that a consumer runs: it is a failure, which `retry` can send through again.
+
+        The consumer runs others, as after `replace`.
+
+        Parameters
+        ----------
+        document : str
+            Its name as views show it: its key, or its position as ``#17``.
+
+        Raises
+        ------
+        BadOption
+            No consumer runs it now; nothing was done.
+
+        Examples
+        --------
+        >>> run.give_up("inv-00777.pdf")  # doctest: +SKIP
+        ['inv-00777.pdf']
+        """
+        return self._let_go(document=document, run=self.id, give_up=True)
+
+    def _let_go(self, **what: Any) -> list[str]:
+        link = self.handle.link
+        return sorted(link.sync(link.scheduler("dq_let_go", queue=self.queue, **what)))
+
     def drop(self) -> None:
         """Cancel what is left and forget the run, its results and failures; frees their space."""
         try:

@@ -13,6 +13,7 @@ import pytest
 
 import dqlab as dq
 from dqlab.cluster.consumer import slot as slot_module
+from dqlab.errors import BadOption
 from dqlab.frame import NO_ID
 from dqlab.rules.states import State
 from dqlab.testing import Gate
@@ -230,3 +231,76 @@ def test_run_behind_a_cancelled_one_that_never_ends_is_done_and_doctor_names_the
     assert {name for finding in found for name in finding.values["messages"]} <= {"#0", "#1"}
     assert all(f"consumer/{queue.name}/" in finding.what for finding in found)
     gate.open()
+
+
+# --- what users order of a document that is stuck -------------------------------------------
+
+
+def _stuck(gate: Gate, kind: str) -> Callable[[int], Any]:
+    """Return a function whose fourth element waits for the gate."""
+
+    def thread(x: int) -> int:
+        if x == 3:
+            gate.wait()
+        return -x
+
+    async def coroutine(x: int) -> int:
+        return thread(x)
+
+    return thread if kind == "thread" else coroutine
+
+
+def _held_by(lab: dq.Lab, document: str) -> str:
+    """Wait until a consumer reports that it runs a document; return its name."""
+    since = -1
+    while True:
+        snapshot = lab.wait_for_change(since, timeout=1.0)
+        since = snapshot.seq
+        for consumer in snapshot.consumers:
+            if consumer.document == document:
+                return consumer.name
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+def test_document_of_a_replaced_consumer_is_tried_again_and_nothing_is_counted(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, kind: str
+) -> None:
+    gate = Gate(tmp_path)
+    run = queue.map(_stuck(gate, kind), range(20), name=f"replaced-{kind}")
+    gate.until_arrived(1)
+    assert run.replace(_held_by(impatient_lab, "#3")) == ["#3"]
+    gate.until_arrived(2)  # it has begun a second time, beside the first
+    gate.open()
+    assert list(run.results(timeout=20)) == [-x for x in range(20)]
+    assert run.wait(timeout=20).counts["dead"] == 0
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+def test_document_given_up_is_a_failure_with_its_reason_and_a_retry_sends_it_through(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, kind: str
+) -> None:
+    gate = Gate(tmp_path)
+    run = queue.map(_stuck(gate, kind), range(20), name=f"given-up-{kind}")
+    gate.until_arrived(1)
+    holder = _held_by(impatient_lab, "#3")
+    assert run.give_up("#3") == ["#3"]
+    assert run.wait(timeout=20).counts["dead"] == 1
+    (letter,) = run.failures()
+    assert letter.ordinal == 3
+    assert letter.reason.startswith("given up after")
+    assert letter.reason.endswith(f"on {holder}")
+    gate.open()
+    assert run.retry() == 1
+    assert list(run.results(timeout=20)) == [-x for x in range(20)]
+
+
+def test_order_about_what_no_consumer_runs_is_refused_with_what_there_is(lab: dq.Lab, queue: dq.QueuePool) -> None:
+    run = queue.map(abs, range(3), name="quick")
+    run.wait(timeout=20)
+    with pytest.raises(BadOption, match=r"no consumer of queue .*: there are c0, c1"):
+        run.replace("c99")
+    with pytest.raises(BadOption, match="does not run anything now"):
+        run.replace("c0")
+    with pytest.raises(BadOption, match="does not run #1 now"):
+        run.give_up("#1")
+    assert list(run.results()) == [0, 1, 2]

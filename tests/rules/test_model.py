@@ -247,7 +247,7 @@ class ShardMachine(RuleBasedStateMachine):
     # --- what people order ------------------------------------------------------------------
 
     @rule(
-        order=st.sampled_from(["cancel", "purge", "pause", "resume", "resume", "drain", "drop"]),
+        order=st.sampled_from(["cancel", "let go", "purge", "pause", "resume", "resume", "drain", "drop"]),
         run=runs,
         whole=st.booleans(),
         ids=spans,
@@ -258,6 +258,8 @@ class ShardMachine(RuleBasedStateMachine):
         match order:
             case "cancel":
                 self.cancel(run, None if whole else ids)
+            case "let go":
+                self.let_go(run, ids, give_up=whole)
             case "purge":
                 self.purge(None if whole else run, state)
             case "pause":
@@ -275,6 +277,21 @@ class ShardMachine(RuleBasedStateMachine):
         assert self.shard.cancel(run, ids) == len(wanted)
         for m in wanted:
             m.state = "cancelled"
+        self.model.drop_empty_leases()
+        told = [effect for effect in self.shard.effects if isinstance(effect, Revoked)]
+        assert {(e.lease_id, id) for e in told for lo, hi in e.ranges for id in range(lo, hi)} == revoked
+
+    def let_go(self, run: bytes, ids: list[tuple[int, int]], *, give_up: bool) -> None:
+        leased = [m for m in self.model.of(run, "leased") if any(lo <= m.id < hi for lo, hi in ids)]
+        wanted = [m for m in leased if give_up or not self.model.leases[m.lease].early]
+        revoked = {(m.lease, m.id) for m in wanted}
+        assert self.shard.let_go(run, ids, "given up" if give_up else "") == len(wanted)
+        for m in wanted:
+            lease = self.model.leases[m.lease]
+            m.state, m.suspect = "ready", lease.suspect
+            if give_up:
+                m.state, m.suspect, m.deliveries = "dead", False, m.deliveries + 1
+                m.receipt = (lease.epoch, lease.id)
         self.model.drop_empty_leases()
         told = [effect for effect in self.shard.effects if isinstance(effect, Revoked)]
         assert {(e.lease_id, id) for e in told for lo, hi in e.ranges for id in range(lo, hi)} == revoked

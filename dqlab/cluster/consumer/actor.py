@@ -129,6 +129,11 @@ class ConsumerActor:
         """Return the totals that are reported to the scheduler."""
         return pack(self.report())
 
+    async def running(self, body: bytes) -> bytes:
+        """Return what each slot runs: {running}, a list of {shard, run, id, document, seconds}."""
+        now = asyncio.get_running_loop().time()
+        return pack({"running": [runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]})
+
     def report(self) -> dict[str, Any]:
         """Return absolute totals of this consumer."""
         slots = self._slots

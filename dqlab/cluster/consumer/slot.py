@@ -102,10 +102,21 @@ class Begun:
 
     def oldest(self, now: float) -> tuple[str, float] | None:
         """Return the name of the message that runs, and for how many seconds it has been seen running."""
+        runs = self.message(now)
+        return None if runs is None else (runs["document"], runs["seconds"])
+
+    def message(self, now: float) -> dict[str, Any] | None:
+        """Return the message that runs as {shard, run, id, document, seconds}."""
         chunk, index = self._chunk, self._index
         if chunk is None or index is None or chunk.running != index:
             return None
-        return brief(chunk.name_of(index), MOST), now - self._since
+        return {
+            "shard": chunk.shard,
+            "run": chunk.run,
+            "id": chunk.id_at(index),
+            "document": brief(chunk.name_of(index), MOST),
+            "seconds": now - self._since,
+        }
 
 
 logger = logging.getLogger("dqlab.consumer")

@@ -19,18 +19,28 @@ from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
 from dqlab.cluster.transport.orders import Drain, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
+from dqlab.cluster.transport.ref import RPC_TIMEOUT
+from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
-from dqlab.numbers import many, minute
+from dqlab.numbers import duration, many, minute
+from dqlab.stats.queues import short_name
 
 __all__ = ["Action", "Actions", "NothingToScale"]
 
 BY = "JupyterLab"
 MOST_CONSUMERS = 10_000
 _STATES = ("ready", "delayed", "dead")
-_OF_QUEUES = ("pause", "resume", "drain", "scale", "purge", "compact")
+_OF_QUEUES = ("pause", "resume", "drain", "scale", "purge", "compact", "replace", "give_up")
 _OF_RUNS = ("pause", "resume", "cancel", "retry")
-_FIELDS = {"n": "scale", "state": "purge", "fingerprints": "retry", "limit": "retry"}
-"""Fields that only one action takes, with that action."""
+_FIELDS = {
+    "n": ("scale",),
+    "state": ("purge",),
+    "fingerprints": ("retry",),
+    "limit": ("retry",),
+    "consumer": ("replace", "give_up"),
+    "document": ("replace", "give_up"),
+}
+"""Fields that only some actions take, with those actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class Action:
     Attributes
     ----------
     action : str
-        pause, resume, drain, scale, purge, compact; of runs pause, resume, cancel, retry.
+        pause, resume, drain, scale, purge, compact, replace, give_up; of runs pause, resume, cancel, retry.
     queue, run : str
         What it acts on; run "" = the queue.
     n : int or "auto"
@@ -51,6 +61,9 @@ class Action:
         Failure classes to retry; none = all.
     limit : int or None
         Most messages to retry.
+    consumer, document : str
+        Consumer to replace, as views name it; document to give up. Each alone, or both: then nothing is done once the
+        consumer runs another document.
     """
 
     action: str
@@ -60,6 +73,8 @@ class Action:
     state: str = "dead"
     fingerprints: tuple[str, ...] = ()
     limit: int | None = None
+    consumer: str = ""
+    document: str = ""
 
     @classmethod
     def parse(cls, said: Any) -> Action:
@@ -75,9 +90,9 @@ class Action:
         for name in said.keys() - set(cls.__slots__):
             raise _bad(str(name)[:40], said[name], f"is not a part of an action. There are: {', '.join(cls.__slots__)}")
         action, queue, run = _meant(said)
-        for name, taker in _FIELDS.items():
-            if name in said and action != taker:
-                raise _bad(name, said[name], f"is for {taker} alone")
+        for name, takers in _FIELDS.items():
+            if name in said and action not in takers:
+                raise _bad(name, said[name], f"is for {' and '.join(takers)} alone")
         if action == "scale" and "n" not in said:
             raise _bad("n", None, "must say how many consumers, or 'auto'")
         n, state, limit = said.get("n", "auto"), said.get("state", "dead"), said.get("limit")
@@ -90,7 +105,7 @@ class Action:
         marks = said.get("fingerprints", [])
         if not isinstance(marks, list) or not all(isinstance(mark, str) and mark for mark in marks):
             raise _bad("fingerprints", marks, "must be a list of fingerprints of failure classes")
-        return cls(action, queue, run, n, state, tuple(marks), limit)
+        return cls(action, queue, run, n, state, tuple(marks), limit, *_held(action, said))
 
 
 def _meant(said: dict[str, Any]) -> tuple[str, str, str]:
@@ -104,6 +119,17 @@ def _meant(said: dict[str, Any]) -> tuple[str, str, str]:
     if not isinstance(queue, str) or not queue:
         raise _bad("queue", queue, "must be the name of a queue")
     return action, queue, run
+
+
+def _held(action: str, said: dict[str, Any]) -> tuple[str, str]:
+    """Return a consumer and a document, one of them perhaps ""."""
+    consumer, document = said.get("consumer", ""), said.get("document", "")
+    for name, value in (("consumer", consumer), ("document", document)):
+        if not isinstance(value, str):
+            raise _bad(name, value, "must be a name, as views show it")
+    if action in ("replace", "give_up") and not (consumer or document):
+        raise _bad("consumer", "", "must be the name of a consumer, as views show it: c0")
+    return consumer, document
 
 
 def _bad(option: str, value: Any, problem: str) -> BadOption:
@@ -136,7 +162,7 @@ class Actions:
         self._consumer_sets = consumer_sets
         self._run_notes = run_notes
 
-    def queue(self, name: str) -> QueueCalls:
+    def queue(self, name: str) -> _SchedulerCalls:
         """Return calls to an open queue.
 
         Raises
@@ -178,6 +204,8 @@ class Actions:
             "scale": self._scale,
             "purge": self._purge,
             "compact": self._compact,
+            "replace": self._replace,
+            "give_up": self._give_up,
             "cancel": self._cancel,
             "retry": self._retry,
         }
@@ -225,6 +253,72 @@ class Actions:
         self._mark("compact", queue)
         return None, f"{_subject(action)} is compacted: {await run_orders.compact(queue)}."
 
+    async def _replace(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
+        running = await self.let_go(queue.name, action.consumer, action.document, give_up=False)
+        return len(running), f"{_subject(action)}: {', '.join(running)} tried again; {_freed(running)}."
+
+    async def _give_up(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
+        running = await self.let_go(queue.name, action.consumer, action.document, give_up=True)
+        return len(running), f"{_subject(action)}: {', '.join(running)} given up, a failure now; {_freed(running)}."
+
+    async def let_go(
+        self, queue: str, consumer: str = "", document: str = "", run: bytes | None = None, *, give_up: bool
+    ) -> dict[str, str]:
+        """Take from consumers what they run: it is tried again, or given up, which makes it a failure.
+
+        A function that does not end within 5 s goes on in a thread that is abandoned.
+
+        Parameters
+        ----------
+        consumer : str, optional
+            Its name as views show it. Default: the one that runs `document`.
+        document : str, optional
+            Its name as views show it. Default: whatever the consumer runs.
+        run : bytes, optional
+            The run that the document is of. Default: any.
+
+        Returns
+        -------
+        dict of str to str
+            The documents taken, with the consumer that ran each.
+
+        Raises
+        ------
+        QueueNotFound
+            No queue of that name is open.
+        BadOption
+            There is no such consumer, or it does not run that now; nothing was done.
+        """
+        calls = self.queue(queue)
+        names = {short_name(entry.name): entry.name for entry in self._state.of(queue) if not entry.is_shard}
+        if consumer and consumer not in names:
+            known = ", ".join(sorted(names)[:20]) or "none"
+            raise _bad("consumer", consumer, f"is no consumer of queue {queue}: there are {known}")
+        asked = {consumer: names[consumer]} if consumer else self._that_run(document, names)
+        taken: dict[str, str] = {}
+        for short, name in asked.items():
+            meta, _ = unpack(await calls.call_actor(name, "running", pack({}), timeout=RPC_TIMEOUT))
+            for held in meta["running"]:
+                if (document and held["document"] != document) or run not in (None, held["run"]):
+                    continue
+                why = f"given up after {duration(held['seconds'])} on {short}" if give_up else ""
+                order = {"run": held["run"], "ids": [[held["id"], held["id"] + 1]], "why": why}
+                answer, _ = await calls.ask(held["shard"], "let_go", order)
+                if answer["count"]:
+                    taken[held["document"]] = short
+        if not taken:
+            where = consumer or f"a consumer of queue {queue}"
+            option, value = ("document", document) if document else ("consumer", consumer)
+            raise _bad(option, value, f"{where} does not run {document or 'anything'} now; it may have just ended")
+        self._mark(f"{'give up' if give_up else 'replace'} {', '.join(sorted({*taken.values()}))}", calls)
+        return taken
+
+    def _that_run(self, document: str, names: dict[str, str]) -> dict[str, str]:
+        """Return the consumers that reported last that they run a document; they know better themselves."""
+        reports = self._state.collector.known.consumers
+        said = {short: reports.get(name, {}).get("oldest") for short, name in names.items()}
+        return {short: names[short] for short, oldest in said.items() if oldest is not None and oldest[0] == document}
+
     async def _cancel(self, queue: QueueCalls, run: bytes | None, action: Action) -> tuple[int, str]:
         assert run is not None, "only runs are cancelled"
         count = await run_orders.cancel(queue, run)
@@ -251,6 +345,11 @@ class Actions:
 
 def _subject(action: Action) -> str:
     return f"Run {action.run}" if action.run else f"Queue {action.queue}"
+
+
+def _freed(taken: dict[str, str]) -> str:
+    consumers = sorted({*taken.values()})
+    return f"{', '.join(consumers)} {'goes' if len(consumers) == 1 else 'go'} on with others"
 
 
 def _named(name: str, known: Any) -> dict[str, str]:
@@ -284,7 +383,10 @@ class _SchedulerCalls(QueueCalls):
         ActorFailed
             The shard raised an error.
         """
-        name = f"queue/{self.name}/{shard}"
+        return await self.call_actor(f"queue/{self.name}/{shard}", call, body, timeout=timeout)
+
+    async def call_actor(self, name: str, call: str, body: bytes, *, timeout: float) -> bytes:
+        """Call an actor of the queue, a shard or a consumer; see `call`."""
         place = await self._actors.find(name)
         if place.gone is not None:
             raise ActorGone(name=name, reason=place.gone)

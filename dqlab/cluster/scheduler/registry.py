@@ -100,6 +100,7 @@ class Registry(SchedulerPlugin):
             dq_stored=answering(self.queues.list_stored),
             dq_serve=answering(self.consumer_sets.serve),
             dq_scale=answering(self.consumer_sets.scale),
+            dq_let_go=answering(self.actions.let_go),
             dq_consumers=self.consumer_sets.consumers,
             dq_retire=self.consumer_sets.retire,
             dq_close=answering(self.queues.leave),

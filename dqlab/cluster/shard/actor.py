@@ -464,6 +464,14 @@ class QueueActor:
         count = await self._obey("retry", run, meta)
         return pack({"count": count, "after": found[-1][0] if limit and len(found) == limit else None})
 
+    async def let_go(self, body: bytes) -> bytes:
+        """Take leased messages from their consumers: {run, ids, why}; with `why` they are dead. Answers {count}."""
+        meta, _ = unpack(body)
+        count = self.ledger.let_go(meta["run"], meta["ids"], meta["why"])
+        self._dispatch()
+        await self._store.durable()
+        return pack({"count": count})
+
     async def _obey(self, op: str, run: bytes | None, meta: dict[str, Any]) -> int:
         """Carry out one order, keep it, and do what follows from it."""
         count = self.ledger.obey(op, run, meta)
