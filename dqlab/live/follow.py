@@ -289,6 +289,10 @@ class LiveRun(Live[RunView]):
             again = source.retry(self._newer, fingerprint=press.target or None, limit=press.n or None)
             self._asking.now()
             return f"{many(again, 'document')} sent through again."
+        if press.command is Command.REPLACE:
+            return f"{', '.join(source.replace(press.target))}: tried again; {press.target} goes on with others."
+        if press.command is Command.GIVE_UP:
+            return f"{', '.join(source.give_up(press.target))}: given up, a failure now."
         if press.command is Command.SCALE:
             source.scale(press.n)
             return f"{many(press.n, 'consumer')} from now on."

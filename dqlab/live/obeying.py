@@ -16,7 +16,18 @@ from dqlab.live.run_view import Command, Press
 
 __all__ = ["SLOW", "Obeying"]
 
-SLOW = frozenset({Command.RETRY, Command.SHOW, Command.SCALE, Command.COMPACT, Command.PURGE, Command.DRAIN})
+SLOW = frozenset(
+    {
+        Command.RETRY,
+        Command.SHOW,
+        Command.REPLACE,
+        Command.GIVE_UP,
+        Command.SCALE,
+        Command.COMPACT,
+        Command.PURGE,
+        Command.DRAIN,
+    }
+)
 """Commands that may take longer than a step."""
 NAME = "dqlab-live-command"
 
@@ -77,7 +88,7 @@ class Obeying:
 
     def _start(self, press: Press) -> None:
         # A row that is opened shows that itself: a notice would move it away from under the pointer.
-        self.busy = "" if press.command is Command.SHOW else f"{press.command.value.capitalize()} is under way."
+        self.busy = "" if press.command is Command.SHOW else f"{_words(press.command)} is under way."
         with self._lock:
             self._slow.put(press)
             if self._thread is None:
@@ -97,7 +108,11 @@ class Obeying:
         try:
             self.busy = self._act(press)
         except DqlabError as error:
-            self.busy, self.trouble = "", f"{press.command.value.capitalize()} failed: {error}"
+            self.busy, self.trouble = "", f"{_words(press.command)} failed: {error}"
         except Exception as error:  # noqa: BLE001 - a button must never end the view it stands on
             _log.exception("event=live_command_failed press=%r", press)
-            self.busy, self.trouble = "", f"{press.command.value.capitalize()} failed: {type(error).__name__}: {error}"
+            self.busy, self.trouble = "", f"{_words(press.command)} failed: {type(error).__name__}: {error}"
+
+
+def _words(command: Command) -> str:
+    return command.value.replace("_", " ").capitalize()

@@ -15,11 +15,25 @@ from dqlab.live import details
 from dqlab.live.offers import NO_NAMES, NO_OFFERS, Names, first, offers
 from dqlab.live.palette import State
 from dqlab.live.pieces import NO_DETAILS, NO_PULSE, Details, Example
-from dqlab.live.run_view import Ask, Bar, Button, Command, Counter, Face, FailureRow, Figure, Notice, RunView, Tone
+from dqlab.live.run_view import (
+    NO_NOTICE,
+    Ask,
+    Bar,
+    Button,
+    Command,
+    Counter,
+    Face,
+    FailureRow,
+    Figure,
+    Notice,
+    RunView,
+    Tone,
+)
 from dqlab.numbers import many
 from dqlab.stats import ClassStats, CodeStats, Counts, Eta, History, RunState, RunStats, Snapshot
 from dqlab.stats.attention import failures_of
 from dqlab.stats.eta import MIN_DOCUMENTS, MIN_SECONDS
+from dqlab.stats.queues import ConsumerStats
 from dqlab.texts import one_line
 
 __all__ = [
@@ -174,7 +188,7 @@ def run_view(
         percent=numbers.share(share),
         milestone="" if share is None or share < 0.25 else f"{int(share * 4) * 25} percent of {stats.unit} settled",
         stale=silence is not None,
-        notice=_notice(face, stats, silence, trouble, busy or _waiting_for(face, stats, focus)),
+        notice=_notice(face, stats, focus, silence=silence, trouble=trouble, busy=busy),
         bars=_bars(stats),
         bar_label=_bar_label(stats, share),
         counters=_counters(stats),
@@ -320,26 +334,38 @@ def silence_notice(silence: Silence, what: str = "The run") -> Notice:
     return Notice(f"No answer for {numbers.span(silence.seconds)}. {again} {what} is not touched by this.", Tone.WARN)
 
 
-def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> str:
-    """Return which documents a run waits for that has no others left, once that takes long; "" for none."""
+def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
+    """Return which documents a run waits for that has no others left, once that takes long."""
     counts = stats.counts
     if face is not Face.RUNNING or counts.waiting or not 0 < counts.leased <= NAMED or focus.snapshot is None:
-        return ""
+        return NO_NOTICE
     held = [each for each in focus.snapshot.consumers if each.queue == stats.queue and each.oldest_age is not None]
     if len(held) != counts.leased:  # some hold documents of other runs, and which is not known
-        return ""
+        return NO_NOTICE
     held.sort(key=lambda each: -(each.oldest_age or 0.0))
     longest = held[0].oldest_age or 0.0
     if longest < LATE:
-        return ""
+        return NO_NOTICE
     named = [
         f"{one_line(each.document or '?', 80)}, on {each.name} for {numbers.span(each.oldest_age)}" for each in held
     ]
     others = f", others take {numbers.duration(stats.typical)}" if stats.typical and stats.typical < longest else ""
-    return f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
+    text = f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
+    return Notice(text, buttons=_release(held[0], alone=len(held) == 1))
 
 
-def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str, busy: str) -> Notice:
+def _release(held: ConsumerStats, *, alone: bool) -> tuple[Button, ...]:
+    """Return what can be done about a document that a consumer has held for long."""
+    tried = "What it runs is tried again, and the attempt is not counted; the consumer takes other documents."
+    failed = "It is listed with the failures, and a retry sends it through again; the consumer takes other documents."
+    replace = Button(Command.REPLACE, f"Replace {one_line(held.name, 20)}", hint=tried, target=held.name)
+    if not held.document:
+        return (replace,)
+    label = "Give up this document" if alone else f"Give up {one_line(held.document, 30)}"
+    return (replace, Button(Command.GIVE_UP, label, hint=failed, target=held.document))
+
+
+def _notice(face: Face, stats: RunStats, focus: Focus, *, silence: Silence | None, trouble: str, busy: str) -> Notice:
     if trouble:
         return Notice(one_line(trouble, 300), Tone.BAD)
     if silence is not None:
@@ -354,7 +380,10 @@ def _notice(face: Face, stats: RunStats, silence: Silence | None, trouble: str, 
     if face is Face.INCOMPLETE:
         rest = "is settled" if stats.resting else "goes on"
         return Notice(f"{sentence or 'The input ended early'}. What was submitted before {rest}.", Tone.WARN)
-    return Notice(one_line(busy, 300) or why)
+    if busy:
+        return Notice(one_line(busy, 300))
+    waits = _waiting_for(face, stats, focus)
+    return waits if waits.text else Notice(why)
 
 
 def _bars(stats: RunStats) -> tuple[Bar, ...]:

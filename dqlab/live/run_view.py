@@ -68,6 +68,10 @@ class Command(StrEnum):
     """Send dead documents through again, those of one failure class."""
     SHOW = "show"
     """Fetch some documents of one failure class."""
+    REPLACE = "replace"
+    """Take from a consumer what it runs, to be tried again."""
+    GIVE_UP = "give_up"
+    """Give up a document that a consumer runs."""
     DRAIN = "drain"
     SCALE = "scale"
     COMPACT = "compact"
@@ -123,23 +127,25 @@ class Figure(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A sentence that needs attention; empty text means there is none."""
+    """A sentence that needs attention, with what can be done about it; empty text means there is none."""
 
     text: str = ""
     tone: Tone = Tone.PLAIN
+    buttons: tuple[Button, ...] = ()
 
 
 NO_NOTICE = Notice()
 
 
 class Button(NamedTuple):
-    """A command that is available now; `n` is sent with it."""
+    """A command that is available now; `n` and `target` are sent with it."""
 
     command: Command
     label: str
     primary: bool = False
     n: int = 0
     hint: str = ""
+    target: str = ""
 
 
 class Ask(NamedTuple):

@@ -63,6 +63,14 @@ class RunSource(Protocol):
         """Cancel what is left."""
         ...
 
+    def replace(self, consumer: str) -> list[str]:
+        """Take from a consumer what it runs, to be tried again; return which documents."""
+        ...
+
+    def give_up(self, document: str) -> list[str]:
+        """Give up a document that a consumer runs."""
+        ...
+
     def failures(self) -> Sequence[Any]:
         """Return the dead documents: key, error, message, at, deliveries, version, traceback."""
         ...

@@ -349,6 +349,18 @@ class QueuePool(HasWidget, StaysHere):
         self.handle.link.sync(self.handle.order(Resume(None)))
         self._mark("resume")
 
+    def replace(self, consumer: str) -> list[str]:
+        """Take from a consumer what it runs, to be tried again; see `Run.replace`."""
+        return self._take(consumer=consumer, give_up=False)
+
+    def give_up(self, document: str) -> list[str]:
+        """Give up a document that a consumer runs, of whatever run; see `Run.give_up`."""
+        return self._take(document=document, give_up=True)
+
+    def _take(self, **what: Any) -> list[str]:
+        link = self.handle.link
+        return sorted(link.sync(link.scheduler("dq_let_go", queue=self.name, **what)))
+
     def drain(self) -> None:
         """Refuse puts, process all that is queued, then pause."""
         self.handle.link.sync(self.handle.order(Drain(None)))

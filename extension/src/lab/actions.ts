@@ -83,6 +83,21 @@ export function queueDangers(queue: Queue): Entry[] {
   return entries;
 }
 
+/** What can be done about a document that a consumer has held for long: `target` runs `detail`. */
+export function heldEntries({ queue, target, detail }: { queue: string; target: string; detail: string }): Entry[] {
+  const held = { queue, consumer: target, ...(detail ? { document: detail } : {}) };
+  const replace: Entry = {
+    label: `Replace ${target}`,
+    action: { action: 'replace', ...held },
+    python: `${pool(queue)}.replace(${quoted(target)})`
+  };
+  if (!detail) return [replace];
+  return [
+    replace,
+    { label: 'Give up this document', action: { action: 'give_up', ...held }, python: `${pool(queue)}.give_up(${quoted(detail)})` }
+  ];
+}
+
 export function runEntries(run: Run): Entry[] {
   const { name, queue } = run;
   const entries: Entry[] = finished(run) ? [] : [pauseEntry({ queue, run: name, state: run.state })];

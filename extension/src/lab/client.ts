@@ -67,7 +67,7 @@ export interface Scope {
   run?: string;
 }
 
-export type Verb = 'pause' | 'resume' | 'drain' | 'scale' | 'purge' | 'compact' | 'cancel' | 'retry';
+export type Verb = 'pause' | 'resume' | 'drain' | 'scale' | 'purge' | 'compact' | 'replace' | 'give_up' | 'cancel' | 'retry';
 
 export interface Action {
   action: Verb;
@@ -77,6 +77,8 @@ export interface Action {
   state?: 'dead' | 'ready' | 'delayed';
   fingerprints?: string[];
   limit?: number;
+  consumer?: string;
+  document?: string;
 }
 
 export interface Answer {

@@ -1,6 +1,6 @@
 // What needs somebody: lines of the Snapshot, and dead documents of runs that have ended; with what can be done. Pure.
 
-import { pauseEntry, queueEntries, retryEntries, type Entry } from './actions';
+import { heldEntries, pauseEntry, queueEntries, retryEntries, type Entry } from './actions';
 import type { Scope } from './client';
 import { quoted } from './python';
 import { count, many, minute } from '../shared/format';
@@ -27,7 +27,7 @@ export interface Need {
 }
 
 export const ENDED = 'ended';
-const PANELS: Record<string, string> = { held: 'unacked', 'lease-ends': 'unacked', slow: 'throughput' };
+const PANELS: Record<string, string> = { 'lease-ends': 'unacked', slow: 'throughput' };
 
 /** All that a Snapshot lists, worst first; each ended run apart. */
 export function needsOf(snapshot: Snapshot): Need[] {
@@ -109,6 +109,8 @@ function stepsOf(line: Attention, snapshot: Snapshot): Step[] {
       return queue && pauseEntry({ queue: queue.name, state: queue.state }).label === 'Resume'
         ? [did(pauseEntry({ queue: queue.name, state: queue.state }))]
         : scale;
+    case 'held':
+      return [...heldEntries(line).map(did), { id: 'show', label: 'Show', panel: 'unacked' }];
     case 'no-room':
       return [...listed.filter((each) => each.action.action === 'compact').map(did), doctor];
     case 'lost':

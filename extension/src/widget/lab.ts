@@ -19,7 +19,7 @@ export function labWidget(context: Context<QueuesParts>): WidgetView {
   dashboard.rel = 'noopener';
   const again = button('Retry now', '', () => context.send({ command: 'ask' }));
   const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Lab controls' }, again, dashboard);
-  const notice = noticeBox();
+  const notice = noticeBox(context);
   const ask = askBox(context);
   const menu = menuOf(context);
   const figures = make('div', { class: 'dq-stats dq-six' });

@@ -4,6 +4,8 @@
 export interface Notice {
   text: string;
   tone: string;
+  /** What can be done about it. */
+  buttons: Button[];
 }
 export interface Button {
   command: string;
@@ -11,6 +13,8 @@ export interface Button {
   primary: boolean;
   n: number;
   hint: string;
+  /** The consumer, document or failure class that it is about. */
+  target: string;
 }
 export interface Figure {
   label: string;

@@ -1,10 +1,10 @@
 // Pieces that all widgets share: menu, question, notice, figures, needs, keys.
 
 import { button, hint, hold, make, mark, part, say, seen, show, sync, text, type Drawn } from '../shared/dom';
-import { face, icon } from '../shared/glyphs';
+import { face } from '../shared/glyphs';
 import { blocked, unique, type Context } from './context';
 import { NEEDS, TONES } from './faces';
-import type { Figure, Need, Notice } from './parts';
+import type { Button, Figure, Need, Notice } from './parts';
 
 /** A label, classes and what is done; an empty label stands for a rule. */
 export type Entry = [label: string, kind: string, act?: () => void];
@@ -182,19 +182,29 @@ export function ratchet(context: Context, parts: readonly HTMLElement[]): (head:
   };
 }
 
-export function noticeBox(): { element: HTMLElement; draw(notice: Notice, offline: boolean): void } {
-  const element = make('div', { class: 'dq-notice' });
+export function noticeBox(context: Context): { element: HTMLElement; draw(notice: Notice, offline: boolean): void } {
+  const glyph = make('span', { class: 'dq-slot' });
+  const words = text('span', 'dq-grow', '');
+  const tools = make('span', { class: 'dq-tools' });
+  const element = make('div', { class: 'dq-notice' }, glyph, words, tools);
+  const create = (each: Button): HTMLElement => {
+    const { command, target } = each;
+    return button(each.label, '', () => context.send({ command, target }));
+  };
   return {
     element,
     draw(notice, offline) {
       show(element, notice.text !== '');
-      const key = JSON.stringify([notice, offline]);
-      if (element.dataset.key === key) return;
-      element.dataset.key = key;
+      show(tools, notice.buttons.length > 0);
       element.dataset.tone = notice.tone;
       if (notice.tone === 'bad') element.setAttribute('role', 'alert');
       else element.removeAttribute('role');
-      element.replaceChildren(icon(offline ? 'offline' : (TONES[notice.tone] ?? 'dash')), text('span', 'dq-grow', notice.text));
+      face(glyph, offline ? 'offline' : (TONES[notice.tone] ?? 'dash'));
+      say(words, notice.text);
+      sync(tools, notice.buttons, ({ command, target }) => `${command} ${target}`, create, (child, each) => {
+        hint(child, each.hint);
+        hold(child, blocked(context));
+      });
     }
   };
 }

@@ -35,7 +35,7 @@ export function queueWidget(context: Context<QueuesParts>): WidgetView {
   const first = button('', '', () => context.send({ command: first.dataset.command! }));
   const toggle = menuButton('dq-more', 'More', () => more());
   const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Queue controls' }, first, toggle);
-  const notice = noticeBox();
+  const notice = noticeBox(context);
   const ask = askBox(context);
   const menu = menuOf(context);
   const figures = make('div', { class: 'dq-stats dq-six' });

@@ -11,8 +11,8 @@ import type { Bars, Button, Counter, Need, RunHead, RunNumbers, RunParts } from 
 import { askBox, chartEntry, drawFigures, firstSeen, keysBox, menuButton, menuOf, needsBox, newsOf, noticeBox, ratchet, type Entry } from './pieces';
 import { OPEN, wish, type Opening } from './wishes';
 
-const MORE: Button = { command: 'more', label: 'More', primary: false, n: 0, hint: '' };
-const SEPARATOR: Button = { command: '', label: '', primary: false, n: 0, hint: '' };
+const MORE: Button = { command: 'more', label: 'More', primary: false, n: 0, hint: '', target: '' };
+const SEPARATOR: Button = { command: '', label: '', primary: false, n: 0, hint: '', target: '' };
 /** Faces without anything to do but wait, or ask again. */
 const FACELESS = ['connecting', 'no answer', 'nothing to do'];
 
@@ -25,7 +25,7 @@ export function runWidget(context: Context<RunParts>): WidgetView {
   const sub = text('span', 'dq-quiet dq-ell dq-grow dq-sub', '');
   const tools = make('span', { class: 'dq-tools', role: 'toolbar', 'aria-label': 'Run controls' });
   const header = make('header', {}, chip, name, sub, tools);
-  const notice = noticeBox();
+  const notice = noticeBox(context);
   const ask = askBox(context);
   const menu = menuOf(context);
 

@@ -13,12 +13,12 @@ const unanswered = (press: string): string => `“${press}” was not answered, 
 
 /** Return the head with the notice that a press was not answered. */
 export function ignoring(head: Head | null, press: string): Head | null {
-  return head && { ...head, notice: { text: unanswered(press), tone: 'warn' } };
+  return head && { ...head, notice: { text: unanswered(press), tone: 'warn', buttons: [] } };
 }
 
 /** Return the head with something to know about what was just asked for. */
 export function telling(head: Head | null, text: string): Head | null {
-  return head && { ...head, notice: { text, tone: 'quiet' } };
+  return head && { ...head, notice: { text, tone: 'quiet', buttons: [] } };
 }
 
 /** Return a part as it is shown while nothing comes: dated, without speeds and forecasts. `since` is in milliseconds. */
@@ -27,7 +27,7 @@ export function silenced<K extends keyof Parts>(name: K, part: Parts[K], since: 
   if (name === 'head') {
     const why = "The notebook's kernel has ended, was restarted, or is held up.";
     const text = `No answer since ${clock(since / 1000)}. ${why} ${press ? `${unanswered(press)} ` : ''}${of} is not touched by this.`;
-    const head: Head = { ...(part as Head), notice: { text, tone: 'warn' }, chip: 'No answer', stale: true };
+    const head: Head = { ...(part as Head), notice: { text, tone: 'warn', buttons: [] }, chip: 'No answer', stale: true };
     return { ...head, ...('face' in head ? { face: 'no answer' } : { icon: 'no answer', tone: 'warn' }) } as Parts[K];
   }
   if (name === 'numbers') {
