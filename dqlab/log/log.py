@@ -147,6 +147,10 @@ class Log:
         """Why nothing can be appended or committed any more."""
         return self._writer.refusal
 
+    def call_on_refusal(self, callback: Callable[[], None]) -> None:
+        """Have a callback called once there is a refusal, in the thread that met it."""
+        self._writer.on_refusal = callback
+
     def admit(self, nbytes: int = 0) -> None:
         """Raise what `append` would raise for a body of this size.
 

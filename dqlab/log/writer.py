@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from zlib import crc32
 
@@ -86,6 +86,8 @@ class Writer:
         Number of the last appended record, and of the last confirmed one.
     refusal : LogError or None
         Why nothing can be appended or committed any more.
+    on_refusal : callable
+        Called once there is one, in the thread that met it.
     sync_seconds : deque of float
         Durations of the last thousand syncs of the open segment.
     """
@@ -118,6 +120,7 @@ class Writer:
         self.sync_seconds: deque[float] = deque(maxlen=1000)
         self.appended_bytes = self._durable_bytes = 0
         self.refusal: LogError | None = None
+        self.on_refusal: Callable[[], None] = lambda: None
         # Where the next record goes, which may be segments ahead of the open one.
         self._seq, self._offset, self._number = segment.seq, segment.end, 1
         self._seed = catalog.seed(segment.seq)
@@ -251,8 +254,10 @@ class Writer:
     def refuse(self, error: LogError) -> LogError:
         """Refuse all further records; return the error, or an earlier one. Callers must not hold the memory lock."""
         with self.memory:
-            self.refusal = self.refusal or error
-            return self.refusal
+            known, self.refusal = self.refusal, self.refusal or error
+        if known is None:  # whoever met it, a commit or a compaction: its owner may be idle, and ask for nothing more
+            self.on_refusal()
+        return self.refusal
 
     def close(self) -> None:
         """Close the files; nothing is written."""

@@ -75,6 +75,31 @@ def test_who_waits_at_a_store_that_fails_gets_its_failure(call: str, disk: Disk,
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("call", WAITS)
+def test_log_that_fails_while_it_is_compacted_is_reported_though_nothing_is_put(
+    call: str, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that commits had nothing to do with it: the shard reported nothing, and its log stayed closed."""
+
+    monkeypatch.setattr("dqlab.log.group_commit._IDLE_S", 60.0)  # as after its last note
+
+    async def scenario() -> None:
+        actor = await opened(tmp_path)
+        await put(actor, 3)
+        reported = asyncio.Event()
+        monkeypatch.setattr(actor._reporter, "touch", reported.set)
+        waiting = asyncio.ensure_future(WAITS[call](actor))
+        await asyncio.sleep(0)
+        disk.error = OSError(errno.EIO, "the cable")
+        with pytest.raises(LogFailed, match="the cable"):
+            await actor.compact(pack({"wait": 10.0}))
+        with pytest.raises(LogFailed, match="the cable"):
+            await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(reported.wait(), 10)
+
+    asyncio.run(scenario())
+
+
 def test_what_a_failed_store_had_is_still_counted(disk: Disk, tmp_path: Path) -> None:
     """Views go on to show a queue that can confirm nothing, and why."""
 

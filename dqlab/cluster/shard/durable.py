@@ -7,6 +7,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ class LogStore(LogJournal):
         self._commit = GroupCommit(self.log, wake=self._wake)
         self._commit.on_durable, self._commit.on_failure = self._committed, self._failed
         self._wanted = self._commit.wanted
+        self.log.call_on_refusal(partial(self._wake, self._refused))  # compactions and checkpoints meet failures too
         self._wanted()
 
     @property
@@ -203,6 +205,10 @@ class LogStore(LogJournal):
                 confirmed.set_result(None)
         if short is not None:
             self.turned()
+
+    def _refused(self) -> None:
+        if self.failure is not None:  # else the log is closed
+            self._failed(self.failure)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, DiskFull | NoDescriptors):
