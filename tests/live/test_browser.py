@@ -15,6 +15,7 @@ from dqlab.stats import ClassStats, CodeStats, Counts, Held, History, RunState, 
 from tests.chromium import needs_chromium
 from tests.live.conftest import CODE
 from tests.live.pages import POOR_CONTRAST, Show, as_sent, overflowing
+from tests.live.test_run_picture import stuck
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
@@ -426,3 +427,22 @@ def test_every_table_of_a_run_fits(show: Show, full: RunView) -> None:
 CUT_FIGURES = """() => [...document.querySelectorAll("td.dq-num, th.dq-num")]
   .filter((each) => each.getClientRects().length && each.scrollWidth > each.clientWidth + 1)
   .map((each) => each.textContent)"""
+
+
+def test_stuck_document_can_be_given_up_and_its_consumer_replaced_where_it_is_named(
+    show: Show, running: RunStats, snapshot: Snapshot
+) -> None:
+    """There was nothing to press but the end of the whole run; and the page does not move when this appears."""
+    run, focus = stuck(running, snapshot, 360.0)
+    page = show(run_view(running))
+    place = "document.querySelector('.dq-body').getBoundingClientRect().top"
+    before = page.evaluate(place)
+    page.evaluate("view => update(view)", as_sent(run_view(run, focus)))
+    assert page.evaluate(place) == before
+    page.get_by_role("button", name="Replace c0").click()
+    assert page.evaluate("sent") == [{"command": "replace", "target": "c0"}]
+
+    page = show(run_view(run, focus), width=420)
+    assert page.locator(".dq-notice .dq-grow").bounding_box()["width"] > 300
+    page.get_by_role("button", name="Give up this document").click()
+    assert page.evaluate("sent") == [{"command": "give_up", "target": "inv-00777.pdf"}]
