@@ -247,7 +247,7 @@ def _stuck(gate: Gate, kind: str) -> Callable[[int], Any]:
     async def coroutine(x: int) -> int:
         return thread(x)
 
-    return thread if kind == "thread" else coroutine
+    return coroutine if kind == "coroutine" else thread
 
 
 def _held_by(lab: dq.Lab, document: str) -> str:
@@ -261,12 +261,14 @@ def _held_by(lab: dq.Lab, document: str) -> str:
                 return consumer.name
 
 
-@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+@pytest.mark.parametrize("kind", ["thread", "coroutine", "process"])
 def test_document_of_a_replaced_consumer_is_tried_again_and_nothing_is_counted(
     impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, kind: str
 ) -> None:
     gate = Gate(tmp_path)
-    run = queue.map(_stuck(gate, kind), range(20), name=f"replaced-{kind}")
+    run = queue.map(
+        _stuck(gate, kind), range(20), name=f"replaced-{kind}", executor="process" if kind == "process" else "thread"
+    )
     gate.until_arrived(1)
     assert run.replace(_held_by(impatient_lab, "#3")) == ["#3"]
     gate.until_arrived(2)  # it has begun a second time, beside the first
@@ -275,12 +277,14 @@ def test_document_of_a_replaced_consumer_is_tried_again_and_nothing_is_counted(
     assert run.wait(timeout=20).counts["dead"] == 0
 
 
-@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+@pytest.mark.parametrize("kind", ["thread", "coroutine", "process"])
 def test_document_given_up_is_a_failure_with_its_reason_and_a_retry_sends_it_through(
     impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, kind: str
 ) -> None:
     gate = Gate(tmp_path)
-    run = queue.map(_stuck(gate, kind), range(20), name=f"given-up-{kind}")
+    run = queue.map(
+        _stuck(gate, kind), range(20), name=f"given-up-{kind}", executor="process" if kind == "process" else "thread"
+    )
     gate.until_arrived(1)
     holder = _held_by(impatient_lab, "#3")
     assert run.give_up("#3") == ["#3"]

@@ -19,7 +19,6 @@ from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
 from dqlab.cluster.transport.orders import Drain, Pause, Purge, Resume
 from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
-from dqlab.cluster.transport.ref import RPC_TIMEOUT
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
 from dqlab.numbers import duration, many, minute
@@ -29,6 +28,8 @@ __all__ = ["Action", "Actions", "NothingToScale"]
 
 BY = "JupyterLab"
 MOST_CONSUMERS = 10_000
+ANSWERS_WITHIN = 10.0
+"""Seconds that a consumer may take to answer what it runs; one whose process is stopped does not answer."""
 _STATES = ("ready", "delayed", "dead")
 _OF_QUEUES = ("pause", "resume", "drain", "scale", "purge", "compact", "replace", "give_up")
 _OF_RUNS = ("pause", "resume", "cancel", "retry")
@@ -297,7 +298,7 @@ class Actions:
         asked = {consumer: names[consumer]} if consumer else self._that_run(document, names)
         taken: dict[str, str] = {}
         for short, name in asked.items():
-            meta, _ = unpack(await calls.call_actor(name, "running", pack({}), timeout=RPC_TIMEOUT))
+            meta, _ = unpack(await calls.call_actor(name, "running", pack({}), timeout=ANSWERS_WITHIN))
             for held in meta["running"]:
                 if (document and held["document"] != document) or run not in (None, held["run"]):
                     continue
