@@ -50,6 +50,7 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_sets, "REPLACEMENT_WAIT", 0.0)
+    monkeypatch.setattr(consumer_sets, "STOPPED_WAIT", 0.0)
 
 
 @pytest.mark.parametrize("n", [None, 2])
@@ -88,5 +89,21 @@ def test_scaled_set_beside_a_stopped_worker_keeps_what_it_has() -> None:
         here.stopped.clear()
         await here.rest()
         assert len(await here.sets.consumers("pages")) == 2
+
+    asyncio.run(scenario())
+
+
+def test_set_scaled_many_times_beside_a_stopped_worker_waits_once_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try keeps the set busy for as long as a call may take: loops that add up would hold it for good."""
+    monkeypatch.setattr(consumer_sets, "STOPPED_WAIT", 3600.0)
+
+    async def scenario() -> None:
+        here = Cluster()
+        here.stopped = {"tcp://b"}
+        await here.sets.serve("pages", b"", {})
+        for _ in range(5):
+            await here.sets.scale("pages", None)
+        (waiting,) = here.tasks
+        waiting.cancel()
 
     asyncio.run(scenario())

@@ -26,6 +26,9 @@ logger = logging.getLogger("dqlab.registry")
 REPLACEMENT_WAIT = 1.0
 """Seconds that a nanny has to replace a worker before its consumers are made on other workers."""
 
+STOPPED_WAIT = 10.0
+"""Seconds between two tries to make consumers on a worker that does not answer; each try keeps the set busy."""
+
 UNHURRIED = 3600.0
 """Seconds that a consumer may take for what it has begun when it only lives on the wrong worker."""
 
@@ -42,6 +45,8 @@ class _Service:
     names: list[str] = field(default_factory=list)
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while consumers are made or retired; it comes after a queue's turn, see `ClusterState.turn`."""
+    stopped: bool = False
+    """Whether it is going to be fitted once more because a worker did not answer: each cause would add a loop."""
 
 
 class ConsumerSets:
@@ -155,6 +160,11 @@ class ConsumerSets:
         await asyncio.sleep(REPLACEMENT_WAIT)
         await self._fit(one)
 
+    async def _fit_beside_stopped(self, one: _Service) -> None:
+        await asyncio.sleep(STOPPED_WAIT)
+        one.stopped = False
+        await self._fit(one)
+
     async def _fit(self, one: _Service) -> None:
         """Make the consumers that a set is missing; retire surplus ones, newest first.
 
@@ -176,8 +186,11 @@ class ConsumerSets:
             made = await asyncio.gather(*(self._make(one, address) for address in where), return_exceptions=True)
             await self._actors.retire(surplus)
         errors = [answer for answer in made if isinstance(answer, BaseException)]
-        if any(isinstance(error, WorkerLost | CallTimeout) for error in errors):
+        if any(isinstance(error, WorkerLost) for error in errors):
             self._state.in_background(self._fit_later(one))
+        if any(isinstance(error, CallTimeout) for error in errors) and not one.stopped:
+            one.stopped = True
+            self._state.in_background(self._fit_beside_stopped(one))
         # A worker that is stopped costs its own consumer; the others serve the queue meanwhile.
         expected = (WorkerLost, QueueClosed, CallTimeout) if one.names else (WorkerLost, QueueClosed)
         for error in errors:
