@@ -85,16 +85,15 @@ export function queueDangers(queue: Queue): Entry[] {
 
 /** What can be done about a document that a consumer has held for long: `target` runs `detail`. */
 export function heldEntries({ queue, target, detail }: { queue: string; target: string; detail: string }): Entry[] {
-  const held = { queue, consumer: target, ...(detail ? { document: detail } : {}) };
   const replace: Entry = {
     label: `Replace ${target}`,
-    action: { action: 'replace', ...held },
+    action: { action: 'replace', queue, consumer: target },
     python: `${pool(queue)}.replace(${quoted(target)})`
   };
   if (!detail) return [replace];
   return [
     replace,
-    { label: 'Give up this document', action: { action: 'give_up', ...held }, python: `${pool(queue)}.give_up(${quoted(detail)})` }
+    { label: 'Give up this document', action: { action: 'give_up', queue, consumer: target, document: detail }, python: `${pool(queue)}.give_up(${quoted(detail)})` }
   ];
 }
 
