@@ -9,6 +9,7 @@ terminals and notebooks, refuses the first and obeys the others. Owns the two wa
     kept, restored      exact and reversible: keys, messages and sources in frames, logs and calls of ours
     shown, valid        what is valid stays as it is, the byte 0xE9 becomes ``\xe9``: reports, JSON, metrics
     one_line, block     printable besides, and short: what people read
+    as_name             valid and short: what reports, views and orders call a document
 
 Knows nothing of HTML: escaping is the business of the view that writes HTML.
 """
@@ -23,7 +24,9 @@ from typing import Any
 __all__ = [
     "EXACT",
     "JOINERS",
+    "NAME_LENGTH",
     "SHOWN",
+    "as_name",
     "as_word",
     "block",
     "brief",
@@ -39,6 +42,8 @@ EXACT = "surrogatepass"
 """Name of the codec error handler that keeps lone surrogates; reading the text back needs the same one."""
 SHOWN = "dqlab.shown"
 """Name of the codec error handler that writes lone surrogates as escapes."""
+NAME_LENGTH = 300
+"""Most characters of a document's name in a report; views cut at the same length."""
 JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 """Unprintable characters that join letters of some scripts, and families of emoji."""
 
@@ -97,6 +102,11 @@ def valid(data: Any) -> Any:
 def brief(text: str, limit: int) -> str:
     """Return text of at most `limit` characters; one that was cut ends with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def as_name(text: object) -> str:
+    """Return the name of a document in reports, views and orders: valid, of at most `NAME_LENGTH` characters."""
+    return brief(shown(str(text)), NAME_LENGTH)
 
 
 def said_by(value: object) -> str:

@@ -255,7 +255,7 @@ class Writer:
         """Refuse all further records; return the error, or an earlier one. Callers must not hold the memory lock."""
         with self.memory:
             known, self.refusal = self.refusal, self.refusal or error
-        if known is None:  # whoever met it, a commit or a compaction: its owner may be idle, and ask for nothing more
+        if known is None:  # a compaction meets failures too, while its owner is idle and would learn of none
             self.on_refusal()
         return self.refusal
 

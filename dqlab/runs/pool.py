@@ -351,15 +351,11 @@ class QueuePool(HasWidget, StaysHere):
 
     def replace(self, consumer: str) -> list[str]:
         """Take from a consumer what it runs, to be tried again; see `Run.replace`."""
-        return self._take(consumer=consumer, give_up=False)
+        return self.handle.link.sync(self.handle.let_go(consumer=consumer, give_up=False))
 
     def give_up(self, document: str) -> list[str]:
         """Give up a document that a consumer runs, of whatever run; see `Run.give_up`."""
-        return self._take(document=document, give_up=True)
-
-    def _take(self, **what: Any) -> list[str]:
-        link = self.handle.link
-        return sorted(link.sync(link.scheduler("dq_let_go", queue=self.name, **what)))
+        return self.handle.link.sync(self.handle.let_go(document=document, give_up=True))
 
     def drain(self) -> None:
         """Refuse puts, process all that is queued, then pause."""

@@ -180,7 +180,7 @@ class Run(HasWidget, StaysHere):
         >>> run.replace("c0")  # doctest: +SKIP
         ['inv-00777.pdf']
         """
-        return self._let_go(consumer=consumer, give_up=False)
+        return self.handle.link.sync(self.handle.let_go(consumer=consumer, give_up=False))
 
     def give_up(self, document: str) -> list[str]:
         """Give up a document that a consumer runs: it is a failure, which `retry` can send through again.
@@ -202,11 +202,7 @@ class Run(HasWidget, StaysHere):
         >>> run.give_up("inv-00777.pdf")  # doctest: +SKIP
         ['inv-00777.pdf']
         """
-        return self._let_go(document=document, run=self.id, give_up=True)
-
-    def _let_go(self, **what: Any) -> list[str]:
-        link = self.handle.link
-        return sorted(link.sync(link.scheduler("dq_let_go", queue=self.queue, **what)))
+        return self.handle.link.sync(self.handle.let_go(document=document, run=self.id, give_up=True))
 
     def drop(self) -> None:
         """Cancel what is left and forget the run, its results and failures; frees their space."""

@@ -17,6 +17,7 @@ from dqlab.errors import BadOption
 from dqlab.frame import NO_ID
 from dqlab.rules.states import State
 from dqlab.testing import Gate
+from dqlab.texts import as_name
 from tests.cluster.test_coroutines import Bench, bench, until
 
 
@@ -298,10 +299,27 @@ def test_document_given_up_is_a_failure_with_its_reason_and_a_retry_sends_it_thr
     assert list(run.results(timeout=20)) == [-x for x in range(20)]
 
 
+@pytest.mark.parametrize("by", ["key", "name shown"])
+@pytest.mark.parametrize("key", ["caf\udce9.txt", "a\ud800b", "x" * 400, "line\nbreak"])
+def test_document_of_any_key_is_given_up_by_its_key_and_by_the_name_shown(
+    impatient_lab: dq.Lab, queue: dq.QueuePool, tmp_path: Any, key: str, by: str
+) -> None:
+    """Dask's messages carry no lone surrogates, and names are cut in reports."""
+    gate = Gate(tmp_path)
+    run = queue.map(lambda document: gate.wait(), [dq.Document(key, "", "/nowhere")], name="odd-key")
+    gate.until_arrived(1)
+    name = key if by == "key" else as_name(key)
+    _held_by(impatient_lab, as_name(key))
+    assert run.give_up(name) == [as_name(key)]
+    assert run.wait(timeout=20).counts["dead"] == 1
+    assert [letter.key for letter in run.failures()] == [key]
+    gate.open()
+
+
 def test_order_about_what_no_consumer_runs_is_refused_with_what_there_is(lab: dq.Lab, queue: dq.QueuePool) -> None:
     run = queue.map(abs, range(3), name="quick")
     run.wait(timeout=20)
-    with pytest.raises(BadOption, match=r"no consumer of queue .*: there are c0, c1"):
+    with pytest.raises(BadOption, match=r"has no consumer of that name; it has c0, c1"):
         run.replace("c99")
     with pytest.raises(BadOption, match="does not run anything now"):
         run.replace("c0")

@@ -130,7 +130,7 @@ class ConsumerActor:
         return pack(self.report())
 
     async def running(self, body: bytes) -> bytes:
-        """Return what each slot runs: {running}, a list of {shard, run, id, document, seconds}."""
+        """Return what each slot runs: {running}, a list of `RunningMessage`."""
         now = asyncio.get_running_loop().time()
         return pack({"running": [runs for slot in self._slots if (runs := slot.begun.message(now)) is not None]})
 

@@ -29,13 +29,14 @@ from dqlab.cluster.consumer.running.coroutines import CoroutineThread
 from dqlab.cluster.consumer.running.execution import Flight, Origin, Work, fail_all, refuse_value, run_chunk
 from dqlab.cluster.consumer.running.functions import FunctionCache, FunctionLost
 from dqlab.cluster.transport.internals import daemon_thread
+from dqlab.cluster.transport.orders import RunningMessage
 from dqlab.cluster.transport.protocol import LEASE_PARK
 from dqlab.cluster.transport.ref import Ref
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, CallTimeout, DqlabError, SchedulerGone
 from dqlab.frame import NO_ID, Frame, Kind
 from dqlab.log import LogError, RecordTooLarge
-from dqlab.texts import brief
+from dqlab.texts import as_name
 
 __all__ = ["Slot", "SlotOptions"]
 
@@ -71,8 +72,6 @@ class SlotOptions:
         self.values, self.calls = values, calls
 
 
-MOST = 300
-"""Characters of a document's key in a report."""
 SAY_AFTER, SAY_EVERY = 1.0, 5.0
 """Seconds after which a running message is worth a report, and between two reports of it."""
 
@@ -103,20 +102,15 @@ class Begun:
     def oldest(self, now: float) -> tuple[str, float] | None:
         """Return the name of the message that runs, and for how many seconds it has been seen running."""
         runs = self.message(now)
-        return None if runs is None else (runs["document"], runs["seconds"])
+        return None if runs is None else (runs.document, runs.seconds)
 
-    def message(self, now: float) -> dict[str, Any] | None:
-        """Return the message that runs as {shard, run, id, document, seconds}."""
+    def message(self, now: float) -> RunningMessage | None:
+        """Return the message that runs, and since when."""
         chunk, index = self._chunk, self._index
         if chunk is None or index is None or chunk.running != index:
             return None
-        return {
-            "shard": chunk.shard,
-            "run": chunk.run,
-            "id": chunk.id_at(index),
-            "document": brief(chunk.name_of(index), MOST),
-            "seconds": now - self._since,
-        }
+        document = as_name(chunk.name_of(index))
+        return RunningMessage(chunk.shard, chunk.run, chunk.id_at(index), document, now - self._since)
 
 
 logger = logging.getLogger("dqlab.consumer")

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import starmap
 from typing import Any, Literal
 
 from dqlab.cluster.scheduler.actors import Actors
@@ -17,7 +18,7 @@ from dqlab.cluster.scheduler.run_notes import RunNotes
 from dqlab.cluster.scheduler.state import ClusterState
 from dqlab.cluster.transport import run_orders
 from dqlab.cluster.transport.internals import NoSuchActor, Unreachable, call_actor, opened_bytes
-from dqlab.cluster.transport.orders import Drain, Pause, Purge, Resume
+from dqlab.cluster.transport.orders import Drain, Pause, Purge, Resume, RunningMessage
 from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
 from dqlab.cluster.transport.wire import pack, unpack
 from dqlab.errors import ActorGone, BadOption, CallTimeout, DqlabError, QueueNotFound, RunNotFound
@@ -294,19 +295,19 @@ class Actions:
         names = {short_name(entry.name): entry.name for entry in self._state.of(queue) if not entry.is_shard}
         if consumer and consumer not in names:
             known = ", ".join(sorted(names)[:20]) or "none"
-            raise _bad("consumer", consumer, f"is no consumer of queue {queue}: there are {known}")
+            raise _bad("consumer", consumer, f"queue {queue} has no consumer of that name; it has {known}")
         asked = {consumer: names[consumer]} if consumer else self._that_run(document, names)
         taken: dict[str, str] = {}
         for short, name in asked.items():
             meta, _ = unpack(await calls.call_actor(name, "running", pack({}), timeout=ANSWERS_WITHIN))
-            for held in meta["running"]:
-                if (document and held["document"] != document) or run not in (None, held["run"]):
+            for held in starmap(RunningMessage, meta["running"]):
+                if (document and held.document != document) or run not in (None, held.run):
                     continue
-                why = f"given up after {duration(held['seconds'])} on {short}" if give_up else ""
-                order = {"run": held["run"], "ids": [[held["id"], held["id"] + 1]], "why": why}
-                answer, _ = await calls.ask(held["shard"], "let_go", order)
+                why = f"given up after {duration(held.seconds)} on {short}" if give_up else ""
+                order = {"run": held.run, "ids": [[held.id, held.id + 1]], "why": why}
+                answer, _ = await calls.ask(held.shard, "let_go", order)
                 if answer["count"]:
-                    taken[held["document"]] = short
+                    taken[held.document] = short
         if not taken:
             where = consumer or f"a consumer of queue {queue}"
             option, value = ("document", document) if document else ("consumer", consumer)

@@ -10,6 +10,7 @@ from dqlab.cluster.transport.link import Link
 from dqlab.cluster.transport.queue_calls import TRANSIENT, QueueCalls
 from dqlab.cluster.transport.ref import Ref
 from dqlab.errors import RunNotFound
+from dqlab.texts import as_name
 
 __all__ = ["TRANSIENT", "Handle"]
 
@@ -85,6 +86,17 @@ class Handle(QueueCalls):
     async def call(self, shard: int, call: str, body: bytes, *, timeout: float) -> bytes:
         """Call one shard with packed arguments; return its packed answer."""
         return await self.refs[shard].call(call, body, timeout=timeout, key=self.actors.get(shard))
+
+    # Not an `Order`: shards record what it moves, as when a lease is released, and replay that.
+    async def let_go(
+        self, *, consumer: str = "", document: str = "", run: bytes | None = None, give_up: bool
+    ) -> list[str]:
+        """Take from consumers what they run; return the documents' names, sorted. See `Actions.let_go`."""
+        consumer, document = as_name(consumer), as_name(document)
+        call = self.link.scheduler
+        return sorted(
+            await call("dq_let_go", queue=self.name, consumer=consumer, document=document, run=run, give_up=give_up)
+        )
 
     async def keep_note(self, run: bytes, facts: dict[str, Any] | None) -> None:
         """Make the scheduler keep facts about a run; see `RunNotes.note`."""

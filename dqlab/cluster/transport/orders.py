@@ -33,6 +33,7 @@ __all__ = [
     "Resume",
     "Retries",
     "RetryDead",
+    "RunningMessage",
     "Seal",
 ]
 
@@ -44,6 +45,16 @@ class Note(NamedTuple):
 
     run: bytes
     facts: dict[str, Any] | None
+
+
+class RunningMessage(NamedTuple):
+    """A message that a consumer runs; `document` is its name as views show it, `seconds` for how long it was seen."""
+
+    shard: int
+    run: bytes
+    id: int
+    document: str
+    seconds: float
 
 
 class Code(NamedTuple):
