@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from dqlab.errors import DqlabError
 from dqlab.log.errors import DiskFull, NoDescriptors
 from dqlab.log.log import Log
 
@@ -34,9 +33,10 @@ class GroupCommit:
     ----------
     on_durable : callable
         Called through `wake` with the number of the last confirmed record.
-    on_failure : callable
-        Called through `wake` with the error of a commit. After `DiskFull` and `NoDescriptors` the commit is
-        repeated, a second later or when `wanted` is called; after any other error the thread ends.
+    on_short : callable
+        Called through `wake` with the `DiskFull` or `NoDescriptors` of a commit, which is repeated a second later
+        or when `wanted` is called. After any other error the log refuses all further records, which its own
+        callback reports, and the thread ends.
     """
 
     def __init__(self, log: Log, *, wake: Callable[[Callable[[], None]], None]) -> None:
@@ -49,7 +49,7 @@ class GroupCommit:
         self._handled = threading.Event()
         self._handled.set()
         self.on_durable: Callable[[int], None] = _ignore
-        self.on_failure: Callable[[Exception], None] = _ignore
+        self.on_short: Callable[[DiskFull | NoDescriptors], None] = _ignore
         self._thread = threading.Thread(target=self._run, name="dqlab-commit", daemon=True)
         self._thread.start()
 
@@ -82,13 +82,10 @@ class GroupCommit:
             try:
                 patience, then = step()
             except (DiskFull, NoDescriptors) as error:
-                self._wake(partial(self.on_failure, error))
+                self._wake(partial(self.on_short, error))
                 patience, then = _RETRY_S, self._commit
-            except DqlabError as error:
-                self._wake(partial(self.on_failure, error))
-                return
-            except Exception as error:  # noqa: BLE001 - no other thread commits: callers that wait must be told
-                self._wake(partial(self.on_failure, self._log.give_up(error)))
+            except Exception as error:  # noqa: BLE001 - no other thread commits, so callers would wait for good
+                self._log.give_up(error)
                 return
 
     def _commit(self) -> _Then:

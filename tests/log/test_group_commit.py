@@ -35,18 +35,23 @@ class Held(Files):
 
 
 class Watched:
-    """A log, its committing thread, and what that said."""
+    """A log, its committing thread, and what both report."""
 
     def __init__(self, path: Path, files: Held, options: LogOptions) -> None:
         self.log = Log.open(path, files=files, options=options)
         self.said: Queue[int | Exception] = Queue()
         self.commits = GroupCommit(self.log, wake=self._wake)
         self.commits.on_durable = self.said.put
-        self.commits.on_failure = self.said.put
+        self.commits.on_short = self.said.put
+        self.log.call_on_refusal(self._refused)
 
     @staticmethod
     def _wake(call: Callable[[], None]) -> None:
         call()
+
+    def _refused(self) -> None:
+        assert self.log.refusal is not None
+        self.said.put(self.log.refusal)
 
     def hear(self) -> int | Exception:
         return self.said.get(timeout=30)
@@ -119,6 +124,18 @@ def test_a_failed_log_is_reported_once_and_confirms_nothing(watched: Watched, fi
     watched.commits.close()
     assert watched.said.empty()
     assert watched.log.durable == 0
+
+
+def test_an_unexpected_error_of_a_commit_is_the_reason_why_the_log_takes_no_more(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched.log, "commit", lambda: 1 / 0)
+    watched.commits.wanted()
+    error = watched.hear()
+    assert isinstance(error, LogFailed)
+    assert "ZeroDivisionError" in str(error)
+    with pytest.raises(LogFailed, match="ZeroDivisionError"):
+        watched.log.append(16, [b"x"])
 
 
 def test_closing_confirms_what_is_left(watched: Watched) -> None:

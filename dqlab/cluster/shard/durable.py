@@ -66,7 +66,7 @@ class LogStore(LogJournal):
         """Start committing."""
         self._loop = asyncio.get_running_loop()
         self._commit = GroupCommit(self.log, wake=self._wake)
-        self._commit.on_durable, self._commit.on_failure = self._committed, self._failed
+        self._commit.on_durable, self._commit.on_short = self._committed, self._is_short
         self._wanted = self._commit.wanted
         self.log.call_on_refusal(partial(self._wake, self._refused))  # compactions and checkpoints meet failures too
         self._wanted()
@@ -206,21 +206,20 @@ class LogStore(LogJournal):
         if short is not None:
             self.turned()
 
-    def _refused(self) -> None:
-        if self.failure is not None:  # else the log is closed
-            self._failed(self.failure)
+    def _is_short(self, error: DiskFull | NoDescriptors) -> None:
+        known, self._short = self._short, error
+        if known is None:
+            self.turned()
 
-    def _failed(self, error: Exception) -> None:
-        if isinstance(error, DiskFull | NoDescriptors):
-            known, self._short = self._short, error
-            if known is None:
-                self.turned()
-            return
+    def _refused(self) -> None:
+        refusal = self.log.refusal
+        assert refusal is not None  # the log has just called
         for _, confirmed in self._waiting:
             if not confirmed.done():
-                confirmed.set_exception(error)
+                confirmed.set_exception(refusal)
         self._waiting.clear()
-        self.turned()
+        if self.failure is not None:  # else the log is closed
+            self.turned()
 
     def _impatient(self, confirmed: asyncio.Future[None]) -> None:
         """Give up waiting when there is no room, or no descriptor; check again later for any other reason.
