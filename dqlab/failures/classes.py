@@ -16,8 +16,10 @@ from dqlab.errors import FrameCorrupt, MessageError
 from dqlab.failures import tracebacks
 from dqlab.texts import brief, kept, restored
 
-__all__ = ["Failure", "FailureClass", "FailureClasses", "OtherClasses", "retryable", "shown_name"]
+__all__ = ["NO_ERROR", "Failure", "FailureClass", "FailureClasses", "OtherClasses", "retryable", "shown_name"]
 
+NO_ERROR = "NoAnswer"
+"""In place of an exception's name where there was none; see `dqlab.failures.records.NO_ANSWER`."""
 _MAX_MESSAGE = 2_000
 _MAX_TRACEBACK = 16 * 1024
 _MAX_SAMPLE = 300
@@ -186,7 +188,7 @@ class FailureClass(NamedTuple):
     """Failures of one class that still stand; `error`, `message`, `at` and `key` are one of theirs.
 
     `dead` and `retrying` count messages, `failed` all deliveries that ended so; `first` and `last` are seconds since
-    1970-01-01 UTC.
+    1970-01-01 UTC, 0 where that is not known.
     """
 
     fingerprint: str

@@ -9,7 +9,7 @@ import zlib
 from collections import OrderedDict
 from typing import TypeAlias
 
-__all__ = ["AlikeRecord", "FailureRecords", "StoredRecord", "fingerprint_of", "keep"]
+__all__ = ["NO_ANSWER", "AlikeRecord", "FailureRecords", "StoredRecord", "fingerprint_of", "keep"]
 
 _SAMPLES = 256
 _FIELD = b'"fingerprint":"'
@@ -70,12 +70,16 @@ class FailureRecords:
         return record
 
 
+NO_ANSWER = "no-answer"
+"""In place of a fingerprint where there is no record: the consumer died, or a user gave the document up."""
+
+
 def fingerprint_of(record: StoredRecord) -> str:
-    """Return the fingerprint in a stored record, "" if it has none; does not open the record."""
+    """Return the fingerprint in a stored record, `NO_ANSWER` if it has none; does not open the record."""
     said = record.sample if isinstance(record, AlikeRecord) else record
     at = said.rfind(_FIELD) + len(_FIELD)
     end = said.find(b'"', at) if at >= len(_FIELD) else -1
-    return said[at:end].decode("ascii", "replace") if end >= 0 else ""
+    return said[at:end].decode("ascii", "replace") if end >= 0 else NO_ANSWER
 
 
 def _difference(sample: bytes, record: bytes) -> bytes:

@@ -6,10 +6,12 @@ The run record itself (name, code, total) lives in shard 0; other shards keep on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from dqlab.errors import FrameCorrupt
-from dqlab.failures.classes import Failure, FailureClasses
+from dqlab.failures.classes import NO_ERROR, Failure, FailureClass, FailureClasses
+from dqlab.failures.records import NO_ANSWER
 from dqlab.frame import NO_ID
 from dqlab.rules.lane import Lane
 from dqlab.rules.ranges import Ranges
@@ -25,6 +27,7 @@ CANCELLED = "it was cancelled"
 WORDS = 500
 """Most characters of a description of a run: every report has it, and every answer to a waiting client."""
 _WORST, _KEY = 4, 120
+_CLASSES = 8
 _WHAT = 200
 CUT_OFF = "the process that submitted it ended"
 """Why it is incomplete when no reason was given."""
@@ -141,6 +144,24 @@ class Book:
         trouble = self.lane.trouble.get(id)
         return trouble.exceptions if trouble is not None else 0
 
+    def _classes(self) -> list[FailureClass]:
+        """Return the largest failure classes, with what is dead of them now.
+
+        The table counts failures as they come; a message whose consumer died after it had failed is dead all the
+        same, and one that was purged no longer is.
+        """
+        lane, classes = self.lane, []
+        for each in self.classes.top(_CLASSES):
+            dead = lane.dead_count([each.fingerprint])
+            retrying = max(0, each.retrying - max(0, dead - each.dead))
+            if dead or retrying:
+                classes.append(each._replace(dead=dead, retrying=retrying))
+        for letter in islice(lane.letters(-1, [NO_ANSWER]), 1):
+            dead = lane.dead_count([NO_ANSWER])
+            key = f"#{letter.ordinal}"
+            classes.append(FailureClass(NO_ANSWER, NO_ERROR, letter.reason, "", dead, 0, 0.0, 0.0, key))
+        return sorted(classes, key=lambda each: (-each.dead, -each.retrying, -each.last, each.fingerprint))
+
     def _failing(self) -> list[list[Any]]:
         """Return [key, error, exceptions, weight] of the documents that failed most and were not acked since."""
         rows: list[list[Any]] = []
@@ -193,7 +214,7 @@ class Book:
     def report(self, run: bytes) -> dict[str, Any]:
         """Return this lane's absolute totals for the collector."""
         lane, record = self.lane, self.record
-        top = self.classes.top(8)
+        classes = self._classes()
         return {
             "run": run.hex(),
             "name": record.name if record else None,
@@ -216,8 +237,8 @@ class Book:
             "ended": self.ended,
             "idle": self.idle,
             "died": self.died,
-            "classes": [entry.to_dict() for entry in top],
-            "classes_total": len(self.classes),
+            "classes": [entry.to_dict() for entry in classes[:_CLASSES]],
+            "classes_total": max(len(self.classes), len(classes)),
             "failed": self.classes.failed,
             "failing": self._failing(),
             "max_deliveries": lane.retry.retries + 1,

@@ -73,8 +73,7 @@ def _check_indexes(lane: Lane, by_state: dict[State, Ranges]) -> None:
     classes: dict[str, list[int]] = {}
     for id in lane.dead.numbers(0, END):
         classes.setdefault(fingerprint_of(lane.trouble[id].failure), []).append(id)
-    nameless = classes.pop("", [])
-    assert lane.dead_count(classes) == lane.dead.size - len(nameless) if classes else True, "each in its class"
+    assert not classes or lane.dead_count(classes) == lane.dead.size, "each in its class"
     assert all([id for id, _ in lane.dead_ids(-1, [each])] == ids for each, ids in classes.items()), "classes by id"
     assert all(id in lane.trouble for lo, hi in lane.dead for id in range(lo, hi)), "every death has a reason"
 

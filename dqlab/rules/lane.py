@@ -361,7 +361,7 @@ class Lane:
         Parameters
         ----------
         classes : collection of str
-            Fingerprints; none = all dead messages, also those of no class.
+            Fingerprints, or `NO_ANSWER`; none = all dead messages.
         """
         found = self.dead_index.ids(classes, after) if classes else self.dead.numbers(after + 1, END)
         for id in found:

@@ -107,7 +107,7 @@ _HASH_MASK = (1 << 64) - 1
 
 
 class DeadIndex:
-    """Ids of dead messages by the fingerprint of their last failure; messages without one are in no class."""
+    """Ids of dead messages by the fingerprint of their last failure, `NO_ANSWER` if they have none."""
 
     __slots__ = ("_filed",)
 
@@ -116,9 +116,8 @@ class DeadIndex:
 
     def file(self, id: int, trouble: Trouble) -> None:
         """Add a message that is dead now."""
-        fingerprint = fingerprint_of(trouble.failure)
-        if fingerprint and not trouble.filed:
-            trouble.filed = _begin(fingerprint) | id
+        if not trouble.filed:
+            trouble.filed = _begin(fingerprint_of(trouble.failure)) | id
             self._filed.add(trouble.filed)
 
     def take(self, trouble: Trouble) -> None:

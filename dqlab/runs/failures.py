@@ -80,8 +80,8 @@ class DeadLetter:
         return self.argument
 
     def __str__(self) -> str:
-        said = one_line(self.message, 300)
-        return f"{one_line(self.key)}: {one_line(self.error)}: {said} ({one_line(self.reason)})"
+        said = f"{one_line(self.key)}: {one_line(self.error)}: {one_line(self.message, 300)}"
+        return said if self.reason == self.message else f"{said} ({one_line(self.reason)})"
 
 
 class Failures(Sequence[DeadLetter], StaysHere):

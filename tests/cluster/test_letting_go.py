@@ -294,6 +294,9 @@ def test_document_given_up_is_a_failure_with_its_reason_and_a_retry_sends_it_thr
     assert letter.ordinal == 3
     assert letter.reason.startswith("given up after")
     assert letter.reason.endswith(f"on {holder}")
+    (failure,) = run.stats().classes
+    assert (failure.error, failure.dead, failure.message) == ("NoAnswer", 1, letter.reason)
+    assert str(letter) == f"3: NoAnswer: {letter.reason}"
     gate.open()
     assert run.retry() == 1
     assert list(run.results(timeout=20)) == [-x for x in range(20)]

@@ -7,12 +7,21 @@ from typing import Any
 from dqlab.cluster.transport.queue_calls import QueueCalls
 from dqlab.cluster.transport.run_orders import dead_counts
 from dqlab.errors import BadOption, FrameCorrupt
-from dqlab.failures.classes import Failure, shown_name
+from dqlab.failures.classes import NO_ERROR, Failure, shown_name
+from dqlab.failures.records import NO_ANSWER
 
 __all__ = ["dead_page", "described"]
 
 MOST = 100
-_UNSAID = {"error": "Lost", "at": "", "traceback": "", "fingerprint": "", "version": "", "consumer": "", "when": 0.0}
+_UNSAID = {
+    "error": NO_ERROR,
+    "at": "",
+    "traceback": "",
+    "fingerprint": NO_ANSWER,
+    "version": "",
+    "consumer": "",
+    "when": 0.0,
+}
 """Of a message whose function never raised."""
 
 

@@ -44,7 +44,7 @@ export function classesTable(model: FailuresModel): Drawn {
         text: (each) => [...(model.versions.get(each.fingerprint) ?? [])].sort().join(' ') || UNKNOWN,
         hint: () => 'among the documents looked at'
       },
-      { title: 'last seen', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => age(each.last, model.snapshot!.at) }
+      { title: 'last seen', kind: 'dq-num dq-mid', cell: 'dq-quiet dq-last', text: (each) => (each.last ? age(each.last, model.snapshot!.at) : UNKNOWN) }
     ],
     keyOf: (each) => each.fingerprint,
     create(line, { fingerprint }) {
