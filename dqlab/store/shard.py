@@ -86,6 +86,7 @@ class DurableShard:
                 replay = rebuild(ledger, keeper, log.recovery.checkpoint, log.replay())
             keeper.recording = True
             replay.end_early(patience)
+            shard.end_drain()  # what had been acked early may have been all that was alive
             keeper.remember_begun(shard.leases.of_consumer(NOBODY))
             keeper.noted()
             return cls(ledger, keeper, log.recovery, replay.skipped)

@@ -42,6 +42,9 @@ class RecordedShard:
     def release(self, consumer: str) -> int:
         return self._ledger.release(consumer)
 
+    def let_go(self, run: bytes, ids: Iterable[tuple[int, int]], why: str = "") -> int:
+        return self._ledger.let_go(run, ids, why)
+
     def purge(self, run: bytes | None, state: State) -> int:
         return self._order("purge", run, {"state": state.name})
 

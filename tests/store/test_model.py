@@ -42,7 +42,22 @@ REFUSALS = [
     OSError("anything else"),
 ]
 
-REFUSED = ["settle", "begin", "release", "put", "retry", "purge", "cancel", "drop", "pause", "function", "open", "time"]
+REFUSED = [
+    "settle",
+    "begin",
+    "release",
+    "put",
+    "retry",
+    "purge",
+    "cancel",
+    "let go",
+    "give up",
+    "drop",
+    "pause",
+    "function",
+    "open",
+    "time",
+]
 
 
 class Gate:
@@ -139,22 +154,7 @@ class DurableMachine(ShardMachine):
         error=st.sampled_from(REFUSALS),
         run=st.sampled_from(RUNS),
         late=st.sampled_from([0, 0, TIMEOUT + 1]),
-        what=st.sampled_from(
-            [
-                "settle",
-                "begin",
-                "release",
-                "put",
-                "retry",
-                "purge",
-                "cancel",
-                "drop",
-                "pause",
-                "function",
-                "open",
-                "time",
-            ]
-        ),
+        what=st.sampled_from(REFUSED),
     )
     def refuse(self, data: st.DataObject, error: Exception, run: bytes, late: int, what: str) -> None:
         """Whatever the log refuses has not happened: neither now nor after a restart, which later steps look at."""
@@ -196,6 +196,8 @@ class DurableMachine(ShardMachine):
             ledger.obey("purge", None, {"state": data.draw(st.sampled_from(["READY", "DELAYED", "DEAD"]))})
         elif what in ("cancel", "drop", "pause"):
             ledger.obey(what, run, {})
+        elif what in ("let go", "give up"):
+            ledger.let_go(run, [(0, 1000)], "" if what == "let go" else "given up")
         elif what == "function":
             ledger.keep_function(run, b"h" * 16, b"blob")
         elif what == "open":

@@ -218,3 +218,17 @@ def test_order_in_the_instant_in_which_a_lease_ends_hides_no_delivery(order: str
     ):
         assert store.rules.lanes[RUN].counts[State.DEAD] == 1
     store.check()
+
+
+def test_draining_queue_whose_last_messages_had_been_acked_early_is_paused_when_it_opens(store: Store) -> None:
+    """They end as dead when their consumers do not come back, and nothing else would look."""
+    store.ledger.obey("open", None, {"open": {"run": RUN, "record": dict(RECORD)}})
+    store.put(RUN, 3)
+    store.lease(3, early=True)
+    store.ledger.obey("drain", None, {})
+    store.shard.journal.log.commit()
+    copy = shutil.copytree(store.directory / "q", store.directory / "copy")
+    other = DurableShard.open(copy, "q", 0, OPTIONS, log_options=LogOptions(sync="os", reserve_bytes=0), patience=0.0)
+    rules = other.ledger.shard
+    assert (rules.lanes[RUN].counts[State.DEAD], rules.paused) == (3, True)
+    other.journal.log.close(clean=False)
