@@ -268,7 +268,7 @@ def _again(code: CodeStats, focus: Focus) -> Again:
 
 def failure_row(entry: ClassStats, *, at: float, again: Again | None = None) -> FailureRow:
     """Return one failure class as strings: as seen at the time `at`, and what it can be retried with."""
-    seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}"
+    seen = f"first {numbers.age(entry.first, now=at)}, last {numbers.age(entry.last, now=at)}" if entry.first else ""
     failed = f"{many(entry.failed, 'delivery')} failed so, " if entry.failed else ""
     return FailureRow(
         fingerprint=one_line(entry.fingerprint, 24),
@@ -349,7 +349,11 @@ def _waiting_for(face: Face, stats: RunStats, focus: Focus) -> Notice:
     named = [
         f"{one_line(each.document or '?', 80)}, on {each.name} for {numbers.span(each.oldest_age)}" for each in held
     ]
-    others = f", others take {numbers.duration(stats.typical)}" if stats.typical and stats.typical < longest else ""
+    others = (
+        f", others take {numbers.duration(stats.mean_seconds)}"
+        if stats.mean_seconds and stats.mean_seconds < longest
+        else ""
+    )
     text = f"Waiting for {many(counts.leased, 'document')}: {'; '.join(named)}{others}"
     return Notice(text, buttons=_release(held[0], alone=len(held) == 1))
 

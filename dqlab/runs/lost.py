@@ -10,15 +10,15 @@ from typing import Any, overload
 from dqlab.documents import Document, Documents, Labelled
 from dqlab.rules.ranges import Ranges
 
-__all__ = ["CancelledDocument", "Lost", "LostDocument", "key_of", "repeats"]
+__all__ = ["AbsentDocument", "CancelledDocument", "Lost", "LostDocument", "key_of", "repeats"]
 
 LOOK_FOR = 10_000
 """Most documents of a listing that are read to name the first lost ones in an error."""
 
 
 @dataclass(frozen=True, slots=True)
-class LostDocument:
-    """Replaces the result of a lost document with ``errors="return"``.
+class AbsentDocument:
+    """Replaces a result that a document has not, and will not have, with ``errors="return"``.
 
     Attributes
     ----------
@@ -26,12 +26,22 @@ class LostDocument:
         Its position in the run's input.
     key : str or int
         Its key, or its ordinal where the input cannot be read again.
-    reason : str
-        How it was lost.
     """
 
     ordinal: int
     key: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LostDocument(AbsentDocument):
+    """A document whose message or result is gone.
+
+    Attributes
+    ----------
+    reason : str
+        How it was lost.
+    """
+
     reason: str
 
     def __str__(self) -> str:
@@ -39,19 +49,8 @@ class LostDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelledDocument:
-    """Replaces the result of a document that was cancelled or purged before it had one, with ``errors="return"``.
-
-    Attributes
-    ----------
-    ordinal : int
-        Its position in the run's input.
-    key : str or int
-        Its key, or its ordinal where the input cannot be read again.
-    """
-
-    ordinal: int
-    key: Any
+class CancelledDocument(AbsentDocument):
+    """A document that was cancelled or purged before it had a result."""
 
     def __str__(self) -> str:
         return f"{self.key}: cancelled"

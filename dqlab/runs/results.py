@@ -23,7 +23,7 @@ from dqlab.numbers import many
 from dqlab.rules.ranges import Ranges
 from dqlab.runs.dataframes import frame_of, index_of
 from dqlab.runs.failures import DeadLetter, Failures
-from dqlab.runs.lost import CancelledDocument, LostDocument
+from dqlab.runs.lost import AbsentDocument
 from dqlab.runs.staying import StaysHere
 from dqlab.texts import one_line, said_by
 from dqlab.waits import shown
@@ -157,16 +157,16 @@ class InPlace:
     A dead letter has a traceback of up to 16 KiB, and there may be a million: only their places are held.
     """
 
-    def __init__(self, failures: Failures | None, lost: Mapping[int, LostDocument]) -> None:
+    def __init__(self, failures: Failures | None, lost: Mapping[int, AbsentDocument]) -> None:
         self._failures = failures
         places = failures.places() if failures is not None else []
         self._dead = array("Q", (ordinal for ordinal, _ in places))
         self._ids = array("Q", (id for _, id in places))
-        self._absent: dict[int, LostDocument | CancelledDocument] = {}
+        self._absent: dict[int, AbsentDocument] = {}
         self._gone = array("Q")
         self.add(lost)
 
-    def add(self, absent: Mapping[int, LostDocument | CancelledDocument]) -> None:
+    def add(self, absent: Mapping[int, AbsentDocument]) -> None:
         """Add documents that have no result and are not dead."""
         self._absent = dict(sorted([*self._absent.items(), *absent.items()]))
         self._gone = array("Q", self._absent)
@@ -177,7 +177,7 @@ class InPlace:
     @staticmethod
     def is_one(value: object) -> bool:
         """Return whether a value replaces a result."""
-        return isinstance(value, DeadLetter | LostDocument | CancelledDocument | ResultUnreadable)
+        return isinstance(value, DeadLetter | AbsentDocument | ResultUnreadable)
 
     @property
     def ordinals(self) -> Iterator[int]:
@@ -185,7 +185,7 @@ class InPlace:
         yield from self._dead
         yield from self._gone
 
-    def between(self, lo: int, hi: int) -> Iterator[DeadLetter | LostDocument | CancelledDocument]:
+    def between(self, lo: int, hi: int) -> Iterator[DeadLetter | AbsentDocument]:
         """Yield the replacements at ordinals from `lo` to below `hi`; dead letters are fetched."""
         if self._failures is not None:
             yield from self._failures.named(self._ids[bisect_left(self._dead, lo) : bisect_left(self._dead, hi)])

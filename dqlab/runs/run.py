@@ -850,7 +850,7 @@ class Run(HasWidget, StaysHere):
             classes=known.classes,
             classes_total=known.classes_total,
             eta=known.eta if known.state is facts.state else None,
-            typical=known.typical,
+            mean_seconds=known.mean_seconds,
         )
 
     def snapshot(self, *, timeout: float | None = None) -> Snapshot:

@@ -56,7 +56,7 @@ class RunStats:
     """One run. `units` is None where page counts are unknown; `total` is None while submitting.
 
     `idle` is the time between an end and the retry that followed it: nothing was asked of the run then. `stop` is the
-    reason of a run that is STOPPED, and `why` says it in words. `typical` is the mean of the seconds that
+    reason of a run that is STOPPED, and `why` says it in words. `mean_seconds` is the mean of the seconds that
     its documents took in the function. A Snapshot has `classes` in the run that was asked for
     alone, `classes_total` in all.
     """
@@ -81,7 +81,7 @@ class RunStats:
     classes_total: int = 0
     eta: Eta | None = None
     stop: StopReason | None = None
-    typical: float | None = None
+    mean_seconds: float | None = None
 
     @property
     def unit(self) -> str:
@@ -252,7 +252,7 @@ class RunFacts:
         classes: Sequence[ClassStats] = (),
         classes_total: int = 0,
         eta: Eta | None = None,
-        typical: float | None = None,
+        mean_seconds: float | None = None,
     ) -> RunStats:
         """Return its statistics, with what takes several reports to know; `at` is seconds since 1970 UTC."""
         return RunStats(
@@ -276,7 +276,7 @@ class RunFacts:
             classes_total=classes_total,
             eta=eta,
             stop=self.stop,
-            typical=typical,
+            mean_seconds=mean_seconds,
         )
 
 

@@ -109,7 +109,7 @@ def test_what_needs_somebody_of_no_queue_stands_above_all(snapshot: Snapshot) ->
     full = Attention(Severity.PROBLEM, "store-full", "StoreFull", "0 bytes left under runs/")
     view = lab_view(replace(snapshot, attention=(full, *snapshot.attention)), place=PAPERS)
 
-    assert view.notice[:2] == ("StoreFull 0 bytes left under runs/", Tone.BAD)
+    assert (view.notice.text, view.notice.tone) == ("StoreFull 0 bytes left under runs/", Tone.BAD)
 
 
 def test_silence_of_a_lab_drops_what_is_live(snapshot: Snapshot) -> None:

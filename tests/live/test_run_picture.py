@@ -137,7 +137,7 @@ def test_refused_command_is_said_before_anything_else(running: RunStats) -> None
     """Who pressed a button waits for this."""
     view = run_view(replace(running, why="paused by ana"), trouble="Pause failed: gone")
 
-    assert view.notice[:2] == ("Pause failed: gone", Tone.BAD)
+    assert (view.notice.text, view.notice.tone) == ("Pause failed: gone", Tone.BAD)
 
 
 def test_question_repeats_what_will_be_lost(running: RunStats) -> None:
@@ -223,7 +223,7 @@ def test_a_run_that_waits_for_one_document_names_it(running: RunStats, snapshot:
         (Command.REPLACE, "Replace c0", "c0"),
         (Command.GIVE_UP, "Give up this document", "inv-00777.pdf"),
     ]
-    run, focus = stuck(replace(running, typical=0.1), snapshot, 360.0)
+    run, focus = stuck(replace(running, mean_seconds=0.1), snapshot, 360.0)
     assert run_view(run, focus).notice.text.endswith("inv-00777.pdf, on c0 for 6 min, others take 0.1 s")
 
 

@@ -231,7 +231,7 @@ class QueueScene:
             consumers=len(self._consumers),
             classes=classes[:MAX_CLASSES],
             classes_total=max(len(classes), lanes[0]["classes_total"] if len(lanes) == 1 else 0),
-            typical=track.effort.mean,
+            mean_seconds=track.effort.mean,
         )
 
     def _eta(self, run: RunStats, key: str) -> Eta | None:
