@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
 import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import distributed
 import pytest
-from distributed import Client, Scheduler, SpecCluster, Worker
+from distributed import Client, Scheduler, SchedulerPlugin, SpecCluster, Worker
 from distributed.core import ConnectionPool
 from distributed.deploy.cluster import Cluster
 
@@ -42,6 +46,68 @@ def test_scaling_a_cluster_asks_the_scheduler(lab: dq.Lab) -> None:
     name, actors = lab.client.run_on_scheduler(answering)
     assert name == "Elasticity"
     assert {type(actor) for actor in actors} <= {bool}
+
+
+def _in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    @functools.wraps(test)
+    def run() -> None:
+        asyncio.run(asyncio.wait_for(test(), 30))
+
+    return run
+
+
+class _RestartsDuringHandshakes(SchedulerPlugin):
+    """Reports a restart between the arrival of a client and the scheduler's greeting, so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.gone: asyncio.Queue[str] = asyncio.Queue()
+
+    def add_client(self, scheduler: Scheduler, client: str) -> None:
+        if self.left:
+            self.left -= 1
+            asyncio.get_running_loop().call_soon(scheduler.report, {"op": "restart"})
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        self.gone.put_nowait(client)
+
+
+@asynccontextmanager
+async def _restarting(times: int) -> AsyncIterator[tuple[Scheduler, asyncio.Queue[str]]]:
+    async with Scheduler(dashboard=False, host="127.0.0.1", port=0) as scheduler:
+        plugin = _RestartsDuringHandshakes(times)
+        scheduler.add_plugin(plugin, name="restarts")
+        yield scheduler, plugin.gone
+
+
+@_in_a_loop
+async def test_client_of_dask_fails_while_the_cluster_restarts() -> None:
+    """Why there is a client of ours; once this fails, Dask has mended it and ours may go."""
+    async with _restarting(1) as (scheduler, _):
+        client = Client(scheduler.address, asynchronous=True, set_as_default=False)
+        with pytest.raises(AssertionError):
+            await client
+        await client.close()
+
+
+@_in_a_loop
+async def test_client_connects_while_the_cluster_restarts_and_stays_known() -> None:
+    """The end of the connection that failed does not remove the one that followed."""
+    async with (
+        _restarting(2) as (scheduler, gone),
+        internals.PatientClient(scheduler.address, asynchronous=True, set_as_default=False) as client,
+    ):
+        assert client.id not in {await gone.get(), await gone.get()}
+        assert client.status == "running"
+        assert client.id in scheduler.clients
+
+
+@_in_a_loop
+async def test_client_gives_up_with_a_reason_when_every_handshake_is_disturbed() -> None:
+    """An `AssertionError` without a word reached the person before."""
+    async with _restarting(internals.HANDSHAKES) as (scheduler, _):
+        with pytest.raises(OSError, match="restarted"):
+            await internals.PatientClient(scheduler.address, asynchronous=True, set_as_default=False)
 
 
 def test_raw_call_to_a_missing_actor_raises(queue: dq.QueuePool) -> None:

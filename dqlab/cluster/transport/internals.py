@@ -36,6 +36,7 @@ __all__ = [
     "ActorFailed",
     "NoSuchActor",
     "OwnClient",
+    "PatientClient",
     "Unreachable",
     "actors_here",
     "answer_call",
@@ -93,6 +94,9 @@ ABSENT_LOOKS = 2
 CONNECT_TIMEOUT = 3.0
 """Seconds to try to connect to a worker."""
 
+HANDSHAKES = 3
+"""Times that a client greets a scheduler that restarts its workers meanwhile."""
+
 
 class NoSuchActor(Exception):
     """The worker answers, but does not hold the actor."""
@@ -120,7 +124,27 @@ class ActorFailed(Exception):
         self.kind, self.said = kind, said
 
 
-class OwnClient(ClosesUndisturbed, Client):
+class PatientClient(Client):
+    """A client that connects even while its cluster is restarted.
+
+    The scheduler reports a restart to every client it knows. One in the middle of its handshake receives that report
+    together with the greeting, where Dask asserts that the greeting comes alone.
+    """
+
+    async def _ensure_connected(self, timeout: float | None = None) -> None:
+        for _ in range(HANDSHAKES):
+            try:
+                await super()._ensure_connected(timeout=timeout)  # type: ignore[no-untyped-call]
+            except AssertionError:
+                # The scheduler notes the end of the failed connection at some later time; under the same id, it would
+                # remove the new one then.
+                self.id = f"{self.id}-again"
+            else:
+                return
+        raise OSError(f"the cluster was restarted during each of {HANDSHAKES} handshakes")
+
+
+class OwnClient(ClosesUndisturbed, PatientClient):
     """A client that dqlab made, not the default one; it leaves nothing behind when it ends, however it does.
 
     Closed while it tries to reach its scheduler again, Dask's logs that as an error, with a traceback that a notebook

@@ -14,7 +14,7 @@ import threading
 from concurrent.futures import CancelledError
 from typing import Any
 
-from distributed import Client, Worker, WorkerPlugin
+from distributed import Worker, WorkerPlugin
 from distributed.comm.core import Comm
 from distributed.core import Status
 
@@ -24,6 +24,7 @@ from dqlab.cluster.transport.errands import WorkerLost, answering
 from dqlab.cluster.transport.internals import (
     CALL,
     NoSuchActor,
+    PatientClient,
     actors_here,
     answer_call,
     is_leaving,
@@ -157,13 +158,18 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
     async def _make(self, worker: Worker, key: str, sealed: bytes) -> None:
         kind, args = open_value(sealed)
-        async with Client(
-            worker.scheduler.address,
-            asynchronous=True,
-            set_as_default=False,
-            security=security_of(worker),
-            name="dqlab-spawn",
-        ) as client:
+        try:
+            connected = await PatientClient(  # type: ignore[no-untyped-call]
+                worker.scheduler.address,
+                asynchronous=True,
+                set_as_default=False,
+                security=security_of(worker),
+                name="dqlab-spawn",
+            )
+        except OSError as error:
+            reason = f"it does not reach the scheduler ({error})"
+            raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
+        async with connected as client:
             future = client.submit(
                 kind, *args, key=key, actor=True, workers=[worker.address], allow_other_workers=False, pure=False
             )
