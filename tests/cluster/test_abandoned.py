@@ -61,7 +61,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> DqlabWorkerPlugin:
     async def wanted(worker: object, key: str) -> bool:
         return True
 
-    monkeypatch.setattr("dqlab.cluster.worker.plugin.Client", Making)
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.PatientClient", Making)
     monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", wanted)
     made = DqlabWorkerPlugin()
     made._worker = SimpleNamespace(  # type: ignore[assignment]

@@ -114,7 +114,7 @@ def test_what_a_restart_takes_away_while_it_is_made_is_a_worker_that_is_lost(
     async def pinned(worker: object, key: str) -> bool:
         return True
 
-    monkeypatch.setattr("dqlab.cluster.worker.plugin.Client", partial(ClientMeanwhile, made=made))
+    monkeypatch.setattr("dqlab.cluster.worker.plugin.PatientClient", partial(ClientMeanwhile, made=made))
     monkeypatch.setattr("dqlab.cluster.worker.plugin.pin_remotely", pinned)
     scheduler = SimpleNamespace(address="tcp://scheduler")
     plugin = DqlabWorkerPlugin()

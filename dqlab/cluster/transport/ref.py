@@ -23,7 +23,7 @@ from dqlab.cluster.transport.internals import (
     scheduler_rpc,
 )
 from dqlab.errors import ActorGone, CallTimeout, SchedulerGone, StoreFailed
-from dqlab.log import Fenced, LogFailed
+from dqlab.log import Fenced, LogClosed, LogFailed
 
 __all__ = ["Place", "Ref", "Replaced"]
 
@@ -156,7 +156,7 @@ class Ref:
             except TimeoutError:
                 self._place = None
                 raise CallTimeout(name=self.name, call=function, seconds=timeout) from None
-            except (NoSuchActor, Fenced, LogFailed) as error:  # another actor took its place, or will
+            except (NoSuchActor, Fenced, LogClosed, LogFailed) as error:  # another actor took its place, or will
                 if not await self._moved(place):
                     gone = ActorGone(name=self.name, reason="its worker no longer holds it")
                     raise gone if isinstance(error, NoSuchActor) else error from None

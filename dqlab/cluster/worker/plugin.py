@@ -158,18 +158,13 @@ class DqlabWorkerPlugin(WorkerPlugin):
 
     async def _make(self, worker: Worker, key: str, sealed: bytes) -> None:
         kind, args = open_value(sealed)
-        try:
-            connected = await PatientClient(  # type: ignore[no-untyped-call]
-                worker.scheduler.address,
-                asynchronous=True,
-                set_as_default=False,
-                security=security_of(worker),
-                name="dqlab-spawn",
-            )
-        except OSError as error:
-            reason = f"it does not reach the scheduler ({error})"
-            raise WorkerLost(worker=worker.address, call="dq_spawn", reason=reason) from error
-        async with connected as client:
+        async with PatientClient(  # type: ignore[no-untyped-call]
+            worker.scheduler.address,
+            asynchronous=True,
+            set_as_default=False,
+            security=security_of(worker),
+            name="dqlab-spawn",
+        ) as client:
             future = client.submit(
                 kind, *args, key=key, actor=True, workers=[worker.address], allow_other_workers=False, pure=False
             )
