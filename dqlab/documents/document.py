@@ -9,18 +9,20 @@ from __future__ import annotations
 import builtins
 import io
 import pickle
-import re
-from codecs import BOM_UTF8
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from numbers import Real
 from operator import index
-from tokenize import detect_encoding
 from typing import Any, BinaryIO, Literal, TextIO, overload
 
-from dqlab.documents.parts import PARTS, Part
-from dqlab.documents.places import open_binary
+from dqlab.documents import hypertext, pdf
+from dqlab.documents.archives import find_member
+from dqlab.documents.encodings import decoded, marked, source_encoding
+from dqlab.documents.opening import decompressing, open_raw, read_remote
+from dqlab.documents.parts import PARTS, Member, PageRange, Part
+from dqlab.documents.places import stamp_of
+from dqlab.documents.reference import compression_of, file_name, is_pdf
 from dqlab.errors import BadOption
 
 __all__ = ["LINES_PER_PAGE", "Document", "sealed_key"]
@@ -30,6 +32,8 @@ LINES_PER_PAGE = 60
 _MOST_PAGES = (1 << 32) - 1
 """Limit of the 32 bits that frames have for it."""
 _MOST_BYTES = (1 << 63) - 1
+DETECTED_WITHIN = 64 << 20
+"""Bytes of a text that are held to find out its encoding; a larger one is read as UTF-8 unless an encoding is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class Document:
     """A reference to one input; a few hundred bytes, whatever the input's size.
 
     It can be opened in any process that reaches `where`. Reading raises what Python raises:
-    `FileNotFoundError` when the file is gone, `UnicodeDecodeError` when it is in another encoding.
+    `FileNotFoundError` when the file is gone, `UnicodeDecodeError` when it is in another encoding;
+    and a `DocumentError` when a document is not what it was when it was listed, is damaged, or is encrypted.
 
     Attributes
     ----------
@@ -53,6 +58,9 @@ class Document:
         Pages, if its listing knows them; read them as `page_count`. At most 4,294,967,295.
     part : Row, Line, Member, Inline, PageRange or None
         Where the document lies inside the file at `where`; None for the whole file.
+    encoding : str or None
+        The encoding that its text was last read in here, by `text`, `html`, `pages` or `open`; None before that. It
+        does not travel with the document, and is no part of what it is compared by.
 
     Raises
     ------
@@ -71,6 +79,7 @@ class Document:
     size: int | None = None
     n_pages: int | None = None
     part: Part | None = None
+    encoding: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Checked here, where the traceback has the caller's line: further on they are columns of numbers without names.
@@ -120,9 +129,12 @@ class Document:
         Parameters
         ----------
         mode : {"rb", "r", "rt"}
-            Bytes, or text with any line end turned into a newline.
+            Bytes as they are stored, or text: decompressed if the name ends in .gz, .bz2 or .xz, with any line end
+            turned into a newline.
         encoding : str or None
-            For text. None: utf-8; for Python sources (.py, .pyi) the encoding of their coding line.
+            For text. None: that of its byte order mark, or utf-8; of what is neither, the most likely one, if
+            charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (any size, in `text`). For
+            Python sources (.py, .pyi) the encoding of their coding line.
         errors : str
             What to do with undecodable bytes, as for the built-in `open`.
 
@@ -132,18 +144,30 @@ class Document:
             The file is gone, or not readable here.
         SyntaxError
             The coding line of a Python source names no known encoding.
+        UnicodeDecodeError
+            No encoding was found; for larger texts also later, while reading.
+        DocumentError
+            It has changed since it was listed, is damaged, or is encrypted in its archive.
         BadOption
             A mode that writes, or an encoding for bytes.
+
+        Examples
+        --------
+        >>> with document.open("r") as lines:  # doctest: +SKIP
+        ...     titles = [line for line in lines if line.startswith("#")]
         """
         if mode not in ("rb", "r", "rt"):
             raise BadOption(option="mode", value=mode, problem="a document is only read. Use 'rb' or 'r'.")
         if mode == "rb" and encoding is not None:
             raise BadOption(option="encoding", value=encoding, problem="bytes have none. Use mode='r'.")
-        stream = open_binary(self.where)
+        stream = open_raw(self)
         if mode == "rb":
             return stream
         try:
-            return io.TextIOWrapper(stream, encoding or self._encoding(stream), errors)
+            stream = decompressing(self, stream)
+            found, stream = (encoding, stream) if encoding is not None else self._examined(stream, errors)
+            self._note(found)
+            return io.TextIOWrapper(stream, found, errors)
         except BaseException:
             stream.close()
             raise
@@ -151,50 +175,170 @@ class Document:
     def text(self, encoding: str | None = None, errors: str = "strict") -> str:
         """Return the contents as text; parameters and errors as for `open`.
 
+        Of a PDF it is the text of its pages, with a form feed between them.
+
         Raises
         ------
         UnicodeDecodeError
-            The bytes are in another encoding, and `errors` is "strict".
+            No encoding was found, or the bytes are in another one than was given, and `errors` is "strict".
+
+        Examples
+        --------
+        >>> words = len(document.text().split())  # doctest: +SKIP
+        >>> document.encoding  # doctest: +SKIP
+        'cp1252'
         """
-        with self.open("r", encoding, errors=errors) as stream:
-            return stream.read()
+        if is_pdf(self):
+            return "\f".join(page.text() for page in pdf.pages(self))
+        if encoding is not None or errors != "strict" or self._is_source:
+            with self.open("r", encoding, errors=errors) as stream:
+                return stream.read()
+        text, found = decoded(self.bytes(decompress=True))
+        self._note(found)
+        return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+    def html(self, encoding: str | None = None) -> str:
+        """Return what a page of HTML shows: its text without tags, scripts, styles and comments.
+
+        Parameters
+        ----------
+        encoding : str or None
+            None: that of its byte order mark, or the one that the page declares, or utf-8, or the most likely one.
+
+        Returns
+        -------
+        str
+            A line for each paragraph, heading, item or cell. White space within them is one space, also in `<pre>`.
+
+        Raises
+        ------
+        OSError, DocumentError
+            As for `open`.
+        ExtraMissing
+            selectolax is not installed here.
+
+        Examples
+        --------
+        >>> document.html().splitlines()[:2]  # doctest: +SKIP
+        ['Annual report', 'It was a good year.']
+        """
+        data = self.bytes(decompress=True)
+        if encoding is None:
+            source, encoding = hypertext.decode_html(data)
+        else:
+            source = data.decode(encoding)
+        self._note(encoding)
+        return hypertext.text_of_html(source)
 
     def pages(
         self, lines: int = LINES_PER_PAGE, *, encoding: str | None = None, errors: str = "strict"
-    ) -> Iterator[str]:
-        """Read the text page by page, holding one page at a time.
+    ) -> Iterator[Any]:
+        """Read the document page by page.
 
         Parameters
         ----------
         lines : int
-            Lines on each page but the last, which has the rest. Joined, the pages are `text()`.
+            Of a text: lines on each page but the last, which has the rest. Joined, the pages are `text()`.
         encoding, errors
-            As for `open`.
+            Of a text: as for `open`.
 
         Returns
         -------
-        iterator of str
-            At least one page: an empty document is one empty page.
+        iterator of Page, or of str
+            Of a PDF, by the name of its file: its pages, with `number`, `text()` and `image(dpi=150)`; of a part that
+            `Documents.split` has made, those of that part. Of anything else: texts, at least one; an empty document is
+            one empty page.
 
         Raises
         ------
         BadOption
             `lines` is below 1.
+        DocumentDamaged, DocumentEncrypted, NoPages
+            With the first page: the PDF cannot be opened, needs a password, or has no pages.
+        ExtraMissing
+            With the first page: pypdfium2 is not installed here.
+
+        Examples
+        --------
+        >>> [page.number for page in document.pages() if "Figure" in page.text()]  # doctest: +SKIP
+        [3, 8]
         """
         if lines < 1:
             raise BadOption(option="lines", value=lines, problem="a page has at least one line.")
-        return self._cut(lines, encoding, errors)
+        return pdf.pages(self) if is_pdf(self) else self._cut(lines, encoding, errors)
 
-    def bytes(self) -> builtins.bytes:
-        """Return the contents, unchanged.
+    def bytes(self, *, decompress: bool = False) -> builtins.bytes:
+        """Return the contents.
+
+        Parameters
+        ----------
+        decompress : bool
+            Whether to decompress a document whose name ends in .gz, .bz2 or .xz, as `text` does. False, because a
+            copy, a checksum and `size` are about what is stored.
 
         Raises
         ------
         OSError
             The file is gone, or not readable here.
+        DocumentError
+            It has changed since it was listed, is damaged, or is encrypted in its archive.
+
+        Examples
+        --------
+        >>> hashlib.sha256(document.bytes()).hexdigest()  # doctest: +SKIP
         """
-        with self.open("rb") as stream:
-            return stream.read()
+        with open_raw(self) as stored:
+            if not (decompress and compression_of(self)):
+                return stored.read()
+            with decompressing(self, stored) as stream:
+                return stream.read()
+
+    async def abytes(self, *, decompress: bool = False) -> builtins.bytes:
+        """Return the contents while other coroutines go on; parameters and errors as for `bytes`.
+
+        Files behind URLs are read by the asynchronous method of their file system, if it has one; others in a thread.
+
+        Examples
+        --------
+        >>> async def ask(document):
+        ...     return await service(await document.abytes())
+        """
+        import asyncio
+
+        data = await read_remote(self)
+        if data is None:
+            return await asyncio.to_thread(self.bytes, decompress=decompress)
+        if decompress and compression_of(self):
+            return await asyncio.to_thread(decompressing(self, io.BytesIO(data)).read)
+        return data
+
+    def refreshed(self) -> Document:
+        """Return the document as it is now, with its version and size of this moment.
+
+        For functions that are to read files which were repaired after they had been listed: reading the listed document
+        raises `DocumentChanged`.
+
+        Raises
+        ------
+        OSError
+            The file is gone, or cannot be examined from here.
+        DocumentChanged
+            Its archive has no such member any more.
+
+        Examples
+        --------
+        >>> def count(document):
+        ...     return len(document.refreshed().text().split())
+        """
+        if isinstance(self.part, Member):
+            found = find_member(self, self.part)
+            return replace(self, version=found.version, size=found.size, n_pages=None, part=found.member)
+        if isinstance(self.part, PageRange) and self.part.within is not None:
+            found = find_member(self, self.part.within)
+            part = self.part._replace(within=found.member)
+            return replace(self, version=found.version, size=found.size, part=part)
+        version, size = stamp_of(self.where)
+        return replace(self, version=version, size=size, n_pages=self.n_pages if self.part is not None else None)
 
     def _cut(self, lines: int, encoding: str | None, errors: str) -> Iterator[str]:
         with self.open("r", encoding, errors=errors) as stream:
@@ -203,11 +347,29 @@ class Document:
             while page := "".join(islice(stream, lines)):
                 yield page
 
-    def _encoding(self, stream: BinaryIO) -> str:
-        # One URL may name a member of an archive: zip://package/module.py::https://host/package.zip
-        if any(part.endswith((".py", ".pyi")) for part in self.where.split("::")):
-            return _source_encoding(stream)
-        return "utf-8"
+    @property
+    def _is_source(self) -> bool:
+        return file_name(self).endswith((".py", ".pyi"))
+
+    def _examined(self, stream: BinaryIO, errors: str) -> tuple[str, BinaryIO]:
+        """Return the encoding of a text and a stream that stands at its start."""
+        if self._is_source:
+            found = source_encoding((stream.readline(), stream.readline()))
+            stream.seek(0)
+            return found, stream
+        if errors != "strict":
+            found = marked(stream.read(4)) or "utf-8"
+            stream.seek(0)
+            return found, stream
+        data = stream.read(DETECTED_WITHIN + 1)
+        if len(data) > DETECTED_WITHIN:
+            stream.seek(0)
+            return marked(data) or "utf-8", stream
+        stream.close()
+        return decoded(data)[1], io.BytesIO(data)
+
+    def _note(self, encoding: str) -> None:
+        object.__setattr__(self, "encoding", encoding)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Keys are mostly the end of `where`: sending their length saves a third of the reference.
@@ -243,16 +405,3 @@ class _DocumentOnly(pickle.Unpickler):
         if (module, name) in _OPENED:
             return _OPENED[module, name]
         raise pickle.UnpicklingError(f"{module}.{name}")
-
-
-def _source_encoding(stream: BinaryIO) -> str:
-    """Return the encoding a Python source declares (PEP 263), leaving the stream at its start."""
-    lines = [stream.readline(), stream.readline()]
-    stream.seek(0)
-    mark = BOM_UTF8 if lines[0].startswith(BOM_UTF8) else b""
-    lines[0] = lines[0].removeprefix(BOM_UTF8)
-    # Detection alone would turn other bytes in these lines into a SyntaxError without a position;
-    # hidden from it, they raise UnicodeDecodeError when read, or are handled as `errors` asks.
-    plain = [re.sub(rb"[\x80-\xff]", b"?", line) for line in lines]
-    heads = iter([mark + plain[0], plain[1]])
-    return detect_encoding(lambda: next(heads, b""))[0]

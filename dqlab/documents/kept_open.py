@@ -5,6 +5,7 @@ Owns how many stay open and that each is opened once, however many slots ask for
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -39,11 +40,17 @@ class KeptOpen(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._open: OrderedDict[Hashable, _Slot[T]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what is open under a key; open it first, once, if nothing is. Errors of `make` are raised again."""
+        if self._process != os.getpid():  # a child shares places in files with its parent, and perhaps a held lock
+            self._begin()
         with self._lock:
             slot = self._open.get(key)
             if slot is None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import index as as_index
-from typing import Any, overload
+from typing import Any, Literal, overload
 
+from dqlab.documents.choosing import LongestFirst, Sample, Split, Where
 from dqlab.documents.document import Document
 from dqlab.documents.pattern import parse
+from dqlab.documents.reference import is_pdf
 from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
-from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
+from dqlab.documents.unpacked import Unpacked
+from dqlab.errors import BadOption, DqlabError, ExtraMissing, LengthUnknown, in_words
 
 __all__ = ["Documents", "parsed_natively"]
 
@@ -102,14 +105,158 @@ class Documents:
         if not isinstance(pattern, str | os.PathLike):
             raise BadOption(option="pattern", value=pattern, problem=_NOT_A_PATTERN)
         text = os.fspath(pattern)
-        try:
+        with _listable("pattern", text):
             folder, below = parse(text)
             return cls._of(Glob(folder, below, f"Documents.from_glob({text!r})"))
-        except (DqlabError, ImportError):
-            raise
-        except Exception as error:
-            problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
-            raise BadOption(option="pattern", value=text, problem=problem) from error
+
+    @classmethod
+    def from_archive(cls, archive: str | os.PathLike[str], pattern: str = "**") -> Documents:
+        """List the members of an archive that match a pattern, in the order in which they are packed.
+
+        Parameters
+        ----------
+        archive : str or path
+            A zip, or a tar, also compressed by gzip, bzip2 or xz; what it is shows in its bytes, not in its name. A
+            local path or an fsspec URL. With wildcards, as for `from_glob`: all archives that match.
+        pattern : str
+            What matches the names of members, as for `from_glob`; default: all.
+
+        Returns
+        -------
+        Documents
+            Keys are names in the archive, with "/" between their parts; where `archive` has wildcards, its path relative
+            to the folder before the first of them stands in front. Members of one name are documents of one key.
+            `size` is that of the member, unpacked; versions are its checksum in a zip, the archive's own in a tar.
+            Folders, symbolic links and devices are left out. So are members whose name is absolute or has ".." in it,
+            with a warning. Encrypted ones are listed, and fail when they are opened.
+
+        Raises
+        ------
+        ArchiveNotFound
+            There is no such archive.
+        FolderNotFound
+            The folder before the first wildcard does not exist.
+        BadOption
+            One of the two is not a pattern; or the file system cannot be listed.
+        ImportError
+            The file system behind a URL is not installed.
+        ArchiveUnreadable
+            While iterating: an archive is damaged, or is none.
+
+        Notes
+        -----
+        A zip has a directory, which is read once in a process. A tar has none: listing it passes over all of it, and a
+        compressed one is decompressed for that. Consumers keep archives open between documents.
+
+        Examples
+        --------
+        >>> pages = dq.Documents.from_archive("dump.zip", "**/*.html")  # doctest: +SKIP
+        >>> run = lab.map(lambda page: len(page.html().split()), pages)  # doctest: +SKIP
+        """
+        with _listable("archive", archive):
+            return cls._of(Unpacked(archive, pattern))
+
+    # --- Other listings made of this one; each is lazy, and lists this one again when it is listed.
+
+    def where(self, condition: str | Callable[[Document], object]) -> Documents:
+        """Return a listing of the documents that meet a condition.
+
+        Parameters
+        ----------
+        condition : str or callable
+            An expression of comparisons, ``in``, ``is None``, ``and``, ``or``, ``not`` over ``key``, ``size`` (bytes),
+            ``pages``, ``version`` and ``where``; what is unknown is None, neither below nor above anything. Or a
+            function of a `Document`; what it returns counts as true or false.
+
+        Raises
+        ------
+        BadOption
+            An expression that cannot be understood; the error names the piece, and what may have been meant.
+
+        Examples
+        --------
+        >>> docs = dq.Documents.stdlib().where("size < 50e3 and 'test' not in key")
+        >>> all(document.size < 50_000 for document in docs)
+        True
+        """
+        return self._of(Where(self._source, condition))
+
+    def sample(self, n: int, by: Literal["pages", "size"] | None = None, seed: int = 0) -> Documents:
+        """Return a listing of some documents, drawn at random but the same each time.
+
+        Parameters
+        ----------
+        n : int
+            How many; all if there are fewer.
+        by : {"pages", "size"} or None
+            With one of them the sample has as many short, middling and long documents, in proportion, as the whole:
+            sorted by pages (by bytes where pages are not known) or by bytes, they are cut into `n` strata, and one is
+            drawn from each. None: all are equally likely.
+        seed : int
+            Another seed draws others.
+
+        Raises
+        ------
+        BadOption
+            One of them is not what it has to be.
+
+        Notes
+        -----
+        Listing it lists the whole twice, and holds some 16 bytes a document. A document's luck depends on its key, so
+        that one more file leaves most of a sample as it was.
+
+        Examples
+        --------
+        >>> docs = dq.Documents.stdlib().sample(30, by="size")
+        >>> len(docs), list(docs) == list(docs)
+        (30, True)
+        """
+        return self._of(Sample(self._source, n, by, seed))
+
+    def longest_first(self) -> Documents:
+        """Return a listing that begins with the longest documents, so that none of them runs alone at the end.
+
+        Long means many pages, or many bytes where pages are not known; documents of which neither is known come last.
+        Equally long ones keep their order. Listing it holds all references, about 0.5 kB each.
+
+        Examples
+        --------
+        >>> pages = [document.page_count for document in dq.Documents.stdlib().longest_first()]
+        >>> pages == sorted(pages, reverse=True)
+        True
+        """
+        return self._of(LongestFirst(self._source))
+
+    def split(self, pages: int) -> Documents:
+        """Return a listing in which long PDFs come in parts, each a document and a message of its own.
+
+        Parameters
+        ----------
+        pages : int
+            Most pages of a part.
+
+        Returns
+        -------
+        Documents
+            Parts have keys such as "a.pdf#p1-40", with pages counted from 1; `document.pages()` yields only theirs, and
+            `bytes` the whole file. PDFs that are not longer, and documents of other kinds, stay as they are.
+
+        Raises
+        ------
+        BadOption
+            `pages` is not a whole number above 0.
+        ExtraMissing
+            While iterating: pypdfium2 is not installed here, and a number of pages has to be counted.
+
+        Notes
+        -----
+        PDFs whose number of pages is unknown are opened here, while they are listed.
+
+        Examples
+        --------
+        >>> parts = dq.Documents.from_glob("papers/**/*.pdf").split(pages=40)  # doctest: +SKIP
+        """
+        return self._of(Split(self._source, pages))
 
     @classmethod
     def _of(cls, source: Source) -> Documents:
@@ -180,16 +327,31 @@ def _position(value: Any, default: int) -> int:
     return position
 
 
-NATIVE = (".pdf",)
-"""Suffixes of their names, in lower case."""
+@contextmanager
+def _listable(option: str, place: Any) -> Iterator[None]:
+    """Raise what a file system cannot do as one sentence."""
+    try:
+        yield
+    except (DqlabError, ImportError):
+        raise
+    except Exception as error:
+        problem = f"cannot be listed: {in_words(error)}. Check its scheme, host and path. Nothing was listed."
+        raise BadOption(option=option, value=place, problem=problem) from error
 
 
 def parsed_natively(documents: Any) -> bool:
-    """Return whether the first document is of such a kind; False for what can be iterated only once."""
+    """Return whether the first document is a PDF, a part of one, or one in an archive; such run in processes.
+
+    False for what can be iterated only once. Of a sample, and of what is sorted, the first document of the whole is
+    asked: finding their own would list everything before `map` returns.
+    """
     first = None
     if isinstance(documents, Documents):
+        source = documents._source
+        while isinstance(source, Sample | LongestFirst | Split):
+            source = source.source
         with suppress(DqlabError, OSError, LookupError):  # iterating raises it again
-            first = documents[0] if documents.repeats else None
+            first = Documents._of(source)[0] if documents.repeats else None
     elif isinstance(documents, Sequence) and documents:
         first = documents[0]
-    return isinstance(first, Document) and first.where.partition("::")[0].lower().endswith(NATIVE)
+    return isinstance(first, Document) and is_pdf(first)

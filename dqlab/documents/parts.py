@@ -56,7 +56,8 @@ class Member(NamedTuple):
     name : str
         Its name in the archive.
     offset : int
-        Where its data begin in the uncompressed archive, for tar; -1 for zip, whose directory has it.
+        Where its header begins in the uncompressed archive. -1 for what the directory of a zip finds by its name: all
+        but members of one name, where it tells them apart.
     """
 
     name: str

@@ -62,6 +62,15 @@ class Pattern:
         """
         return self._walk(folder, folder.entries(), "", self._reach({0}), enter)
 
+    def matches(self, path: str) -> bool:
+        """Return whether a relative path, with "/" between its parts, matches."""
+        here = self._reach({0})
+        for name in path.split("/"):
+            here = self._step(here, name)
+            if not here:
+                return False
+        return len(self._parts) in here
+
     def _walk(
         self, folder: Folder, entries: list[FolderEntry], path: str, here: set[int], enter: Callable[[str], bool]
     ) -> Iterator[FoundFile]:

@@ -26,7 +26,9 @@ __all__ = [
     "RemoteFolder",
     "Stamp",
     "local_path",
+    "local_stamp",
     "open_binary",
+    "remote",
     "stamp_of",
 ]
 
@@ -101,7 +103,7 @@ def open_binary(where: str) -> BinaryIO:
     path = local_path(where)
     if path is not None:
         return Path(path).open("rb")
-    system, path = _remote(where)
+    system, path = remote(where)
     stream = cast(BinaryIO, system.open(path, "rb"))
     if not system.cachable:
         # An archive closes itself, and its members, when it is no longer referenced: the stream keeps a reference.
@@ -113,8 +115,8 @@ def stamp_of(where: str) -> Stamp:
     """Examine a file without opening it; one request when it is remote. Raises as `open_binary` does."""
     path = local_path(where)
     if path is not None:
-        return _local_stamp(Path(path).stat())
-    system, path = _remote(where)
+        return local_stamp(Path(path).stat())
+    system, path = remote(where)
     return _remote_stamp(system.info(path))
 
 
@@ -162,7 +164,7 @@ class RemoteFolder:
 
     def __init__(self, url: str, rest: str = "") -> None:
         self._url, self._rest = url, rest
-        self._system, self._path = _remote(url + rest)
+        self._system, self._path = remote(url + rest)
 
     @property
     def where(self) -> str:
@@ -218,10 +220,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool | None:
 
 
 def _entry_stamp(entry: os.DirEntry[str]) -> Stamp:
-    return _local_stamp(entry.stat())
+    return local_stamp(entry.stat())
 
 
-def _local_stamp(status: os.stat_result) -> Stamp:
+def local_stamp(status: os.stat_result) -> Stamp:
+    """Return what tells a version of a local file from others."""
     return Stamp(f"{status.st_size}-{status.st_mtime_ns}", status.st_size)
 
 
@@ -247,7 +250,8 @@ def _let_go(system: object) -> None:
     """Do nothing: the finalizer exists to keep the file system alive until now."""
 
 
-def _remote(url: str) -> tuple[Any, str]:
+def remote(url: str) -> tuple[Any, str]:
+    """Return the file system behind a URL, and the path there."""
     import fsspec.core  # only here: local documents do not need it
 
     system, path = fsspec.core.url_to_fs(url)

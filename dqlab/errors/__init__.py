@@ -21,8 +21,10 @@ is `str(error)`, for people: what failed, what happened to the data, what to do 
     │               JoinStalled · InputChanged · NotSentAgain
     ├── MessageError ── Reject · NotACall · ResultTooLarge · ResultNotPicklable · ResultUnreadable
     │                   MessageNotFound
+    │                   DocumentError ── DocumentChanged · DocumentDamaged · DocumentEncrypted · NoPages · PageFailed
     └── UsageError ── BadName · BadOption · UnknownOption · RunsInFlight · QueueNotFound · QueueInUse · QueueClosed
-                    FolderNotFound · NotADocument · DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
+                    FolderNotFound · FolderUnreadable · ArchiveNotFound · ArchiveUnreadable · NotADocument
+                    DocumentsUsedUp · LengthUnknown · InputUsedUp · InputNotHere
                     ExtraMissing · NoBatchSystem · ClusterClosed
 """
 
@@ -36,6 +38,8 @@ from dqlab.errors.sentence import DqlabError, DqlabWarning, in_words
 __all__ = [
     "ActorGone",
     "AllFailed",
+    "ArchiveNotFound",
+    "ArchiveUnreadable",
     "BadName",
     "BadOption",
     "CallTimeout",
@@ -44,6 +48,10 @@ __all__ = [
     "CodeGone",
     "ConnectFailed",
     "DaskTooOld",
+    "DocumentChanged",
+    "DocumentDamaged",
+    "DocumentEncrypted",
+    "DocumentError",
     "DocumentsLost",
     "DocumentsNotPut",
     "DocumentsUsedUp",
@@ -51,6 +59,7 @@ __all__ = [
     "DqlabWarning",
     "ExtraMissing",
     "FolderNotFound",
+    "FolderUnreadable",
     "FrameCorrupt",
     "FunctionTooLarge",
     "InputChanged",
@@ -70,10 +79,12 @@ __all__ = [
     "MessagesLost",
     "NoAnswer",
     "NoBatchSystem",
+    "NoPages",
     "NotACall",
     "NotADocument",
     "NotPicklable",
     "NotSentAgain",
+    "PageFailed",
     "ProcessDied",
     "PutError",
     "PutFailed",
@@ -342,6 +353,58 @@ class NotACall(MessageError):
     )
 
 
+class DocumentError(MessageError):
+    """A document, or the file that it is part of, is not what was expected; trying again would end the same way."""
+
+    text = "{reason}"
+
+
+class DocumentChanged(DocumentError):
+    """A document is another one than when it was listed."""
+
+    text = (
+        "document {document!r} has changed since it was listed: its version was {was}, now it is {now}. Nothing of it "
+        "was read, and it has no result. To read it as it is now, have the function read document.refreshed() and "
+        "retry; or list it again, by mapping the documents under another name or with on_existing='new'."
+    )
+
+
+class DocumentDamaged(DocumentError):
+    """A document ends too early, or its bytes are not what its format asks for."""
+
+    text = (
+        "document {document!r} is damaged: {reason}. What was read of it counts nowhere. Copy it again from where it "
+        "came from; then have the function read document.refreshed() and retry, or map the documents again."
+    )
+
+
+class DocumentEncrypted(DocumentError):
+    """A document opens only with a password."""
+
+    text = (
+        "document {document!r} is encrypted, and no password is asked for. Nothing of it was read. Decrypt it first, or "
+        "have the function open {where!r} with a library that takes the password."
+    )
+
+
+class NoPages(DocumentError):
+    """A PDF has no pages."""
+
+    text = (
+        "document {document!r} is a PDF without pages, so there is nothing to read and it has no result. Make it again "
+        "with whatever wrote it, or leave it out: docs.where(lambda document: document.key != {document!r})."
+    )
+
+
+class PageFailed(DocumentError):
+    """One page of a document cannot be read."""
+
+    text = (
+        "page {page} of document {document!r} cannot be read: {reason}. Its other pages are not touched. Make the "
+        "file again, or have the function catch PageFailed and go on with the next page."
+    )
+
+
 class ResultTooLarge(MessageError):
     """One result is above the limit."""
 
@@ -480,6 +543,33 @@ class FolderNotFound(UsageError):
     text = (
         "there is no folder {folder!r}, so no documents to list. Check the path or URL before the first "
         "wildcard; a relative path starts at the current directory."
+    )
+
+
+class FolderUnreadable(UsageError):
+    """A folder below the one where a listing starts cannot be listed."""
+
+    text = (
+        "folder {folder!r} cannot be listed: {reason}. The listing ends there, and no document in that folder was "
+        "listed. Get the permission to read it, or leave it out with a narrower pattern; then run this again."
+    )
+
+
+class ArchiveNotFound(UsageError):
+    """The archive whose members are to be listed does not exist."""
+
+    text = (
+        "there is no archive {archive!r}, so no documents to list. Check the path or URL; a relative path starts at "
+        "the current directory."
+    )
+
+
+class ArchiveUnreadable(UsageError):
+    """The directory of an archive cannot be read."""
+
+    text = (
+        "archive {archive!r} cannot be listed: {reason}. {listed:document} of it came before that, and no more will. "
+        "Copy the archive again from where it came from, or pack it again; then run this again."
     )
 
 
@@ -733,12 +823,12 @@ class NoAnswer(WaitTimeout):
 # --- Batch systems and their jobs.
 
 
-class ExtraMissing(UsageError):
-    """dask-jobqueue is not installed here."""
+class ExtraMissing(UsageError, ImportError):
+    """A package is not installed that only some of dqlab's features need."""
 
     text = (
-        "clusters on a batch system need dask-jobqueue, and {missing} is not installed in {python}. Nothing was "
-        "submitted. Install it there, and in the Python of the jobs: pip install 'dqlab[hpc]'"
+        "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, and "
+        "in the Python of jobs and workers: pip install {install}"
     )
 
 

@@ -117,7 +117,7 @@ def test_pages_joined_are_the_text(text: str, lines: int) -> None:
     pages = list(document.pages(lines))
 
     assert "".join(pages) == document.text()
-    assert document.text() == io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8").read()
+    assert document.text() == io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8-sig").read()
     assert all(page.count("\n") == lines for page in pages[:-1])
     assert pages[-1].count("\n") <= lines
 
@@ -191,8 +191,11 @@ def test_unknown_coding_is_the_syntax_error_python_gives(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["first-line.py", "first-line.txt"])
-def test_undecodable_text_raises_unicode_error_with_its_position(tmp_path: Path, name: str) -> None:
+def test_undecodable_text_raises_unicode_error_with_its_position(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also in a Python source, where detection alone would say SyntaxError without a position."""
+    monkeypatch.setitem(sys.modules, "charset_normalizer", None)
     with pytest.raises(UnicodeDecodeError) as caught:
         written(tmp_path / name, b"caf\xe9\n").text()
 

@@ -1,0 +1,398 @@
+"""Archives: what is in them, and reading one member; zip and tar, also compressed by gzip, bz2 or xz.
+
+Owns the archives that this process keeps open with their directories, and which of their members are documents. The
+formats are the standard library's business: `zipfile` and `tarfile`.
+
+Members are not unpacked to anywhere, hence a name cannot lead out of a folder; but keys are used as paths later on, so
+that members whose names are absolute or have ".." in them are left out, with a warning.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import stat
+import tarfile
+import tempfile
+import threading
+import warnings
+import zipfile
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+
+from dqlab.documents.damage import Guarded, damage, is_damage
+from dqlab.documents.kept_open import KeptOpen
+from dqlab.documents.parts import Member
+from dqlab.documents.places import Stamp, local_path, local_stamp, open_binary, stamp_of
+from dqlab.documents.reference import Reference
+from dqlab.errors import ArchiveUnreadable, DocumentChanged, DocumentDamaged, DocumentEncrypted, DqlabWarning, in_words
+from dqlab.numbers import many
+
+__all__ = ["FoundMember", "find_member", "members", "open_member"]
+
+KEPT = 8
+"""Archives that a process keeps open."""
+IN_MEMORY = 64 << 20
+"""Bytes of a member of a compressed tar that are held in memory; more of them in a file without a name."""
+_ENCRYPTED = 0x1
+_NAMED = 3
+"""Members left out that a warning names."""
+_GONE = "is not in the archive any more"
+
+
+class FoundMember(NamedTuple):
+    """A member that can be a document.
+
+    Attributes
+    ----------
+    path : str
+        Its name as a relative path, without "." and empty parts.
+    version : str
+        Checksum and size, of a zip; the stamp of the archive, of a tar.
+    size : int or None
+        Bytes; None for a hard link, whose target has them.
+    member : Member
+    """
+
+    path: str
+    version: str
+    size: int | None
+    member: Member
+
+
+class _Archive(Protocol):
+    stamp: Stamp
+
+    def members(self) -> Iterator[FoundMember]:
+        """Yield members in the order of the archive."""
+        ...
+
+    def open(self, reference: Reference, member: Member) -> BinaryIO:
+        """Open one of them."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+
+class _Zip:
+    """A zip with its directory. Slots may read members side by side: each has its place in the file."""
+
+    def __init__(self, where: str, stream: BinaryIO, stamp: Stamp) -> None:
+        self.where, self.stamp, self._stream = where, stamp, stream
+        # Given a file rather than a name, zipfile never closes it by itself: its count of users is not thread-safe.
+        self._zip = zipfile.ZipFile(stream)
+
+    def members(self) -> Iterator[FoundMember]:
+        left_out: list[str] = []
+        for info in self._zip.infolist():
+            if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16):
+                continue
+            path = _relative(info.filename)
+            if path is None:
+                left_out.append(info.filename)
+                continue
+            repeated = self._zip.getinfo(info.filename) is not info
+            member = Member(path if path == info.filename else info.filename, info.header_offset if repeated else -1)
+            yield FoundMember(path, _checksum(info), info.file_size, member)
+        _warn(self.where, left_out)
+
+    def open(self, reference: Reference, member: Member) -> BinaryIO:
+        info = self._info(reference, member)
+        if info.flag_bits & _ENCRYPTED:
+            raise DocumentEncrypted(document=reference.key, where=self.where)
+        with damage(reference.key):
+            stream = self._zip.open(info)
+        return cast(BinaryIO, io.BufferedReader(Guarded(cast(BinaryIO, stream), reference.key, self)))
+
+    def _info(self, reference: Reference, member: Member) -> zipfile.ZipInfo:
+        try:
+            found = self._zip.getinfo(member.name)
+        except KeyError:
+            raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE) from None
+        if member.offset >= 0 and found.header_offset != member.offset:
+            same = (info for info in self._zip.infolist() if info.filename == member.name)
+            found = next((info for info in same if info.header_offset == member.offset), found)
+        if reference.version and _checksum(found) != reference.version:
+            raise DocumentChanged(document=reference.key, was=reference.version, now=_checksum(found))
+        return found
+
+    def close(self) -> None:
+        self._zip.close()
+        self._stream.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_zip"):
+            self.close()
+
+
+def _checksum(info: zipfile.ZipInfo) -> str:
+    return f"{info.CRC:08x}-{info.file_size}"
+
+
+class _Tar:
+    """A tar and, if it is compressed, a decompressor that stays where it is: members that follow need no new start."""
+
+    def __init__(self, where: str, stream: BinaryIO, stamp: Stamp, kind: str | None) -> None:
+        self.where, self.stamp, self._below, self._kind = where, stamp, stream, kind
+        self._stream = _decompressed(stream, kind)
+        self._lock = threading.RLock()
+        self._targets: dict[str, int] | None = None
+        """By name where members are that hard links lead to; only known once it is needed."""
+        try:
+            self._tar = tarfile.open(fileobj=self._stream, mode="r:")
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def members(self) -> Iterator[FoundMember]:
+        """Pass over the archive, with a file of its own: the place of this one is that of a reader."""
+        left_out: list[str] = []
+        for info in _headers(self.where):
+            if not (info.isreg() or info.islnk()):
+                continue
+            path = _relative(info.name)
+            if path is None:
+                left_out.append(info.name)
+                continue
+            name = path if path == info.name else info.name
+            size = None if info.islnk() else info.size
+            yield FoundMember(path, self.stamp.version, size, Member(name, info.offset))
+        _warn(self.where, left_out)
+
+    def open(self, reference: Reference, member: Member) -> BinaryIO:
+        if reference.version and reference.version != self.stamp.version:
+            raise DocumentChanged(document=reference.key, was=reference.version, now=self.stamp.version)
+        with self._lock, damage(reference.key):
+            info = self._header(member.offset)
+            if info.name != member.name:
+                raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)
+            if info.islnk():
+                info = self._target(reference, info.linkname)
+            stream = cast(BinaryIO, self._tar.extractfile(info))
+            if self._kind is not None:
+                # Two readers of one decompressor would send each other back to its start.
+                return self._taken_out(stream, info.size)
+        apart = _Apart(self._tar, info, self._lock)
+        return cast(BinaryIO, io.BufferedReader(Guarded(cast(BinaryIO, apart), reference.key, self)))
+
+    def _header(self, offset: int) -> tarfile.TarInfo:
+        self._stream.seek(offset)
+        return tarfile.TarInfo.fromtarfile(self._tar)
+
+    def _target(self, reference: Reference, name: str) -> tarfile.TarInfo:
+        if self._targets is None:
+            self._targets = {info.name: info.offset for info in _headers(self.where) if info.isreg()}
+        if name not in self._targets:
+            raise DocumentDamaged(document=reference.key, reason=f"it is a link to {name!r}, which the archive lacks")
+        return self._header(self._targets[name])
+
+    def _taken_out(self, stream: BinaryIO, size: int) -> BinaryIO:
+        if size <= IN_MEMORY:
+            return io.BytesIO(stream.read())
+        kept = tempfile.TemporaryFile()  # noqa: SIM115 - closed by whoever reads it
+        try:
+            while block := stream.read(1 << 20):
+                kept.write(block)
+            kept.seek(0)
+        except BaseException:
+            kept.close()
+            raise
+        return cast(BinaryIO, kept)
+
+    def close(self) -> None:
+        self._stream.close()
+        self._below.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_below"):
+            self.close()
+
+
+class _Apart:
+    """A member of a tar that is not compressed, with a place of its own in the file that slots share."""
+
+    def __init__(self, tar: tarfile.TarFile, info: tarfile.TarInfo, lock: Any) -> None:
+        self._stream = cast(BinaryIO, tar.extractfile(info))
+        self._lock = lock
+
+    def read(self, size: int = -1) -> bytes:
+        with self._lock:
+            return self._stream.read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _headers(where: str) -> Iterator[tarfile.TarInfo]:
+    """Yield the headers of a tar from its start, holding one at a time."""
+    with open_binary(where) as below, _decompressed(below, _kind_of(below)) as stream:
+        tar = tarfile.open(fileobj=stream, mode="r:")
+        while (info := tar.next()) is not None:
+            # tarfile keeps all of them, a kilobyte each.
+            cast(Any, tar).members.clear()
+            yield info
+        # tarfile takes a header that it cannot read, and the end of the file, for the end of the archive.
+        stream.seek(cast(Any, tar).offset)
+        end = stream.read(tarfile.BLOCKSIZE)
+        if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
+            raise tarfile.ReadError("the archive is cut off, or damaged, behind that")
+
+
+def _decompressed(stream: BinaryIO, kind: str | None) -> BinaryIO:
+    opener: Any = {"gzip": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}.get(kind or "")
+    if opener is None:
+        return stream
+    return cast(BinaryIO, opener(fileobj=stream) if kind == "gzip" else opener(stream))
+
+
+_MAGIC = ((b"\x1f\x8b", "gzip"), (b"BZh", "bz2"), (b"\xfd7zXZ\0", "xz"))
+
+
+def _kind_of(stream: BinaryIO) -> str | None:
+    """Return how a file is compressed, leaving it at its start."""
+    head = stream.read(8)
+    stream.seek(0)
+    return next((kind for magic, kind in _MAGIC if head.startswith(magic)), None)
+
+
+def _is_zip(stream: BinaryIO) -> bool:
+    # A zip is known by its end, which a tar has too whose last member is a zip.
+    stream.seek(257)
+    is_tar = stream.read(5) == b"ustar"
+    found = not is_tar and zipfile.is_zipfile(stream)
+    stream.seek(0)
+    return found
+
+
+def _relative(name: str) -> str | None:
+    """Return a member's name as a relative path; None if it leads out of the archive."""
+    parts = name.split("/")
+    if name.startswith("/") or ".." in parts:
+        return None
+    return name if "" not in parts and "." not in parts else "/".join(part for part in parts if part not in ("", "."))
+
+
+def _warn(where: str, left_out: list[str]) -> None:
+    if left_out:
+        named = ", ".join(map(repr, left_out[:_NAMED])) + (", ..." if len(left_out) > _NAMED else "")
+        warnings.warn(
+            f"{many(len(left_out), 'member')} of {where!r} left out: their names lead out of the archive ({named})",
+            DqlabWarning,
+            stacklevel=2,
+        )
+
+
+# --- The archives that this process keeps open.
+
+
+class _Seen(NamedTuple):
+    """An open archive, and how its path looked when it was opened; None for a URL."""
+
+    archive: _Archive
+    seen: tuple[int, ...] | None
+
+    def close(self) -> None:
+        self.archive.close()
+
+
+_kept: KeptOpen[_Seen] = KeptOpen(KEPT)
+
+
+def _opened(where: str) -> _Archive:
+    """Return an archive with its directory; opened once in a process, and again when the file at its path is another."""
+    found = _kept.get(where, lambda: _open(where))
+    if found.seen is not None and found.seen != _looks(where):
+        _kept.forget(where)
+        found = _kept.get(where, lambda: _open(where))
+    return found.archive
+
+
+def _open(where: str) -> _Seen:
+    local = local_path(where) is not None
+    stream = open_binary(where)
+    try:
+        if local:
+            status = os.fstat(stream.fileno())
+            stamp, seen = local_stamp(status), _sight(status)
+        else:
+            stamp, seen = stamp_of(where), None
+        kind = _kind_of(stream)
+        if kind is None and _is_zip(stream):
+            archive: _Archive = _Zip(where, stream, stamp)
+        else:
+            archive = _Tar(where, stream, stamp, kind)
+        return _Seen(archive, seen)
+    except BaseException:
+        stream.close()
+        raise
+
+
+def _looks(where: str) -> tuple[int, ...]:
+    return _sight(os.stat(cast(str, local_path(where))))
+
+
+def _sight(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def members(where: str) -> Iterator[FoundMember]:
+    """Yield the members of an archive that can be documents: neither folders, nor symbolic links, nor devices.
+
+    Raises
+    ------
+    OSError
+        The archive is gone, or not readable here.
+    ArchiveUnreadable
+        It is damaged, or no archive.
+    """
+    listed = 0
+    try:
+        for member in _opened(where).members():
+            yield member
+            listed += 1
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        raise ArchiveUnreadable(archive=where, reason=in_words(error), listed=listed) from error
+
+
+def open_member(reference: Reference, member: Member) -> BinaryIO:
+    """Open a member of an archive.
+
+    Raises
+    ------
+    OSError
+        The archive is gone, or not readable here.
+    DocumentError
+        The archive is damaged, the member is another one than was listed, or it is encrypted.
+    """
+    with damage(reference.key):
+        return _opened(reference.where).open(reference, member)
+
+
+def find_member(reference: Reference, member: Member) -> FoundMember:
+    """Return a member as the archive has it now.
+
+    Raises
+    ------
+    DocumentChanged
+        There is none of that name any more.
+    """
+    found = [each for each in members(reference.where) if each.member.name == member.name]
+    if not found:
+        raise DocumentChanged(document=reference.key, was=reference.version, now=_GONE)
+    return next((each for each in found if each.member.offset == member.offset), found[-1])

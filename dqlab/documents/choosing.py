@@ -1,0 +1,298 @@
+"""Listings made of another one: fewer of its documents, in another order, or in parts.
+
+Owns what each keeps in memory, and that the same documents come out each time; they have the key and the version that
+they had, so that a run over them can be attached to. Knows nothing of how they are listed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any
+
+from dqlab.conditions import Field, Fields, compile_condition
+from dqlab.documents import pdf
+from dqlab.documents.document import Document
+from dqlab.documents.parts import Member, PageRange
+from dqlab.documents.reference import is_pdf
+from dqlab.documents.sources import Look, Source
+from dqlab.errors import BadOption
+from dqlab.texts import kept
+
+__all__ = ["FIELDS", "LongestFirst", "Sample", "Split", "Where"]
+
+FIELDS = Fields(
+    {
+        "key": Field(str, attrgetter("key")),
+        "size": Field(int, attrgetter("size")),
+        "pages": Field(int, attrgetter("page_count")),
+        "version": Field(str, attrgetter("version")),
+        "where": Field(str, attrgetter("where")),
+    },
+    meant={"bytes": "size", "length": "size", "name": "key", "path": "where", "url": "where", "page_count": "pages"}
+    | {"n_pages": "pages", "file": "key", "document": "key"},
+    example="size < 50e6",
+    option="condition",
+)
+"""What `Documents.where` may name."""
+
+
+def _documents(source: Source) -> Iterator[Document]:
+    return (document for look in source.looks() if (document := look()) is not None)
+
+
+def _itself(document: Document) -> Document:
+    return document
+
+
+class Where:
+    """The documents that meet a condition, examined one by one.
+
+    Parameters
+    ----------
+    source : Source
+        What they come from.
+    condition : str or callable
+        See `Documents.where`.
+
+    Raises
+    ------
+    BadOption
+        It is neither, or an expression that cannot be understood.
+    """
+
+    def __init__(self, source: Source, condition: str | Callable[[Document], object]) -> None:
+        if isinstance(condition, str):
+            self._meets: Callable[[Document], object] = compile_condition(condition, FIELDS)
+        elif callable(condition):
+            self._meets = condition
+        else:
+            raise BadOption(option="condition", value=condition, problem="neither an expression nor a callable.")
+        self.source, self._condition = source, condition
+
+    @property
+    def label(self) -> str:
+        """The source's label and the condition."""
+        shown = self._condition if isinstance(self._condition, str) else None
+        named = repr(shown) if shown is not None else getattr(self._condition, "__qualname__", "...")
+        return f"{self.source.label}.where({named})"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the source can be read more than once."""
+        return self.source.repeats
+
+    def looks(self) -> Iterator[Look]:
+        """Examine the documents, and name those that meet the condition."""
+        return (partial(_itself, document) for document in _documents(self.source) if self._meets(document))
+
+
+class _Weights:
+    """How long documents are: pages where they are known, else bytes, at the pages a byte of those where both are."""
+
+    def __init__(self) -> None:
+        self._pages, self._sizes = array("d"), array("d")
+        self._known_pages = self._known_bytes = 0.0
+
+    def add(self, document: Document) -> None:
+        pages, size = document.page_count, document.size
+        self._pages.append(-1.0 if pages is None else pages)
+        self._sizes.append(-1.0 if size is None else size)
+        if pages is not None and size is not None and not isinstance(document.part, PageRange):
+            self._known_pages += pages
+            self._known_bytes += size
+
+    def all(self) -> array[float]:
+        """Return a weight for each document; -1 where nothing is known."""
+        rate = self._known_pages / self._known_bytes if self._known_bytes and self._known_pages else 1.0
+        pairs = zip(self._pages, self._sizes, strict=True)
+        return array("d", (pages if pages >= 0 else size * rate if size >= 0 else -1.0 for pages, size in pairs))
+
+    def sizes(self) -> array[float]:
+        return self._sizes
+
+
+class LongestFirst:
+    """The documents, the longest first; all references are held while they are listed.
+
+    Parameters
+    ----------
+    source : Source
+        What they come from.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def label(self) -> str:
+        """The source's label and the order."""
+        return f"{self.source.label}.longest_first()"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the source can be read more than once."""
+        return self.source.repeats
+
+    def looks(self) -> Iterator[Look]:
+        """Examine all documents, then name them; equally long ones in the order of the source."""
+        documents, weights = [], _Weights()
+        for document in _documents(self.source):
+            documents.append(document)
+            weights.add(document)
+        long = weights.all()
+        order = sorted(range(len(documents)), key=long.__getitem__, reverse=True)
+        return (partial(_itself, documents[at]) for at in order)
+
+
+class Sample:
+    """Some of the documents, drawn evenly from short to long ones, always the same.
+
+    Each document has a number drawn from its key and the seed. Sorted by length, the documents are cut into as many
+    strata as are wanted, and of each the one with the lowest number is taken.
+
+    Parameters
+    ----------
+    source : Source
+        What they come from.
+    n : int
+        How many; all if there are fewer.
+    by : {"pages", "size"} or None
+        See `Documents.sample`.
+    seed : int
+        Another one gives another sample.
+
+    Raises
+    ------
+    BadOption
+        One of them is not what it has to be.
+    """
+
+    def __init__(self, source: Source, n: int, by: str | None, seed: int) -> None:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+            raise BadOption(option="n", value=n, problem="is not a number of documents. Pass an int, 0 or more.")
+        if by not in ("pages", "size", None):
+            raise BadOption(option="by", value=by, problem="write 'pages', 'size' or None.")
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise BadOption(option="seed", value=seed, problem="is not a whole number.")
+        self.source, self._n, self._by, self._seed = source, n, by, seed
+
+    @property
+    def label(self) -> str:
+        """The source's label and what was drawn."""
+        more = (f", by={self._by!r}" if self._by else "") + (f", seed={self._seed}" if self._seed else "")
+        return f"{self.source.label}.sample({self._n}{more})"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the source can be read more than once."""
+        return self.source.repeats
+
+    def looks(self) -> Iterator[Look]:
+        """Examine all documents, then name those that were drawn, in the order of the source."""
+        if self.repeats:
+            # Read a second time rather than held: numbers of eight bytes tell which ones were drawn.
+            numbers, weights = array("Q"), _Weights()
+            for document in _documents(self.source):
+                numbers.append(self._number(document))
+                weights.add(document)
+            drawn = self._drawn(numbers, weights)
+            return self._again(drawn)
+        held, weights = list(_documents(self.source)), _Weights()
+        for document in held:
+            weights.add(document)
+        drawn = self._drawn(array("Q", map(self._number, held)), weights)
+        return self._named(iter(held), drawn)
+
+    def _again(self, drawn: dict[int, int]) -> Iterator[Look]:
+        return self._named(_documents(self.source), drawn)
+
+    def _named(self, documents: Iterator[Document], drawn: dict[int, int]) -> Iterator[Look]:
+        for document in documents:
+            number = self._number(document)
+            if drawn.get(number):
+                drawn[number] -= 1
+                yield partial(_itself, document)
+
+    def _number(self, document: Document) -> int:
+        text = f"{self._seed}\0{document.key}\0{document.where}\0{document.part}"
+        return int.from_bytes(blake2b(kept(text), digest_size=8).digest(), "big")
+
+    def _drawn(self, numbers: array[int], weights: _Weights) -> dict[int, int]:
+        """Return the numbers of the documents that were drawn, and how many documents have each."""
+        total, drawn = len(numbers), dict[int, int]()
+        n = min(self._n, total)
+        if self._by is None:
+            chosen: Any = heapq.nsmallest(n, numbers)
+        else:
+            long = weights.all() if self._by == "pages" else weights.sizes()
+            order = array("Q", sorted(range(total), key=lambda at: (long[at], numbers[at])))
+            cuts = [total * stratum // n for stratum in range(n + 1)] if n else []
+            chosen = (
+                min(numbers[at] for at in order[lo:hi]) for lo, hi in zip(cuts, cuts[1:], strict=False)
+            )
+        for number in chosen:
+            drawn[number] = drawn.get(number, 0) + 1
+        return drawn
+
+
+class Split:
+    """PDFs in parts of some pages; whatever is no PDF, or is not longer than that, stays whole.
+
+    Parameters
+    ----------
+    source : Source
+        What they come from.
+    pages : int
+        Most pages of a part.
+
+    Raises
+    ------
+    BadOption
+        `pages` is not a number above 0.
+    """
+
+    def __init__(self, source: Source, pages: int) -> None:
+        if not isinstance(pages, int) or isinstance(pages, bool) or pages < 1:
+            raise BadOption(option="pages", value=pages, problem="is not a number of pages. Pass an int, 1 or more.")
+        self.source, self._pages = source, pages
+
+    @property
+    def label(self) -> str:
+        """The source's label and the length of parts."""
+        return f"{self.source.label}.split(pages={self._pages})"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the source can be read more than once."""
+        return self.source.repeats
+
+    def looks(self) -> Iterator[Look]:
+        """Examine the documents, and open PDFs whose number of pages is unknown; name the parts."""
+        for document in _documents(self.source):
+            for part in self._parts(document):
+                yield partial(_itself, part)
+
+    def _parts(self, document: Document) -> Iterator[Document]:
+        if not is_pdf(document):
+            yield document
+            return
+        count = document.page_count or pdf.count_pages(document)
+        if count is None:
+            yield document  # whoever reads it gets the reason
+            return
+        whole = document.part
+        first, within = (whole.first, whole.within) if isinstance(whole, PageRange) else (0, whole)
+        assert within is None or isinstance(within, Member), "PDFs are files, members of archives, or pages of these"
+        if count <= self._pages:
+            yield replace(document, n_pages=count)
+            return
+        name = document.key.rpartition("#p")[0] if isinstance(whole, PageRange) else document.key
+        for lo in range(first, first + count, self._pages):
+            hi = min(lo + self._pages, first + count)
+            yield replace(document, key=f"{name}#p{lo + 1}-{hi}", n_pages=hi - lo, part=PageRange(lo, hi, within))

@@ -1,0 +1,90 @@
+"""Which encoding a text is in: a mark at its start, UTF-8, what a Python source declares, or what its bytes look like.
+
+Owns the order in which these are asked. charset-normalizer is imported only for bytes that are none of the first three.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import sys
+from tokenize import detect_encoding
+
+from dqlab.errors import ExtraMissing
+
+__all__ = ["decoded", "detected", "marked", "source_encoding"]
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, with whose mark it begins
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_ADVICE = "Pass encoding=, or errors='replace', or read document.bytes()"
+
+
+def marked(head: bytes) -> str | None:
+    """Return the encoding that a byte order mark at the start of a text names; None without one."""
+    return next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+
+
+def decoded(data: bytes) -> tuple[str, str]:
+    """Return a text and the encoding it is in.
+
+    Raises
+    ------
+    UnicodeDecodeError
+        It is not UTF-8, has no mark, and nothing likely was found; the reason has the way out.
+    """
+    encoding = marked(data) or "utf-8"
+    try:
+        return data.decode(encoding), encoding
+    except UnicodeDecodeError as error:
+        try:
+            found = detected(data)
+        except ExtraMissing as missing:
+            way = f"To have encodings detected: pip install {missing.install}. Or: {_ADVICE[0].lower()}{_ADVICE[1:]}"
+            raise _with(error, way) from None
+        if found is None:
+            raise _with(error, f"No other encoding is likely either. {_ADVICE}") from None
+        return data.decode(found), found
+
+
+def _with(error: UnicodeDecodeError, advice: str) -> UnicodeDecodeError:
+    return UnicodeDecodeError(error.encoding, error.object, error.start, error.end, f"{error.reason}. {advice}")
+
+
+def detected(data: bytes) -> str | None:
+    """Return the most likely encoding of a text that is not UTF-8; None when none is likely.
+
+    Raises
+    ------
+    ExtraMissing
+        charset-normalizer is not installed here.
+    """
+    try:
+        from charset_normalizer import from_bytes
+    except ImportError as error:
+        raise ExtraMissing(
+            what="texts in other encodings than UTF-8",
+            missing=error.name or "charset_normalizer",
+            python=sys.executable,
+            install="'dqlab[documents]'",
+        ) from error
+    if b"\0" in data[:4096]:  # texts of UTF-16 without a mark are few, pictures and programs are many
+        return None
+    best = from_bytes(data).best()
+    return None if best is None else best.encoding
+
+
+def source_encoding(head: tuple[bytes, bytes]) -> str:
+    """Return the encoding that the first two lines of a Python source declare (PEP 263)."""
+    lines = list(head)
+    mark = codecs.BOM_UTF8 if lines[0].startswith(codecs.BOM_UTF8) else b""
+    lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
+    # Detection alone would turn other bytes in these lines into a SyntaxError without a position;
+    # hidden from it, they raise UnicodeDecodeError when read, or are handled as `errors` asks.
+    plain = [re.sub(rb"[\x80-\xff]", b"?", line) for line in lines]
+    heads = iter([mark + plain[0], plain[1]])
+    return detect_encoding(lambda: next(heads, b""))[0]

@@ -1,0 +1,84 @@
+"""Opening a document where it lies: a file, a member of an archive, behind a path or a URL.
+
+Owns which reader a reference takes, decompression, and the check that a local file is the one that was listed.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+from typing import Any, BinaryIO, cast
+
+from dqlab.documents.archives import open_member
+from dqlab.documents.damage import Guarded
+from dqlab.documents.parts import Member, PageRange
+from dqlab.documents.places import local_path, local_stamp, open_binary, remote
+from dqlab.documents.reference import Reference, check_stamp, compression_of, is_whole_file
+
+__all__ = ["decompressing", "open_raw", "read_remote"]
+
+_OPENERS: dict[str, Any] = {"gzip": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
+
+
+def open_raw(reference: Reference) -> BinaryIO:
+    """Open what is stored, unchanged; of some pages of a PDF, the whole file.
+
+    Raises
+    ------
+    OSError
+        It is gone, or not readable here.
+    DocumentError
+        It has changed since it was listed, or is damaged or encrypted in its archive.
+    """
+    part = reference.part.within if isinstance(reference.part, PageRange) else reference.part
+    if isinstance(part, Member):
+        return open_member(reference, part)
+    stream = open_binary(reference.where)
+    if local_path(reference.where) is not None:
+        try:
+            check_stamp(reference, local_stamp(os.fstat(stream.fileno())).version)
+        except BaseException:
+            stream.close()
+            raise
+    return stream
+
+
+def decompressing(reference: Reference, stream: BinaryIO) -> BinaryIO:
+    """Return what a stream holds, decompressed if the document's name ends in .gz, .bz2 or .xz; closes it with that."""
+    kind = compression_of(reference)
+    if kind is None:
+        return stream
+    inner = cast(BinaryIO, _OPENERS[kind](stream))
+    return cast(BinaryIO, io.BufferedReader(Guarded(_Both(inner, stream), reference.key)))
+
+
+class _Both:
+    """A decompressor that closes the file below, which those of the standard library leave open."""
+
+    def __init__(self, stream: BinaryIO, below: BinaryIO) -> None:
+        self._below = below
+        self.read, self.seek, self.tell, self.seekable = stream.read, stream.seek, stream.tell, stream.seekable
+        self._close = stream.close
+
+    def close(self) -> None:
+        try:
+            self._close()
+        finally:
+            self._below.close()
+
+
+async def read_remote(reference: Reference) -> bytes | None:
+    """Read a file by the asynchronous method of its file system; None where it has none, or there is no such file system."""
+    if not is_whole_file(reference) or local_path(reference.where) is not None:
+        return None
+    system, path = remote(reference.where)
+    if not getattr(system, "async_impl", False):
+        return None
+    import asyncio
+
+    # On fsspec's own loop, where its sessions live: they must not be used on another.
+    reading = asyncio.run_coroutine_threadsafe(system._cat_file(path), system.loop)
+    return bytes(await asyncio.wrap_future(reading))

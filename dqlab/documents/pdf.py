@@ -1,0 +1,195 @@
+"""Pages of PDFs: their number, text and picture, by PDFium.
+
+Owns the lock around PDFium, which must not be called by two threads at a time, and that each file is closed. Runs over
+PDFs use processes, where nobody waits for it. pypdfium2 is imported when the first PDF is opened.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from dqlab.documents.opening import open_raw
+from dqlab.documents.parts import PageRange
+from dqlab.documents.places import local_path
+from dqlab.documents.reference import Reference, is_whole_file
+from dqlab.errors import (
+    BadOption,
+    DocumentDamaged,
+    DocumentEncrypted,
+    DqlabError,
+    ExtraMissing,
+    NoPages,
+    PageFailed,
+    in_words,
+)
+
+__all__ = ["Page", "count_pages", "pages"]
+
+T = TypeVar("T")
+POINTS = 72
+"""A PDF measures in points, this many an inch."""
+_lock = threading.RLock()
+"""Held around every call of PDFium. The collector of garbage may close a file in the middle of such calls, but not of one."""
+
+
+class Page:
+    """A page of a PDF.
+
+    Attributes
+    ----------
+    number : int
+        From 1, counted in the whole file.
+
+    Notes
+    -----
+    The file stays open as long as one of its pages is held, and is read when text or picture is asked for.
+
+    Examples
+    --------
+    >>> for page in document.pages():  # doctest: +SKIP
+    ...     print(page.number, len(page.text()))
+    """
+
+    def __init__(self, pdf: _Pdf, number: int) -> None:
+        self._pdf, self.number = pdf, number
+
+    def __repr__(self) -> str:
+        return f"<page {self.number} of {self._pdf.key!r}>"
+
+    def text(self) -> str:
+        """Return the text of the page, lines ended by a newline; "" for a scan without text.
+
+        Raises
+        ------
+        PageFailed
+            The page cannot be read.
+
+        Examples
+        --------
+        >>> words = sum(len(page.text().split()) for page in document.pages())  # doctest: +SKIP
+        """
+        return self._pdf.on_page(self.number, _text)
+
+    def image(self, dpi: float = 150) -> Any:
+        """Return a picture of the page, as a `PIL.Image.Image` in RGB.
+
+        Parameters
+        ----------
+        dpi : float
+            Pixels an inch; 150 are legible, 300 are what text recognition likes.
+
+        Raises
+        ------
+        PageFailed
+            The page cannot be drawn.
+        ExtraMissing
+            Pillow is not installed here.
+        BadOption
+            `dpi` is not above 0.
+
+        Examples
+        --------
+        >>> next(document.pages()).image(dpi=72).size  # doctest: +SKIP
+        (595, 842)
+        """
+        if not dpi > 0:
+            raise BadOption(option="dpi", value=dpi, problem="a picture has more than 0 pixels an inch.")
+        try:
+            import PIL.Image  # noqa: F401 - PDFium's pictures become Pillow's
+        except ImportError as error:
+            raise _missing("pictures of pages", error, "pillow") from error
+        return self._pdf.on_page(self.number, lambda page: page.render(scale=dpi / POINTS).to_pil().convert("RGB"))
+
+
+def _text(page: Any) -> str:
+    inside = page.get_textpage()
+    try:
+        return str(inside.get_text_bounded()).replace("\r\n", "\n").replace("\r", "\n")
+    finally:
+        inside.close()
+
+
+class _Pdf:
+    """An open PDF; closed when nothing refers to it."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.key = reference.key
+        pdfium = _pdfium()
+        with open_raw(reference) as stream:
+            # From its path PDFium reads only what it needs.
+            path = local_path(reference.where) if is_whole_file(reference) else None
+            given = path if path is not None else stream.read()
+            with _lock:
+                try:
+                    self._document = pdfium.PdfDocument(given)
+                    self.count = len(self._document)
+                except pdfium.PdfiumError as error:
+                    raise _unopened(reference, error) from error
+        if not self.count:
+            raise NoPages(document=self.key)
+
+    def on_page(self, number: int, do: Callable[[Any], T]) -> T:
+        """Return what a function makes of a page, which is closed then."""
+        with _lock:
+            try:
+                page = self._document[number - 1]
+                try:
+                    return do(page)
+                finally:
+                    page.close()
+            except DqlabError:
+                raise
+            except Exception as error:
+                raise PageFailed(document=self.key, page=number, reason=in_words(error)) from error
+
+    def __del__(self) -> None:
+        if hasattr(self, "_document"):
+            with _lock:
+                self._document.close()
+
+
+def _unopened(reference: Reference, error: BaseException) -> DqlabError:
+    if "password" in str(error).lower() or "security" in str(error).lower():
+        return DocumentEncrypted(document=reference.key, where=reference.where)
+    return DocumentDamaged(document=reference.key, reason=in_words(error))
+
+
+def _pdfium() -> Any:
+    try:
+        import pypdfium2
+    except ImportError as error:
+        raise _missing("PDFs", error, "pypdfium2") from error
+    return pypdfium2
+
+
+def _missing(what: str, error: ImportError, package: str) -> ExtraMissing:
+    missing = error.name or package
+    return ExtraMissing(what=what, missing=missing, python=sys.executable, install="'dqlab[documents]'")
+
+
+def pages(reference: Reference) -> Iterator[Page]:
+    """Yield the pages of a PDF; of a range, only those.
+
+    Raises
+    ------
+    OSError, DocumentError, ExtraMissing
+        With the first page: the PDF cannot be opened, is encrypted or has no pages; pypdfium2 is not installed here.
+    """
+    pdf = _Pdf(reference)
+    part = reference.part
+    first, stop = (part.first, part.stop) if isinstance(part, PageRange) else (0, pdf.count)
+    for number in range(first + 1, stop + 1):
+        if number > pdf.count:
+            raise PageFailed(document=reference.key, page=number, reason=f"the file has {pdf.count} pages")
+        yield Page(pdf, number)
+
+
+def count_pages(reference: Reference) -> int | None:
+    """Return how many pages a PDF has; None if it cannot be opened, which whoever reads it will report."""
+    with suppress(DqlabError, OSError):
+        return _Pdf(reference).count
+    return None

@@ -1,0 +1,77 @@
+"""What readers need of a document: where it lies, and which version of it was listed.
+
+Exists so that readers know nothing of `Document`, which calls them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from dqlab.documents.parts import Line, Member, PageRange, Part
+from dqlab.errors import DocumentChanged
+
+__all__ = ["Reference", "check_stamp", "compression_of", "file_name", "is_pdf", "is_whole_file"]
+
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz"}
+
+
+class Reference(Protocol):
+    """A `Document`, as its readers see it."""
+
+    @property
+    def key(self) -> str: ...  # noqa: D102
+
+    @property
+    def version(self) -> str: ...  # noqa: D102
+
+    @property
+    def where(self) -> str: ...  # noqa: D102
+
+    @property
+    def size(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def part(self) -> Part | None: ...  # noqa: D102
+
+
+def file_name(reference: Reference) -> str:
+    """Return the name, in lower case, that shows of which format a document is."""
+    part = reference.part.within if isinstance(reference.part, PageRange) else reference.part
+    if isinstance(part, Member):
+        return part.name.lower()
+    # One URL may name a member of an archive: zip://package/module.py::https://host/package.zip
+    return reference.where.partition("::")[0].lower()
+
+
+def is_whole_file(reference: Reference) -> bool:
+    """Return whether a document's bytes are those of a file, rather than of something in it."""
+    part = reference.part
+    return part is None or (isinstance(part, PageRange) and part.within is None)
+
+
+def is_pdf(reference: Reference) -> bool:
+    """Return whether a document is named as a PDF, or is some pages of one."""
+    return isinstance(reference.part, PageRange) or (
+        not isinstance(reference.part, Line) and file_name(reference).endswith(".pdf")
+    )
+
+
+def compression_of(reference: Reference) -> str | None:
+    """Return how a document is compressed, by its name: "gzip", "bz2" or "xz"; None for any other."""
+    name = file_name(reference)
+    return next((kind for ending, kind in _COMPRESSED.items() if name.endswith(ending)), None)
+
+
+def check_stamp(reference: Reference, now: str) -> None:
+    """Compare the stamp of a local file with that of its listing; versions that users have made are not compared.
+
+    Raises
+    ------
+    DocumentChanged
+        They differ.
+    """
+    was = reference.version
+    # A listing's version begins with the size that it noted, too. A user's own "2024-01" does not, but by chance.
+    if was != now and reference.size is not None and re.fullmatch(rf"{reference.size}-(-?\d+)", was):
+        raise DocumentChanged(document=reference.key, was=was, now=now)
