@@ -19,6 +19,7 @@ import tarfile
 import tempfile
 import threading
 import warnings
+import weakref
 import zipfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
@@ -83,9 +84,10 @@ class _Zip:
     """A zip with its directory. Slots may read members side by side: each has its place in the file."""
 
     def __init__(self, where: str, stream: BinaryIO, stamp: Stamp) -> None:
-        self.where, self.stamp, self._stream = where, stamp, stream
+        self.where, self.stamp = where, stamp
         # Given a file rather than a name, zipfile never closes it by itself: its count of users is not thread-safe.
         self._zip = zipfile.ZipFile(stream)
+        self._close = weakref.finalize(self, stream.close)
 
     def members(self) -> Iterator[FoundMember]:
         left_out: list[str] = []
@@ -122,12 +124,7 @@ class _Zip:
         return found
 
     def close(self) -> None:
-        self._zip.close()
-        self._stream.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_zip"):
-            self.close()
+        self._close()
 
 
 def _checksum(info: zipfile.ZipInfo) -> str:
@@ -138,16 +135,13 @@ class _Tar:
     """A tar and, if it is compressed, a decompressor that stays where it is: members that follow need no new start."""
 
     def __init__(self, where: str, stream: BinaryIO, stamp: Stamp, kind: str | None) -> None:
-        self.where, self.stamp, self._below, self._kind = where, stamp, stream, kind
+        self.where, self.stamp, self._kind = where, stamp, kind
         self._stream = _decompressed(stream, kind)
         self._lock = threading.RLock()
         self._targets: dict[str, int] | None = None
         """By name where members are that hard links lead to; only known once it is needed."""
-        try:
-            self._tar = tarfile.open(fileobj=self._stream, mode="r:")
-        except BaseException:
-            self._stream.close()
-            raise
+        self._tar = tarfile.open(fileobj=self._stream, mode="r:")
+        self._close = weakref.finalize(self, stream.close)
 
     def members(self) -> Iterator[FoundMember]:
         """Pass over the archive, with a file of its own: the place of this one is that of a reader."""
@@ -205,12 +199,7 @@ class _Tar:
         return cast(BinaryIO, kept)
 
     def close(self) -> None:
-        self._stream.close()
-        self._below.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_below"):
-            self.close()
+        self._close()
 
 
 class _Apart:
@@ -239,7 +228,7 @@ class _Apart:
 
 def _headers(where: str) -> Iterator[tarfile.TarInfo]:
     """Yield the headers of a tar from its start, holding one at a time."""
-    with open_binary(where) as below, _decompressed(below, _kind_of(below)) as stream:
+    with open_binary(where) as below, _decompressed(below, kind := _kind_of(below)) as stream:
         tar = tarfile.open(fileobj=stream, mode="r:")
         while (info := tar.next()) is not None:
             # tarfile keeps all of them, a kilobyte each.
@@ -250,6 +239,9 @@ def _headers(where: str) -> Iterator[tarfile.TarInfo]:
         end = stream.read(tarfile.BLOCKSIZE)
         if len(end) < tarfile.BLOCKSIZE or end.strip(b"\0"):
             raise tarfile.ReadError("the archive is cut off, or damaged, behind that")
+        # A compressed archive has a checksum at its end, which tells damage of members, and is compared only there.
+        while kind is not None and stream.read(1 << 20):
+            pass
 
 
 def _decompressed(stream: BinaryIO, kind: str | None) -> BinaryIO:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -124,11 +125,15 @@ class _Pdf:
             path = local_path(reference.where) if is_whole_file(reference) else None
             given = path if path is not None else stream.read()
             with _lock:
+                # PDFium opens nothing without pages, and leaves the error that the call before has set: this one.
+                pdfium.raw.FPDF_LoadDocument(b"", None)
                 try:
                     self._document = pdfium.PdfDocument(given)
-                    self.count = len(self._document)
                 except pdfium.PdfiumError as error:
-                    raise _unopened(reference, error) from error
+                    raise _unopened(reference, pdfium.raw, error) from error
+                # Before the finalizer of pypdfium2, which takes no lock.
+                weakref.finalize(self, _close, self._document)
+                self.count = len(self._document)
         if not self.count:
             raise NoPages(document=self.key)
 
@@ -146,14 +151,17 @@ class _Pdf:
             except Exception as error:
                 raise PageFailed(document=self.key, page=number, reason=in_words(error)) from error
 
-    def __del__(self) -> None:
-        if hasattr(self, "_document"):
-            with _lock:
-                self._document.close()
+
+def _close(document: Any) -> None:
+    with _lock:
+        document.close()
 
 
-def _unopened(reference: Reference, error: BaseException) -> DqlabError:
-    if "password" in str(error).lower() or "security" in str(error).lower():
+def _unopened(reference: Reference, raw: Any, error: BaseException) -> DqlabError:
+    code = raw.FPDF_GetLastError()
+    if code == raw.FPDF_ERR_FILE:
+        return NoPages(document=reference.key)
+    if code in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY):
         return DocumentEncrypted(document=reference.key, where=reference.where)
     return DocumentDamaged(document=reference.key, reason=in_words(error))
 

@@ -1,0 +1,565 @@
+"""Members of archives, compared with zipfile and tarfile by hand; damaged, replaced, hostile and large ones."""
+
+from __future__ import annotations
+
+import asyncio
+import bz2
+import gc
+import io
+import os
+import pickle
+import random
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from dqlab.documents import Document, Documents, archives, parsed_natively
+from dqlab.documents.document import sealed_key
+from dqlab.errors import (
+    ArchiveNotFound,
+    ArchiveUnreadable,
+    BadOption,
+    DocumentChanged,
+    DocumentDamaged,
+    DocumentEncrypted,
+    DqlabWarning,
+    FolderNotFound,
+)
+from tests.pdfs import make_pdf
+
+NAMES = ["a.html", "deep/b.html", "deep/er/c.txt", "日本語/é ü.html", "with space%20.html", "empty.html", "caf\udce9.html"]
+FORMS = ["zip", "stored.zip", "tar", "tar.gz", "tar.bz2", "tar.xz"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    """Each test opens its archives itself."""
+    archives._kept.clear()
+
+
+def contents(name: str) -> bytes:
+    data = os.fsencode(name) * 37 if "empty" not in name else b""
+    return data * (3_000 if name == "deep/b.html" else 1)
+
+
+def pack(path: Path, names: list[str], of: Callable[[str], bytes] = contents) -> Path:
+    """Make an archive of the kind that its name says."""
+    if path.suffix == ".zip":
+        method = zipfile.ZIP_STORED if "stored" in path.name else zipfile.ZIP_DEFLATED
+        with zipfile.ZipFile(path, "w", method) as made:
+            for name in names:
+                made.writestr(name, of(name))
+    else:
+        kind = path.suffix.removeprefix(".").replace("tar", "")
+        with tarfile.open(path, f"w:{kind}") as made:
+            for name in names:
+                info = tarfile.TarInfo(name)
+                info.size = len(of(name))
+                made.addfile(info, io.BytesIO(of(name)))
+    return path
+
+
+def unpacked(path: Path) -> dict[str, bytes]:
+    """Read an archive with the standard library alone."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as opened:
+            return {info.filename: opened.read(info) for info in opened.infolist() if not info.is_dir()}
+    with tarfile.open(path) as tar:
+        return {info.name: tar.extractfile(info).read() for info in tar if info.isreg()}  # type: ignore[union-attr]
+
+
+def names_for(form: str) -> list[str]:
+    """Names that a format can hold: zip has only text."""
+    return [name for name in NAMES if "tar" in form or name.isprintable()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_members_are_what_the_standard_library_reads(tmp_path: Path, form: str) -> None:
+    """Key, size and bytes, in the order of the archive, also after a journey to another process and in any order."""
+    path = pack(tmp_path / f"dump.{form}", names_for(form))
+    documents = list(Documents.from_archive(path))
+    expected = unpacked(path)
+
+    assert [document.key for document in documents] == list(expected) == names_for(form)
+    assert [document.size for document in documents] == [len(data) for data in expected.values()]
+    for order in (documents, documents[::-1], random.Random(1).sample(documents, len(documents))):
+        for document in pickle.loads(pickle.dumps(order)):
+            assert document.bytes() == expected[document.key]
+    assert {document.where for document in documents} == {str(path)}
+    assert all(document.version for document in documents)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pattern_of_members_means_what_it_means_for_files(tmp_path: Path, form: str) -> None:
+    path = pack(tmp_path / f"dump.{form}", names_for(form))
+
+    for pattern in ("**/*.html", "*.html", "deep/**", "deep/*", "?.html", "nothing*/*"):
+        wanted = [document.key for document in Documents.from_archive(path, pattern)]
+        plain = tmp_path / "plain"
+        for name in names_for(form):
+            (plain / name).parent.mkdir(parents=True, exist_ok=True)
+            (plain / name).write_bytes(b"")
+        found = [document.where for document in Documents.from_glob(f"{plain}/{pattern}")]
+        assert sorted(f"{plain}/{key}" for key in wanted) == found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reference_is_small_and_its_key_is_read_without_code(tmp_path: Path, form: str) -> None:
+    """A million of them lie in a queue."""
+    folder = tmp_path / ("d" * 60)
+    folder.mkdir()
+    name = "wiki/2024-06/pages/0123456789/an-article-with-a-longish-name-0001.html"
+    (document,) = Documents.from_archive(pack(folder / f"dump.{form}", [name]))
+    short = Document(document.key, document.version, "/data/corpus/dump.zip", document.size, part=document.part)
+
+    assert len(pickle.dumps(short)) <= 300
+    assert sealed_key(pickle.dumps(document, 5)) == name
+
+
+def test_several_archives_put_their_path_before_the_key(tmp_path: Path) -> None:
+    (tmp_path / "x/y").mkdir(parents=True)
+    pack(tmp_path / "x/one.zip", ["a.html"])
+    pack(tmp_path / "x/y/two.tar.gz", ["a.html", "b.html"])
+    documents = Documents.from_archive(f"{tmp_path}/x/**/*.*", "*.html")
+
+    assert [document.key for document in documents] == ["one.zip/a.html", "y/two.tar.gz/a.html", "y/two.tar.gz/b.html"]
+    assert [document.bytes() for document in documents] == list(map(contents, ["a.html", "a.html", "b.html"]))
+    assert len(documents) == 3
+    assert documents[2].key == "y/two.tar.gz/b.html"
+
+
+@pytest.mark.parametrize("form", ["zip", "tar", "tar.gz"])
+def test_archive_behind_a_url_is_read_there(tmp_path: Path, form: str) -> None:
+    path = pack(tmp_path / f"dump.{form}", names_for(form))
+    fsspec.filesystem("memory").pipe(f"/packed/dump.{form}", path.read_bytes())
+    one, several = (Documents.from_archive(f"memory://packed/{name}") for name in (f"dump.{form}", f"*.{form}"))
+
+    assert {document.key: document.bytes() for document in one} == unpacked(path)
+    assert [document.key for document in several] == [f"dump.{form}/{name}" for name in names_for(form)]
+
+
+def test_zip64_is_read(tmp_path: Path) -> None:
+    """With more than 65,535 members, and with headers of 64 bits."""
+    path = tmp_path / "big.zip"
+    with zipfile.ZipFile(path, "w", allowZip64=True) as made:
+        with made.open("first.txt", "w", force_zip64=True) as member:
+            member.write(b"64")
+        for number in range(65_600):
+            made.writestr(f"{number:05}", b"")
+        made.writestr("last.txt", b"behind them")
+    documents = Documents.from_archive(path, "*.txt")
+
+    assert [(document.key, document.text()) for document in documents] == [("first.txt", "64"), ("last.txt", "behind them")]
+
+
+def test_members_of_one_name_are_documents_of_their_own(tmp_path: Path) -> None:
+    """A tar that was appended to has them; results are told apart by position."""
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        for text in ("one", "two", "three"):
+            made.writestr("same.txt", text)
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for text in (b"one", b"two", b"three"):
+            info = tarfile.TarInfo("same.txt")
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text))
+
+    for name in ("a.zip", "a.tar"):
+        documents = pickle.loads(pickle.dumps(list(Documents.from_archive(tmp_path / name))))
+        assert [(document.key, document.text()) for document in documents] == [
+            ("same.txt", "one"),
+            ("same.txt", "two"),
+            ("same.txt", "three"),
+        ]
+
+
+def test_folders_links_and_devices_are_no_documents_and_hard_links_are(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "folder").mkdir(parents=True)
+    (tree / "folder/a.txt").write_text("a")
+    (tree / "soft.txt").symlink_to("folder/a.txt")
+    os.link(tree / "folder/a.txt", tree / "hard.txt")
+    os.mkfifo(tree / "pipe.txt")
+    for form in ("tar", "tar.gz"):
+        with tarfile.open(tmp_path / f"a.{form}", f"w:{form[4:]}") as tar:
+            for path in sorted(tree.rglob("*")):
+                tar.add(path, str(path.relative_to(tree)), recursive=False)
+        documents = list(Documents.from_archive(tmp_path / f"a.{form}"))
+        assert {document.key: document.text() for document in documents} == {"folder/a.txt": "a", "hard.txt": "a"}
+        assert {document.text() for document in documents[::-1]} == {"a"}
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        made.mkdir("folder")
+        link = zipfile.ZipInfo("soft.txt")
+        link.external_attr = 0o120777 << 16
+        made.writestr(link, "folder/a.txt")
+        made.writestr("./folder//a.txt", "a")
+
+    assert [(document.key, document.text()) for document in Documents.from_archive(tmp_path / "a.zip")] == [
+        ("folder/a.txt", "a")
+    ]
+
+
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_names_that_lead_out_are_left_out_with_a_warning(tmp_path: Path, form: str) -> None:
+    """Keys become paths where results are written."""
+    path = pack(tmp_path / f"bad.{form}", ["../../etc/passwd", "/etc/shadow", "ok.txt", "a/../../b"])
+
+    with pytest.warns(DqlabWarning, match=r"3 members of .*bad.* left out.*'\.\./\.\./etc/passwd', '/etc/shadow'"):
+        assert [document.key for document in Documents.from_archive(path)] == ["ok.txt"]
+
+
+def test_a_tar_is_a_tar_also_when_its_last_member_is_a_zip(tmp_path: Path) -> None:
+    """A zip is known by its end."""
+    inner = pack(tmp_path / "inner.zip", ["a.html"]).read_bytes()
+    path = pack(tmp_path / "outer.tar", ["readme.txt", "inner.zip"], lambda name: inner if "zip" in name else b"read")
+    readme, archive = Documents.from_archive(path)
+
+    assert (readme.text(), archive.bytes()) == ("read", inner)
+    with zipfile.ZipFile(io.BytesIO(archive.bytes())) as opened:
+        assert opened.read("a.html") == contents("a.html")
+
+
+def test_sparse_members_and_long_names_of_a_tar_are_read(tmp_path: Path) -> None:
+    """tarfile knows the formats; nothing here reads blocks by itself."""
+    for kind in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        name = "x" * 300 + "/é" * 60
+        with tarfile.open(tmp_path / "long.tar", "w", format=kind) as tar:
+            for at in range(3):
+                info = tarfile.TarInfo(f"{name}{at}")
+                info.size = 3
+                tar.addfile(info, io.BytesIO(b"%03d" % at))
+        archives._kept.clear()
+        documents = list(Documents.from_archive(tmp_path / "long.tar"))
+        assert [(document.key, document.bytes()) for document in documents[::-1]] == [
+            (f"{name}{at}", b"%03d" % at) for at in (2, 1, 0)
+        ]
+
+
+# --- Damage.
+
+
+@pytest.mark.parametrize("form", ["zip", "tar", "tar.gz", "tar.bz2", "tar.xz"])
+def test_what_is_no_archive_is_one_sentence(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"dump.{form}"
+    head = {"tar.gz": b"\x1f\x8b\x08", "tar.bz2": b"BZh9", "tar.xz": b"\xfd7zXZ\0"}.get(form, b"")
+    path.write_bytes(head + b"this is none, whatever its name says " * 50)
+
+    with pytest.raises(ArchiveUnreadable, match=r"cannot be listed: .*0 documents of it.*Copy the archive again"):
+        list(Documents.from_archive(path))
+    path.write_bytes(b"")
+    with pytest.raises(ArchiveUnreadable):
+        list(Documents.from_archive(path))
+
+
+def test_zip_with_a_bad_directory_cannot_be_listed(tmp_path: Path) -> None:
+    path = pack(tmp_path / "dump.zip", NAMES[:3])
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02")] = 0
+    path.write_bytes(bytes(data))
+
+    with pytest.raises(ArchiveUnreadable, match="BadZipFile"):
+        list(Documents.from_archive(path))
+
+
+def test_zip_cut_off_at_its_end_cannot_be_listed(tmp_path: Path) -> None:
+    path = pack(tmp_path / "dump.zip", NAMES[:3])
+    path.write_bytes(path.read_bytes()[:-40])
+
+    with pytest.raises(ArchiveUnreadable):
+        list(Documents.from_archive(path))
+
+
+@pytest.mark.parametrize("form", ["tar", "tar.gz", "tar.bz2", "tar.xz"])
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
+def test_truncated_tar_gives_what_is_whole_and_then_an_error(tmp_path: Path, form: str, kept: float) -> None:
+    """tarfile alone takes some of these ends for the end of the archive, and the rest would be lost in silence."""
+    noise = random.Random(3)
+    whole = {f"{at:02}.txt": noise.randbytes(3_000) for at in range(20)}
+    path = pack(tmp_path / f"dump.{form}", list(whole), whole.__getitem__)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
+    found = []
+
+    try:
+        for document in Documents.from_archive(path):
+            found.append(document)
+    except ArchiveUnreadable as error:
+        assert error.listed == len(found) <= 20
+    else:
+        assert len(found) == 20, "what is missing is the empty end"
+    for document in found[:-1]:
+        assert document.bytes() == whole[document.key]
+
+
+def test_tar_cut_off_between_two_members_is_noticed(tmp_path: Path) -> None:
+    """There the standard library says nothing at all."""
+    path = pack(tmp_path / "dump.tar", ["a.html", "b.html"])
+    with tarfile.open(path) as tar:
+        second = tar.getmember("b.html").offset
+    path.write_bytes(path.read_bytes()[:second])
+
+    with tarfile.open(path) as tar:
+        assert tar.getnames() == ["a.html"]
+    with pytest.raises(ArchiveUnreadable, match=r"cut off.*1 document of it"):
+        list(Documents.from_archive(path))
+
+
+def test_damage_inside_a_compressed_tar_is_noticed_when_it_is_listed(tmp_path: Path) -> None:
+    """Only its end has a checksum, and tarfile does not read so far."""
+    noise = {f"{at}.bin": random.Random(at).randbytes(50_000) for at in range(3)}
+    path = pack(tmp_path / "dump.tar.gz", list(noise), noise.__getitem__)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+    with tarfile.open(path) as tar:
+        assert len(tar.getnames()) == 3
+    with pytest.raises(ArchiveUnreadable, match=r"CRC check failed.*3 documents of it"):
+        list(Documents.from_archive(path))
+
+
+@pytest.mark.parametrize("form", ["zip", "stored.zip"])
+def test_damaged_member_is_one_failure_with_its_name(tmp_path: Path, form: str) -> None:
+    """The others are read."""
+    noise = {f"{at}.bin": random.Random(at).randbytes(50_000) for at in range(3)}
+    path = pack(tmp_path / f"dump.{form}", list(noise), noise.__getitem__)
+    data = bytearray(path.read_bytes())
+    documents = list(Documents.from_archive(path))
+    data[data.index(noise["1.bin"][25_000:25_010])] ^= 0xFF
+    stamp = path.stat()
+    path.write_bytes(bytes(data))
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    archives._kept.clear()
+
+    assert documents[0].bytes() == noise["0.bin"]
+    with pytest.raises(DocumentDamaged, match=r"'1\.bin' is damaged.*BadZipFile.*refreshed"):
+        documents[1].bytes()
+    assert documents[2].bytes() == noise["2.bin"]
+
+
+def test_encrypted_member_is_one_failure(tmp_path: Path) -> None:
+    path = pack(tmp_path / "dump.zip", ["secret.txt", "open.txt"])
+    data = bytearray(path.read_bytes())
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(bytes(data))
+    secret, plain = Documents.from_archive(path)
+
+    with pytest.raises(DocumentEncrypted, match=r"'secret.txt' is encrypted.*Decrypt it first"):
+        secret.bytes()
+    assert plain.bytes() == contents("open.txt")
+
+
+def test_unknown_compression_is_one_failure(tmp_path: Path) -> None:
+    path = pack(tmp_path / "dump.zip", ["odd.txt"])
+    data = bytearray(path.read_bytes())
+    data[8] = data[data.index(b"PK\x01\x02") + 10] = 99
+    path.write_bytes(bytes(data))
+    (odd,) = Documents.from_archive(path)
+
+    with pytest.raises(DocumentDamaged, match="compression method is not supported"):
+        odd.bytes()
+
+
+# --- Change.
+
+
+@pytest.mark.parametrize("form", ["zip", "tar", "tar.gz"])
+@pytest.mark.parametrize("how", ["in place", "renamed over"])
+def test_replaced_archive_gives_changed_documents_never_wrong_bytes(tmp_path: Path, form: str, how: str) -> None:
+    """Also where it had been open: places and directories of the old one are of no use in the new one."""
+    path = pack(tmp_path / f"dump.{form}", ["a.txt", "b.txt", "gone.txt"])
+    documents = list(Documents.from_archive(path))
+    assert documents[0].bytes() == contents("a.txt")
+    other = pack(tmp_path / f"other.{form}", ["new.txt", "b.txt", "a.txt"], lambda name: f"now {name}".encode())
+    if how == "in place":
+        path.write_bytes(other.read_bytes())
+    else:
+        other.rename(path)
+    os.utime(path, ns=(1, 1))
+
+    for document in documents:
+        with pytest.raises(DocumentChanged, match=r"has changed since it was listed.*refreshed\(\)") as caught:
+            document.bytes()
+        assert caught.value.document == document.key
+        assert caught.value.was == document.version != caught.value.now
+    assert [document.refreshed().text() for document in documents[:2]] == ["now a.txt", "now b.txt"]
+    with pytest.raises(DocumentChanged):
+        documents[2].refreshed()
+
+
+def test_zip_packed_again_with_the_same_members_is_the_same_input(tmp_path: Path) -> None:
+    """Their checksums say so, whenever and in which order it was packed; an unfinished run goes on."""
+    path = pack(tmp_path / "dump.zip", ["a.txt", "b.txt"])
+    before = list(Documents.from_archive(path))
+    pack(path, ["c.txt", "b.txt", "a.txt"])
+    os.utime(path, ns=(5, 5))
+
+    assert [document.bytes() for document in before] == [contents("a.txt"), contents("b.txt")]
+    assert [each for each in Documents.from_archive(path, "[ab].txt")] == before[::-1]
+
+
+def test_archive_that_is_gone_is_the_systems_own_error(tmp_path: Path) -> None:
+    path = pack(tmp_path / "dump.zip", ["a.txt"])
+    listing = Documents.from_archive(path)
+    (document,) = listing
+    assert document.bytes()
+    path.unlink()
+
+    with pytest.raises(FileNotFoundError):
+        document.bytes()
+    with pytest.raises(ArchiveNotFound, match=r"no archive '.*dump\.zip'.*Check the path"):
+        list(listing)
+
+
+def test_wrong_arguments_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveNotFound):
+        Documents.from_archive(tmp_path / "none.zip")
+    with pytest.raises(FolderNotFound):
+        Documents.from_archive(tmp_path / "nowhere/*.zip")
+    with pytest.raises(BadOption, match="from_glob"):
+        Documents.from_archive(tmp_path)
+    for wrong in (5, None, b"a.zip"):
+        with pytest.raises(BadOption, match="archive"):
+            Documents.from_archive(wrong)  # type: ignore[arg-type]
+    pack(tmp_path / "a.zip", [])
+    with pytest.raises(BadOption, match="pattern"):
+        Documents.from_archive(tmp_path / "a.zip", None)  # type: ignore[arg-type]
+    assert list(Documents.from_archive(tmp_path / "a.zip")) == []
+    assert list(Documents.from_archive(tmp_path / "*.tar")) == []
+
+
+# --- Many members, many threads.
+
+
+def test_archive_is_opened_once_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory is what made members of large archives slow."""
+    path = pack(tmp_path / "dump.zip", [f"{at}.txt" for at in range(50)])
+    opened = []
+    real = zipfile.ZipFile.__init__
+    monkeypatch.setattr(zipfile.ZipFile, "__init__", lambda self, *a, **k: (opened.append(1), real(self, *a, **k))[1])
+
+    for document in Documents.from_archive(path):
+        document.bytes()
+    assert len(opened) == 1
+
+
+def test_ascending_reads_of_a_compressed_tar_start_its_decompressor_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going back starts again, and is right."""
+    noise = {f"{at:03}.bin": random.Random(at).randbytes(20_000) for at in range(60)}
+    path = pack(tmp_path / "dump.tar.bz2", list(noise), noise.__getitem__)
+    fed = []
+    real = bz2.BZ2Decompressor
+
+    class Counting:
+        def __init__(self) -> None:
+            fed.append(1)
+            self._inner = real()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+    monkeypatch.setattr("bz2.BZ2Decompressor", Counting)
+    documents = list(Documents.from_archive(path))
+    listed = len(fed)
+    for document in documents[::3]:
+        assert document.bytes() == noise[document.key]
+    assert len(fed) == listed
+    assert documents[5].bytes() == noise["005.bin"]
+    assert len(fed) == listed + 1
+
+
+@pytest.mark.parametrize("form", ["zip", "tar", "tar.gz"])
+def test_threads_share_an_archive(tmp_path: Path, form: str) -> None:
+    """Eight slots, one file, members interleaved byte by byte."""
+    noise = {f"{at:02}.bin": random.Random(at).randbytes(at * 2_000) for at in range(40)}
+    path = pack(tmp_path / f"dump.{form}", list(noise), noise.__getitem__)
+    documents = list(Documents.from_archive(path))
+
+    def read(document: Document) -> bool:
+        with document.open() as stream:
+            pieces = list(iter(lambda: stream.read(700), b""))
+        return b"".join(pieces) == noise[document.key]
+
+    with ThreadPoolExecutor(8) as pool:
+        shuffled = random.Random(4).sample(documents * 3, 120)
+        assert all(pool.map(read, shuffled))
+
+
+def test_archive_let_go_stays_open_for_those_who_read_it(tmp_path: Path) -> None:
+    """More archives than are kept, and a reader of the first."""
+    paths = [pack(tmp_path / f"{at}.zip", ["deep/b.html"]) for at in range(archives.KEPT + 3)]
+    first, *others = (Documents.from_archive(path)[0] for path in paths)
+    with first.open() as stream:
+        head = stream.read(10)
+        for document in others:
+            document.bytes()
+        gc.collect()
+        assert head + stream.read() == contents("deep/b.html")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_archives_are_closed(tmp_path: Path) -> None:
+    paths = [pack(tmp_path / f"{at}.{form}", ["a.txt"]) for at in range(20) for form in ("zip", "tar", "tar.gz")]
+    before = len(os.listdir("/proc/self/fd"))
+    for path in paths:
+        assert [document.bytes() for document in Documents.from_archive(path)] == [contents("a.txt")]
+    gc.collect()
+
+    assert len(os.listdir("/proc/self/fd")) - before <= archives.KEPT + 1
+    archives._kept.clear()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_child_of_a_fork_opens_archives_itself(tmp_path: Path) -> None:
+    """Both would move one place in the file."""
+    noise = {f"{at}.bin": random.Random(at).randbytes(200_000) for at in range(6)}
+    path = pack(tmp_path / "dump.stored.zip", list(noise), noise.__getitem__)
+    documents = list(Documents.from_archive(path))
+    assert documents[0].bytes()
+
+    child = os.fork()
+    if child == 0:
+        right = all(documents[at % 6].bytes() == noise[f"{at % 6}.bin"] for at in range(60))
+        os._exit(0 if right else 3)
+    assert all(documents[at % 6].bytes() == noise[f"{at % 6}.bin"] for at in range(60))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_large_member_of_a_compressed_tar_leaves_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "IN_MEMORY", 1000)
+    path = pack(tmp_path / "dump.tar.gz", ["deep/b.html"])
+    (document,) = Documents.from_archive(path)
+
+    with document.open() as stream:
+        assert not isinstance(stream, io.BytesIO)
+        assert stream.read() == contents("deep/b.html")
+
+
+def test_text_and_pages_of_members_are_those_of_files(tmp_path: Path) -> None:
+    """Encoding lines, compressed members and PDFs: a member is a document like any other."""
+    of = {
+        "old.py": "# coding: latin-1\nname = 'é'\n".encode("latin-1"),
+        "paper.PDF": make_pdf("first", "second"),
+        "log.txt.bz2": bz2.compress(b"line\n" * 70),
+    }
+    documents = {each.key: each for each in Documents.from_archive(pack(tmp_path / "a.zip", list(of), of.__getitem__))}
+
+    assert documents["old.py"].text().endswith("name = 'é'\n")
+    assert [page.text() for page in documents["paper.PDF"].pages()] == ["first", "second"]
+    assert [page.count("\n") for page in documents["log.txt.bz2"].pages()] == [60, 10]
+    assert asyncio.run(documents["old.py"].abytes()) == of["old.py"]
+    assert parsed_natively([documents["paper.PDF"]])
+    assert parsed_natively(Documents.from_archive(tmp_path / "a.zip", "*.PDF"))
+    assert not parsed_natively(Documents.from_archive(tmp_path / "a.zip", "*.py"))
