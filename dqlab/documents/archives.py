@@ -9,10 +9,7 @@ that members whose names are absolute or have ".." in them are left out, with a 
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
 import stat
 import tarfile
@@ -24,6 +21,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
+from dqlab.documents.compressed import MAGIC, decompressor
 from dqlab.documents.damage import Guarded, damage, is_damage
 from dqlab.documents.kept_open import KeptOpen
 from dqlab.documents.parts import Member
@@ -245,20 +243,14 @@ def _headers(where: str) -> Iterator[tarfile.TarInfo]:
 
 
 def _decompressed(stream: BinaryIO, kind: str | None) -> BinaryIO:
-    opener: Any = {"gzip": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}.get(kind or "")
-    if opener is None:
-        return stream
-    return cast(BinaryIO, opener(fileobj=stream) if kind == "gzip" else opener(stream))
-
-
-_MAGIC = ((b"\x1f\x8b", "gzip"), (b"BZh", "bz2"), (b"\xfd7zXZ\0", "xz"))
+    return stream if kind is None else decompressor(stream, kind)
 
 
 def _kind_of(stream: BinaryIO) -> str | None:
     """Return how a file is compressed, leaving it at its start."""
     head = stream.read(8)
     stream.seek(0)
-    return next((kind for magic, kind in _MAGIC if head.startswith(magic)), None)
+    return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None)
 
 
 def _is_zip(stream: BinaryIO) -> bool:

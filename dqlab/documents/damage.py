@@ -52,11 +52,15 @@ class Guarded(io.RawIOBase):
         The key.
     keeps : object
         What has to live as long as the stream does: its archive.
+    below : file, optional
+        What the stream reads from, closed with it.
     """
 
-    def __init__(self, stream: BinaryIO, document: str, keeps: object = None) -> None:
+    def __init__(
+        self, stream: BinaryIO, document: str, keeps: object = None, below: BinaryIO | None = None
+    ) -> None:
         super().__init__()
-        self._stream, self._document, self._keeps = stream, document, keeps
+        self._stream, self._document, self._keeps, self._below = stream, document, keeps, below
 
     def readable(self) -> bool:
         """Return True."""
@@ -95,3 +99,5 @@ class Guarded(io.RawIOBase):
             finally:
                 super().close()
                 self._keeps = None
+                if self._below is not None:
+                    self._below.close()

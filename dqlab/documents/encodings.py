@@ -21,6 +21,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_COMMONEST = "cp1252"
 _ADVICE = "Pass encoding=, or errors='replace', or read document.bytes()"
 
 
@@ -74,8 +75,13 @@ def detected(data: bytes) -> str | None:
         ) from error
     if b"\0" in data[:4096]:  # texts of UTF-16 without a mark are few, pictures and programs are many
         return None
-    best = from_bytes(data).best()
-    return None if best is None else best.encoding
+    likely = from_bytes(data)
+    best = likely.best()
+    if best is None:
+        return None
+    # Of equally likely ones the package takes the first in the alphabet, and French would be read as Czech.
+    equal = (match for match in likely if (match.chaos, match.coherence) == (best.chaos, best.coherence))
+    return _COMMONEST if any(_COMMONEST in match.could_be_from_charset for match in equal) else best.encoding
 
 
 def source_encoding(head: tuple[bytes, bytes]) -> str:

@@ -5,22 +5,18 @@ Owns which reader a reference takes, decompression, and the check that a local f
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from dqlab.documents.archives import open_member
+from dqlab.documents.compressed import decompressor
 from dqlab.documents.damage import Guarded
 from dqlab.documents.parts import Member, PageRange
 from dqlab.documents.places import local_path, local_stamp, open_binary, remote
 from dqlab.documents.reference import Reference, check_stamp, compression_of, is_whole_file
 
 __all__ = ["decompressing", "open_raw", "read_remote"]
-
-_OPENERS: dict[str, Any] = {"gzip": gzip.GzipFile, "bz2": bz2.BZ2File, "xz": lzma.LZMAFile}
 
 
 def open_raw(reference: Reference) -> BinaryIO:
@@ -51,23 +47,7 @@ def decompressing(reference: Reference, stream: BinaryIO) -> BinaryIO:
     kind = compression_of(reference)
     if kind is None:
         return stream
-    inner = cast(BinaryIO, _OPENERS[kind](stream))
-    return cast(BinaryIO, io.BufferedReader(Guarded(_Both(inner, stream), reference.key)))
-
-
-class _Both:
-    """A decompressor that closes the file below, which those of the standard library leave open."""
-
-    def __init__(self, stream: BinaryIO, below: BinaryIO) -> None:
-        self._below = below
-        self.read, self.seek, self.tell, self.seekable = stream.read, stream.seek, stream.tell, stream.seekable
-        self._close = stream.close
-
-    def close(self) -> None:
-        try:
-            self._close()
-        finally:
-            self._below.close()
+    return cast(BinaryIO, io.BufferedReader(Guarded(decompressor(stream, kind), reference.key, below=stream)))
 
 
 async def read_remote(reference: Reference) -> bytes | None:

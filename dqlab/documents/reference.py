@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from dqlab.documents.compressed import ENDINGS
 from dqlab.documents.parts import Line, Member, PageRange, Part
 from dqlab.errors import DocumentChanged
 
 __all__ = ["Reference", "check_stamp", "compression_of", "file_name", "is_pdf", "is_whole_file"]
 
-_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz"}
 
 
 class Reference(Protocol):
@@ -60,7 +60,7 @@ def is_pdf(reference: Reference) -> bool:
 def compression_of(reference: Reference) -> str | None:
     """Return how a document is compressed, by its name: "gzip", "bz2" or "xz"; None for any other."""
     name = file_name(reference)
-    return next((kind for ending, kind in _COMPRESSED.items() if name.endswith(ending)), None)
+    return next((kind for ending, kind in ENDINGS.items() if name.endswith(ending)), None)
 
 
 def check_stamp(reference: Reference, now: str) -> None:

@@ -1,0 +1,441 @@
+"""PDFs, HTML, encodings and compressed texts: what a document's methods make of them."""
+
+from __future__ import annotations
+
+import asyncio
+import bz2
+import gc
+import gzip
+import lzma
+import os
+import pickle
+import random
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from dqlab.documents import Document, Documents
+from dqlab.errors import (
+    BadOption,
+    DocumentChanged,
+    DocumentDamaged,
+    DocumentEncrypted,
+    ExtraMissing,
+    NoPages,
+    PageFailed,
+)
+from tests.pdfs import encrypted_pdf, make_pdf
+
+
+def written(path: Path, contents: bytes) -> Document:
+    """Write a file and list it."""
+    path.write_bytes(contents)
+    return Documents([path])[0]
+
+
+# --- PDFs.
+
+
+def test_pages_of_a_pdf_are_those_of_pdfium(tmp_path: Path) -> None:
+    import pypdfium2
+
+    texts = [f"page {at} (of \\ 7)" for at in range(1, 8)]
+    document = written(tmp_path / "paper.pdf", make_pdf(*texts))
+    pages = list(document.pages())
+    by_hand = pypdfium2.PdfDocument(document.where)
+    expected = [page.get_textpage().get_text_bounded() for page in by_hand]
+
+    assert [page.number for page in pages] == [1, 2, 3, 4, 5, 6, 7]
+    assert [page.text() for page in pages] == expected == texts
+    assert document.text() == "\f".join(texts)
+    assert document.page_count is None
+    assert pages[2].image(dpi=72).size == (595, 842)
+    assert pages[2].image().size == by_hand[2].render(scale=150 / 72).to_pil().size
+    by_hand.close()
+
+
+def test_pdf_from_matplotlib_is_read(tmp_path: Path) -> None:
+    """A writer that is not ours: compressed streams and fonts inside."""
+    from matplotlib.backends.backend_pdf import PdfPages
+    from matplotlib.figure import Figure
+
+    with PdfPages(tmp_path / "figures.pdf") as made:
+        for at in range(3):
+            figure = Figure(figsize=(3, 2))
+            figure.text(0.1, 0.5, f"Figure number {at}")
+            made.savefig(figure)
+    pages = list(Documents([tmp_path / "figures.pdf"])[0].pages())
+
+    assert [page.text().strip() for page in pages] == [f"Figure number {at}" for at in range(3)]
+    assert pages[0].image(dpi=100).size == (300, 200)
+
+
+def test_pdf_behind_a_url_is_read() -> None:
+    fsspec.filesystem("memory").pipe("/papers/a.pdf", make_pdf("there"))
+
+    assert [page.text() for page in Documents(["memory://papers/a.pdf"])[0].pages()] == ["there"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "error", "said"),
+    [
+        (encrypted_pdf(), DocumentEncrypted, r"'bad\.pdf' is encrypted.*Decrypt it first"),
+        (make_pdf(), NoPages, r"'.*bad\.pdf' is a PDF without pages.*leave it out"),
+        (b"", DocumentDamaged, r"bad\.pdf' is damaged.*Copy it again"),
+        (b"<html>not found</html>", DocumentDamaged, "Data format error"),
+        (make_pdf("one", "two")[:200], DocumentDamaged, "damaged"),
+    ],
+    ids=["encrypted", "no pages", "empty", "another format", "truncated"],
+)
+def test_pdf_that_cannot_be_opened_is_one_failure(
+    tmp_path: Path, contents: bytes, error: type[Exception], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was opened before it: PDFium keeps the error of the call before."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.pdf").write_bytes(contents)
+    (document,) = Documents(["bad.pdf"])
+    for before in (make_pdf("fine"), encrypted_pdf(), b"junk"):
+        first = written(tmp_path / "before.pdf", before)
+        try:
+            list(first.pages())
+        except (DocumentEncrypted, DocumentDamaged):
+            pass
+        for read in (lambda: next(document.pages()), document.text):
+            with pytest.raises(error, match=said):
+                read()
+
+
+def test_page_that_fails_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    document = written(tmp_path / "paper.pdf", make_pdf("one", "two", "three", broken=2))
+    pages = list(document.pages())
+
+    with pytest.raises(PageFailed, match=r"page 2 of document '.*paper\.pdf' cannot be read.*catch PageFailed") as caught:
+        pages[1].text()
+    with pytest.raises(PageFailed):
+        pages[1].image()
+    assert caught.value.page == 2
+    assert [pages[0].text(), pages[2].text()] == ["one", "three"]
+
+
+def test_picture_needs_pixels_and_pages_have_a_short_name(tmp_path: Path) -> None:
+    page = next(written(tmp_path / "paper.pdf", make_pdf("one")).pages())
+
+    for wrong in (0, -5, float("nan")):
+        with pytest.raises(BadOption, match="dpi"):
+            page.image(dpi=wrong)
+    assert "paper.pdf" in repr(page)
+
+
+def test_page_without_lines_is_refused_for_a_pdf_too(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="at least one line"):
+        written(tmp_path / "paper.pdf", make_pdf("one")).pages(lines=0)
+
+
+def test_threads_read_pdfs_side_by_side(tmp_path: Path) -> None:
+    """PDFium crashes the process when two threads are in it; they take turns, and the collector of garbage does too."""
+    documents = []
+    for at in range(40):
+        texts = [f"document {at} page {page}" for page in range(1 + at % 7)]
+        documents.append((written(tmp_path / f"{at}.pdf", make_pdf(*texts)), texts))
+
+    def read(pair: tuple[Document, list[str]]) -> bool:
+        document, texts = pair
+        held = [page.text() for page in document.pages()]
+        cycle: list[Any] = [next(document.pages())]
+        cycle.append(cycle)
+        return held == texts
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, documents * 5))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_thousands_of_pdfs_leave_no_file_open(tmp_path: Path) -> None:
+    document = written(tmp_path / "tiny.pdf", make_pdf("tiny", "small"))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2_000):
+        assert next(document.pages()).text() == "tiny"
+    gc.collect()
+
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+@pytest.mark.parametrize(
+    ("package", "read"),
+    [
+        ("pypdfium2", lambda folder: next(written(folder / "a.pdf", make_pdf("one")).pages())),
+        ("PIL.Image", lambda folder: next(written(folder / "a.pdf", make_pdf("one")).pages()).image()),
+        ("selectolax.lexbor", lambda folder: written(folder / "a.html", b"<p>a").html()),
+    ],
+)
+def test_missing_package_names_the_extra(
+    tmp_path: Path, package: str, read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(ExtraMissing, match=r"pip install 'dqlab\[documents\]'"):
+        read(tmp_path)
+
+
+# --- Texts.
+
+
+@pytest.mark.parametrize(
+    ("encoding", "taken"),
+    [("utf-8", "utf-8"), ("utf-8-sig", "utf-8-sig"), ("utf-16", "utf-16"), ("utf-32", "utf-32"), ("cp1252", "cp1252")],
+)
+def test_encoding_is_found_and_stated(tmp_path: Path, encoding: str, taken: str) -> None:
+    """Its mark first, then UTF-8, then what is likely."""
+    text = "Élève à l'école: où est-ce que l'on a dû prêter cœur, âme et façon? « Là-bas », répond-il.\r\n" * 20
+    document = written(tmp_path / "page.txt", text.encode(encoding))
+
+    assert document.encoding is None
+    assert document.text() == text.replace("\r\n", "\n")
+    assert document.encoding == taken
+    assert "".join(document.pages()) == document.text()
+    assert document.encoding == taken
+    with document.open("r") as stream:
+        assert stream.read() == document.text()
+    assert pickle.loads(pickle.dumps(document)) == document
+    assert pickle.loads(pickle.dumps(document)).encoding is None
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Съешь же ещё этих мягких французских булок, да выпей чаю. Он шёл по улице и думал о своём.\n", "cp1251"),
+        ("吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。\n", "shift_jis"),
+        ("他是一个很好的人，大家都喜欢他。今天的天气真不错，我们去公园吧。\n", "gb18030"),
+        ("Der Fluß fließt über die Straße. Schöne Grüße aus Köln, wo es heute kühl ist.\n", "cp1252"),
+    ],
+)
+def test_texts_of_other_languages_are_read_right(tmp_path: Path, text: str, encoding: str) -> None:
+    """Whatever the name of the encoding that was found, the text counts."""
+    assert written(tmp_path / "a.txt", (text * 8).encode(encoding)).text() == text * 8
+
+
+def test_big_endian_marks_are_known(tmp_path: Path) -> None:
+    import codecs
+
+    for mark, encoding in ((codecs.BOM_UTF16_BE, "utf-16-be"), (codecs.BOM_UTF32_BE, "utf-32-be")):
+        assert written(tmp_path / "a.txt", mark + "é\n".encode(encoding)).text() == "é\n"
+
+
+def test_without_the_package_the_error_names_it_and_the_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "charset_normalizer", None)
+    document = written(tmp_path / "page.txt", b"caf\xe9\n")
+
+    for read in (document.text, lambda: next(document.pages()), lambda: document.open("r")):
+        with pytest.raises(UnicodeDecodeError, match=r"pip install 'dqlab\[documents\]'.*encoding=") as caught:
+            read()
+        assert caught.value.start == 3
+    assert document.text(errors="replace") == "caf\ufffd\n"
+    assert document.text("latin-1") == "café\n"
+    assert document.encoding == "latin-1"
+
+
+def test_what_is_no_text_in_any_encoding_is_an_error_with_the_way_out(tmp_path: Path) -> None:
+    document = written(tmp_path / "picture.png", b"\x89PNG\r\n\x1a\n\0\0\0" + random.Random(1).randbytes(5_000))
+
+    with pytest.raises(UnicodeDecodeError, match=r"No other encoding is likely.*document\.bytes\(\)"):
+        document.text()
+
+
+def test_a_large_text_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dqlab.documents.document.DETECTED_WITHIN", 100)
+    text = "é line\n" * 200
+    document = written(tmp_path / "large.txt", text.encode())
+
+    assert "".join(document.pages()) == text == document.text()
+    with pytest.raises(UnicodeDecodeError):
+        list(written(tmp_path / "other.txt", text.encode("latin-1")).pages())
+
+
+COMPRESSED = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_compressed_text_is_read_and_its_bytes_are_those_stored(tmp_path: Path, kind: str) -> None:
+    text = "ligne numéro\r\n" * 130
+    stored = COMPRESSED[kind](text.encode())
+    document = written(tmp_path / f"log.txt.{kind}", stored)
+
+    assert document.text() == text.replace("\r\n", "\n")
+    assert [page.count("\n") for page in document.pages()] == [60, 60, 10]
+    assert (document.bytes(), document.size) == (stored, len(stored))
+    assert document.bytes(decompress=True) == text.encode()
+    assert asyncio.run(document.abytes()) == stored
+    assert asyncio.run(document.abytes(decompress=True)) == text.encode()
+    with document.open("r", "utf-8") as stream:
+        assert stream.readline() == "ligne numéro\n"
+    assert written(tmp_path / "plain.txt", b"x").bytes(decompress=True) == b"x"
+
+
+def test_parts_of_gzip_joined_are_one_text(tmp_path: Path) -> None:
+    """Logs are often appended to so."""
+    assert written(tmp_path / "a.gz", gzip.compress(b"one ") + gzip.compress(b"two")).text() == "one two"
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+@pytest.mark.parametrize("damage", ["truncated", "no such format", "flipped"])
+def test_damaged_compressed_text_is_one_failure(tmp_path: Path, kind: str, damage: str) -> None:
+    stored = bytearray(COMPRESSED[kind](random.Random(2).randbytes(3_000)))
+    if damage == "truncated":
+        del stored[len(stored) // 2 :]
+    elif damage == "flipped":
+        stored[len(stored) // 2] ^= 0xFF
+    else:
+        stored[:] = b"plain text, named wrongly"
+    document = written(tmp_path / f"log.txt.{kind}", bytes(stored))
+
+    for read in (document.text, lambda: "".join(document.pages()), lambda: document.bytes(decompress=True)):
+        with pytest.raises(DocumentDamaged, match=r"log\.txt\..*is damaged: .*Copy it again"):
+            read()
+    assert document.bytes() == bytes(stored)
+
+
+# --- HTML.
+
+
+def test_text_of_a_page_is_what_a_reader_sees(tmp_path: Path) -> None:
+    source = """<!DOCTYPE html><html><head><title>T</title><style>p { color: red }</style></head>
+    <body><!-- no --><h1>Annual <em>re</em>port</h1><script>var x = "<p>no</p>";</script>
+    <p>It was a&nbsp;good
+    year &amp; more.<br>Really.</p><ul><li>one<li>two</ul><table><tr><td>a</td><td>b</td></tr></table>
+    <noscript>no</noscript><template><p>no</p></template><div>tail</div></body></html>"""
+    document = written(tmp_path / "page.html", source.encode())
+
+    assert document.html().splitlines() == [
+        "Annual report",
+        "It was a good year & more.",
+        "Really.",
+        "one",
+        "two",
+        "a",
+        "b",
+        "tail",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "encoding"),
+    [
+        ('<meta charset="iso-8859-1"><p>café €'.encode("cp1252"), "café €", "cp1252"),
+        ("<META HTTP-EQUIV=x CONTENT='text/html; charset=Shift_JIS'><p>日本".encode("shift_jis"), "日本", "shift_jis"),
+        ("<p>naïve".encode(), "naïve", "utf-8"),
+        ("<p>é".encode("utf-16"), "é", "utf-16"),
+        ('<meta charset="klingon"><p>é'.encode(), "é", "utf-8"),
+        ('<meta charset="utf-8"><p>caf\xe9 x'.encode("latin-1"), "caf\ufffd x", "utf-8"),
+        (b"", "", "utf-8"),
+        (b"\xff\xfe", "", "utf-16"),
+    ],
+)
+def test_encoding_of_a_page_is_its_mark_or_what_it_declares(
+    tmp_path: Path, data: bytes, text: str, encoding: str
+) -> None:
+    document = written(tmp_path / "page.html", data)
+
+    assert document.html() == text
+    assert document.encoding == encoding
+
+
+def test_compressed_page_is_read(tmp_path: Path) -> None:
+    assert written(tmp_path / "page.html.gz", gzip.compress(b"<p>a<p>b")).html() == "a\nb"
+    assert written(tmp_path / "page.htm", "<p>é".encode("cp1252")).html("cp1252") == "é"
+
+
+# --- Change.
+
+
+def test_file_that_changed_since_it_was_listed_is_a_failure_with_the_way_out(tmp_path: Path) -> None:
+    """Half of a run over the old contents and half over the new ones would look like one result."""
+    document = written(tmp_path / "a.txt", b"before")
+    (tmp_path / "a.txt").write_bytes(b"after that")
+
+    for read in (document.bytes, document.text, document.open, lambda: next(document.pages())):
+        with pytest.raises(DocumentChanged, match=r"has changed since.*Nothing of it.*refreshed\(\).*another name") as caught:
+            read()
+    with pytest.raises(DocumentChanged):
+        asyncio.run(document.abytes())
+    assert caught.value.document == document.key
+    assert caught.value.was == document.version
+    assert caught.value.now == document.refreshed().version
+    assert document.refreshed().text() == "after that"
+    assert document.refreshed().size == 10
+
+
+def test_touched_file_counts_as_changed(tmp_path: Path) -> None:
+    """Of equal size, a file may well have other contents."""
+    document = written(tmp_path / "a.pdf", make_pdf("one"))
+    os.utime(tmp_path / "a.pdf", ns=(7, 7))
+
+    with pytest.raises(DocumentChanged):
+        next(document.pages())
+
+
+@pytest.mark.parametrize("version", ["", "1", "2024-01", "v2", "6-x"])
+def test_versions_that_users_have_made_are_not_compared(tmp_path: Path, version: str) -> None:
+    (tmp_path / "a.txt").write_text("before")
+
+    assert Document("a", version, str(tmp_path / "a.txt"), 6).text() == "before"
+    assert Document("a", version, str(tmp_path / "a.txt")).text() == "before"
+
+
+# --- Coroutines.
+
+
+def test_reading_lets_other_coroutines_go_on(tmp_path: Path) -> None:
+    """Of a local file too: its disk may be a network's."""
+    os.mkfifo(tmp_path / "slow")
+    document = Document("slow", "", str(tmp_path / "slow"))
+    others = []
+
+    async def other() -> None:
+        others.append(1)
+        await asyncio.to_thread((tmp_path / "slow").write_bytes, b"late")  # opens once somebody reads
+
+    async def main() -> bytes:
+        data, _ = await asyncio.gather(document.abytes(), other())
+        return data
+
+    assert asyncio.run(main()) == b"late"
+    assert others
+
+
+def test_reading_uses_the_asynchronous_method_of_a_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred requests at a time need no hundred threads."""
+    from fsspec.asyn import AsyncFileSystem
+
+    class Slow(AsyncFileSystem):
+        protocol = "dqslow"
+        together = most = 0
+
+        async def _cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
+            if "missing" in path:
+                raise FileNotFoundError(path)
+            Slow.together += 1
+            Slow.most = max(Slow.most, Slow.together)
+            while Slow.most < 60:
+                await asyncio.sleep(0)
+            return os.fsencode(path)
+
+        def __init_subclass__(cls) -> None: ...
+
+    fsspec.register_implementation("dqslow", Slow, clobber=True)
+    documents = [Document(str(at), "", f"dqslow://bucket/{at}") for at in range(60)]
+    threads = threading.active_count()
+
+    async def main() -> list[bytes]:
+        return await asyncio.gather(*(document.abytes() for document in documents))
+
+    assert asyncio.run(main()) == [b"bucket/%d" % at for at in range(60)]
+    assert threading.active_count() <= threads + 1
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(Document("x", "", "dqslow://bucket/missing").abytes())
