@@ -5,7 +5,7 @@ Owns the meaning of a pattern, the same for local and remote folders. Knows noth
 In one part of a path, ``*``, ``?`` and ``[...]`` match as in a shell; ``**`` matches any number of
 folders, none included, and as the last part every file below. Names that begin with a dot are only
 matched by a part that does too. Files come in the order of their relative paths, compared as
-strings, and only one folder per level is held at a time.
+strings, and only the names of one folder per level are held at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fnmatch import translate
 from pathlib import Path
 
 from dqlab.documents.places import Folder, FolderEntry, LocalFolder, RemoteFolder, local_path
-from dqlab.errors import BadOption
+from dqlab.errors import BadOption, FolderUnreadable, in_words
 
 __all__ = ["FoundFile", "Pattern", "parse"]
 
@@ -60,7 +60,7 @@ class Pattern:
         enter : callable
             Whether to enter folders of this name.
         """
-        return self._walk(folder, folder.entries(), "", self._reach({0}), enter)
+        return self._walk(folder, _entries(folder), "", self._reach({0}), enter)
 
     def matches(self, path: str) -> bool:
         """Return whether a relative path, with "/" between its parts, matches."""
@@ -72,9 +72,9 @@ class Pattern:
         return len(self._parts) in here
 
     def _walk(
-        self, folder: Folder, entries: list[FolderEntry], path: str, here: set[int], enter: Callable[[str], bool]
+        self, folder: Folder, entries: Iterator[FolderEntry], path: str, here: set[int], enter: Callable[[str], bool]
     ) -> Iterator[FoundFile]:
-        for entry in sorted(entries, key=_order):
+        for entry in entries:
             below = self._step(here, entry.name)
             if not entry.is_folder:
                 if len(self._parts) in below:
@@ -82,7 +82,7 @@ class Pattern:
             elif below - {len(self._parts)} and enter(entry.name):
                 try:
                     inner = folder.below(entry.name)
-                    inside = inner.entries() if inner is not None else []
+                    inside = _entries(inner) if inner is not None else iter(())
                 except (FileNotFoundError, NotADirectoryError):
                     continue  # removed since its parent was listed
                 if inner is not None:
@@ -150,6 +150,8 @@ def _split(path: str) -> tuple[str, str]:
     return path[:cut], path[cut:]
 
 
-def _order(entry: FolderEntry) -> str:
-    # With its slash a folder sorts as the paths below it do, so that whole paths come out sorted.
-    return entry.name + "/" if entry.is_folder else entry.name
+def _entries(folder: Folder) -> Iterator[FolderEntry]:
+    try:
+        return folder.entries()
+    except PermissionError as error:
+        raise FolderUnreadable(folder=folder.where, reason=in_words(error)) from error

@@ -10,13 +10,15 @@ import errno
 import os
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+
+from dqlab.documents.names import in_order
 
 __all__ = [
     "UNKNOWN",
@@ -70,8 +72,11 @@ class Folder(Protocol):
         """Whether it exists and is a folder."""
         ...
 
-    def entries(self) -> list[FolderEntry]:
-        """Return the files and folders in it, in no order; links count as their targets."""
+    def entries(self) -> Iterator[FolderEntry]:
+        """Return the files and folders in it, in the order of the paths below; links count as their targets.
+
+        A folder of many has been read to its end by then: this raises what reading it raises.
+        """
         ...
 
     def below(self, name: str) -> Folder | None:
@@ -131,14 +136,19 @@ class LocalFolder:
         """Whether it exists and is a folder."""
         return Path(self.where).is_dir()
 
-    def entries(self) -> list[FolderEntry]:
+    def entries(self) -> Iterator[FolderEntry]:
         """Return files and folders; sockets, pipes, devices and dangling links are neither."""
+        # With its slash a folder sorts as the paths below it do, so that whole paths come out sorted.
         with os.scandir(self.where) as scan:
-            return [
-                FolderEntry(entry.name, is_folder, partial(_entry_stamp, entry))
+            names = in_order(
+                f"{entry.name}/" if is_folder else entry.name
                 for entry in scan
                 if (is_folder := _is_folder(entry)) is not None
-            ]
+            )
+        return (FolderEntry(name.rstrip("/"), name.endswith("/"), partial(self._stamp, name)) for name in names)
+
+    def _stamp(self, name: str) -> Stamp:
+        return local_stamp(os.stat(os.path.join(self.where, name)))
 
     def below(self, name: str) -> LocalFolder | None:
         """Return the folder of that name; None when a link leads back to a folder that contains it."""
@@ -176,7 +186,7 @@ class RemoteFolder:
         self._system.invalidate_cache()
         return bool(self._system.isdir(self._path))
 
-    def entries(self) -> list[FolderEntry]:
+    def entries(self) -> Iterator[FolderEntry]:
         """Return files and folders, with one listing of the store."""
         found = []
         for info in self._system.ls(self._path, detail=True):
@@ -185,7 +195,7 @@ class RemoteFolder:
             if path != self._path.rstrip("/"):
                 is_folder = info["type"] == "directory"
                 found.append(FolderEntry(path.rpartition("/")[2], is_folder, partial(_remote_stamp, info)))
-        return found
+        return iter(sorted(found, key=lambda entry: f"{entry.name}/" if entry.is_folder else entry.name))
 
     def below(self, name: str) -> RemoteFolder:
         """Return the folder of that name; stores have no links that could form a cycle."""
@@ -217,10 +227,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool | None:
         if error.errno == errno.ELOOP:  # a link that leads to itself
             return None
         raise
-
-
-def _entry_stamp(entry: os.DirEntry[str]) -> Stamp:
-    return local_stamp(entry.stat())
 
 
 def local_stamp(status: os.stat_result) -> Stamp:

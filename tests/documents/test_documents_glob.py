@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import gzip
 import os
 import tempfile
 import zipfile
@@ -15,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dqlab.documents import Documents
-from dqlab.errors import BadOption, FolderNotFound
+from dqlab.errors import BadOption, FolderNotFound, FolderUnreadable
+from tests.pdfs import make_pdf
 
 NAMES = st.sampled_from(["a", "b", "a.txt", "b.txt", "a-b", "é.txt", ".hidden", "[x]"])
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
@@ -271,3 +273,62 @@ def test_a_file_system_that_fails_ends_in_one_sentence(pattern: str) -> None:
     """And not in ninety lines of fsspec, which leave open what was wrong."""
     with pytest.raises(BadOption, match=r"cannot be listed: .* Nothing was listed"):
         Documents.from_glob(pattern)
+
+
+def test_folder_without_permission_is_named_with_what_to_do(tmp_path: Path) -> None:
+    """Left out in silence, half of a corpus would look like all of it."""
+    tree(tmp_path, "a/1.txt", "locked/2.txt", "z/3.txt")
+    (tmp_path / "locked").chmod(0)
+    if os.geteuid() == 0:  # root may read it: somebody else looks
+        for folder in (tmp_path, *tmp_path.parents):
+            if folder != Path("/tmp") and folder.owner() == "root" and Path("/tmp") in folder.parents:
+                folder.chmod(0o755)
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            try:
+                _expect_unreadable(tmp_path)
+            except BaseException:
+                os._exit(3)
+            os._exit(0)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        (tmp_path / "locked").chmod(0o755)
+        assert ended == 0
+    else:
+        _expect_unreadable(tmp_path)
+        (tmp_path / "locked").chmod(0o755)
+
+
+def _expect_unreadable(folder: Path) -> None:
+    found = []
+    with pytest.raises(FolderUnreadable, match=r"locked' cannot be listed: PermissionError.*Get the permission"):
+        for document in Documents.from_glob(folder / "**/*.txt"):
+            found.append(document.key)
+    assert found == ["a/1.txt"]
+
+
+def test_links_that_loop_among_each_other_end(tmp_path: Path) -> None:
+    tree(tmp_path, "a/1.txt", "b/2.txt")
+    (tmp_path / "a/to-b").symlink_to(tmp_path / "b")
+    (tmp_path / "b/to-a").symlink_to(tmp_path / "a")
+    (tmp_path / "x").symlink_to(tmp_path / "y")
+    (tmp_path / "y").symlink_to(tmp_path / "x")
+
+    assert keys(Documents.from_glob(tmp_path / "**/*.txt")) == ["a/1.txt", "a/to-b/2.txt", "b/2.txt", "b/to-a/1.txt"]
+
+
+def test_formats_can_be_mixed_and_each_is_read_as_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(make_pdf("paper"))
+    (tmp_path / "b.html").write_bytes(b"<p>page")
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"text"))
+
+    assert [document.text() for document in Documents.from_glob(tmp_path / "*")] == ["paper", "<p>page", "text"]
+
+
+@pytest.mark.parametrize(("url", "install"), [("s3://bucket/*.txt", "s3fs"), ("gs://bucket/*.pdf", "gcsfs")])
+def test_url_without_its_package_says_which_to_install(url: str, install: str) -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(ImportError, match=f"(?i)install {install}"):
+        Documents.from_glob(url)
+    with pytest.raises(ImportError, match=f"(?i)install {install}"):
+        Documents.from_archive(url.replace("*.txt", "a.zip"))

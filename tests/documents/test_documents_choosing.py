@@ -1,0 +1,304 @@
+"""Listings made of listings: what they choose, in which order, and that they are the same each time."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dqlab.documents import Document, Documents, listing, parsed_natively
+from dqlab.documents.parts import PageRange
+from dqlab.errors import BadOption, DocumentEncrypted, DocumentsUsedUp, LengthUnknown
+from tests.documents.test_archives import pack
+from tests.pdfs import encrypted_pdf, make_pdf
+
+NUMBERS = st.none() | st.integers(0, 50)
+DOCUMENTS = st.lists(
+    st.builds(lambda key, size, pages: Document(key, "1", f"/n/{key}", size, pages), st.text(max_size=4), NUMBERS, NUMBERS),
+    max_size=30,
+)
+
+
+def keys(documents: Documents) -> list[str]:
+    return [document.key for document in documents]
+
+
+def long_tailed(n: int = 1_000) -> list[Document]:
+    """Documents as they are: most are short, a few hold most of the pages."""
+    draw = random.Random(5)
+    return [
+        Document(f"{at:04}.pdf", "1", f"/n/{at:04}.pdf", pages * 3_000, pages)
+        for at in range(n)
+        if (pages := max(1, int(draw.lognormvariate(2, 1.4))))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "by_hand"),
+    [
+        ("size < 20", lambda d: d.size is not None and d.size < 20),
+        ("size < 2e1 and pages >= 3", lambda d: None not in (d.size, d.n_pages) and d.size < 20 and d.n_pages >= 3),
+        ("size is None or not pages == 3", lambda d: d.size is None or d.n_pages != 3),
+        ("'a' in key", lambda d: "a" in d.key),
+        ("key in ['a', 'b'] and version == '1'", lambda d: d.key in ("a", "b")),
+        ("where != '/n/a'", lambda d: d.where != "/n/a"),
+        ("5 <= size <= 9", lambda d: d.size is not None and 5 <= d.size <= 9),
+        ("pages not in (1, 2)", lambda d: d.n_pages not in (1, 2)),
+    ],
+)
+@given(documents=DOCUMENTS)
+def test_condition_chooses_what_python_would(condition: str, by_hand: Any, documents: list[Document]) -> None:
+    assert list(Documents(documents).where(condition)) == list(filter(by_hand, documents))
+    assert list(Documents(documents).where(by_hand)) == list(filter(by_hand, documents))
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("size = 3", "Write == to compare"),
+        ("siez < 3", "Did you mean size"),
+        ("bytes < 3", "Did you mean size"),
+        ("page_count < 3", "Did you mean pages"),
+        ("__import__('os').system('x')", "not understood"),
+        ("size < 'a'", "is a number"),
+        ("", "1 to"),
+        (7, "neither an expression nor a callable"),
+    ],
+)
+def test_condition_that_cannot_be_understood_is_refused_at_once(condition: Any, said: str) -> None:
+    with pytest.raises(BadOption, match=said):
+        Documents([]).where(condition)
+
+
+@given(documents=DOCUMENTS)
+def test_longest_come_first_and_nothing_is_lost(documents: list[Document]) -> None:
+    ordered = list(Documents(documents).longest_first())
+    known = [d.n_pages for d in ordered if d.n_pages is not None and d.size is None]
+
+    assert sorted(map(repr, ordered)) == sorted(map(repr, documents))
+    assert known == sorted(known, reverse=True)
+    assert [d for d in ordered if d.size is d.n_pages is None] == [d for d in documents if d.size is d.n_pages is None]
+    unknown = sum(d.size is d.n_pages is None for d in documents)
+    assert all(d.size is not None or d.n_pages is not None for d in ordered[: len(ordered) - unknown])
+
+
+def test_bytes_stand_for_pages_where_these_are_unknown() -> None:
+    """At the bytes a page of the others: 30 kB are ten pages here."""
+    documents = [
+        Document("three", "1", "/3", 9_000, 3),
+        Document("ten", "1", "/10", 30_000),
+        Document("twelve", "1", "/12", 36_000, 12),
+        Document("nothing", "1", "/0"),
+    ]
+
+    assert keys(Documents(documents).longest_first()) == ["twelve", "ten", "three", "nothing"]
+    assert keys(Documents([documents[1], Document("b", "1", "/b", 40_000)]).longest_first()) == ["b", "ten"]
+
+
+@pytest.mark.parametrize("by", ["pages", "size", None])
+def test_sample_is_the_same_each_time_and_in_the_order_of_the_whole(by: Any) -> None:
+    documents = long_tailed()
+    sample = Documents(documents).sample(100, by=by)
+    chosen = list(sample)
+
+    assert len(chosen) == len(sample) == len({document.key for document in chosen}) == 100
+    assert list(sample) == chosen == list(Documents(list(documents)).sample(100, by=by))
+    assert chosen == sorted(chosen, key=documents.index)
+    assert list(Documents(documents).sample(100, by=by, seed=1)) != chosen
+    assert list(Documents(iter(documents)).sample(100, by=by)) == chosen
+
+
+@pytest.mark.parametrize("by", ["pages", "size"])
+def test_sample_has_as_many_short_and_long_documents_as_the_whole(by: Any) -> None:
+    """Each tenth of the sizes has its tenth of the sample, whatever the seed."""
+    lengths = random.Random(8).sample(range(1, 1_001), 1_000)
+    documents = [Document(f"{at}", "1", f"/n/{at}", length * 9, length) for at, length in enumerate(lengths)]
+    ranked = sorted(documents, key=operator.attrgetter("size"))
+    tenth = {document.key: at // 100 for at, document in enumerate(ranked)}
+    for seed in range(5):
+        counts = [0] * 10
+        for document in Documents(documents).sample(50, by=by, seed=seed):
+            counts[tenth[document.key]] += 1
+        assert all(4 <= count <= 6 for count in counts), counts
+
+
+def test_one_more_file_leaves_most_of_a_sample_as_it_was() -> None:
+    documents = long_tailed()
+    before = set(keys(Documents(documents).sample(100)))
+    after = set(keys(Documents([*documents, Document("new", "1", "/new", 5, 5)]).sample(100)))
+
+    assert len(before & after) >= 99
+
+
+def test_sample_of_few_is_all_of_them() -> None:
+    documents = long_tailed(5)
+
+    for by in ("pages", "size", None):
+        assert list(Documents(documents).sample(9, by=by)) == documents  # type: ignore[arg-type]
+        assert list(Documents(documents).sample(0, by=by)) == []  # type: ignore[arg-type]
+        assert list(Documents([]).sample(3, by=by)) == []  # type: ignore[arg-type]
+    same = [documents[0]] * 3
+    assert list(Documents(same).sample(2, by="size")) == same[:2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((-1,), "n=-1"),
+        ((2.5,), "n=2.5"),
+        ((True,), "n=True"),
+        ((5, "words"), "by='words'"),
+        ((5, None, "x"), "seed='x'"),
+    ],
+)
+def test_sample_of_nonsense_is_refused_at_once(arguments: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(BadOption, match=said):
+        Documents([]).sample(*arguments)
+
+
+def test_operations_follow_each_other_and_are_lazy(tmp_path: Path) -> None:
+    for at in range(30):
+        (tmp_path / f"{at:02}.txt").write_bytes(b"x" * at)
+    documents = Documents.from_glob(tmp_path / "*.txt").where("size > 4").sample(20, by="size").longest_first()[::2]
+    first = list(documents)
+
+    assert len(first) == len(documents) == 10
+    assert [document.size for document in first] == sorted((document.size for document in first), reverse=True)
+    (tmp_path / "99.txt").write_bytes(b"x" * 99)
+    assert Documents.from_glob(tmp_path / "*.txt").where("size > 4").longest_first()[0].key == "99.txt"
+    assert repr(documents) == (
+        f"Documents.from_glob('{tmp_path}/*.txt').where('size > 4').sample(20, by='size').longest_first()[::2]"
+    )
+
+
+def test_operations_on_an_iterator_are_used_up_like_it() -> None:
+    for make in (
+        lambda d: d.where("size > 0"),
+        lambda d: d.longest_first(),
+        lambda d: d.sample(3),
+        lambda d: d.split(pages=2),
+    ):
+        chosen = make(Documents(iter(long_tailed(5))))
+        assert not chosen.repeats
+        with pytest.raises(LengthUnknown):
+            len(chosen)
+        assert list(chosen)
+        with pytest.raises(DocumentsUsedUp):
+            list(chosen)
+
+
+# --- Parts of PDFs.
+
+
+def papers(folder: Path) -> Documents:
+    for name, count in (("a.pdf", 7), ("b.PDF", 3), ("c.pdf", 4), ("d.pdf", 1)):
+        (folder / name).write_bytes(make_pdf(*(f"{name} {at}" for at in range(1, count + 1))))
+    (folder / "e.txt").write_text("text")
+    (folder / "f.pdf").write_bytes(encrypted_pdf())
+    (folder / "g.pdf").write_bytes(make_pdf())
+    return Documents.from_glob(folder / "*")
+
+
+def test_long_pdfs_come_in_parts_of_pages(tmp_path: Path) -> None:
+    whole = papers(tmp_path)
+    parts = whole.split(pages=3)
+    read = pickle.loads(pickle.dumps(list(parts)))
+
+    assert keys(parts) == ["a.pdf#p1-3", "a.pdf#p4-6", "a.pdf#p7-7", "b.PDF", "c.pdf#p1-3", "c.pdf#p4-4"] + [
+        "d.pdf",
+        "e.txt",
+        "f.pdf",
+        "g.pdf",
+    ]
+    assert [document.page_count for document in read[:7]] == [3, 3, 1, 3, 3, 1, 1]
+    assert [(page.number, page.text()) for document in read[:3] for page in document.pages()] == [
+        (at, f"a.pdf {at}") for at in range(1, 8)
+    ]
+    assert read[1].text() == "a.pdf 4\fa.pdf 5\fa.pdf 6"
+    assert read[0].bytes() == (tmp_path / "a.pdf").read_bytes()
+    assert {(document.version, document.size) for document in read[:3]} == {(whole[0].version, whole[0].size)}
+    assert len(parts) == 10
+    with pytest.raises(DocumentEncrypted):
+        list(read[8].pages())
+    assert len(pickle.dumps(read[0])) <= 300 + len(str(tmp_path))
+
+
+def test_parts_of_parts_and_of_archives_are_parts(tmp_path: Path) -> None:
+    of = {"deep/a.pdf": make_pdf(*map(str, range(1, 8)))}
+    for form in ("zip", "tar.gz"):
+        documents = Documents.from_archive(pack(tmp_path / f"x.{form}", list(of), of.__getitem__))
+        parts = pickle.loads(pickle.dumps(list(documents.split(pages=4))))
+
+        assert [document.key for document in parts] == ["deep/a.pdf#p1-4", "deep/a.pdf#p5-7"]
+        assert [page.text() for document in parts for page in document.pages()] == list("1234567")
+        assert keys(documents.split(pages=4).split(pages=3)) == [
+            "deep/a.pdf#p1-3",
+            "deep/a.pdf#p4-4",
+            "deep/a.pdf#p5-7",
+        ]
+        assert isinstance(parts[0].part, PageRange)
+        assert parts[0].refreshed() == parts[0]
+        assert parsed_natively(documents.split(pages=4))
+        assert parsed_natively(parts)
+
+
+def test_known_numbers_of_pages_open_no_file() -> None:
+    parts = Documents([Document("a.pdf", "1", "/nowhere/a.pdf", 9, 5)]).split(pages=2)
+
+    assert keys(parts) == ["a.pdf#p1-2", "a.pdf#p3-4", "a.pdf#p5-5"]
+
+
+@pytest.mark.parametrize("pages", [0, -3, 2.5, None, True, "40"])
+def test_parts_of_nonsense_are_refused_at_once(pages: Any) -> None:
+    with pytest.raises(BadOption, match="pages="):
+        Documents([]).split(pages=pages)
+
+
+def test_asking_for_the_executor_does_not_list_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`map` returns at once; only its submitting thread lists."""
+    given = []
+
+    def make() -> Any:
+        for at in range(100):
+            given.append(at)
+            yield Document(f"{at}.pdf", "1", f"/n/{at}.pdf", at, 1)
+
+    assert parsed_natively(Documents(make).sample(50).longest_first())
+    assert len(given) == 1
+    assert listing.parsed_natively(Documents(make).where("size > 2"))
+    assert len(given) == 5
+
+
+# --- Large folders.
+
+
+def test_order_of_many_names_is_that_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dqlab.documents import names
+
+    draw = random.Random(7)
+    many = ["".join(draw.choices("ab/é\udce9\U0001f600 \ufffd.", k=draw.randint(1, 6))) for _ in range(5_000)]
+    monkeypatch.setattr(names, "RUN", 64)
+    monkeypatch.setattr(names, "BLOCK", 5)
+
+    assert list(names.in_order(many)) == sorted(many)
+    assert list(names.in_order([])) == []
+
+
+def test_folder_in_runs_is_listed_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a-b", "ab", "a.txt", "z"):
+        (tmp_path / name).write_bytes(b"")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for at in range(20):
+            (tmp_path / name / f"{at:02}").write_bytes(b"")
+    whole = list(Documents.from_glob(tmp_path / "**"))
+    monkeypatch.setattr("dqlab.documents.names.RUN", 3)
+
+    assert list(Documents.from_glob(tmp_path / "**")) == whole
+    assert keys(Documents.from_glob(tmp_path / "**")) == sorted(keys(Documents.from_glob(tmp_path / "**")))
