@@ -245,4 +245,3 @@ def _kind(value: object) -> _Kind:
     if isinstance(value, bool):
         return _Kind.TRUTH
     return _Kind.TEXT if isinstance(value, str) else _Kind.NUMBER
-

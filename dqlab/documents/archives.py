@@ -138,7 +138,7 @@ class _Tar:
         self._lock = threading.RLock()
         self._targets: dict[str, int] | None = None
         """By name where members are that hard links lead to; only known once it is needed."""
-        self._tar = tarfile.open(fileobj=self._stream, mode="r:")
+        self._tar = tarfile.open(fileobj=self._stream, mode="r:")  # noqa: SIM115 - open as long as the archive is kept
         self._close = weakref.finalize(self, stream.close)
 
     def members(self) -> Iterator[FoundMember]:
@@ -227,7 +227,7 @@ class _Apart:
 def _headers(where: str) -> Iterator[tarfile.TarInfo]:
     """Yield the headers of a tar from its start, holding one at a time."""
     with open_binary(where) as below, _decompressed(below, kind := _kind_of(below)) as stream:
-        tar = tarfile.open(fileobj=stream, mode="r:")
+        tar = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 - it owns nothing but the stream
         while (info := tar.next()) is not None:
             # tarfile keeps all of them, a kilobyte each.
             cast(Any, tar).members.clear()
@@ -297,7 +297,7 @@ _kept: KeptOpen[_Seen] = KeptOpen(KEPT)
 
 
 def _opened(where: str) -> _Archive:
-    """Return an archive with its directory; opened once in a process, and again when the file at its path is another."""
+    """Return an archive with its directory; opened once in a process, and again when another file is at its path."""
     found = _kept.get(where, lambda: _open(where))
     if found.seen is not None and found.seen != _looks(where):
         _kept.forget(where)

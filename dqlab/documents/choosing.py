@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -233,9 +234,7 @@ class Sample:
             long = weights.all() if self._by == "pages" else weights.sizes()
             order = array("Q", sorted(range(total), key=lambda at: (long[at], numbers[at])))
             cuts = [total * stratum // n for stratum in range(n + 1)] if n else []
-            chosen = (
-                min(numbers[at] for at in order[lo:hi]) for lo, hi in zip(cuts, cuts[1:], strict=False)
-            )
+            chosen = (min(numbers[at] for at in order[lo:hi]) for lo, hi in pairwise(cuts))
         for number in chosen:
             drawn[number] = drawn.get(number, 0) + 1
         return drawn

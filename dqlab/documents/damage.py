@@ -56,9 +56,7 @@ class Guarded(io.RawIOBase):
         What the stream reads from, closed with it.
     """
 
-    def __init__(
-        self, stream: BinaryIO, document: str, keeps: object = None, below: BinaryIO | None = None
-    ) -> None:
+    def __init__(self, stream: BinaryIO, document: str, keeps: object = None, below: BinaryIO | None = None) -> None:
         super().__init__()
         self._stream, self._document, self._keeps, self._below = stream, document, keeps, below
 

@@ -133,8 +133,8 @@ class Document:
             turned into a newline.
         encoding : str or None
             For text. None: that of its byte order mark, or utf-8; of what is neither, the most likely one, if
-            charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (any size, in `text`). For
-            Python sources (.py, .pyi) the encoding of their coding line.
+            charset-normalizer is installed, `errors` is "strict" and the text is at most 64 MiB (`text`: of any size).
+            For Python sources (.py, .pyi) the encoding of their coding line.
         errors : str
             What to do with undecodable bytes, as for the built-in `open`.
 

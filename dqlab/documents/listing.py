@@ -19,7 +19,7 @@ from dqlab.documents.pattern import parse
 from dqlab.documents.reference import is_pdf
 from dqlab.documents.sources import Given, Glob, Source, Window, stdlib
 from dqlab.documents.unpacked import Unpacked
-from dqlab.errors import BadOption, DqlabError, ExtraMissing, LengthUnknown, in_words
+from dqlab.errors import BadOption, DqlabError, LengthUnknown, in_words
 
 __all__ = ["Documents", "parsed_natively"]
 
@@ -124,8 +124,8 @@ class Documents:
         Returns
         -------
         Documents
-            Keys are names in the archive, with "/" between their parts; where `archive` has wildcards, its path relative
-            to the folder before the first of them stands in front. Members of one name are documents of one key.
+            Keys are names in the archive, with "/" between their parts. Where `archive` has wildcards, its path relative
+            to the folder before them stands in front. Members of one name are documents of one key.
             `size` is that of the member, unpacked; versions are its checksum in a zip, the archive's own in a tar.
             Folders, symbolic links and devices are left out. So are members whose name is absolute or has ".." in it,
             with a warning. Encrypted ones are listed, and fail when they are opened.
@@ -267,6 +267,11 @@ class Documents:
     def __iter__(self) -> Iterator[Document]:
         """List the documents; those deleted before they are examined are left out."""
         return (document for look in self._source.looks() if (document := look()) is not None)
+
+    @property
+    def source_label(self) -> str:
+        """The calls that made it, without looking at anything."""
+        return self._source.label
 
     @property
     def repeats(self) -> bool:

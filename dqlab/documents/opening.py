@@ -51,7 +51,7 @@ def decompressing(reference: Reference, stream: BinaryIO) -> BinaryIO:
 
 
 async def read_remote(reference: Reference) -> bytes | None:
-    """Read a file by the asynchronous method of its file system; None where it has none, or there is no such file system."""
+    """Read a file by the asynchronous method of its file system; None where it has none."""
     if not is_whole_file(reference) or local_path(reference.where) is not None:
         return None
     system, path = remote(reference.where)

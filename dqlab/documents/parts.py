@@ -25,7 +25,7 @@ class Row(NamedTuple):
     """
 
     group: int
-    index: int
+    index: int  # type: ignore[assignment] # tuples have a method of that name
     columns: tuple[str, ...] = ()
 
 

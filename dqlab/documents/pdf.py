@@ -34,7 +34,7 @@ T = TypeVar("T")
 POINTS = 72
 """A PDF measures in points, this many an inch."""
 _lock = threading.RLock()
-"""Held around every call of PDFium. The collector of garbage may close a file in the middle of such calls, but not of one."""
+"""Held around every call of PDFium. Garbage is collected between such calls, in whichever thread, and closes files."""
 
 
 class Page:

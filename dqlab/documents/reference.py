@@ -15,7 +15,6 @@ from dqlab.errors import DocumentChanged
 __all__ = ["Reference", "check_stamp", "compression_of", "file_name", "is_pdf", "is_whole_file"]
 
 
-
 class Reference(Protocol):
     """A `Document`, as its readers see it."""
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from dqlab.documents.archives import FoundMember, members
 from dqlab.documents.document import Document
 from dqlab.documents.pattern import Pattern, parse
 from dqlab.documents.places import Folder
 from dqlab.documents.sources import Look
-from dqlab.errors import ArchiveNotFound, BadOption, DqlabError, FolderNotFound, in_words
+from dqlab.errors import ArchiveNotFound, BadOption, FolderNotFound
 
 __all__ = ["Unpacked"]
 

@@ -382,8 +382,8 @@ class DocumentEncrypted(DocumentError):
     """A document opens only with a password."""
 
     text = (
-        "document {document!r} is encrypted, and no password is asked for. Nothing of it was read. Decrypt it first, or "
-        "have the function open {where!r} with a library that takes the password."
+        "document {document!r} is encrypted, and no password is asked for. Nothing of it was read. Decrypt it first, "
+        "or have the function open {where!r} with a library that takes the password."
     )
 
 
@@ -827,8 +827,8 @@ class ExtraMissing(UsageError, ImportError):
     """A package is not installed that only some of dqlab's features need."""
 
     text = (
-        "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, and "
-        "in the Python of jobs and workers: pip install {install}"
+        "{what} need {missing}, which is not installed in {python}. Nothing was read or submitted. Install it there, "
+        "and in the Python of jobs and workers: pip install {install}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dqlab.checkup.examine import TIMEOUT
 from dqlab.checkup.findings import Checkup
+from dqlab.documents import Documents
 from dqlab.errors import RunExists, UsageError
 from dqlab.errors.trimming import StoppedWaiting
 from dqlab.hpc.recipes import Recipe, spoken
@@ -32,6 +33,7 @@ from dqlab.jupyter.sayings import (
 )
 from dqlab.lab import Lab
 from dqlab.live.display import conclude, ended_in_view, is_watched
+from dqlab.live.listings import ShownDocuments
 from dqlab.live.run_table import SortBy, sorted_by
 from dqlab.numbers import many
 from dqlab.rules.retry import Retry
@@ -64,6 +66,13 @@ def connect(line: Line, options: Namespace) -> Lab:
         where = f", queues are kept in {kept}" if kept is not None else ""
         line.say(f"{lab.name}: {many(lab.stats().workers, 'worker')} at {lab.session.link.address}{where}")
     return lab
+
+
+def documents(line: Line, options: Namespace) -> Documents | ShownDocuments:
+    """Show documents."""
+    value = line.evaluate(options.over, "EXPR")
+    listed = value if isinstance(value, Documents) else Documents(value)
+    return listed if options.out is not None else ShownDocuments(listed, options.over)
 
 
 def submit(line: Line, options: Namespace) -> Run:
@@ -379,6 +388,7 @@ ACTIONS: dict[str, Callable[[Line, Namespace], Any]] = {
     action.__name__.removesuffix("_panel").removesuffix("_function"): action
     for action in (
         connect,
+        documents,
         submit,
         attach,
         status,

@@ -403,6 +403,14 @@ def _compact() -> Command:
     return _out(command)
 
 
+def _documents() -> Command:
+    summary = "Show documents: the first five, how many, their size, pages and formats, and what cannot be read."
+    command = _command("documents", summary, "docs, which shows itself")
+    what = "a listing of documents, or anything that dq.Documents takes"
+    command.add("over", metavar="EXPR", names=Names.VALUES, help=what)
+    return _out(command)
+
+
 def _explain() -> Command:
     summary = "List what a function takes along and what its version rests on, with sizes."
     command = _command("explain", summary, "dq.explain(fn)")
@@ -418,6 +426,7 @@ def _doctor() -> Command:
 
 def _all() -> Iterable[Command]:
     yield _connect()
+    yield _documents()
     yield _submit()
     yield _attach()
     yield _status()

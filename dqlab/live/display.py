@@ -30,6 +30,7 @@ from dqlab.live.follow import Canvas, Live, following
 from dqlab.live.frontend import draws_widgets
 from dqlab.live.html import needs_html, table_html, wrap
 from dqlab.live.lab_picture import Place, absent_queues, lab_view, queue_view
+from dqlab.live.listings import listing_table
 from dqlab.live.pieces import Need
 from dqlab.live.run_picture import NO_FOCUS, Focus, absent_view, run_view
 from dqlab.live.run_table import SortBy, SortedSnapshot
@@ -360,6 +361,10 @@ def _runs_bundle(runs: Any, **_: object) -> dict[str, str]:
     return _table_bundle(runs_table(runs))
 
 
+def _listing_bundle(documents: Any, **_: object) -> dict[str, str]:
+    return _table_bundle(listing_table(documents))
+
+
 def _timeline_bundle(timeline: Any, **_: object) -> dict[str, str]:
     text = timeline_text(timeline.history, _style())
     return (
@@ -385,6 +390,8 @@ _BUNDLES: dict[tuple[str, str], Callable[..., dict[str, str] | None]] = {
     ("dqlab.stats.runs", "RunList"): _runs_bundle,
     ("dqlab.checkup.findings", "Checkup"): _checkup_bundle,
     ("dqlab.runs.timeline", "Timeline"): _timeline_bundle,
+    ("dqlab.documents.listing", "Documents"): _listing_bundle,
+    ("dqlab.live.listings", "ShownDocuments"): _listing_bundle,
 }
 
 

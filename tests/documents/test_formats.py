@@ -13,6 +13,7 @@ import random
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from dqlab.errors import (
     NoPages,
     PageFailed,
 )
+from tests.documents.test_archives import open_files
 from tests.pdfs import encrypted_pdf, make_pdf
 
 
@@ -101,10 +103,8 @@ def test_pdf_that_cannot_be_opened_is_one_failure(
     (document,) = Documents(["bad.pdf"])
     for before in (make_pdf("fine"), encrypted_pdf(), b"junk"):
         first = written(tmp_path / "before.pdf", before)
-        try:
+        with suppress(DocumentEncrypted, DocumentDamaged):
             list(first.pages())
-        except (DocumentEncrypted, DocumentDamaged):
-            pass
         for read in (lambda: next(document.pages()), document.text):
             with pytest.raises(error, match=said):
                 read()
@@ -114,7 +114,9 @@ def test_page_that_fails_is_named_and_the_others_are_read(tmp_path: Path) -> Non
     document = written(tmp_path / "paper.pdf", make_pdf("one", "two", "three", broken=2))
     pages = list(document.pages())
 
-    with pytest.raises(PageFailed, match=r"page 2 of document '.*paper\.pdf' cannot be read.*catch PageFailed") as caught:
+    with pytest.raises(
+        PageFailed, match=r"page 2 of document '.*paper\.pdf' cannot be read.*catch PageFailed"
+    ) as caught:
         pages[1].text()
     with pytest.raises(PageFailed):
         pages[1].image()
@@ -157,12 +159,12 @@ def test_threads_read_pdfs_side_by_side(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 def test_thousands_of_pdfs_leave_no_file_open(tmp_path: Path) -> None:
     document = written(tmp_path / "tiny.pdf", make_pdf("tiny", "small"))
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(2_000):
         assert next(document.pages()).text() == "tiny"
     gc.collect()
 
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert open_files() <= before + 1
 
 
 @pytest.mark.parametrize(
@@ -208,9 +210,9 @@ def test_encoding_is_found_and_stated(tmp_path: Path, encoding: str, taken: str)
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [
-        ("Съешь же ещё этих мягких французских булок, да выпей чаю. Он шёл по улице и думал о своём.\n", "cp1251"),
+        ("Съешь же ещё этих мягких французских булок, да выпей чаю. Он шёл по улице и думал.\n", "cp1251"),
         ("吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。\n", "shift_jis"),
-        ("他是一个很好的人，大家都喜欢他。今天的天气真不错，我们去公园吧。\n", "gb18030"),
+        ("他是一个很好的人。大家都喜欢他。今天的天气真不错。我们去公园吧。\n", "gb18030"),
         ("Der Fluß fließt über die Straße. Schöne Grüße aus Köln, wo es heute kühl ist.\n", "cp1252"),
     ],
 )
@@ -360,7 +362,7 @@ def test_file_that_changed_since_it_was_listed_is_a_failure_with_the_way_out(tmp
     (tmp_path / "a.txt").write_bytes(b"after that")
 
     for read in (document.bytes, document.text, document.open, lambda: next(document.pages())):
-        with pytest.raises(DocumentChanged, match=r"has changed since.*Nothing of it.*refreshed\(\).*another name") as caught:
+        with pytest.raises(DocumentChanged, match=r"has changed.*Nothing of it.*refreshed\(\).*another name") as caught:
             read()
     with pytest.raises(DocumentChanged):
         asyncio.run(document.abytes())
@@ -422,13 +424,13 @@ def test_reading_uses_the_asynchronous_method_of_a_file_system(monkeypatch: pyte
                 raise FileNotFoundError(path)
             Slow.together += 1
             Slow.most = max(Slow.most, Slow.together)
-            while Slow.most < 60:
-                await asyncio.sleep(0)
+            if Slow.together == 60:
+                all_there.set()
+            await all_there.wait()
             return os.fsencode(path)
 
-        def __init_subclass__(cls) -> None: ...
-
     fsspec.register_implementation("dqslow", Slow, clobber=True)
+    all_there = asyncio.Event()
     documents = [Document(str(at), "", f"dqslow://bucket/{at}") for at in range(60)]
     threads = threading.active_count()
 

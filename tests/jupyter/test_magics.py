@@ -6,6 +6,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -560,3 +561,21 @@ def test_a_warning_of_dqlab_is_its_sentence_alone() -> None:
 
     assert own == "look out\n"
     assert others.startswith("/x/lab.py:7: UserWarning: look out")
+
+
+def test_documents_are_shown_before_they_are_submitted(connected: Any, tmp_path: Path, capsys: Any) -> None:
+    """What a line is about to run over, with the line that runs it."""
+    for at in range(6):
+        (tmp_path / f"{at}.txt").write_text("text")
+    connected["papers"] = dq.Documents.from_glob(tmp_path / "*.txt")
+
+    connected.run("%dq documents papers[1:]")
+    printed = capsys.readouterr().out
+    connected.run("%dq documents [papers[0]] -o one")
+
+    assert "1.txt" in printed
+    assert "%%dq submit --over papers[1:] --watch -o run" in printed
+    assert list(connected["one"]) == [connected["papers"][0]]
+    assert capsys.readouterr().out == ""
+    with pytest.raises(UsageError, match="from_glob"):
+        connected.run("%dq documents str(5)")

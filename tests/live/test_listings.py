@@ -1,0 +1,130 @@
+"""A listing of documents as a table, bounded in time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dqlab.documents import Document, Documents, summary
+from dqlab.documents.summary import summarize
+from dqlab.live.display import text_of
+from dqlab.live.html import table_html
+from dqlab.live.listings import ShownDocuments, listing_table, table_of
+from dqlab.live.text import table_text
+from tests.documents.test_archives import pack
+from tests.pdfs import make_pdf
+
+
+def corpus(folder: Path) -> Documents:
+    for at in range(7):
+        (folder / f"{at}.txt").write_bytes(b"x" * 1_000)
+    (folder / "b.pdf").write_bytes(make_pdf("one"))
+    (folder / "log.txt.gz").write_bytes(b"")
+    (folder / "README").write_bytes(b"")
+    return Documents.from_glob(folder / "*")
+
+
+def test_table_shows_the_first_five_what_there_is_and_the_line_that_submits_it(tmp_path: Path) -> None:
+    documents = corpus(tmp_path)
+    text = table_text(listing_table(ShownDocuments(documents, "docs[:100]")))
+    size = sum(document.size or 0 for document in documents)
+
+    assert [row[0].text for row in listing_table(documents).rows] == ["0.txt", "1.txt", "2.txt", "3.txt", "4.txt"]
+    assert "10 documents" in text
+    assert f"{size / 1000:.1f} kB" in text
+    assert "7 txt · 1 without ending · 1 pdf · 1 txt.gz" in text
+    assert text.splitlines()[-1].strip() == "%%dq submit --over docs[:100] --watch -o run"
+    assert "pages" not in text
+    assert "so far" not in text
+
+
+def test_sums_of_what_is_known_in_part_say_at_least() -> None:
+    documents = [Document(f"{at}", "1", f"/n/{at}", at or None, at % 2 or None) for at in range(8)]
+    text = table_text(listing_table(Documents(documents)))
+
+    assert ">28 B" in text
+    assert ">4" in text
+
+
+def test_what_cannot_be_read_is_counted_and_named(tmp_path: Path) -> None:
+    documents = Documents([tmp_path / "gone.txt", Document("far", "", "s9://b/far"), *corpus(tmp_path)])
+    text = "".join(table_text(listing_table(documents)).split())
+
+    assert f"2documentscannotbereadfromhere:{tmp_path}/gone.txt,far" in text
+
+
+def test_parts_of_a_pdf_count_its_bytes_once(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(data := make_pdf(*"123456789"))
+    found = summarize(Documents.from_glob(tmp_path / "*").split(pages=2))
+
+    assert (found.count, found.size, found.pages) == (5, len(data), 9)
+
+
+def test_error_of_a_listing_stands_below_what_came_before_it(tmp_path: Path) -> None:
+    path = pack(tmp_path / "a.tar", ["a.html", "b.html"])
+    path.write_bytes(path.read_bytes()[:1_500])
+    text = table_text(listing_table(Documents.from_archive(path)))
+
+    assert "a.html" in text
+    assert "the listing ends there: ArchiveUnreadable: " in text
+
+
+def test_counting_stops_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that answers slowly, or not at all, must not hold up the notebook."""
+    go_on = threading.Event()
+
+    def slowly() -> Iterator[Document]:
+        for at in range(3):
+            yield Document(f"{at}", "1", f"/n/{at}", 1)
+        go_on.wait()
+        yield Document("late", "1", "/n/late", 1)
+
+    found = summarize(Documents(slowly), patience=0.2)
+    text = table_text(table_of(found, "docs"))
+    go_on.set()
+
+    assert (found.count, found.whole) == (3, False)
+    assert "so far: counting was stopped after 2 s" in text
+    assert summary.PATIENCE == 2.0
+
+
+def test_iterator_is_not_used_up_by_showing_it() -> None:
+    documents = Documents(iter([Document("a", "1", "/a")]))
+    text = table_text(listing_table(documents))
+
+    assert "from an iterator" in text
+    assert len(list(documents)) == 1
+
+
+def test_empty_listing_says_so_and_submits_nothing(tmp_path: Path) -> None:
+    text = table_text(listing_table(Documents.from_glob(tmp_path / "*.pdf")))
+
+    assert "no documents: check the path or pattern" in text
+    assert "submit" not in text
+
+
+def test_odd_names_are_harmless(tmp_path: Path) -> None:
+    for name in (b"<script>alert(1)</script>.html", b"caf\xe9.txt", b"line\nbreak.txt", b"\x1b[31mred.txt"):
+        (tmp_path / os.fsdecode(name.replace(b"/", b"_"))).write_bytes(b"")
+    table = listing_table(Documents.from_glob(tmp_path / "*"))
+    text, html = table_text(table), table_html(table)
+
+    assert "<script>" not in html
+    assert "\x1b" not in text
+    (text + html).encode()
+
+
+def test_listing_shows_itself_with_the_name_of_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = corpus(tmp_path)
+    notebook = SimpleNamespace(user_ns={"_": documents, "papers": documents}, kernel=None)
+    monkeypatch.setattr("dqlab.live.listings.shell", lambda: notebook)
+    assert "%%dq submit --over papers --watch -o run" in text_of(documents)
+    began = time.monotonic()
+    assert repr(documents) == f"Documents.from_glob('{tmp_path}/*')"
+    assert time.monotonic() - began < 1
